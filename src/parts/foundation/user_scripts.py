@@ -52,11 +52,11 @@ def without_magics(cell: str) -> str:
     except SyntaxError as error:
         number = min(error.lineno or 1, len(lines)) - 1
         if magic := MAGIC.match(lines[number]):
-            goes_on, start = True, magic.end()
+            goes_on, before = True, magic[0]
             while goes_on and number < len(lines):
                 line = lines[number]
-                lines[number] = (line[:start] + "0#" + line[start + 2 :])[: len(line)]
-                goes_on, start, number = line.endswith("\\"), 0, number + 1
+                lines[number] = (before + "0#" + line[len(before) + 2 :])[: len(line)]
+                goes_on, before, number = line.endswith("\\"), re.match(r"\s*", before)[0], number + 1
             return without_magics("\n".join(lines))
     return cell
 

@@ -216,12 +216,21 @@ class YamlJob(JobFile):
             if name in ("defaults", "hydra"):  # Hydra's own
                 continue
             if isinstance(value.value, list) and value.value and isinstance(value.value[0], tuple):
+                if key.value == "<<":  # merged here
+                    yield from self.below(value, prefix)
+                    continue
                 self.sections[name], self.starts[name] = value, start
                 yield from self.below(value, f"{name}.")
                 continue
-            end = value.end_mark.index
+            alias = re.compile(r"\s*:\s*\*[^\s,}\]]+").match(self.text, key.end_mark.index)
+            end = alias.end() if alias else value.end_mark.index
             end = len(self.text[:end].rstrip()) if "\n" in self.text[start:end] else end
-            yield Word(name, self.text[value.start_mark.index : end], start, end)
+            yield Word(name, self.text[value.start_mark.index : value.end_mark.index if alias else end], start, end)
+
+    def edited(self, edits: list[Edit]) -> str:
+        text = super().edited(edits)
+        YamlJob(f"the new text of {self.name}, which was not written", text)  # an anchor may be gone
+        return text
 
     def replace(self, word: Word, change: Change, report: Report) -> None:
         section, _, name = change.name.lstrip("+").rpartition(".")
@@ -266,7 +275,8 @@ class YamlJob(JobFile):
             node[parts[-1]] = yaml.safe_load(change.text)
         for name, tree in sorted(trees.items(), key=lambda tree: tree[0].count(".") if tree[0] else -1, reverse=True):
             section = self.sections[name]
-            line_end = self.text.find("\n", len(self.text[: section.value[-1][1].end_mark.index].rstrip()))
+            last = max(node.end_mark.index for node in section.value[-1])  # an alias ends where its anchor does
+            line_end = self.text.find("\n", len(self.text[:last].rstrip()))
             place = len(self.text) if line_end < 0 else line_end + 1  # on a new line, as the last one may be deleted
             text = textwrap.indent(yaml.safe_dump(tree, sort_keys=False), " " * section.value[0][0].start_mark.column)
             text = f"\n{text[:-1]}" if line_end < 0 else text
