@@ -916,6 +916,15 @@ FORMS = [  # (version, script, exit code, what the new one says, what it no long
         "warmup_ratio",
         "gradient_checkpointing=False",
     ),
+    # both are there, at other places
+    (
+        "0.18",
+        "from trl.commands.cli_utils import TrlParser\nfrom trl.trainer.grpo_trainer import nanstd\n",
+        0,
+        "from trl import TrlParser\nfrom trl.trainer.utils import nanstd\n",
+        "",
+        "its new place",
+    ),
     # a call without a name: rules whose `unless` is missing found it
     ("0.17", GRPO + "REWARDS[name]()\nGRPOConfig('o')\n", 0, "use_bias_correction_kl=False", "", "the KL was k3"),
     ("0.17", "from trl import *\nfrom os import *\nGRPOConfig('o')\n", 0, "beta=0.04", "", ""),
@@ -1099,7 +1108,7 @@ YAMLS = [  # (settings, exit code, what the new file says, what it no longer say
         "x: &x {evaluation_strategy: no}\n<<: *x\nseed: 1\n",
         3,
         "x: &x {eval_strategy: false}\n<<: *x\nseed: 1\nbeta",
-        "ion_",
+        "evaluation",
     ),
     ("max_prompt_length: &n 9\nmax_completion_length: *n\n", 2, "undefined alias 'n'", ""),
     (

@@ -361,7 +361,10 @@ class TrlMigration:
             folder = module.split(".")[2:3]
             return "" if {*folder, name}.isdisjoint([*modules["trl.experimental"], *today]) else module
         known = today if module in ("trl", "trl.trainer") else [*inside, "*"]
-        return module if name in known and name not in NAMES["gone_names"] else ""
+        if name in NAMES["gone_names"]:
+            return ""
+        others = ["trl"] * (name in today) or [x for x, names in modules.items() if name in names]
+        return module if name in known else others[0] if len(others) == 1 else ""
 
     def nearest(self, name: str) -> str:
         """Advice for a name that TRL no longer has."""
@@ -391,7 +394,8 @@ class TrlMigration:
             for alias in [alias for alias in node.names if alias not in unused]:
                 home = self.home(node.module, alias.name)
                 homes.setdefault(home or node.module, []).append(source.code(alias))
-                since = table[alias.name][-1]["since"] if home not in ("", node.module) else since
+                if home not in ("", node.module) and alias.name in table:
+                    since = table[alias.name][-1]["since"]
                 if not home:
                     why = f"no longer in {node.module}"
                     self.report.refuse(self.place(node), alias.name, why, self.nearest(alias.name))
