@@ -560,6 +560,11 @@ WITHOUT_EQUAL = {
         GRPO + "class Mine(GRPOTrainer):\n    async def log(self): ...\ndef f(x): return isinstance(x, GRPOTrainer)\n",
         ["Mine.log"],
     ),
+    "arguments out of sight": (
+        SFT + "k = dict(model='m', args=SFTConfig('o'))\nk[name] = t\nSFTTrainer(**k)\n"
+        "SFTTrainer('m', args=SFTConfig('p'), **f())\n",
+        ["k[name]", '"f()", "why": "arguments of SFTTrainer'],
+    ),
     "items of a dictionary": (
         "import trl\nT, C = {'a': trl.DPOTrainer}, dict(a=trl.DPOConfig)\nT[k]('m', args=C[k]('o', seed=1))\n",
         ['"trl.DPOTrainer", "why": "called where it cannot be seen', '"trl.DPOConfig"'],
@@ -924,6 +929,15 @@ FORMS = [  # (version, script, exit code, what the new one says, what it no long
         "from trl import TrlParser\nfrom trl.trainer.utils import nanstd\n",
         "",
         "its new place",
+    ),
+    # the trainer is in another file
+    (
+        "0.20",
+        GRPO + "GRPOConfig('o')\n",
+        0,
+        "",
+        "Cut",
+        '"same_if": ["the model has one end token", "the trainer of GRPO',
     ),
     # a call without a name: rules whose `unless` is missing found it
     ("0.17", GRPO + "REWARDS[name]()\nGRPOConfig('o')\n", 0, "use_bias_correction_kl=False", "", "the KL was k3"),

@@ -93,6 +93,9 @@ class TrlMigration:
             run.unseen = [node or unseen[0]]
         settings = {change.name: change for change in moved.values()} | planned(run, report)
         if made is not None:
+            for hidden in unseen:
+                why = f"arguments of {trainer} that cannot be seen here"
+                report.refuse(self.place(hidden), source.code(hidden), why, "NAME=VALUE for each argument")
             self.hoist(run, call, moved, settings, plan)
             self.config(run, settings)
         elif node is None and not unseen:
@@ -228,12 +231,16 @@ class TrlMigration:
                 report.refuse(self.place(node), shown, f"{run.config} no longer has it", "its value")
 
     def lone_config(self, run: TrlRun) -> None:
-        if run.has("max_prompt_length") and old_trainer(run, False):
+        """Migrate a config whose trainer cannot be seen; say what a class would restore there."""
+        settings, old = planned(run, self.report), old_trainer(run, False)
+        if old and run.has("max_prompt_length"):
             why = "prompts are no longer cut, and the trainer of this config cannot be seen"
             nearest = "rows that are short enough, or this number in a class that cuts prompts"
             shown = f"max_prompt_length={run.text('max_prompt_length')}"
             self.report.refuse(self.place(run.call), shown, why, nearest)
-        self.config(run, planned(run, self.report))
+        elif old:
+            self.report.note_rule({"why": old[2].why, "same_if": f"the trainer of {run.config} is migrated, too"})
+        self.config(run, settings)
 
     def new_config(self, run: TrlRun, trainer: str, call: ast.Call, plan: dict[str, Change]) -> dict[str, Change]:
         """The argument `args` with the old defaults, for a trainer that has none."""
