@@ -226,10 +226,10 @@ ONE_SETTING = [  # (version, setting, exit code, what the new job says, what is 
         "defaults that changed are not written",
     ),
     ("0.5", f"{PER_GPU}=1 --config-path=./config --config-name='ppo_trainer.yaml'", 0, "data.seed=1", "another order"),
-    # ray_trainer.py of 0.4.1 (line 505) to 0.8.0 (410): the data loader's batch; 0.3.0 does not read it
+    # ray_trainer.py of 0.4.1 (line 505) to 0.8.0 (410): the data loader's batch
     ("0.8", f"data.train_batch_size=8 +{GEN}=$((4 * 4))", 0, "data.train_batch_size=$((4", "prompts of a step"),
     ("0.8", f"+{GEN}=16", 0, "data.train_batch_size=16", "prompts of a step"),
-    ("0.3", f"{PER_GPU}=1 data.train_batch_size=8 +{GEN}=16", 0, "data.train_batch_size=8", "it was not read"),
+    ("0.8", f"n=8\ndata.train_batch_size=8 +{GEN}=$n", 0, f"data.train_batch_size=8 {GEN}=$n", "no +"),
     ("0.8", "~critic.model.fsdp_config ~data.shuffle", 0, "~data.shuffle", "nothing to delete"),
     # a variable is its value if one line of its own gives it
     ("0.7", f"m=1 # rows\n{PER_GPU}=$m", 0, f"{PER_GPU}=$m {ACTOR}.loss_agg_mode=seq-mean-token-mean", "one row"),
@@ -556,8 +556,9 @@ WITHOUT_EQUAL = {
         "Mine('m', print, GRPOConfig('o'), rows).train()\n",
         ["Mine.compute_loss"],
     ),
-    "overridden in a class of another file's use": (
-        GRPO + "class Mine(GRPOTrainer):\n    async def log(self): ...\ndef f(x): return isinstance(x, GRPOTrainer)\n",
+    "overridden in a class that another file calls": (
+        GRPO + "class Ours(GRPOTrainer): ...\nclass Mine(Ours):\n    async def log(self): ...\n"
+        "def f(x): return isinstance(x, GRPOTrainer)\n",
         ["Mine.log"],
     ),
     "arguments out of sight": (

@@ -18,13 +18,18 @@ from programs.migrate.trl_settings import default_changes, meanings, old_trainer
 MOVED = {"neftune_noise_alpha", "max_prompt_length", "max_target_length"}  # also moved to the config, by no table
 
 
-def trainer_calls(source: PythonSource) -> list[tuple[str, ast.Call]]:
-    """(TRL trainer, call) for calls of trainers, of the script's subclasses and of variables for one, in file order."""
+def trainer_names(source: PythonSource) -> dict[str, str]:
+    """{name of a trainer of TRL, or of a class of the script that is derived from one: that trainer}."""
     names = {name: name for name in CONFIGS}
     for name, definition in source.definitions.items():
-        for base in source.bases(definition):
-            if base in names:
-                names[name] = names[base]
+        for base in [base for base in source.bases(definition) if base in names]:
+            names[name] = names[base]
+    return names
+
+
+def trainer_calls(source: PythonSource) -> list[tuple[str, ast.Call]]:
+    """(TRL trainer, call) for calls of trainers, of the script's subclasses and of variables for one, in file order."""
+    names = trainer_names(source)
     calls = [(trainer, call) for name, trainer in names.items() for call in source.calls.get(name, [])]
     variables = {*source.calls} - {*names, *source.imports, *source.definitions, *vars(builtins)}
     for call in [x for name in variables for x in source.calls[name] if isinstance(x.func, ast.Name)]:
@@ -122,7 +127,8 @@ class TrlMigration:
             limit, _ = prompt_limit(run)
             if run.unseen and limit and "Cut" in old[0] and not run.has("max_prompt_length"):
                 why = f"prompts are cut to {limit}, the default then, as the settings cannot be seen"
-                report.refuse(self.place(call), "max_prompt_length", why, f"your number for the {limit} of the class")
+                nearest = f"your number for the {limit} of the class" + ", and for longest" * (old[0] == "WithCutRows")
+                report.refuse(self.place(call), "max_prompt_length", why, nearest)
         self.say_differences(run, trainer, call)
         for node in [x for x in source.nodes if isinstance(x, ast.Attribute) and x.attr == "tokenizer"]:
             if isinstance(node.ctx, ast.Load) and source.is_object(node.value, call):
@@ -310,12 +316,12 @@ class TrlMigration:
             if is_value and source.imports.get(shown.split(".")[0], ("trl",))[0].startswith("trl"):
                 why = "called where it cannot be seen: no setting is renamed, no old default is written"
                 report.refuse(self.place(node), shown, why, f"a call {shown}(…) in the script")
-        for name, definition in source.definitions.items():
-            methods = [x.name for x in definition.body if isinstance(x, DEFS) and x.name != "__init__"]
-            for trainer in [base for base in source.bases(definition) if base in CONFIGS and methods]:
+        for name, trainer in trainer_names(source).items():
+            body = getattr(source.definitions.get(name), "body", [])
+            if methods := ", ".join(x.name for x in body if isinstance(x, DEFS) and x.name != "__init__"):
                 why = f"written for the {trainer} of {self.version}, whose methods it replaces"
                 nearest = "a comparison with the methods of today's"
-                report.refuse(self.place(definition), f"{name}.{', '.join(methods)}", why, nearest)
+                report.refuse(self.place(source.definitions[name]), f"{name}.{methods}", why, nearest)
 
     def format_rows(self, run: TrlRun, given: ast.expr) -> dict[str, Change]:
         """Wrap a formatting_func that took a batch so that it takes one row; {} if it took a row."""

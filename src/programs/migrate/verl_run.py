@@ -116,14 +116,11 @@ class VerlMigration:
         key, newest_verl = word.key, newest("verl")
         if key in NAMES["per_job"] and word.plain not in ("null", "None"):
             return self.per_gpu(word)
-        if word.sign == "~":
-            return (
-                {}
-                if key in self.known
-                else {key: Change(key, None, newest_verl, "nothing to delete", "an error of Hydra")}
-            )
-        if key in (BATCH, PROMPTS) and BATCH in self.given and self.before("0.9"):
-            return self.prompts(word)
+        if word.sign == "~" and key not in self.known:
+            return {key: Change(key, None, newest_verl, "nothing to delete", "an error of Hydra")}
+        if key in (BATCH, PROMPTS) and self.text(BATCH) not in ("", "null", f"${{{PROMPTS}}}", self.text(PROMPTS)):
+            if self.before("0.9") and not self.before("0.4"):
+                return self.prompts(word)
         if key == f"{ROLLOUT}.load_format" and re.fullmatch("dummy_(dtensor|megatron|hf)", word.plain):
             return {key: Change(key, "dummy", self.since(key), "its new name", "an error")}
         if key == f"{ACTOR}.clip_ratio" and not self.before("0.4"):  # in all losses, up to today
@@ -142,18 +139,12 @@ class VerlMigration:
         return {}
 
     def prompts(self, word: Word) -> dict[str, Change]:
-        """The change of data.train_batch_size and data.gen_batch_size, which won over it from 0.4 to 0.8."""
-        size, both = self.given[BATCH], PROMPTS in self.given
-        if self.before("0.4"):
-            return (
-                {BATCH: Change(BATCH, None, "0.4", "it was not read", "prompts of a fetch")}
-                if word.key == BATCH
-                else {}
-            )
-        if size.value == IN_BRANCH or PROMPTS in size.known:
-            self.refuse(size, BATCH, reason("fetched"), f"{PROMPTS} with its value")
+        """The change of data.train_batch_size, or of data.gen_batch_size, which won over it."""
+        if self.is_unsure(BATCH):
+            self.refuse(word, BATCH, f"{reason('fetched')}; it is set in a branch", f"{PROMPTS} there")
             return {}
-        return {word.key: by_hand(PROMPTS, None if both and word.key == BATCH else size.value, "fetched")}
+        is_second = word.key == BATCH and PROMPTS in self.given
+        return {word.key: by_hand(PROMPTS, None if is_second else self.given[BATCH].value, "fetched")}
 
     def renamed(self, word: Word, targets: list[str], why: str, otherwise: str) -> dict[str, Change]:
         """Changes of one setting to today's targets: KEY, or KEY=VALUE if the value changes too; none removes it."""
