@@ -231,6 +231,8 @@ ONE_SETTING = [  # (version, setting, exit code, what the new job says, what is 
     ("0.8", f"+{GEN}=16", 0, "data.train_batch_size=16", "prompts of a step"),
     ("0.8", f"n=8\ndata.train_batch_size=8 +{GEN}=$n", 0, f"data.train_batch_size=8 {GEN}=$n", "no +"),
     ("0.8", "~critic.model.fsdp_config ~data.shuffle", 0, "~data.shuffle", "nothing to delete"),
+    # Megatron packs the tokens: its ppo_megatron_trainer.yaml of 0.5 has no use_remove_padding
+    ("0.5", f"{PER_GPU}=1 --config-name=ppo_megatron_trainer", 0, "data.seed=1", "another order"),
     # a variable is its value if one line of its own gives it
     ("0.7", f"m=1 # rows\n{PER_GPU}=$m", 0, f"{PER_GPU}=$m {ACTOR}.loss_agg_mode=seq-mean-token-mean", "one row"),
     ("0.7", f"export m='1'\n{PER_GPU}=\"${{m}}\"", 0, f"{ACTOR}.loss_agg_mode=seq-mean-token-mean", "one row"),
@@ -253,6 +255,7 @@ def test_one_setting_of_a_job(version, words, code, there, said, tmp_path, capsy
     refused = [x["setting"] for x in table["not_expressible"]]
     assert got == code and len(refused) == len({*refused}), table["not_expressible"]
     assert not any(word.startswith(("trainer.remove", "+algorithm")) for word in text.split())
+    assert "megatron" not in words or "use_remove_padding" not in text
 
 
 def test_each_command_of_a_job_has_its_own_settings(tmp_path, capsys):

@@ -233,7 +233,8 @@ class VerlMigration:
         for key, entries in changes("verl")["keys"].items():
             if not self.is_open(key) or (key.startswith("critic.") and not self.has_critic):
                 continue
-            is_here = is_there(entries, self.version) and not entries[-1].get("gone")
+            is_packed = key.endswith(".use_remove_padding") and "ppo_megatron" in self.job.text  # whatever it says
+            is_here = is_there(entries, self.version) and not entries[-1].get("gone") and not is_packed
             if not is_here or key in NAMES["not_written"] or key.startswith(OLD_SECTIONS):
                 continue
             old, new = entry_at(entries, self.version)["default"], entries[-1]["default"]
