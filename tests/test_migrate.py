@@ -925,6 +925,10 @@ FORMS = [  # (version, script, exit code, what the new one says, what it no long
         "warmup_ratio",
         "gradient_checkpointing=False",
     ),
+    # another trainer of the same name
+    ("1.2", "from trl.experimental.gspo_token import GRPOTrainer\n", 3, "gspo_token", "", "in trl.experimental.gspo_"),
+    # sft_trainer.py of 0.15.2 puts no end token behind texts, of a column `text` too
+    ("0.15", SFT + "SFTTrainer('m', args=SFTConfig('o'), train_dataset=d)\n", 0, "", "Without", '"rows are chats"'),
     # both are there, at other places
     (
         "0.18",
@@ -1082,7 +1086,7 @@ def test_the_trainers_length_is_that_of_the_run(value, length, notes, tmp_path, 
     )
     _, table, new = migrated(tmp_path, capsys, tmp_path / "old.py", "--from", "trl==0.12")
     assert length in new and ("max_length" in new) is bool(length)
-    assert sum("1024 positions" in note for note in table["notes"]) == notes == len(table["same_if"])
+    assert sum("1024 positions" in note for note in table["notes"]) == notes == len(table["same_if"]) - 1  # chats
 
 
 def test_what_is_no_python_is_not_written(tmp_path, capsys):

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from parts.data.trl_names import trl_defaults, trl_today
 from parts.foundation.user_scripts import DEFS, NAMED, Argument, PythonSource
-from programs.migrate.edits import UNSURE, Change, Report, edit_arguments, edit_call, reason
+from programs.migrate.edits import RULES, UNSURE, Change, Report, edit_arguments, edit_call, reason
 from programs.migrate.tables import BASE, NAMES, changes, entry_at, gone_entry, is_there, newest, numbers, since_of
 from programs.migrate.trainer_parts import mend_loading, mend_model_config, mend_rewards, name_unsloth
 from programs.migrate.trl_run import CONFIGS, SAMPLING, UNKNOWN, TrlRun
@@ -129,6 +129,8 @@ class TrlMigration:
                 why = f"prompts are cut to {limit}, the default then, as the settings cannot be seen"
                 nearest = f"your number for the {limit} of the class" + ", and for longest" * (old[0] == "WithCutRows")
                 report.refuse(self.place(call), "max_prompt_length", why, nearest)
+        elif run.config == "SFTConfig" and run.before("0.16") and run.value("packing") is not True:
+            report.note_rule(RULES["end_token"])
         self.say_differences(run, trainer, call)
         for node in [x for x in source.nodes if isinstance(x, ast.Attribute) and x.attr == "tokenizer"]:
             if isinstance(node.ctx, ast.Load) and source.is_object(node.value, call):
@@ -366,13 +368,13 @@ class TrlMigration:
         entries, modules = changes("trl")["modules"].get(name, []), trl_today("modules")
         inside = [x for place, names in modules.items() if f"{place}.".startswith(f"{module}.") for x in names]
         today = {*changes("trl")["exports"], *self.carried, "*"}
-        if is_there(entries, newest("trl")):
+        was_there = "experimental" not in module or module in [entry.get("at") for entry in entries]
+        if is_there(entries, newest("trl")) and was_there:
             place = entries[-1]["at"]
             is_far = "experimental" in f"{place} {module}" or module.count(".") > 1
             return place if is_far and name not in inside else module
         if module.startswith("trl.experimental"):  # folders, whose names may change
-            folder = module.split(".")[2:3]
-            return "" if {*folder, name}.isdisjoint([*modules["trl.experimental"], *today]) else module
+            return module if (module.split(".")[2:3] or [name])[0] in modules["trl.experimental"] else ""
         known = today if module in ("trl", "trl.trainer") else [*inside, "*"]
         if name in NAMES["gone_names"]:
             return ""
