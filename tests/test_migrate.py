@@ -569,6 +569,11 @@ WITHOUT_EQUAL = {
         "SFTTrainer('m', args=SFTConfig('p'), **f())\n",
         ["k[name]", '"f()", "why": "arguments of SFTTrainer'],
     ),
+    "the second of two classes": (
+        "from trl import DPOConfig, DPOTrainer, KTOTrainer\nT = DPOTrainer if x else KTOTrainer\n"
+        "T('m', args=DPOConfig('o'))\n",
+        ['"KTOTrainer"'],
+    ),
     "items of a dictionary": (
         "import trl\nT, C = {'a': trl.DPOTrainer}, dict(a=trl.DPOConfig)\nT[k]('m', args=C[k]('o', seed=1))\n",
         ['"trl.DPOTrainer", "why": "called where it cannot be seen', '"trl.DPOConfig"'],

@@ -310,12 +310,14 @@ class TrlMigration:
         source, report = self.source, self.report
         seen = {name for trainer, _ in trainer_calls(source) for name in (trainer, CONFIGS[trainer])}
         names = {*CONFIGS, *CONFIGS.values()} - {*seen, *source.definitions}
-        for node in [x for x in source.nodes if isinstance(x, NAMED) and source.name_of(x) in names]:
+        nodes = [x for x in source.nodes if isinstance(x, NAMED) and isinstance(x.ctx, ast.Load)]
+        for node in [node for node in nodes if source.name_of(node) in names]:
             shown, parent = source.code(node), source.parents[node]
             holder = source.parents[parent] if isinstance(parent, ast.Tuple | ast.IfExp) else parent
             is_value = isinstance(holder, ast.Call | ast.Dict | ast.List | ast.keyword)
-            is_value = is_value and getattr(parent, "func", None) is not node and source.name_of(holder) != "isinstance"
-            if is_value and source.imports.get(shown.split(".")[0], ("trl",))[0].startswith("trl"):
+            is_value = is_value or (parent is not holder and isinstance(holder, ast.Assign))
+            is_known = getattr(parent, "func", None) is node or source.name_of(holder) in ("isinstance", "issubclass")
+            if is_value and not is_known and source.imports.get(shown.split(".")[0], ("trl",))[0].startswith("trl"):
                 why = "called where it cannot be seen: no setting is renamed, no old default is written"
                 report.refuse(self.place(node), shown, why, f"a call {shown}(…) in the script")
         for name, trainer in trainer_names(source).items():
