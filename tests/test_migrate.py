@@ -569,6 +569,10 @@ WITHOUT_EQUAL = {
         "SFTTrainer('m', args=SFTConfig('p'), **f())\n",
         ["k[name]", '"f()", "why": "arguments of SFTTrainer'],
     ),
+    "a method that is set": (
+        GRPO + "GRPOTrainer._get_train_sampler = f\nargs = GRPOConfig('o')\n" + TRAINED,
+        ["GRPOTrainer._get_train_sampler"],
+    ),
     "the second of two classes": (
         "from trl import DPOConfig, DPOTrainer, KTOTrainer\nT = DPOTrainer if x else KTOTrainer\n"
         "T('m', args=DPOConfig('o'))\n",

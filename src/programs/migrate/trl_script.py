@@ -320,12 +320,16 @@ class TrlMigration:
             if is_value and not is_known and source.imports.get(shown.split(".")[0], ("trl",))[0].startswith("trl"):
                 why = "called where it cannot be seen: no setting is renamed, no old default is written"
                 report.refuse(self.place(node), shown, why, f"a call {shown}(…) in the script")
-        for name, trainer in trainer_names(source).items():
-            body = getattr(source.definitions.get(name), "body", [])
-            if methods := ", ".join(x.name for x in body if isinstance(x, DEFS) and x.name != "__init__"):
-                why = f"written for the {trainer} of {self.version}, whose methods it replaces"
-                nearest = "a comparison with the methods of today's"
-                report.refuse(self.place(source.definitions[name]), f"{name}.{methods}", why, nearest)
+        trainers = trainer_names(source)
+        places = [(x, source.name_of(x.value), x.attr) for x in source.nodes if isinstance(x, ast.Attribute)]
+        replaced = [place for place in places if isinstance(place[0].ctx, ast.Store)]
+        for name in [name for name in trainers if name in source.definitions]:
+            methods = [x.name for x in source.definitions[name].body if isinstance(x, DEFS)]
+            if methods := ", ".join(method for method in methods if method != "__init__"):
+                replaced.append((source.definitions[name], name, methods))
+        for node, name, methods in [place for place in replaced if place[1] in trainers]:
+            why = f"written for the {trainers[name]} of {self.version}, whose methods it replaces"
+            report.refuse(self.place(node), f"{name}.{methods}", why, "a comparison with the methods of today's")
 
     def format_rows(self, run: TrlRun, given: ast.expr) -> dict[str, Change]:
         """Wrap a formatting_func that took a batch so that it takes one row; {} if it took a row."""
