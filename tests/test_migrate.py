@@ -569,6 +569,7 @@ WITHOUT_EQUAL = {
         "SFTTrainer('m', args=SFTConfig('p'), **f())\n",
         ["k[name]", '"f()", "why": "arguments of SFTTrainer'],
     ),
+    "by its text": ("import trl\ngetattr(trl, 'GRPOTrainer')('m', tokenizer=t)\n", ["getattr(trl, 'GRPOTrainer')"]),
     "a method that is set": (
         GRPO + "GRPOTrainer._get_train_sampler = f\nargs = GRPOConfig('o')\n" + TRAINED,
         ["GRPOTrainer._get_train_sampler"],

@@ -310,6 +310,10 @@ class TrlMigration:
         source, report = self.source, self.report
         seen = {name for trainer, _ in trainer_calls(source) for name in (trainer, CONFIGS[trainer])}
         names = {*CONFIGS, *CONFIGS.values()} - {*seen, *source.definitions}
+        why = "called where it cannot be seen: no setting is renamed, no old default is written"
+        for call in [call for call in source.calls.get("getattr", []) if call.args]:
+            if source.imports.get(source.code(call.args[0]), ("",))[0] == "trl":
+                report.refuse(self.place(call), source.code(call), why, "its name instead of getattr")
         nodes = [x for x in source.nodes if isinstance(x, NAMED) and isinstance(x.ctx, ast.Load)]
         for node in [node for node in nodes if source.name_of(node) in names]:
             shown, parent = source.code(node), source.parents[node]
@@ -318,11 +322,9 @@ class TrlMigration:
             is_value = is_value or (parent is not holder and isinstance(holder, ast.Assign))
             is_known = getattr(parent, "func", None) is node or source.name_of(holder) in ("isinstance", "issubclass")
             if is_value and not is_known and source.imports.get(shown.split(".")[0], ("trl",))[0].startswith("trl"):
-                why = "called where it cannot be seen: no setting is renamed, no old default is written"
                 report.refuse(self.place(node), shown, why, f"a call {shown}(…) in the script")
         trainers = trainer_names(source)
-        places = [(x, source.name_of(x.value), x.attr) for x in source.nodes if isinstance(x, ast.Attribute)]
-        replaced = [place for place in places if isinstance(place[0].ctx, ast.Store)]
+        replaced = [(x, source.name_of(x.value), name) for x, name in source.stores if name]
         for name in [name for name in trainers if name in source.definitions]:
             methods = [x.name for x in source.definitions[name].body if isinstance(x, DEFS)]
             if methods := ", ".join(method for method in methods if method != "__init__"):
