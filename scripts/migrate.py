@@ -26,25 +26,25 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 #         84-89  file text         Load texts from files beside their room, such as a page's style; a built script …
 #        92-140  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #       143-147  bundle            Paths of this bundle and of its embedded model, data and rewards
-#       150-559  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
-#       562-786  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       789-877  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#      880-1086  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1089-1192  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
-#     1195-1233  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
-#     1236-1470  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
-#     1473-2384  tables            Changes between the versions of TRL and verl: tables read from their packages
-#     2387-2969  edits             Edits of a text by offset, and the table row that explains each
-#     2972-3060  trl run           A TRL run as one version of TRL sees it: the script's settings, and that version's …
-#     3063-3349  trl settings      The settings that make today's TRL do an old run: from tables, from rules by hand, …
-#     3352-3466  trainer parts     What a trainer is given: models loaded as today's transformers wants it, rewards …
-#     3469-3869  trl script        A script that trains with TRL: its trainers, their configs and their imports
-#     3872-3949  versions          Which version of a package a file was written for: a pin, or the names that it uses
-#     3952-4206  job files         Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
-#     4209-4252  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
-#     4255-4595  verl run          Migrate a verl job to the newest version: keys, values, and defaults that changed …
-#     4598-4748  trial             --check: run one step of the new script in a separate process, on four rows and …
-#     4751-4979  command           The command line: input, output, messages
+#       150-561  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
+#       564-788  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       791-879  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#      882-1088  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1091-1194  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
+#     1197-1235  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
+#     1238-1472  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
+#     1475-2386  tables            Changes between the versions of TRL and verl: tables read from their packages
+#     2389-2976  edits             Edits of a text by offset, and the table row that explains each
+#     2979-3067  trl run           A TRL run as one version of TRL sees it: the script's settings, and that version's …
+#     3070-3356  trl settings      The settings that make today's TRL do an old run: from tables, from rules by hand, …
+#     3359-3474  trainer parts     What a trainer is given: models loaded as today's transformers wants it, rewards …
+#     3477-3920  trl script        A script that trains with TRL: its trainers, their configs and their imports
+#     3923-4000  versions          Which version of a package a file was written for: a pin, or the names that it uses
+#     4003-4283  job files         Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
+#     4286-4346  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
+#     4349-4705  verl run          Migrate a verl job to the newest version: keys, values, and defaults that changed …
+#     4708-4858  trial             --check: run one step of the new script in a separate process, on four rows and …
+#     4861-5091  command           The command line: input, output, messages
 
 import argparse
 import ast
@@ -182,11 +182,11 @@ def without_magics(cell: str) -> str:
     except SyntaxError as error:
         number = min(error.lineno or 1, len(lines)) - 1
         if magic := MAGIC.match(lines[number]):
-            goes_on, start = True, magic.end()
+            goes_on, before = True, magic[0]
             while goes_on and number < len(lines):
                 line = lines[number]
-                lines[number] = (line[:start] + "0#" + line[start + 2 :])[: len(line)]
-                goes_on, start, number = line.endswith("\\"), 0, number + 1
+                lines[number] = (before + "0#" + line[len(before) + 2 :])[: len(line)]
+                goes_on, before, number = line.endswith("\\"), re.match(r"\s*", before)[0], number + 1
             return without_magics("\n".join(lines))
     return cell
 
@@ -221,7 +221,8 @@ class PythonSource:
         except (SyntaxError, ValueError) as error:
             where = self.place(self._offsets[(getattr(error, "lineno", None) or 1) - 1])
             got = f"{name}, {where}: got {error.args[0]}"
-            raise UserError(f"{got}; expected Python; try python -m py_compile first") from None
+            expected = f"expected Python {sys.version_info[0]}.{sys.version_info[1]}"
+            raise UserError(f"{got}; {expected}; try python -m py_compile first") from None
         self.nodes = [*ast.walk(self.tree)]
 
     def span(self, node) -> tuple[int, int]:
@@ -254,7 +255,8 @@ class PythonSource:
         names = {}
         for node in self.nodes:
             if isinstance(node, ast.ImportFrom):
-                names |= {x.asname or x.name: (node.module or "", x.name, node) for x in node.names}
+                module = node.module or ""
+                names |= {x.asname or x.name.replace("*", f"{module}.*"): (module, x.name, node) for x in node.names}
             elif isinstance(node, ast.Import):
                 names |= {(x.asname or x.name).partition(".")[0]: (x.name, "", node) for x in node.names}
         return names
@@ -2425,8 +2427,8 @@ BY_HAND = r"""{
   "is": {"vllm_mode": ["server", null]}},
 "top_k_none": {
   "since": "0.27", "why": "None was all tokens", "otherwise": "that of the model's generation config",
-  "source": "TRL 0.26.2 trl/trainer/grpo_trainer.py:1273", "configs": ["GRPOConfig"], "first": "0.16",
-  "before": "0.27", "given": "top_k", "is": {"top_k": [null]}, "set": {"top_k": "0"}},
+  "source": "TRL 0.26.2 trl/trainer/grpo_trainer.py:1273", "configs": ["GRPOConfig", "RLOOConfig"],
+  "first": "0.16", "before": "0.27", "given": "top_k", "is": {"top_k": [null]}, "set": {"top_k": "0"}},
 "mean_of_completions": {
   "what": "the mean of GRPO's loss", "since": "0.17", "why": "the loss was the mean over each completion",
   "otherwise": "dapo", "source": "TRL 0.14.0 trl/trainer/grpo_trainer.py:512, and 0.15", "configs": ["GRPOConfig"],
@@ -2629,7 +2631,8 @@ BY_HAND = r"""{
   "when": ["packing"], "set": {"packing_strategy": "\"wrapped\""}},
 "end_token": {
   "what": "the end of SFT's texts", "since": "0.16", "why": "texts got no end token",
-  "otherwise": "an end token after each", "source": "TRL 0.15.2 trl/trainer/sft_trainer.py, which adds none"},
+  "otherwise": "an end token after each", "source": "TRL 0.15.2 trl/trainer/sft_trainer.py, which adds none",
+  "same_if": "rows are chats"},
 "dropout": {
   "since": "0.14", "why": "dropout was on", "otherwise": "True",
   "source": "the config of that version, which has no disable_dropout", "configs": ["RewardConfig"],
@@ -2660,6 +2663,10 @@ BY_HAND = r"""{
   "package": "verl", "what": "ppo_micro_batch_size and similar keys", "since": "0.4",
   "why": "it counted all GPUs of the job, divided by their number", "otherwise": "deprecated",
   "as_before": "the keys that end with _per_gpu", "source": "verl 0.2.0.post2 verl/workers/fsdp_workers.py:125"},
+"fetched": {
+  "package": "verl", "since": "0.9", "why": "data.gen_batch_size was the number of prompts of a step",
+  "otherwise": "that of a fetch",
+  "source": "verl 0.8.0 verl/trainer/ppo/ray_trainer.py:410; 0.9.1: trainer/ppo/v1/trainer_base.py:742"},
 "token_mean": {
   "package": "verl", "what": "token-mean", "since": "0.8",
   "why": "it averaged the tokens of a micro-batch, then the micro-batches of all GPUs; no setting does that today",
@@ -3095,7 +3102,7 @@ def applies(run: TrlRun, entry: dict) -> bool:
     - `is`: these settings have a listed value or an unknown one; `text`: the source of some reward matches.
     - `member`: one of the settings of `is` is a member of an enumeration, or none if false.
     """
-    unless, rewards = entry.get("unless", ""), reward_functions(run.source) if "text" in entry else ()
+    unless, rewards = entry.get("unless"), reward_functions(run.source) if "text" in entry else ()
     is_on = run.config in entry["configs"] and ("when" not in entry or any(map(run.is_on, entry["when"])))
     is_out = unless in {*run.source.imports, *run.source.calls}
     is_out = is_out or (run.has(unless) and run.value(unless) is not None)
@@ -3363,7 +3370,8 @@ WITHOUT_UNSLOTH = (
 def is_model(source: PythonSource, call: ast.Call) -> bool:
     owner = call.func.value if isinstance(call.func, ast.Attribute) else None
     name = source.name_of(owner) if owner is not None else ""
-    return bool(re.match(r"AutoModel|\w+For[A-Z]\w+$", name))
+    module = source.imports.get(getattr(owner, "id", ""), ("",))[0].split(".")[0]
+    return bool(re.match(r"AutoModel|\w+For[A-Z]\w+$", name) or (module == "transformers" and name.endswith("Model")))
 
 
 def renamed(source: PythonSource, arguments: list[Argument], report: Report) -> dict[str, Change]:
@@ -3471,13 +3479,18 @@ def mend_rewards(source: PythonSource, node: ast.expr | None, report: Report) ->
 MOVED = {"neftune_noise_alpha", "max_prompt_length", "max_target_length"}  # also moved to the config, by no table
 
 
-def trainer_calls(source: PythonSource) -> list[tuple[str, ast.Call]]:
-    """(TRL trainer, call) for calls of trainers, of the script's subclasses and of variables for one, in file order."""
+def trainer_names(source: PythonSource) -> dict[str, str]:
+    """{name of a trainer of TRL, or of a class of the script that is derived from one: that trainer}."""
     names = {name: name for name in CONFIGS}
     for name, definition in source.definitions.items():
-        for base in source.bases(definition):
-            if base in CONFIGS:
-                names[name] = base
+        for base in [base for base in source.bases(definition) if base in names]:
+            names[name] = names[base]
+    return names
+
+
+def trainer_calls(source: PythonSource) -> list[tuple[str, ast.Call]]:
+    """(TRL trainer, call) for calls of trainers, of the script's subclasses and of variables for one, in file order."""
+    names = trainer_names(source)
     calls = [(trainer, call) for name, trainer in names.items() for call in source.calls.get(name, [])]
     variables = {*source.calls} - {*names, *source.imports, *source.definitions, *vars(builtins)}
     for call in [x for name in variables for x in source.calls[name] if isinstance(x.func, ast.Name)]:
@@ -3523,6 +3536,7 @@ class TrlMigration:
             self.edit_reads(run, settings)
         mend_model_config(source, report)
         name_unsloth(source, report)
+        self.say_classes()
         self.move_names()
         return report
 
@@ -3545,6 +3559,9 @@ class TrlMigration:
             run.unseen = [node or unseen[0]]
         settings = {change.name: change for change in moved.values()} | planned(run, report)
         if made is not None:
+            for hidden in unseen:
+                why = f"arguments of {trainer} that cannot be seen here"
+                report.refuse(self.place(hidden), source.code(hidden), why, "NAME=VALUE for each argument")
             self.hoist(run, call, moved, settings, plan)
             self.config(run, settings)
         elif node is None and not unseen:
@@ -3571,7 +3588,10 @@ class TrlMigration:
             limit, _ = prompt_limit(run)
             if run.unseen and limit and "Cut" in old[0] and not run.has("max_prompt_length"):
                 why = f"prompts are cut to {limit}, the default then, as the settings cannot be seen"
-                report.refuse(self.place(call), "max_prompt_length", why, f"your number for the {limit} of the class")
+                nearest = f"your number for the {limit} of the class" + ", and for longest" * (old[0] == "WithCutRows")
+                report.refuse(self.place(call), "max_prompt_length", why, nearest)
+        elif run.config == "SFTConfig" and run.before("0.16") and run.value("packing") is not True:
+            report.note_rule(RULES["end_token"])
         self.say_differences(run, trainer, call)
         for node in [x for x in source.nodes if isinstance(x, ast.Attribute) and x.attr == "tokenizer"]:
             if isinstance(node.ctx, ast.Load) and source.is_object(node.value, call):
@@ -3680,12 +3700,16 @@ class TrlMigration:
                 report.refuse(self.place(node), shown, f"{run.config} no longer has it", "its value")
 
     def lone_config(self, run: TrlRun) -> None:
-        if run.has("max_prompt_length") and old_trainer(run, False):
+        """Migrate a config whose trainer cannot be seen; say what a class would restore there."""
+        settings, old = planned(run, self.report), old_trainer(run, False)
+        if old and run.has("max_prompt_length"):
             why = "prompts are no longer cut, and the trainer of this config cannot be seen"
             nearest = "rows that are short enough, or this number in a class that cuts prompts"
             shown = f"max_prompt_length={run.text('max_prompt_length')}"
             self.report.refuse(self.place(run.call), shown, why, nearest)
-        self.config(run, planned(run, self.report))
+        elif old:
+            self.report.note_rule({"why": old[2].why, "same_if": f"the trainer of {run.config} is migrated, too"})
+        self.config(run, settings)
 
     def new_config(self, run: TrlRun, trainer: str, call: ast.Call, plan: dict[str, Change]) -> dict[str, Change]:
         """The argument `args` with the old defaults, for a trainer that has none."""
@@ -3735,17 +3759,40 @@ class TrlMigration:
         if len(call.args) > len(first):
             why = f"{trainer}'s arguments have other places today"
             report.refuse(place, source.code(call.args[len(first)]), why, "NAME=VALUE for each argument")
-        base = source.code(call.func)
         for name in [n.id for n in ast.walk(source.origin(call.func)) if isinstance(n, ast.Name)]:
             if name in source.imports and source.imports[name][0].split(".")[0] != "trl":
                 report.note(f"{name} is imported from {source.imports[name][0]}: whether it fits cannot be seen here")
-        methods = [x.name for x in getattr(source.definitions.get(base), "body", []) if isinstance(x, ast.FunctionDef)]
-        if overridden := ", ".join(name for name in methods if name != "__init__"):
-            why = f"written for the {trainer} of {self.version}, whose methods it replaces"
-            report.refuse(place, f"{base}.{overridden}", why, "a comparison with the methods of today's")
         if trainer == "RewardTrainer" and "input_ids_chosen" in source.text:
             nearest = "columns chosen and rejected of text or messages; or token ids as chosen_ids and rejected_ids"
             report.refuse(place, "input_ids_chosen", "RewardTrainer tokenizes, or takes other columns", nearest)
+
+    def say_classes(self) -> None:
+        """Refuse classes that replace methods of a trainer, and trainers and configs that are called out of sight."""
+        source, report = self.source, self.report
+        seen = {name for trainer, _ in trainer_calls(source) for name in (trainer, CONFIGS[trainer])}
+        names = {*CONFIGS, *CONFIGS.values()} - {*seen, *source.definitions}
+        why = "called where it cannot be seen: no setting is renamed, no old default is written"
+        for call in [call for call in source.calls.get("getattr", []) if call.args]:
+            if source.imports.get(source.code(call.args[0]), ("",))[0] == "trl":
+                report.refuse(self.place(call), source.code(call), why, "its name instead of getattr")
+        nodes = [x for x in source.nodes if isinstance(x, NAMED) and isinstance(x.ctx, ast.Load)]
+        for node in [node for node in nodes if source.name_of(node) in names]:
+            shown, parent = source.code(node), source.parents[node]
+            holder = source.parents[parent] if isinstance(parent, ast.Tuple | ast.IfExp) else parent
+            is_value = isinstance(holder, ast.Call | ast.Dict | ast.List | ast.keyword)
+            is_value = is_value or (parent is not holder and isinstance(holder, ast.Assign))
+            is_known = getattr(parent, "func", None) is node or source.name_of(holder) in ("isinstance", "issubclass")
+            if is_value and not is_known and source.imports.get(shown.split(".")[0], ("trl",))[0].startswith("trl"):
+                report.refuse(self.place(node), shown, why, f"a call {shown}(…) in the script")
+        trainers = trainer_names(source)
+        replaced = [(x, source.name_of(x.value), name) for x, name in source.stores if name]
+        for name in [name for name in trainers if name in source.definitions]:
+            methods = [x.name for x in source.definitions[name].body if isinstance(x, DEFS)]
+            if methods := ", ".join(method for method in methods if method != "__init__"):
+                replaced.append((source.definitions[name], name, methods))
+        for node, name, methods in [place for place in replaced if place[1] in trainers]:
+            why = f"written for the {trainers[name]} of {self.version}, whose methods it replaces"
+            report.refuse(self.place(node), f"{name}.{methods}", why, "a comparison with the methods of today's")
 
     def format_rows(self, run: TrlRun, given: ast.expr) -> dict[str, Change]:
         """Wrap a formatting_func that took a batch so that it takes one row; {} if it took a row."""
@@ -3790,15 +3837,18 @@ class TrlMigration:
         entries, modules = changes("trl")["modules"].get(name, []), trl_today("modules")
         inside = [x for place, names in modules.items() if f"{place}.".startswith(f"{module}.") for x in names]
         today = {*changes("trl")["exports"], *self.carried, "*"}
-        if is_there(entries, newest("trl")):
+        was_there = "experimental" not in module or module in [entry.get("at") for entry in entries]
+        if is_there(entries, newest("trl")) and was_there:
             place = entries[-1]["at"]
             is_far = "experimental" in f"{place} {module}" or module.count(".") > 1
             return place if is_far and name not in inside else module
         if module.startswith("trl.experimental"):  # folders, whose names may change
-            folder = module.split(".")[2:3]
-            return "" if {*folder, name}.isdisjoint([*modules["trl.experimental"], *today]) else module
+            return module if (module.split(".")[2:3] or [name])[0] in modules["trl.experimental"] else ""
         known = today if module in ("trl", "trl.trainer") else [*inside, "*"]
-        return module if name in known and name not in NAMES["gone_names"] else ""
+        if name in NAMES["gone_names"]:
+            return ""
+        others = ["trl"] * (name in today) or [x for x, names in modules.items() if name in names]
+        return module if name in known else others[0] if len(others) == 1 else ""
 
     def nearest(self, name: str) -> str:
         """Advice for a name that TRL no longer has."""
@@ -3828,7 +3878,8 @@ class TrlMigration:
             for alias in [alias for alias in node.names if alias not in unused]:
                 home = self.home(node.module, alias.name)
                 homes.setdefault(home or node.module, []).append(source.code(alias))
-                since = table[alias.name][-1]["since"] if home not in ("", node.module) else since
+                if home not in ("", node.module) and alias.name in table:
+                    since = table[alias.name][-1]["since"]
                 if not home:
                     why = f"no longer in {node.module}"
                     self.report.refuse(self.place(node), alias.name, why, self.nearest(alias.name))
@@ -3981,16 +4032,21 @@ class Word:
     end: int
     sign: str = ""
     in_branch: bool = False  # inside a branch of the shell, which may not run
+    literal: str | None = None  # what the value stands for, if it is a variable of one plain line
+
+    @property
+    def known(self) -> str:
+        return (self.value if self.literal is None else self.literal) or ""
 
     @property
     def plain(self) -> str:
         """The value without the quotes of the shell or of YAML."""
-        return (self.value or "").strip().strip("'\"")
+        return self.known.strip().strip("'\"")
 
     @property
     def is_fixed(self) -> bool:
         """Whether the value contains no shell variable or command."""
-        return "$" not in (self.value or "") and "`" not in (self.value or "")
+        return "$" not in self.known and "`" not in self.known
 
 
 class JobFile:
@@ -4073,7 +4129,18 @@ class ShellJob(JobFile):
             is_alone = around[0] == start and not WORD.search(self.text, start + 1, around[1])
             end = around[1] if is_alone else match.re.match(self.text, start, around[1]).end()
             value = self.text[match.start("value") : end]
-        return Word(match["key"], value, start, end, match["sign"] or "")
+        return Word(match["key"], value, start, end, match["sign"] or "", literal=self.literal(value, start))
+
+    def literal(self, value: str | None, place: int) -> str | None:
+        """What a variable stands for, if one line of its own, outside branches, gives it a plain value."""
+        text, name = self.text[:place], re.fullmatch(r'"?\$\{?(\w+)\}?"?', value or "")
+        lines = [*re.finditer(rf"(?<![\w.${{/-]){name[1]}\b.*", self.text)] if name else []
+        lines = [line for line in lines if not self.in_comment(line.start())]
+        if len(lines) != 1 or self.in_branch(lines[0].start()) or self.around(lines[0].start()):
+            return None
+        line = re.compile(rf"^(?:export )?{name[1]}=((?:{PART})*)[ \t]*(?:#.*)?$(?!(?s:.*)^[ \t]*(?:source|\.) )", re.M)
+        match = line.search(text)
+        return match[1] if match and "$" not in match[1] and "`" not in match[1] else None
 
     def around(self, place: int) -> tuple[int, int] | None:
         """The span of the quoted text around an offset, or None."""
@@ -4143,12 +4210,21 @@ class YamlJob(JobFile):
             if name in ("defaults", "hydra"):  # Hydra's own
                 continue
             if isinstance(value.value, list) and value.value and isinstance(value.value[0], tuple):
+                if key.value == "<<":  # merged here
+                    yield from self.below(value, prefix)
+                    continue
                 self.sections[name], self.starts[name] = value, start
                 yield from self.below(value, f"{name}.")
                 continue
-            end = value.end_mark.index
+            alias = re.compile(r"\s*:\s*\*[^\s,}\]]+").match(self.text, key.end_mark.index)
+            end = alias.end() if alias else value.end_mark.index
             end = len(self.text[:end].rstrip()) if "\n" in self.text[start:end] else end
-            yield Word(name, self.text[value.start_mark.index : end], start, end)
+            yield Word(name, self.text[value.start_mark.index : value.end_mark.index if alias else end], start, end)
+
+    def edited(self, edits: list[Edit]) -> str:
+        text = super().edited(edits)
+        YamlJob(f"the new text of {self.name}, which was not written", text)  # an anchor may be gone
+        return text
 
     def replace(self, word: Word, change: Change, report: Report) -> None:
         section, _, name = change.name.lstrip("+").rpartition(".")
@@ -4194,7 +4270,8 @@ class YamlJob(JobFile):
             node[parts[-1]] = yaml.safe_load(change.text)
         for name, tree in sorted(trees.items(), key=lambda tree: tree[0].count(".") if tree[0] else -1, reverse=True):
             section = self.sections[name]
-            line_end = self.text.find("\n", len(self.text[: section.value[-1][1].end_mark.index].rstrip()))
+            last = max(node.end_mark.index for node in section.value[-1])  # an alias ends where its anchor does
+            line_end = self.text.find("\n", len(self.text[:last].rstrip()))
             place = len(self.text) if line_end < 0 else line_end + 1  # on a new line, as the last one may be deleted
             text = textwrap.indent(yaml.safe_dump(tree, sort_keys=False), " " * section.value[0][0].start_mark.column)
             text = f"\n{text[:-1]}" if line_end < 0 else text
@@ -4211,21 +4288,37 @@ class YamlJob(JobFile):
 
 def config_of(job: YamlJob) -> str:
     """The config class that a key of the file gives away; "" if none does."""
-    return next((config for key, config in NAMES["signs"].items() if any(w.key == key for w in job.words)), "")
+    names = {word.key.rpartition(".")[2] for word in job.words}
+    return next((config for key, config in NAMES["signs"].items() if key in names), "")
+
+
+def home_of(job: YamlJob, config: str) -> str:
+    """The section that has the settings of a config, with a dot; "" for the file as a whole."""
+    settings = {*trl_defaults(config), *changes("trl")["configs"].get(config, {}), *changes("trl")["configs"][BASE]}
+    places = [w.key.rpartition(".") for w in job.words if settings.isdisjoint(w.key.split(".")[:-1])]
+    homes = Counter(section for section, _, name in places if name in settings)
+    home = max(homes, key=lambda section: (homes[section], section == ""), default="")
+    others = [section for section, number in homes.items() if section not in ("", home) and number > 2]
+    got = f"got {job.name} with settings of {config} in {' and in '.join([home, *others])}"
+    need(not home or not others, f"{got}; expected one section; try a file for each")
+    return f"{home}." if home else ""
 
 
 def run_of(job: YamlJob, config: str, version: str) -> TrlRun:
     """The run of a YAML file, with its settings as arguments of a config's call."""
     import yaml
 
-    given = {key: value for key, value in (yaml.safe_load(job.text) or {}).items() if str(key).isidentifier()}
+    given = yaml.safe_load(job.text)
+    for section in home_of(job, config).split(".")[:-1]:
+        given = given[section]
+    given = {key: value for key, value in given.items() if str(key).isidentifier()}
     source = PythonSource(job.name, f"{config}({', '.join(f'{key}={value!r}' for key, value in given.items())})")
     return TrlRun(source, config, version, source.calls[config][0])
 
 
 def migrate_yaml(job: YamlJob, run: TrlRun) -> Report:
     """Edit the settings of a file; refuse what only a class in a script restores."""
-    report = Report()
+    report, home = Report(), home_of(job, run.config)
     plan = planned(run, report)
     for key, change in [*plan.items()]:
         try:
@@ -4234,6 +4327,7 @@ def migrate_yaml(job: YamlJob, run: TrlRun) -> Report:
         except ValueError:
             report.refuse("", f"{key}: {run.text(key)}", change.why, "the value by hand, as it is computed")
             del plan[key]
+    plan = {f"{home}{key}": replace(change, name=f"{home}{change.name}") for key, change in plan.items()}
     for word in [word for word in job.words if word.key.endswith("torch_dtype")]:
         key = word.key.removesuffix("torch_dtype") + "dtype"
         plan[word.key] = Change(key, word.value, "transformers 5.0", "its new name", "fp32")
@@ -4245,7 +4339,7 @@ def migrate_yaml(job: YamlJob, run: TrlRun) -> Report:
         report.refuse("", f"max_prompt_length: {limit}", "prompts are no longer cut", nearest)
     if run.config == "SFTConfig" and old_trainer(run, run.has("dataset_text_field")):
         report.refuse("", "dataset_text_field", reason("end_token"), nearest.split(", or")[0])
-    starts = {word.key: word.start for word in job.words}
+    starts = {word.key.removeprefix(home): word.start for word in job.words}
     for entry in report.impossible:
         key = re.match(r"\w*", entry["setting"])[0]
         entry["line"] = job.place(starts[key]) if key in starts else ""
@@ -4269,6 +4363,7 @@ UNREAD = {("data.truncation", "left"), ("data.truncation", "error"), ("data.rewa
 OWN_CONFIG = re.compile(
     r"--config-(?:name[= ](?!['\"]?ppo_(?:megatron_)?trainer\b)|path[= ](?!['\"]?(?:\./)?config\b))\S+"
 )
+BATCH, PROMPTS = "data.gen_batch_size", "data.train_batch_size"
 TARGET = r"\+?[\w.]+(?:=[\w-]+)?"  # advice that is a key, not a sentence
 
 
@@ -4280,7 +4375,7 @@ class VerlMigration:
         self.given: dict[str, Word] = {}
         for word in job.words:
             is_unsure = word.in_branch or self.given.get(word.key, word).value != word.value
-            self.given[word.key] = replace(word, value=IN_BRANCH) if is_unsure else word
+            self.given[word.key] = replace(word, value=IN_BRANCH, literal=None) if is_unsure else word
         self.engine = known_names("megatron" if "ppo_megatron_trainer" in job.text else "dp")
         self.known = known_names("dp") | known_names("megatron")
 
@@ -4317,7 +4412,7 @@ class VerlMigration:
         sure = {key for key in self.given if not self.is_unsure(key)}
         edits += [(word, silent[word.key]) for word in job.words if word.key in {*silent} & sure]
         job.apply(edits, [c for key, c in (added | silent).items() if key not in sure], report)
-        if "VLLM_ATTENTION_BACKEND" in job.text:
+        if "VLLM_ATTENTION_BACKEND=" in job.text:
             report.note("VLLM_ATTENTION_BACKEND=XFORMERS was for vLLM 0.6; leave it out with today's")
 
     def is_unsure(self, key: str) -> bool:
@@ -4357,6 +4452,11 @@ class VerlMigration:
         key, newest_verl = word.key, newest("verl")
         if key in NAMES["per_job"] and word.plain not in ("null", "None"):
             return self.per_gpu(word)
+        if word.sign == "~" and key not in self.known:
+            return {key: Change(key, None, newest_verl, "nothing to delete", "an error of Hydra")}
+        if key in (BATCH, PROMPTS) and self.text(BATCH) not in ("", "null", f"${{{PROMPTS}}}", self.text(PROMPTS)):
+            if self.before("0.9") and not self.before("0.4"):
+                return self.prompts(word)
         if key == f"{ROLLOUT}.load_format" and re.fullmatch("dummy_(dtensor|megatron|hf)", word.plain):
             return {key: Change(key, "dummy", self.since(key), "its new name", "an error")}
         if key == f"{ACTOR}.clip_ratio" and not self.before("0.4"):  # in all losses, up to today
@@ -4373,6 +4473,14 @@ class VerlMigration:
             why = "no release's ppo_trainer.yaml has it: it is a fork's or another trainer's"
             self.refuse(word, key, f"verl {newest_verl} does not have it" if was_there else why, self.nearest(key))
         return {}
+
+    def prompts(self, word: Word) -> dict[str, Change]:
+        """The change of data.train_batch_size, or of data.gen_batch_size, which won over it."""
+        if self.is_unsure(BATCH):
+            self.refuse(word, BATCH, f"{reason('fetched')}; it is set in a branch", f"{PROMPTS} there")
+            return {}
+        is_second = word.key == BATCH and PROMPTS in self.given
+        return {word.key: by_hand(PROMPTS, None if is_second else self.given[BATCH].value, "fetched")}
 
     def renamed(self, word: Word, targets: list[str], why: str, otherwise: str) -> dict[str, Change]:
         """Changes of one setting to today's targets: KEY, or KEY=VALUE if the value changes too; none removes it."""
@@ -4438,14 +4546,15 @@ class VerlMigration:
         new = f"{word.key}_per_gpu"
         keys = ("trainer.n_gpus_per_node", 8), ("trainer.nnodes", 1)
         keys += ((f"{NAMES['per_job'][word.key]}.ulysses_sequence_parallel_size", 1),)
-        texts = [self.given[key].plain if key in self.given else str(default) for key, default in keys]
+        texts = [replace(self.given[key], literal=None).plain if key in self.given else str(n) for key, n in keys]
+        size = replace(word, literal=None).plain  # variables stay
         if new in self.given:
             return {word.key: Change(word.key, None, "0.2", f"{new} is given too", "an error")}
-        if all(text.isdigit() for text in (*texts, word.plain)):
+        if all(text.isdigit() for text in (*texts, size)):
             gpus, nodes, parallel = map(int, texts)
-            value = str(int(word.plain) // max(1, gpus * nodes // parallel))
-        elif isinstance(self.job, ShellJob) and all(re.fullmatch(NUMBER, x) for x in (*texts, word.plain)):
-            value = "$(({} / ({} * {} / {})))".format(word.plain, *texts)  # the shell divides
+            value = str(int(size) // max(1, gpus * nodes // parallel))
+        elif isinstance(self.job, ShellJob) and all(re.fullmatch(NUMBER, x) for x in (*texts, size)):
+            value = "$(({} / ({} * {} / {})))".format(size, *texts)  # the shell divides
         else:
             value = "0"
         if value == "0":
@@ -4460,7 +4569,8 @@ class VerlMigration:
         for key, entries in changes("verl")["keys"].items():
             if not self.is_open(key) or (key.startswith("critic.") and not self.has_critic):
                 continue
-            is_here = is_there(entries, self.version) and not entries[-1].get("gone")
+            is_packed = key.endswith(".use_remove_padding") and "ppo_megatron" in self.job.text  # whatever it says
+            is_here = is_there(entries, self.version) and not entries[-1].get("gone") and not is_packed
             if not is_here or key in NAMES["not_written"] or key.startswith(OLD_SECTIONS):
                 continue
             old, new = entry_at(entries, self.version)["default"], entries[-1]["default"]
@@ -4582,11 +4692,11 @@ def checked(job: ShellJob, report: Report) -> str:
     words, refused = {}, {entry["setting"].partition("=")[0] for entry in report.impossible}
     for word in [w for w in job.words if w.is_fixed and not w.in_branch and w.key not in refused]:
         is_quoted = job.text[word.start - 1 : word.start] in ("'", '"')  # around the word, not its value
-        around, text = job.around(word.start), word.value
+        around, text = job.around(word.start), word.known
         if text and around and job.text[around[0] - 1] == '"':  # in which \" is a quote
             text = re.sub(r'\\(["\\$`])', r"\1", text)
-        value = text and (text.strip() if is_quoted else "".join(shlex.split(text)))
-        words[f"{word.sign}{word.key}" + f"={value}" * (value is not None)] = job.place(word.start)
+        value = text.strip() if is_quoted else "".join(shlex.split(text))
+        words[f"{word.sign}{word.key}" + f"={value}" * (word.value is not None)] = job.place(word.start)
     open_keys = [word.key for word in job.words if job.place(word.start) not in words.values()]
     composed, findings = composition(words, "ppo_megatron_trainer" if "ppo_megatron" in job.text else "ppo_trainer")
     findings += missing_values(composed) if composed is not None else []
@@ -4751,8 +4861,10 @@ def trial(text: str, home: Path, model: str, data: str) -> dict:
 # --------------------------------------------------------------------------- command (src/programs/migrate/command.py)
 
 MIGRATED = re.compile(r"(?:^|\")# Migrated from (trl|verl)==([\d.]+) to \1==([\d.]+) by migrate\.py", re.M)
-INSTALL = re.compile(  # an install command with its continuation lines, or a script's PEP 723 block
-    r"\b(?:pip3?|uv)\b[^\n]*?\b(?:install|add|run)\b(?:[^\n\\]|\\.)*|^# /// script\n(?:#.*\n)*?# ///", re.M | re.S
+INSTALL = re.compile(  # an install command with its continuation lines, Ray's list, or a script's PEP 723 block
+    r"\b(?:pip3?|uv)\b[^\n]*?\b(?:install|add|run)\b(?:[^\n\\]|\\.)*|\bpip\W+\[[^]]*\]"
+    r"|^# /// script\n(?:#.*\n)*?# ///",
+    re.M | re.S,
 )
 ORDER = r"(?:===?|[<>!~]=|[<>])\s*[\w.*+!]+"
 PIN = re.compile(

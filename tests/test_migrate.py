@@ -175,7 +175,7 @@ PER_GPU, SUM = f"{ACTOR}.ppo_micro_batch_size_per_gpu", f"{ACTOR}.loss_agg_mode=
 LOSS, NULL = f"{ACTOR}.policy_loss.loss_mode", f"{ACTOR}.clip_ratio=0.3 {ACTOR}.clip_ratio_low=null"
 BYPASS = "algorithm.rollout_correction.bypass_mode=True"
 KEEP_ONE = "trainer.max_actor_ckpt_to_keep=1 trainer.max_critic_ckpt_to_keep=1"
-ENGINE = "actor_rollout_ref.rollout.engine_kwargs"
+ENGINE, GEN = "actor_rollout_ref.rollout.engine_kwargs", "data.gen_batch_size"
 ONE_SETTING = [  # (version, setting, exit code, what the new job says, what is said)
     # verl 0.3.0.post1 ray_trainer.py:653: one checkpoint of each; 0.8.0: the defaults of rollout.skip
     ("0.2", f"{PER_GPU}=1 trainer.remove_previous_ckpt_in_save=True", 0, KEEP_ONE, "its new form"),
@@ -226,6 +226,20 @@ ONE_SETTING = [  # (version, setting, exit code, what the new job says, what is 
         "defaults that changed are not written",
     ),
     ("0.5", f"{PER_GPU}=1 --config-path=./config --config-name='ppo_trainer.yaml'", 0, "data.seed=1", "another order"),
+    # ray_trainer.py of 0.4.1 (line 505) to 0.8.0 (410): the data loader's batch
+    ("0.8", f"data.train_batch_size=8 +{GEN}=$((4 * 4))", 0, "data.train_batch_size=$((4", "prompts of a step"),
+    ("0.8", f"+{GEN}=16", 0, "data.train_batch_size=16", "prompts of a step"),
+    ("0.8", f"n=8\ndata.train_batch_size=8 +{GEN}=$n", 0, f"data.train_batch_size=8 {GEN}=$n", "no +"),
+    ("0.8", "~critic.model.fsdp_config ~data.shuffle", 0, "~data.shuffle", "nothing to delete"),
+    # Megatron packs the tokens: its ppo_megatron_trainer.yaml of 0.5 has no use_remove_padding
+    ("0.5", f"{PER_GPU}=1 --config-name=ppo_megatron_trainer", 0, "data.seed=1", "another order"),
+    # a variable is its value if one line of its own gives it
+    ("0.7", f"m=1 # rows\n{PER_GPU}=$m", 0, f"{PER_GPU}=$m {ACTOR}.loss_agg_mode=seq-mean-token-mean", "one row"),
+    ("0.7", f"export m='1'\n{PER_GPU}=\"${{m}}\"", 0, f"{ACTOR}.loss_agg_mode=seq-mean-token-mean", "one row"),
+    ("0.7", f"m=1\n[ $x ] && m=2\n{PER_GPU}=$m", 3, "", "averaged the tokens of a micro-batch"),
+    ("0.7", f"m=1\nsource my.sh\n{PER_GPU}=$m", 3, "", "averaged the tokens of a micro-batch"),
+    ("0.7", f"if x; then\nm=1\nfi\n{PER_GPU}=$m", 3, "", "averaged the tokens of a micro-batch"),
+    ("0.3", f"kl=True\n{PER_GPU}=1 {ACTOR}.use_kl_loss=$kl", 0, "use_kl_loss=$kl", "cut on the left"),
     # a key of a section that verl does not have is near one whose last two names are the same
     ("0.4", f"{PER_GPU}=1 retriever.url=a", 3, "", '"nearest": "leaving it out"'),
     ("0.4", f"{PER_GPU}=1 worker.rollout.n=4", 3, "", '"nearest": "actor_rollout_ref.rollout.n"'),
@@ -234,12 +248,14 @@ ONE_SETTING = [  # (version, setting, exit code, what the new job says, what is 
 
 @pytest.mark.parametrize(("version", "words", "code", "there", "said"), ONE_SETTING)
 def test_one_setting_of_a_job(version, words, code, there, said, tmp_path, capsys):
-    (tmp_path / "old.sh").write_text(f"{TRAIN}{words}\n")
+    before, line, words = words.rpartition("\n")
+    (tmp_path / "old.sh").write_text(f"{before}{line}{TRAIN}{words}\n")
     got, table, text = migrated(tmp_path, capsys, tmp_path / "old.sh", "--from", f"verl=={version}")
     assert [word for word in there.split() if word not in text] == [] and said in json.dumps(table)
     refused = [x["setting"] for x in table["not_expressible"]]
     assert got == code and len(refused) == len({*refused}), table["not_expressible"]
     assert not any(word.startswith(("trainer.remove", "+algorithm")) for word in text.split())
+    assert "megatron" not in words or "use_remove_padding" not in text
 
 
 def test_each_command_of_a_job_has_its_own_settings(tmp_path, capsys):
@@ -273,9 +289,14 @@ def test_pins_change_where_packages_are_installed(tmp_path, capsys):
     _, table, new = migrated(tmp_path, capsys, tmp_path / "old.py")
     assert "# pip install trl==1.16.* my-trl==0.17 'transformers==5.23.*' vllm==0.7.2\n# seen with trl==0.17.0\n" in new
     assert "['trl==1.16.*']" in new and any("vllm==0.7.2" in note for note in table["notes"])
-    (tmp_path / "old.sh").write_text(f"pip install verl==0.8.0 'torch<2.7'\n{TRAIN}{PER_GPU}=1\n")
+    ray = """ray job submit --runtime-env-json '{"pip": ["verl==0.8.0"]}' -- """
+    (tmp_path / "old.sh").write_text(f"pip install verl==0.8.0 'torch<2.7'\n{ray}{TRAIN}{PER_GPU}=1\n")
     _, table, new = migrated(tmp_path, capsys, tmp_path / "old.sh")
-    assert "pip install verl==0.9.* 'torch<2.7'" in new and any("torch<2.7" in note for note in table["notes"])
+    assert (
+        "pip install verl==0.9.* 'torch<2.7'" in new
+        and '"pip": ["verl==0.9.*"]' in new
+        and any("torch<2.7" in note for note in table["notes"])
+    )
 
 
 def test_calls_that_are_edited_need_no_hand(tmp_path, capsys):
@@ -430,7 +451,10 @@ def test_the_version_is_found_by_a_pin_or_by_names(tmp_path, capsys):
 def test_a_notebook_keeps_its_magics(tmp_path, capsys):
     """Only lines of code change: outputs, metadata, magics, shell and help stay; a second time nothing changes."""
     script = (FILES / "grpo_0.14_tldr.py").read_text()
-    cells = ["%%capture\n!pip install trl==0.14.0 \\\n  peft", "%cd /content\nrows = !ls\nn = %time 1 + 1\nn?\n?print"]
+    cells = [
+        "%%capture\n!pip install trl==0.14.0 \\\n  peft\nif x:\n  !ls \\\na\n  !ls",
+        "%cd /content\nrows = !ls\nn = %time 1 + 1\nn?\n?print",
+    ]
     cells += [script + "print('%d'\n      % 3)", "%%bash\necho $HOME"]
     output = {"output_type": "stream", "name": "stdout", "text": ["é\n"]}
     cell = {"cell_type": "code", "metadata": {"id": "a"}, "outputs": [output], "execution_count": 1}
@@ -442,7 +466,7 @@ def test_a_notebook_keeps_its_magics(tmp_path, capsys):
     new = json.loads(text)["cells"]
     assert [c | {"source": 0} for c in new] == [c | {"source": 0} for c in notebook["cells"]] and "é" in text
     sources = ["".join(c["source"]) for c in new]
-    assert re.fullmatch(r"%%capture\n# Migrated .*\n!pip install trl==1.16.\* \\\n  peft", sources[0])
+    assert re.match(r"%%capture\n# Migrated .*\n!pip install trl==1.16.\* \\\n  peft\nif x:\n  !ls", sources[0])
     assert sources[1::2] == cells[1::2] and "per_device_train_batch_size=8" in sources[2]
     assert migrate.main([str(tmp_path / "new.ipynb")]) == 0 and "was migrated before" in capsys.readouterr().out
 
@@ -541,6 +565,38 @@ WITHOUT_EQUAL = {
         "Mine('m', print, GRPOConfig('o'), rows).train()\n",
         ["Mine.compute_loss"],
     ),
+    "overridden in a class that another file calls": (
+        GRPO + "class Ours(GRPOTrainer): ...\nclass Mine(Ours):\n    async def log(self): ...\n"
+        "def f(x): return isinstance(x, GRPOTrainer)\n",
+        ["Mine.log"],
+    ),
+    "arguments out of sight": (
+        SFT + "k = dict(model='m', args=SFTConfig('o'))\nk[name] = t\nSFTTrainer(**k)\n"
+        "SFTTrainer('m', args=SFTConfig('p'), **f())\n",
+        ["k[name]", '"f()", "why": "arguments of SFTTrainer'],
+    ),
+    "by its text": ("import trl\ngetattr(trl, 'GRPOTrainer')('m', tokenizer=t)\n", ["getattr(trl, 'GRPOTrainer')"]),
+    "a method that is set": (
+        GRPO + "GRPOTrainer._get_train_sampler = f\nargs = GRPOConfig('o')\n" + TRAINED,
+        ["GRPOTrainer._get_train_sampler"],
+    ),
+    "the second of two classes": (
+        "from trl import DPOConfig, DPOTrainer, KTOTrainer\nT = DPOTrainer if x else KTOTrainer\n"
+        "T('m', args=DPOConfig('o'))\n",
+        ['"KTOTrainer"'],
+    ),
+    "items of a dictionary": (
+        "import trl\nT, C = {'a': trl.DPOTrainer}, dict(a=trl.DPOConfig)\nT[k]('m', args=C[k]('o', seed=1))\n",
+        ['"trl.DPOTrainer", "why": "called where it cannot be seen', '"trl.DPOConfig"'],
+    ),
+    "partial": (
+        GRPO + "partial(GRPOTrainer, 'm', args=partial(GRPOConfig, 'o')(beta=1), tokenizer=t)(reward_funcs=[])\n",
+        ['"GRPOTrainer"', '"GRPOConfig"'],
+    ),
+    "parsed for another file": (
+        GRPO + "run(*TrlParser((GRPOConfig, ModelConfig)).parse_args_and_config())\n",
+        ['"GRPOConfig"'],
+    ),
     "places": ("from trl import KTOConfig, KTOTrainer\nKTOTrainer(m, r, KTOConfig('o'), rows)\n", ["NAME=VALUE"]),
     "own config": (
         GRPO + "class Own(GRPOConfig):\n    beta: float = 0.5\nGRPOTrainer('m', print, Own('o'), rows).train()\n",
@@ -580,7 +636,7 @@ def test_a_script_with_something_that_has_no_equal(name, tmp_path, capsys):
 
 SAME = {  # {name: (script, what the new one says, what it no longer says)}
     "own trainer": (
-        GRPO + "class Mine(GRPOTrainer):\n    pass\n"
+        GRPO + "class Ours(GRPOTrainer):\n    pass\nclass Mine(Ours):\n    pass\n"
         "Mine('m', print, GRPOConfig('o', max_prompt_length=300), rows).train()\n",
         ["\nclass MineWithCutPrompts(Mine):", "limit=300", "\nMineWithCutPrompts('m'"],
         ["max_prompt_length"],
@@ -890,6 +946,40 @@ FORMS = [  # (version, script, exit code, what the new one says, what it no long
         "warmup_ratio",
         "gradient_checkpointing=False",
     ),
+    # another trainer of the same name
+    ("1.2", "from trl.experimental.gspo_token import GRPOTrainer\n", 3, "gspo_token", "", "in trl.experimental.gspo_"),
+    # sft_trainer.py of 0.15.2 puts no end token behind texts, of a column `text` too
+    ("0.15", SFT + "SFTTrainer('m', args=SFTConfig('o'), train_dataset=d)\n", 0, "", "Without", '"rows are chats"'),
+    # both are there, at other places
+    (
+        "0.18",
+        "from trl.commands.cli_utils import TrlParser\nfrom trl.trainer.grpo_trainer import nanstd\n",
+        0,
+        "from trl import TrlParser\nfrom trl.trainer.utils import nanstd\n",
+        "",
+        "its new place",
+    ),
+    # the trainer is in another file
+    (
+        "0.20",
+        GRPO + "GRPOConfig('o')\n",
+        0,
+        "",
+        "Cut",
+        '"same_if": ["the model has one end token", "the trainer of GRPO',
+    ),
+    # a call without a name: rules whose `unless` is missing found it
+    ("0.17", GRPO + "REWARDS[name]()\nGRPOConfig('o')\n", 0, "use_bias_correction_kl=False", "", "the KL was k3"),
+    ("0.17", "from trl import *\nfrom os import *\nGRPOConfig('o')\n", 0, "beta=0.04", "", ""),
+    ("0.26", "from trl import RLOOConfig\nRLOOConfig('o', top_k=None)\n", 0, "top_k=0", "None", "None was all tokens"),
+    (
+        "0.17",
+        MODEL.format("").replace("AutoModelForCausalLM", "GPT2LMHeadModel"),
+        0,
+        'dtype="float32"',
+        "",
+        "loaded as float32",
+    ),
     # no value of a reward is another thing than None elsewhere
     (
         "1.5",
@@ -1017,7 +1107,7 @@ def test_the_trainers_length_is_that_of_the_run(value, length, notes, tmp_path, 
     )
     _, table, new = migrated(tmp_path, capsys, tmp_path / "old.py", "--from", "trl==0.12")
     assert length in new and ("max_length" in new) is bool(length)
-    assert sum("1024 positions" in note for note in table["notes"]) == notes == len(table["same_if"])
+    assert sum("1024 positions" in note for note in table["notes"]) == notes == len(table["same_if"]) - 1  # chats
 
 
 def test_what_is_no_python_is_not_written(tmp_path, capsys):
@@ -1046,6 +1136,40 @@ def test_what_a_version_alone_decides(tmp_path, capsys):
     code, table, text = migrated(tmp_path, capsys, tmp_path / "old.yaml", "--from", "trl==0.14")
     assert code == 3 and "generation_kwargs:\n  temperature: 0.5\n" in text
     assert "per_device_train_batch_size" in json.dumps(table["not_expressible"])
+
+
+YAMLS = [  # (settings, exit code, what the new file says, what it no longer says)
+    (
+        "m: {n: x}\ntrain:\n  num_generations: 8\n  warmup_ratio: 0.1\n",
+        3,
+        "  warmup_steps: 0.1\n  beta: 0.04",
+        "\nbeta",
+    ),
+    ("beta: 0.1\nseed: 1\ngeneration_kwargs: {top_p: 1.0, top_k: 0, min_p: 0}\n", 3, "\nbf16: false", ", bf16"),
+    ("x: &n 9\nnum_generations: 8\nmax_prompt_length: *n\n", 3, "x: &n 9\nnum_generations: 8\nbeta", "max_prompt"),
+    (
+        "x: &x {evaluation_strategy: no}\n<<: *x\nseed: 1\n",
+        3,
+        "x: &x {eval_strategy: false}\n<<: *x\nseed: 1\nbeta",
+        "evaluation",
+    ),
+    ("max_prompt_length: &n 9\nmax_completion_length: *n\n", 2, "undefined alias 'n'", ""),
+    (
+        "a: {seed: 1, beta: 0.1, epsilon: 0.1}\nb: {seed: 2, beta: 0.2, num_generations: 2, epsilon: 0.2}\n",
+        2,
+        "in b and in a",
+        "",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "code", "there", "gone"), YAMLS)
+def test_one_form_of_a_yaml(text, code, there, gone, tmp_path, capsys):
+    old, new = tmp_path / "old.yaml", tmp_path / "new.yaml"
+    old.write_text(text)
+    got = migrate.main([str(old), "--from", "trl==0.17", "--config_class", "GRPOConfig", "--out", str(new)])
+    said = new.read_text() if new.exists() else capsys.readouterr().err
+    assert got == code and there in said and (not gone or gone not in said), said
 
 
 def test_a_changed_line_names_the_old_packages_source(tmp_path, capsys):

@@ -52,11 +52,11 @@ def without_magics(cell: str) -> str:
     except SyntaxError as error:
         number = min(error.lineno or 1, len(lines)) - 1
         if magic := MAGIC.match(lines[number]):
-            goes_on, start = True, magic.end()
+            goes_on, before = True, magic[0]
             while goes_on and number < len(lines):
                 line = lines[number]
-                lines[number] = (line[:start] + "0#" + line[start + 2 :])[: len(line)]
-                goes_on, start, number = line.endswith("\\"), 0, number + 1
+                lines[number] = (before + "0#" + line[len(before) + 2 :])[: len(line)]
+                goes_on, before, number = line.endswith("\\"), re.match(r"\s*", before)[0], number + 1
             return without_magics("\n".join(lines))
     return cell
 
@@ -91,7 +91,8 @@ class PythonSource:
         except (SyntaxError, ValueError) as error:
             where = self.place(self._offsets[(getattr(error, "lineno", None) or 1) - 1])
             got = f"{name}, {where}: got {error.args[0]}"
-            raise UserError(f"{got}; expected Python; try python -m py_compile first") from None
+            expected = f"expected Python {sys.version_info[0]}.{sys.version_info[1]}"
+            raise UserError(f"{got}; {expected}; try python -m py_compile first") from None
         self.nodes = [*ast.walk(self.tree)]
 
     def span(self, node) -> tuple[int, int]:
@@ -124,7 +125,8 @@ class PythonSource:
         names = {}
         for node in self.nodes:
             if isinstance(node, ast.ImportFrom):
-                names |= {x.asname or x.name: (node.module or "", x.name, node) for x in node.names}
+                module = node.module or ""
+                names |= {x.asname or x.name.replace("*", f"{module}.*"): (module, x.name, node) for x in node.names}
             elif isinstance(node, ast.Import):
                 names |= {(x.asname or x.name).partition(".")[0]: (x.name, "", node) for x in node.names}
         return names

@@ -19,8 +19,10 @@ from programs.migrate.verl_run import VerlMigration, checked, other_mains
 from programs.migrate.versions import chosen_version, uses
 
 MIGRATED = re.compile(r"(?:^|\")# Migrated from (trl|verl)==([\d.]+) to \1==([\d.]+) by migrate\.py", re.M)
-INSTALL = re.compile(  # an install command with its continuation lines, or a script's PEP 723 block
-    r"\b(?:pip3?|uv)\b[^\n]*?\b(?:install|add|run)\b(?:[^\n\\]|\\.)*|^# /// script\n(?:#.*\n)*?# ///", re.M | re.S
+INSTALL = re.compile(  # an install command with its continuation lines, Ray's list, or a script's PEP 723 block
+    r"\b(?:pip3?|uv)\b[^\n]*?\b(?:install|add|run)\b(?:[^\n\\]|\\.)*|\bpip\W+\[[^]]*\]"
+    r"|^# /// script\n(?:#.*\n)*?# ///",
+    re.M | re.S,
 )
 ORDER = r"(?:===?|[<>!~]=|[<>])\s*[\w.*+!]+"
 PIN = re.compile(

@@ -38,16 +38,21 @@ class Word:
     end: int
     sign: str = ""
     in_branch: bool = False  # inside a branch of the shell, which may not run
+    literal: str | None = None  # what the value stands for, if it is a variable of one plain line
+
+    @property
+    def known(self) -> str:
+        return (self.value if self.literal is None else self.literal) or ""
 
     @property
     def plain(self) -> str:
         """The value without the quotes of the shell or of YAML."""
-        return (self.value or "").strip().strip("'\"")
+        return self.known.strip().strip("'\"")
 
     @property
     def is_fixed(self) -> bool:
         """Whether the value contains no shell variable or command."""
-        return "$" not in (self.value or "") and "`" not in (self.value or "")
+        return "$" not in self.known and "`" not in self.known
 
 
 class JobFile:
@@ -130,7 +135,18 @@ class ShellJob(JobFile):
             is_alone = around[0] == start and not WORD.search(self.text, start + 1, around[1])
             end = around[1] if is_alone else match.re.match(self.text, start, around[1]).end()
             value = self.text[match.start("value") : end]
-        return Word(match["key"], value, start, end, match["sign"] or "")
+        return Word(match["key"], value, start, end, match["sign"] or "", literal=self.literal(value, start))
+
+    def literal(self, value: str | None, place: int) -> str | None:
+        """What a variable stands for, if one line of its own, outside branches, gives it a plain value."""
+        text, name = self.text[:place], re.fullmatch(r'"?\$\{?(\w+)\}?"?', value or "")
+        lines = [*re.finditer(rf"(?<![\w.${{/-]){name[1]}\b.*", self.text)] if name else []
+        lines = [line for line in lines if not self.in_comment(line.start())]
+        if len(lines) != 1 or self.in_branch(lines[0].start()) or self.around(lines[0].start()):
+            return None
+        line = re.compile(rf"^(?:export )?{name[1]}=((?:{PART})*)[ \t]*(?:#.*)?$(?!(?s:.*)^[ \t]*(?:source|\.) )", re.M)
+        match = line.search(text)
+        return match[1] if match and "$" not in match[1] and "`" not in match[1] else None
 
     def around(self, place: int) -> tuple[int, int] | None:
         """The span of the quoted text around an offset, or None."""
@@ -200,12 +216,21 @@ class YamlJob(JobFile):
             if name in ("defaults", "hydra"):  # Hydra's own
                 continue
             if isinstance(value.value, list) and value.value and isinstance(value.value[0], tuple):
+                if key.value == "<<":  # merged here
+                    yield from self.below(value, prefix)
+                    continue
                 self.sections[name], self.starts[name] = value, start
                 yield from self.below(value, f"{name}.")
                 continue
-            end = value.end_mark.index
+            alias = re.compile(r"\s*:\s*\*[^\s,}\]]+").match(self.text, key.end_mark.index)
+            end = alias.end() if alias else value.end_mark.index
             end = len(self.text[:end].rstrip()) if "\n" in self.text[start:end] else end
-            yield Word(name, self.text[value.start_mark.index : end], start, end)
+            yield Word(name, self.text[value.start_mark.index : value.end_mark.index if alias else end], start, end)
+
+    def edited(self, edits: list[Edit]) -> str:
+        text = super().edited(edits)
+        YamlJob(f"the new text of {self.name}, which was not written", text)  # an anchor may be gone
+        return text
 
     def replace(self, word: Word, change: Change, report: Report) -> None:
         section, _, name = change.name.lstrip("+").rpartition(".")
@@ -251,7 +276,8 @@ class YamlJob(JobFile):
             node[parts[-1]] = yaml.safe_load(change.text)
         for name, tree in sorted(trees.items(), key=lambda tree: tree[0].count(".") if tree[0] else -1, reverse=True):
             section = self.sections[name]
-            line_end = self.text.find("\n", len(self.text[: section.value[-1][1].end_mark.index].rstrip()))
+            last = max(node.end_mark.index for node in section.value[-1])  # an alias ends where its anchor does
+            line_end = self.text.find("\n", len(self.text[:last].rstrip()))
             place = len(self.text) if line_end < 0 else line_end + 1  # on a new line, as the last one may be deleted
             text = textwrap.indent(yaml.safe_dump(tree, sort_keys=False), " " * section.value[0][0].start_mark.column)
             text = f"\n{text[:-1]}" if line_end < 0 else text

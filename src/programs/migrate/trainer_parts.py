@@ -20,7 +20,8 @@ WITHOUT_UNSLOTH = (
 def is_model(source: PythonSource, call: ast.Call) -> bool:
     owner = call.func.value if isinstance(call.func, ast.Attribute) else None
     name = source.name_of(owner) if owner is not None else ""
-    return bool(re.match(r"AutoModel|\w+For[A-Z]\w+$", name))
+    module = source.imports.get(getattr(owner, "id", ""), ("",))[0].split(".")[0]
+    return bool(re.match(r"AutoModel|\w+For[A-Z]\w+$", name) or (module == "transformers" and name.endswith("Model")))
 
 
 def renamed(source: PythonSource, arguments: list[Argument], report: Report) -> dict[str, Change]:

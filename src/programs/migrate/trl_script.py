@@ -8,8 +8,8 @@ import textwrap
 from dataclasses import replace
 
 from parts.data.trl_names import trl_defaults, trl_today
-from parts.foundation.user_scripts import NAMED, Argument, PythonSource
-from programs.migrate.edits import UNSURE, Change, Report, edit_arguments, edit_call, reason
+from parts.foundation.user_scripts import DEFS, NAMED, Argument, PythonSource
+from programs.migrate.edits import RULES, UNSURE, Change, Report, edit_arguments, edit_call, reason
 from programs.migrate.tables import BASE, NAMES, changes, entry_at, gone_entry, is_there, newest, numbers, since_of
 from programs.migrate.trainer_parts import mend_loading, mend_model_config, mend_rewards, name_unsloth
 from programs.migrate.trl_run import CONFIGS, SAMPLING, UNKNOWN, TrlRun
@@ -18,13 +18,18 @@ from programs.migrate.trl_settings import default_changes, meanings, old_trainer
 MOVED = {"neftune_noise_alpha", "max_prompt_length", "max_target_length"}  # also moved to the config, by no table
 
 
-def trainer_calls(source: PythonSource) -> list[tuple[str, ast.Call]]:
-    """(TRL trainer, call) for calls of trainers, of the script's subclasses and of variables for one, in file order."""
+def trainer_names(source: PythonSource) -> dict[str, str]:
+    """{name of a trainer of TRL, or of a class of the script that is derived from one: that trainer}."""
     names = {name: name for name in CONFIGS}
     for name, definition in source.definitions.items():
-        for base in source.bases(definition):
-            if base in CONFIGS:
-                names[name] = base
+        for base in [base for base in source.bases(definition) if base in names]:
+            names[name] = names[base]
+    return names
+
+
+def trainer_calls(source: PythonSource) -> list[tuple[str, ast.Call]]:
+    """(TRL trainer, call) for calls of trainers, of the script's subclasses and of variables for one, in file order."""
+    names = trainer_names(source)
     calls = [(trainer, call) for name, trainer in names.items() for call in source.calls.get(name, [])]
     variables = {*source.calls} - {*names, *source.imports, *source.definitions, *vars(builtins)}
     for call in [x for name in variables for x in source.calls[name] if isinstance(x.func, ast.Name)]:
@@ -70,6 +75,7 @@ class TrlMigration:
             self.edit_reads(run, settings)
         mend_model_config(source, report)
         name_unsloth(source, report)
+        self.say_classes()
         self.move_names()
         return report
 
@@ -92,6 +98,9 @@ class TrlMigration:
             run.unseen = [node or unseen[0]]
         settings = {change.name: change for change in moved.values()} | planned(run, report)
         if made is not None:
+            for hidden in unseen:
+                why = f"arguments of {trainer} that cannot be seen here"
+                report.refuse(self.place(hidden), source.code(hidden), why, "NAME=VALUE for each argument")
             self.hoist(run, call, moved, settings, plan)
             self.config(run, settings)
         elif node is None and not unseen:
@@ -118,7 +127,10 @@ class TrlMigration:
             limit, _ = prompt_limit(run)
             if run.unseen and limit and "Cut" in old[0] and not run.has("max_prompt_length"):
                 why = f"prompts are cut to {limit}, the default then, as the settings cannot be seen"
-                report.refuse(self.place(call), "max_prompt_length", why, f"your number for the {limit} of the class")
+                nearest = f"your number for the {limit} of the class" + ", and for longest" * (old[0] == "WithCutRows")
+                report.refuse(self.place(call), "max_prompt_length", why, nearest)
+        elif run.config == "SFTConfig" and run.before("0.16") and run.value("packing") is not True:
+            report.note_rule(RULES["end_token"])
         self.say_differences(run, trainer, call)
         for node in [x for x in source.nodes if isinstance(x, ast.Attribute) and x.attr == "tokenizer"]:
             if isinstance(node.ctx, ast.Load) and source.is_object(node.value, call):
@@ -227,12 +239,16 @@ class TrlMigration:
                 report.refuse(self.place(node), shown, f"{run.config} no longer has it", "its value")
 
     def lone_config(self, run: TrlRun) -> None:
-        if run.has("max_prompt_length") and old_trainer(run, False):
+        """Migrate a config whose trainer cannot be seen; say what a class would restore there."""
+        settings, old = planned(run, self.report), old_trainer(run, False)
+        if old and run.has("max_prompt_length"):
             why = "prompts are no longer cut, and the trainer of this config cannot be seen"
             nearest = "rows that are short enough, or this number in a class that cuts prompts"
             shown = f"max_prompt_length={run.text('max_prompt_length')}"
             self.report.refuse(self.place(run.call), shown, why, nearest)
-        self.config(run, planned(run, self.report))
+        elif old:
+            self.report.note_rule({"why": old[2].why, "same_if": f"the trainer of {run.config} is migrated, too"})
+        self.config(run, settings)
 
     def new_config(self, run: TrlRun, trainer: str, call: ast.Call, plan: dict[str, Change]) -> dict[str, Change]:
         """The argument `args` with the old defaults, for a trainer that has none."""
@@ -282,17 +298,40 @@ class TrlMigration:
         if len(call.args) > len(first):
             why = f"{trainer}'s arguments have other places today"
             report.refuse(place, source.code(call.args[len(first)]), why, "NAME=VALUE for each argument")
-        base = source.code(call.func)
         for name in [n.id for n in ast.walk(source.origin(call.func)) if isinstance(n, ast.Name)]:
             if name in source.imports and source.imports[name][0].split(".")[0] != "trl":
                 report.note(f"{name} is imported from {source.imports[name][0]}: whether it fits cannot be seen here")
-        methods = [x.name for x in getattr(source.definitions.get(base), "body", []) if isinstance(x, ast.FunctionDef)]
-        if overridden := ", ".join(name for name in methods if name != "__init__"):
-            why = f"written for the {trainer} of {self.version}, whose methods it replaces"
-            report.refuse(place, f"{base}.{overridden}", why, "a comparison with the methods of today's")
         if trainer == "RewardTrainer" and "input_ids_chosen" in source.text:
             nearest = "columns chosen and rejected of text or messages; or token ids as chosen_ids and rejected_ids"
             report.refuse(place, "input_ids_chosen", "RewardTrainer tokenizes, or takes other columns", nearest)
+
+    def say_classes(self) -> None:
+        """Refuse classes that replace methods of a trainer, and trainers and configs that are called out of sight."""
+        source, report = self.source, self.report
+        seen = {name for trainer, _ in trainer_calls(source) for name in (trainer, CONFIGS[trainer])}
+        names = {*CONFIGS, *CONFIGS.values()} - {*seen, *source.definitions}
+        why = "called where it cannot be seen: no setting is renamed, no old default is written"
+        for call in [call for call in source.calls.get("getattr", []) if call.args]:
+            if source.imports.get(source.code(call.args[0]), ("",))[0] == "trl":
+                report.refuse(self.place(call), source.code(call), why, "its name instead of getattr")
+        nodes = [x for x in source.nodes if isinstance(x, NAMED) and isinstance(x.ctx, ast.Load)]
+        for node in [node for node in nodes if source.name_of(node) in names]:
+            shown, parent = source.code(node), source.parents[node]
+            holder = source.parents[parent] if isinstance(parent, ast.Tuple | ast.IfExp) else parent
+            is_value = isinstance(holder, ast.Call | ast.Dict | ast.List | ast.keyword)
+            is_value = is_value or (parent is not holder and isinstance(holder, ast.Assign))
+            is_known = getattr(parent, "func", None) is node or source.name_of(holder) in ("isinstance", "issubclass")
+            if is_value and not is_known and source.imports.get(shown.split(".")[0], ("trl",))[0].startswith("trl"):
+                report.refuse(self.place(node), shown, why, f"a call {shown}(…) in the script")
+        trainers = trainer_names(source)
+        replaced = [(x, source.name_of(x.value), name) for x, name in source.stores if name]
+        for name in [name for name in trainers if name in source.definitions]:
+            methods = [x.name for x in source.definitions[name].body if isinstance(x, DEFS)]
+            if methods := ", ".join(method for method in methods if method != "__init__"):
+                replaced.append((source.definitions[name], name, methods))
+        for node, name, methods in [place for place in replaced if place[1] in trainers]:
+            why = f"written for the {trainers[name]} of {self.version}, whose methods it replaces"
+            report.refuse(self.place(node), f"{name}.{methods}", why, "a comparison with the methods of today's")
 
     def format_rows(self, run: TrlRun, given: ast.expr) -> dict[str, Change]:
         """Wrap a formatting_func that took a batch so that it takes one row; {} if it took a row."""
@@ -337,15 +376,18 @@ class TrlMigration:
         entries, modules = changes("trl")["modules"].get(name, []), trl_today("modules")
         inside = [x for place, names in modules.items() if f"{place}.".startswith(f"{module}.") for x in names]
         today = {*changes("trl")["exports"], *self.carried, "*"}
-        if is_there(entries, newest("trl")):
+        was_there = "experimental" not in module or module in [entry.get("at") for entry in entries]
+        if is_there(entries, newest("trl")) and was_there:
             place = entries[-1]["at"]
             is_far = "experimental" in f"{place} {module}" or module.count(".") > 1
             return place if is_far and name not in inside else module
         if module.startswith("trl.experimental"):  # folders, whose names may change
-            folder = module.split(".")[2:3]
-            return "" if {*folder, name}.isdisjoint([*modules["trl.experimental"], *today]) else module
+            return module if (module.split(".")[2:3] or [name])[0] in modules["trl.experimental"] else ""
         known = today if module in ("trl", "trl.trainer") else [*inside, "*"]
-        return module if name in known and name not in NAMES["gone_names"] else ""
+        if name in NAMES["gone_names"]:
+            return ""
+        others = ["trl"] * (name in today) or [x for x, names in modules.items() if name in names]
+        return module if name in known else others[0] if len(others) == 1 else ""
 
     def nearest(self, name: str) -> str:
         """Advice for a name that TRL no longer has."""
@@ -375,7 +417,8 @@ class TrlMigration:
             for alias in [alias for alias in node.names if alias not in unused]:
                 home = self.home(node.module, alias.name)
                 homes.setdefault(home or node.module, []).append(source.code(alias))
-                since = table[alias.name][-1]["since"] if home not in ("", node.module) else since
+                if home not in ("", node.module) and alias.name in table:
+                    since = table[alias.name][-1]["since"]
                 if not home:
                     why = f"no longer in {node.module}"
                     self.report.refuse(self.place(node), alias.name, why, self.nearest(alias.name))

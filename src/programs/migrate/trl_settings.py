@@ -43,7 +43,7 @@ def applies(run: TrlRun, entry: dict) -> bool:
     - `is`: these settings have a listed value or an unknown one; `text`: the source of some reward matches.
     - `member`: one of the settings of `is` is a member of an enumeration, or none if false.
     """
-    unless, rewards = entry.get("unless", ""), reward_functions(run.source) if "text" in entry else ()
+    unless, rewards = entry.get("unless"), reward_functions(run.source) if "text" in entry else ()
     is_on = run.config in entry["configs"] and ("when" not in entry or any(map(run.is_on, entry["when"])))
     is_out = unless in {*run.source.imports, *run.source.calls}
     is_out = is_out or (run.has(unless) and run.value(unless) is not None)

@@ -3,33 +3,52 @@
 import ast
 import json
 import re
+from collections import Counter
 from dataclasses import replace
 
+from parts.data.trl_names import trl_defaults
+from parts.foundation.messages import need
 from parts.foundation.user_scripts import PythonSource
 from programs.migrate.edits import Change, Report, reason
 from programs.migrate.job_files import YamlJob
-from programs.migrate.tables import NAMES
+from programs.migrate.tables import BASE, NAMES, changes
 from programs.migrate.trl_run import TrlRun
 from programs.migrate.trl_settings import old_trainer, planned
 
 
 def config_of(job: YamlJob) -> str:
     """The config class that a key of the file gives away; "" if none does."""
-    return next((config for key, config in NAMES["signs"].items() if any(w.key == key for w in job.words)), "")
+    names = {word.key.rpartition(".")[2] for word in job.words}
+    return next((config for key, config in NAMES["signs"].items() if key in names), "")
+
+
+def home_of(job: YamlJob, config: str) -> str:
+    """The section that has the settings of a config, with a dot; "" for the file as a whole."""
+    settings = {*trl_defaults(config), *changes("trl")["configs"].get(config, {}), *changes("trl")["configs"][BASE]}
+    places = [w.key.rpartition(".") for w in job.words if settings.isdisjoint(w.key.split(".")[:-1])]
+    homes = Counter(section for section, _, name in places if name in settings)
+    home = max(homes, key=lambda section: (homes[section], section == ""), default="")
+    others = [section for section, number in homes.items() if section not in ("", home) and number > 2]
+    got = f"got {job.name} with settings of {config} in {' and in '.join([home, *others])}"
+    need(not home or not others, f"{got}; expected one section; try a file for each")
+    return f"{home}." if home else ""
 
 
 def run_of(job: YamlJob, config: str, version: str) -> TrlRun:
     """The run of a YAML file, with its settings as arguments of a config's call."""
     import yaml
 
-    given = {key: value for key, value in (yaml.safe_load(job.text) or {}).items() if str(key).isidentifier()}
+    given = yaml.safe_load(job.text)
+    for section in home_of(job, config).split(".")[:-1]:
+        given = given[section]
+    given = {key: value for key, value in given.items() if str(key).isidentifier()}
     source = PythonSource(job.name, f"{config}({', '.join(f'{key}={value!r}' for key, value in given.items())})")
     return TrlRun(source, config, version, source.calls[config][0])
 
 
 def migrate_yaml(job: YamlJob, run: TrlRun) -> Report:
     """Edit the settings of a file; refuse what only a class in a script restores."""
-    report = Report()
+    report, home = Report(), home_of(job, run.config)
     plan = planned(run, report)
     for key, change in [*plan.items()]:
         try:
@@ -38,6 +57,7 @@ def migrate_yaml(job: YamlJob, run: TrlRun) -> Report:
         except ValueError:
             report.refuse("", f"{key}: {run.text(key)}", change.why, "the value by hand, as it is computed")
             del plan[key]
+    plan = {f"{home}{key}": replace(change, name=f"{home}{change.name}") for key, change in plan.items()}
     for word in [word for word in job.words if word.key.endswith("torch_dtype")]:
         key = word.key.removesuffix("torch_dtype") + "dtype"
         plan[word.key] = Change(key, word.value, "transformers 5.0", "its new name", "fp32")
@@ -49,7 +69,7 @@ def migrate_yaml(job: YamlJob, run: TrlRun) -> Report:
         report.refuse("", f"max_prompt_length: {limit}", "prompts are no longer cut", nearest)
     if run.config == "SFTConfig" and old_trainer(run, run.has("dataset_text_field")):
         report.refuse("", "dataset_text_field", reason("end_token"), nearest.split(", or")[0])
-    starts = {word.key: word.start for word in job.words}
+    starts = {word.key.removeprefix(home): word.start for word in job.words}
     for entry in report.impossible:
         key = re.match(r"\w*", entry["setting"])[0]
         entry["line"] = job.place(starts[key]) if key in starts else ""

@@ -27,6 +27,7 @@ UNREAD = {("data.truncation", "left"), ("data.truncation", "error"), ("data.rewa
 OWN_CONFIG = re.compile(
     r"--config-(?:name[= ](?!['\"]?ppo_(?:megatron_)?trainer\b)|path[= ](?!['\"]?(?:\./)?config\b))\S+"
 )
+BATCH, PROMPTS = "data.gen_batch_size", "data.train_batch_size"
 TARGET = r"\+?[\w.]+(?:=[\w-]+)?"  # advice that is a key, not a sentence
 
 
@@ -38,7 +39,7 @@ class VerlMigration:
         self.given: dict[str, Word] = {}
         for word in job.words:
             is_unsure = word.in_branch or self.given.get(word.key, word).value != word.value
-            self.given[word.key] = replace(word, value=IN_BRANCH) if is_unsure else word
+            self.given[word.key] = replace(word, value=IN_BRANCH, literal=None) if is_unsure else word
         self.engine = known_names("megatron" if "ppo_megatron_trainer" in job.text else "dp")
         self.known = known_names("dp") | known_names("megatron")
 
@@ -75,7 +76,7 @@ class VerlMigration:
         sure = {key for key in self.given if not self.is_unsure(key)}
         edits += [(word, silent[word.key]) for word in job.words if word.key in {*silent} & sure]
         job.apply(edits, [c for key, c in (added | silent).items() if key not in sure], report)
-        if "VLLM_ATTENTION_BACKEND" in job.text:
+        if "VLLM_ATTENTION_BACKEND=" in job.text:
             report.note("VLLM_ATTENTION_BACKEND=XFORMERS was for vLLM 0.6; leave it out with today's")
 
     def is_unsure(self, key: str) -> bool:
@@ -115,6 +116,11 @@ class VerlMigration:
         key, newest_verl = word.key, newest("verl")
         if key in NAMES["per_job"] and word.plain not in ("null", "None"):
             return self.per_gpu(word)
+        if word.sign == "~" and key not in self.known:
+            return {key: Change(key, None, newest_verl, "nothing to delete", "an error of Hydra")}
+        if key in (BATCH, PROMPTS) and self.text(BATCH) not in ("", "null", f"${{{PROMPTS}}}", self.text(PROMPTS)):
+            if self.before("0.9") and not self.before("0.4"):
+                return self.prompts(word)
         if key == f"{ROLLOUT}.load_format" and re.fullmatch("dummy_(dtensor|megatron|hf)", word.plain):
             return {key: Change(key, "dummy", self.since(key), "its new name", "an error")}
         if key == f"{ACTOR}.clip_ratio" and not self.before("0.4"):  # in all losses, up to today
@@ -131,6 +137,14 @@ class VerlMigration:
             why = "no release's ppo_trainer.yaml has it: it is a fork's or another trainer's"
             self.refuse(word, key, f"verl {newest_verl} does not have it" if was_there else why, self.nearest(key))
         return {}
+
+    def prompts(self, word: Word) -> dict[str, Change]:
+        """The change of data.train_batch_size, or of data.gen_batch_size, which won over it."""
+        if self.is_unsure(BATCH):
+            self.refuse(word, BATCH, f"{reason('fetched')}; it is set in a branch", f"{PROMPTS} there")
+            return {}
+        is_second = word.key == BATCH and PROMPTS in self.given
+        return {word.key: by_hand(PROMPTS, None if is_second else self.given[BATCH].value, "fetched")}
 
     def renamed(self, word: Word, targets: list[str], why: str, otherwise: str) -> dict[str, Change]:
         """Changes of one setting to today's targets: KEY, or KEY=VALUE if the value changes too; none removes it."""
@@ -196,14 +210,15 @@ class VerlMigration:
         new = f"{word.key}_per_gpu"
         keys = ("trainer.n_gpus_per_node", 8), ("trainer.nnodes", 1)
         keys += ((f"{NAMES['per_job'][word.key]}.ulysses_sequence_parallel_size", 1),)
-        texts = [self.given[key].plain if key in self.given else str(default) for key, default in keys]
+        texts = [replace(self.given[key], literal=None).plain if key in self.given else str(n) for key, n in keys]
+        size = replace(word, literal=None).plain  # variables stay
         if new in self.given:
             return {word.key: Change(word.key, None, "0.2", f"{new} is given too", "an error")}
-        if all(text.isdigit() for text in (*texts, word.plain)):
+        if all(text.isdigit() for text in (*texts, size)):
             gpus, nodes, parallel = map(int, texts)
-            value = str(int(word.plain) // max(1, gpus * nodes // parallel))
-        elif isinstance(self.job, ShellJob) and all(re.fullmatch(NUMBER, x) for x in (*texts, word.plain)):
-            value = "$(({} / ({} * {} / {})))".format(word.plain, *texts)  # the shell divides
+            value = str(int(size) // max(1, gpus * nodes // parallel))
+        elif isinstance(self.job, ShellJob) and all(re.fullmatch(NUMBER, x) for x in (*texts, size)):
+            value = "$(({} / ({} * {} / {})))".format(size, *texts)  # the shell divides
         else:
             value = "0"
         if value == "0":
@@ -218,7 +233,8 @@ class VerlMigration:
         for key, entries in changes("verl")["keys"].items():
             if not self.is_open(key) or (key.startswith("critic.") and not self.has_critic):
                 continue
-            is_here = is_there(entries, self.version) and not entries[-1].get("gone")
+            is_packed = key.endswith(".use_remove_padding") and "ppo_megatron" in self.job.text  # whatever it says
+            is_here = is_there(entries, self.version) and not entries[-1].get("gone") and not is_packed
             if not is_here or key in NAMES["not_written"] or key.startswith(OLD_SECTIONS):
                 continue
             old, new = entry_at(entries, self.version)["default"], entries[-1]["default"]
@@ -340,11 +356,11 @@ def checked(job: ShellJob, report: Report) -> str:
     words, refused = {}, {entry["setting"].partition("=")[0] for entry in report.impossible}
     for word in [w for w in job.words if w.is_fixed and not w.in_branch and w.key not in refused]:
         is_quoted = job.text[word.start - 1 : word.start] in ("'", '"')  # around the word, not its value
-        around, text = job.around(word.start), word.value
+        around, text = job.around(word.start), word.known
         if text and around and job.text[around[0] - 1] == '"':  # in which \" is a quote
             text = re.sub(r'\\(["\\$`])', r"\1", text)
-        value = text and (text.strip() if is_quoted else "".join(shlex.split(text)))
-        words[f"{word.sign}{word.key}" + f"={value}" * (value is not None)] = job.place(word.start)
+        value = text.strip() if is_quoted else "".join(shlex.split(text))
+        words[f"{word.sign}{word.key}" + f"={value}" * (word.value is not None)] = job.place(word.start)
     open_keys = [word.key for word in job.words if job.place(word.start) not in words.values()]
     composed, findings = composition(words, "ppo_megatron_trainer" if "ppo_megatron" in job.text else "ppo_trainer")
     findings += missing_values(composed) if composed is not None else []
