@@ -63,15 +63,15 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 #     1174-1280  extracts         Extract from a Python file what some of its names need
 #     1283-1495  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
 #     1498-1609  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#     1612-1873  reward forms     The forms that a reward function may have, and loading rewards from files
-#     1876-2026  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2029-2243  assembly         Assemble the written file: the statements that it needs from files/, below its own …
-#     2246-2316  json reward      The task json_schema: constants of the reward, and the cases of its self-test
-#     2319-2871  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
-#     2874-3178  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
-#     3181-3319  trials           Trials of a written file: its self-test, its rows, the original of a port
-#     3322-3455  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3458-3656  command          The command line
+#     1612-1874  reward forms     The forms that a reward function may have, and loading rewards from files
+#     1877-2027  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2030-2244  assembly         Assemble the written file: the statements that it needs from files/, below its own …
+#     2247-2317  json reward      The task json_schema: constants of the reward, and the cases of its self-test
+#     2320-2872  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
+#     2875-3179  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
+#     3182-3320  trials           Trials of a written file: its self-test, its rows, the original of a port
+#     3323-3456  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3459-3657  command          The command line
 
 import argparse
 import ast
@@ -1699,7 +1699,8 @@ def importable_name(file: Path) -> str:
     loaded = getattr(sys.modules.get(file.stem), "__file__", None)
     is_loaded = loaded and Path(loaded).resolve() == file
     is_free = file.stem not in sys.modules and not is_installed(file.stem, file.parent) and "." not in file.stem
-    return file.stem if is_loaded or is_free else f"{file.stem}_{abs(hash(str(file)))}"
+    unique = f"{file.stem}_{abs(hash(str(file)))}"
+    return file.stem if is_loaded or (is_free and unique not in sys.modules) else unique
 
 
 SEEN = {}  # {folder: {Python file in it: hash of its bytes}}, as of the last import from the folder

@@ -32,8 +32,8 @@ Exit codes: 0 written, and run; 1 a cell of it raised an error; 2 bad input.
 #       116-275  dialect       Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements …
 #       278-298  settings      Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
 #       301-464  user code     What users' rewards get: texts, copies of the columns, and their own state of the process
-#       467-578  reward forms  The forms that a reward function may have, and loading rewards from files
-#       581-832  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
+#       467-579  reward forms  The forms that a reward function may have, and loading rewards from files
+#       582-833  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
 
 import argparse
 import ast
@@ -496,7 +496,8 @@ def importable_name(file: Path) -> str:
     loaded = getattr(sys.modules.get(file.stem), "__file__", None)
     is_loaded = loaded and Path(loaded).resolve() == file
     is_free = file.stem not in sys.modules and not is_installed(file.stem, file.parent) and "." not in file.stem
-    return file.stem if is_loaded or is_free else f"{file.stem}_{abs(hash(str(file)))}"
+    unique = f"{file.stem}_{abs(hash(str(file)))}"
+    return file.stem if is_loaded or (is_free and unique not in sys.modules) else unique
 
 
 SEEN = {}  # {folder: {Python file in it: hash of its bytes}}, as of the last import from the folder

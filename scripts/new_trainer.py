@@ -54,16 +54,16 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 #     1279-1364  held out        Held-out prompts: split them off, and count or refuse those that also occur in training
 #     1367-1404  extracts        Extract from a Python file what some of its names need
 #     1407-1613  user code       What users' rewards get: texts, copies of the columns, and their own state of the …
-#     1616-1877  reward forms    The forms that a reward function may have, and loading rewards from files
-#     1880-1903  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     1906-1943  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
-#     1946-1952  losses          The KL to the reference, policy and value losses, and how losses per token become …
-#     1955-2030  idle settings   Settings without effect in a configuration: named at the start, with what would …
-#     2033-2044  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
-#     2047-2094  run end         Faults reported at a run's end, from its last steps and its held-out figures
-#     2097-2347  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
-#     2350-2467  training        The check of a page, its run, and the results of both
-#     2470-2735  command         The command line
+#     1616-1878  reward forms    The forms that a reward function may have, and loading rewards from files
+#     1881-1904  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     1907-1944  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
+#     1947-1953  losses          The KL to the reference, policy and value losses, and how losses per token become …
+#     1956-2031  idle settings   Settings without effect in a configuration: named at the start, with what would …
+#     2034-2045  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
+#     2048-2095  run end         Faults reported at a run's end, from its last steps and its held-out figures
+#     2098-2348  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
+#     2351-2468  training        The check of a page, its run, and the results of both
+#     2471-2736  command         The command line
 
 import argparse
 import ast
@@ -1703,7 +1703,8 @@ def importable_name(file: Path) -> str:
     loaded = getattr(sys.modules.get(file.stem), "__file__", None)
     is_loaded = loaded and Path(loaded).resolve() == file
     is_free = file.stem not in sys.modules and not is_installed(file.stem, file.parent) and "." not in file.stem
-    return file.stem if is_loaded or is_free else f"{file.stem}_{abs(hash(str(file)))}"
+    unique = f"{file.stem}_{abs(hash(str(file)))}"
+    return file.stem if is_loaded or (is_free and unique not in sys.modules) else unique
 
 
 SEEN = {}  # {folder: {Python file in it: hash of its bytes}}, as of the last import from the folder

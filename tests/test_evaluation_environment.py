@@ -278,7 +278,7 @@ BAD = {
     "plain text": (["--environment", "{second}", "--chat_template", "off"], "try --chat_template auto"),
     "no room": (["--environment", "{second}", "--max_conversation_tokens", "700"], "512 + 256 tokens"),
     "positions": (["--environment", "{second}"], "expected at most the model's 1024"),
-    "columns": (["--environment", "{examples}:GuessTheNumber"], "row 1: environment GuessTheNumber: reset does not"),
+    "columns": (["--environment", "{examples}:GuessTheNumber"], "jsonl:1: environment GuessTheNumber: reset does not"),
     "no tools": (["--environment", "{second}", "--tool_format", "hermes"], "for an environment without tools"),
     "more k than n": (["--environment", "{second}", "--task", "environment:k=4"], "try --n 4"),
     "no template": (["--environment", "{second}", "--model", "{bare}", "--max_turns", "1"], "has no chat template"),

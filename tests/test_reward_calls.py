@@ -2,6 +2,7 @@
 
 import http.server
 import json
+import shutil
 import threading
 import types
 
@@ -547,6 +548,17 @@ def test_what_is_no_number_is_told_briefly(value):
     ) as caught:
         checked_scores("f", [torch.tensor([0.5]), value], [{}, {"place": "d.csv:7"}], ["1", "2"])
     assert len(str(caught.value)) < 400
+
+
+def test_a_file_is_loaded_once_though_another_of_its_name_has_gone(tmp_path):
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "same.py").write_text("def f(completions, **k):\n    return [1.0]\n")
+    load_rewards(f"{tmp_path}/first/same.py:f")
+    ((before, _),) = load_rewards(f"{tmp_path}/second/same.py:f")
+    shutil.rmtree(tmp_path / "first")
+    ((again, _),) = load_rewards(f"{tmp_path}/second/same.py:f")
+    assert again is before
 
 
 @pytest.mark.parametrize("edited", ["mine.py", "neighbour.py"])

@@ -1115,9 +1115,9 @@ def test_combine_by_hand():
     assert lib.combine([constant(math.nan), constant(math.inf)])(None, ["a"]) == [None]
     assert lib.combine([constant(math.nan), constant(1.0)], mode="gated")(None, ["a"]) == [None]
     assert lib.combine([constant(-1.0), constant(0.5)], mode="product")(None, ["a"]) == [0.0]
-    with pytest.raises(ValueError, match=r"expected sum, product \(none below 0\) or gated"):
+    with pytest.raises(ValueError, match=r"expected sum, gated or product \(no weight < 0\)"):
         lib.combine(parts, mode="mean")
-    with pytest.raises(ValueError, match="none below 0"):
+    with pytest.raises(ValueError, match="no weight < 0"):
         lib.combine(parts, [1, -1], mode="product")
     with pytest.raises(ValueError, match="a weight each"):
         lib.combine([])

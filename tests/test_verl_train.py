@@ -621,7 +621,8 @@ def test_too_few_rows_for_a_step(told, tmp_path):
 def test_a_bad_row_is_named_by_its_file_and_line(told, tmp_path):
     begun = [{"role": "user", "content": "1+1="}, {"role": "assistant", "content": "So"}]
     (tmp_path / "d.jsonl").write_text('{"prompt": "a", "answer": "b"}\n\n' + json.dumps({"prompt": begun}) + "\n")
-    done = told("--print", "--data", tmp_path / "d.jsonl", "--output_dir", tmp_path / "out")
+    reward = ("--reward", verl.EMBEDDED_SPECS[0])
+    done = told("--print", "--data", tmp_path / "d.jsonl", *reward, "--output_dir", tmp_path / "out")
     assert done.returncode == 2 and "d.jsonl:3: got a prompt that ends in an assistant's turn" in done.stderr
 
 

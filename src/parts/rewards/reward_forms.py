@@ -102,7 +102,8 @@ def importable_name(file: Path) -> str:
     loaded = getattr(sys.modules.get(file.stem), "__file__", None)
     is_loaded = loaded and Path(loaded).resolve() == file
     is_free = file.stem not in sys.modules and not is_installed(file.stem, file.parent) and "." not in file.stem
-    return file.stem if is_loaded or is_free else f"{file.stem}_{abs(hash(str(file)))}"
+    unique = f"{file.stem}_{abs(hash(str(file)))}"
+    return file.stem if is_loaded or (is_free and unique not in sys.modules) else unique
 
 
 SEEN = {}  # {folder: {Python file in it: hash of its bytes}}, as of the last import from the folder
