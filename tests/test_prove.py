@@ -363,6 +363,7 @@ def test_a_fault_of_an_evaluation_is_named(compared, tmp_path, capsys, finding):
     assert code == 1 and any(finding in text for text in report["findings"]), report["findings"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "finding"),
     [
@@ -388,6 +389,7 @@ def test_a_reward(rewards, capsys, name, finding):
     assert report["figures"]["forms"]["verl"] == (name == "compute_score") and "reward_preflight.py" in err
 
 
+@pytest.mark.long
 def test_a_form_of_gold_that_is_not_known_is_not_measured(rewards, capsys):
     code, report, err = run(capsys, f"{rewards}:in_words", "--data", EVAL_DATA)
     assert (code, report["proved"], report["findings"]) == (0, False, []) and "--gold_template" in err
@@ -397,6 +399,7 @@ def test_a_form_of_gold_that_is_not_known_is_not_measured(rewards, capsys):
     assert (code, report["proved"], report["figures"]["gold"]["full_marks"]) == (0, True, 1.0)
 
 
+@pytest.mark.long
 def test_rows_of_other_weights_and_rows_without_a_reference(tmp_path, rewards, capsys):
     rows = [
         {"prompt": [{"role": "user", "content": f"{i}+1="}], "answer": str(i + 1), "level": 1 + i % 3}

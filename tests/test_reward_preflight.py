@@ -262,6 +262,7 @@ def test_the_last_choice_of_a_prompt_is_a_guess_and_no_echo(folder):
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.long
 def test_a_reward_that_works_out_the_prompts_formula_is_found(folder):
     """math-verify alone pays for `\\boxed{2x + 3x}`; the library's function does not."""
     pairs = [(2, 3), (4, 5), (1, 7), (6, 2)]
@@ -481,6 +482,7 @@ def test_none_and_lengths_are_counted(folder):
 # ------------------------------------------------------------------------------------------------ gold
 
 
+@pytest.mark.long
 def test_format_of_gold_is_found(folder):
     assert check(folder, "good")[1]["gold"]["variant"] == "<answer>{answer}</answer>"
     assert check(folder, "boxed")[1]["gold"]["variant"] == "\\boxed{{answer}}"
@@ -494,6 +496,7 @@ def test_format_of_gold_is_found(folder):
         assert (report["gold"]["variant"], report["gold"]["full_marks"]) == ("--gold_template", 1)
 
 
+@pytest.mark.long
 def test_gold_of_a_format_of_ones_own(folder):
     code, report = check(folder, "final")
     assert code == 1 and "gold" in failures(report) and report["gold"]["full_marks"] == 0
@@ -549,6 +552,7 @@ def test_code_that_cheats_is_found(folder):
 # ------------------------------------------------------------------------------------------------ the library
 
 
+@pytest.mark.long
 def test_library_reward_on_the_embedded_data(tmp_path):
     flags = ("--reward", "correctness_reward", "--data", EVAL_DATA, "--limit", 16)
     reports = []
@@ -680,6 +684,7 @@ def test_table_names_probe_row_and_advice(folder):
     assert "verdict  not ready" in done.stdout
 
 
+@pytest.mark.long
 def test_state_between_calls_weights_of_rows_and_rows_without_a_reference(folder, tmp_path):
     code, report = check(folder, "keeps_the_first")
     assert code == 1 and "scores 0.0, then 1.0 in a new process" in finding(report, "state")["message"]

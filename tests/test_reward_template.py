@@ -832,6 +832,7 @@ def test_final_number_pays_the_only_number_behind_the_mark(tmp_path):
     assert only.final_number_reward(["#### 1"], solution=["#### 1"]) == [1.0] and not hasattr(only, "compute_score")
 
 
+@pytest.mark.long
 def test_the_short_code_reward_is_tried_on_hostile_programs(tmp_path):
     report = make(tmp_path, "--task", "passes_tests", "--name", "reward", name="code_reward.py")
     tried = report["tried"]
@@ -852,6 +853,7 @@ def one_file(tmp_path_factory):
     return folder, make(folder, *flags, name="code_reward.py")
 
 
+@pytest.mark.long
 def test_a_code_reward_in_one_file_is_called_as_asked_and_leaves_nothing_behind(one_file, tmp_path):
     folder, report = one_file
     assert report["tried"]["ready"]
@@ -912,12 +914,14 @@ print(json.dumps(told | {"after": children()}))
 """
 
 
+@pytest.mark.long
 def test_a_text_without_a_fence_is_no_program_where_that_is_asked(tmp_path):
     make(tmp_path, "--task", "passes_tests", "--one_file", "--no_fence", "empty", name="code_reward.py")
     program_in = load(tmp_path, "code_reward.py").program_in
     assert program_in("def f(): ...") == "" and program_in("```\nx = 1\n```") == "x = 1\n"
 
 
+@pytest.mark.long
 def test_a_signature_says_name_column_and_order(tmp_path):
     make(tmp_path, "--task", "qa", "--signature", "def right(completions, gold)", name="qa.py")
     assert load(tmp_path, "qa.py").right(["Paris", "Rome"], ["paris", "Paris"]) == [1.0, 0.0]
@@ -977,6 +981,7 @@ def test_a_code_reward_that_does_not_come_back_is_found(tmp_path, monkeypatch, c
     assert "did not return in 1 s" in json.loads(capsys.readouterr().out)["tried"]["ended"]
 
 
+@pytest.mark.long
 def test_data_tries_what_was_written(tmp_path):
     data = ROOT / "evals" / "files" / "word_problems.jsonl"
     tried = make(tmp_path, "--task", "final_number", "--data", data)["tried"]

@@ -72,6 +72,7 @@ def opened(tmp_path):
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.long
 def test_a_default_step_opens_few_files(opened):
     own = [path for path in opened if folder_of(path) in OF_THE_STEP]
     assert "programs/ppo_train/step.py" in own
