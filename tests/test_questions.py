@@ -236,6 +236,7 @@ def test_a_message_in_the_form_of_a_template_is_said(capsys):
         ("What is $\frac12$?", "have lost backslashes"),
         ("Write &lt; in HTML.", ""),
         ("What is nan in Python?", ""),
+        ("Write a function that escapes & as &amp;.", ""),
     ],
 )
 def test_prompts_that_are_not_as_their_author_wrote_them_are_said(prompt, words, capsys):
