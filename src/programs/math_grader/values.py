@@ -343,7 +343,8 @@ def _as_number(text: str) -> _Value:
         known, prose = (m[3].count("{") == m[3].count("}") and found for found in (known, prose))  # 4/{9 n}
         if len(words) < 6 and (prose or (known and (m[2] or len(words[0]) > 1 or not words[0].isalpha()))):
             number, scale = m[1], math.prod(_SCALE.get(name, 1) for name in names)
-            shown = " ".join(name for name in names if name not in {*_SCALE, "left", "remaining", "total"})
+            shown = " ".join(name for name in names if name not in _SCALE)
+            shown = re.sub(r"(?<=\w) (?:left|remaining|total)$", "", shown)  # 15 apples left
             above, *below = shown.replace("mph", "mile / h").replace("kph", "km / h").split("/")
             unit = " / ".join(" ".join(sorted(part.split())) for part in (above, *below)) or unit
     elif text.lower() in _NUMBERS:

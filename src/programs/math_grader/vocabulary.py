@@ -25,7 +25,7 @@ _BRACKETED = re.compile(
 _REMARK = re.compile(
     rf"(?<=\d)( [{_LETTER_OF}]{{3,}}(?: [{_LETTER_OF}]+){{0,3}}) \(([{_LETTER_OF}]{{2,}}(?: [{_LETTER_OF}]+)*)\)$"
 )
-_CODES = "INR|USD|EUR|GBP|JPY|CNY|KRW|CHF|SEK|NOK|DKK|PLN|RUB|TRY|BRL|MXN"
+_CODES = "INR|USD|CAD|AUD|EUR|GBP|JPY|CNY|KRW|CHF|SEK|NOK|DKK|PLN|RUB|TRY|BRL|MXN"
 _MONTH = r"(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)(?:uary|ruary|ch|il|[ey]|ust|t(?:ember)?|ober|ember)?\.?"
 _CLEAN = [
     (re.compile(old), new)
