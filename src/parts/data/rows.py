@@ -135,13 +135,10 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
 
 def without_nulls(row: dict) -> dict:
     """The row without null keys in messages and tools, as Arrow adds the keys of other rows' objects."""
-    lists = [name for name in (*CHAT_COLUMNS, "tools") if isinstance(row.get(name), list)]
-    chats = [name for name in lists if name == "tools" or all(map(is_turn, row[name]))]  # others may mean their nulls
+    lists = {name: row[name] for name in (*CHAT_COLUMNS, "tools") if isinstance(row.get(name), list)}
+    turns = {"role", "from"}  # other objects may mean their nulls
+    chats = [k for k, v in lists.items() if k == "tools" or all(isinstance(x, dict) and turns & x.keys() for x in v)]
     return row | {name: bare(row[name]) for name in chats}
-
-
-def is_turn(value) -> bool:
-    return isinstance(value, dict) and bool(value.get("role") or value.get("from"))
 
 
 def bare(value):
