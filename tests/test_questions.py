@@ -466,7 +466,11 @@ OPEN = ("\n\nHuman: Hi\n\nAssistant:", "### Human: Hi\n### Assistant:", "Human: 
 
 
 @pytest.mark.parametrize(
-    "text", [*OPEN, "User: 2+2?\nAssistant: Let me think.\n<think>", "Is a User: or Assistant: field"]
+    "text",
+    [
+        *(*OPEN, "User: 2+2?\nAssistant: Let me think.\n<think>", "Is a User: or Assistant: field"),
+        "<|user|> and <|assistant|> are tokens of which model?",
+    ],
 )
 def test_an_open_dialogue_and_other_texts_stay(text, tmp_path, capsys):
     assert load_rows(rows_file(tmp_path, {"prompt": text, "answer": "a"})).rows[0]["prompt"][0]["content"] == text
