@@ -58,20 +58,20 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 #       344-364  settings         Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
 #       367-591  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
 #       594-682  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       685-886  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#      889-1171  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
-#     1174-1280  extracts         Extract from a Python file what some of its names need
-#     1283-1495  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
-#     1498-1609  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#     1612-1874  reward forms     The forms that a reward function may have, and loading rewards from files
-#     1877-2027  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2030-2244  assembly         Assemble the written file: the statements that it needs from files/, below its own …
-#     2247-2317  json reward      The task json_schema: constants of the reward, and the cases of its self-test
-#     2320-2872  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
-#     2875-3179  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
-#     3182-3320  trials           Trials of a written file: its self-test, its rows, the original of a port
-#     3323-3456  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3459-3657  command          The command line
+#       685-888  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#      891-1173  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
+#     1176-1282  extracts         Extract from a Python file what some of its names need
+#     1285-1497  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
+#     1500-1611  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#     1614-1876  reward forms     The forms that a reward function may have, and loading rewards from files
+#     1879-2029  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2032-2246  assembly         Assemble the written file: the statements that it needs from files/, below its own …
+#     2249-2319  json reward      The task json_schema: constants of the reward, and the cases of its self-test
+#     2322-2874  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
+#     2877-3181  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
+#     3184-3322  trials           Trials of a written file: its self-test, its rows, the original of a port
+#     3325-3458  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3461-3659  command          The command line
 
 import argparse
 import ast
@@ -778,8 +778,10 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
 
 def without_nulls(row: dict) -> dict:
     """The row without null keys in messages and tools, as Arrow adds the keys of other rows' objects."""
-    names = [name for name in (*CHAT_COLUMNS, "tools") if isinstance(row.get(name), list)]
-    return {**row, **{name: bare(row[name]) for name in names}}
+    lists = {name: row[name] for name in (*CHAT_COLUMNS, "tools") if isinstance(row.get(name), list)}
+    turns = {"role", "from"}  # other objects may mean their nulls
+    chats = [k for k, v in lists.items() if k == "tools" or all(isinstance(x, dict) and turns & x.keys() for x in v)]
+    return row | {name: bare(row[name]) for name in chats}
 
 
 def bare(value):

@@ -36,26 +36,26 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 #       357-375  processes          The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
 #       378-602  data files         Open data files as text: decompress, decode, refuse files without data; parse CSV …
 #       605-736  nested rows        Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       739-922  rows               Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#      925-1022  stated answers     Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1025-1185  answer marks       Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1188-1443  question parts     Detect columns that look like part of the question but are not in the prompt, and …
-#     1446-1532  chat               Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1535-1564  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
-#     1567-1589  prompts            Load training and held-out prompts as token ids
-#     1592-1610  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
-#     1613-1679  models             Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     1682-1690  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
-#     1693-1787  bad rows           Errors about bad rows, and the values that a row may hold
-#     1790-2060  messages           Chat messages, names of columns, passages that a question is about, and media, …
-#     2063-2430  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
-#     2433-2653  choices            Questions with choices: find the choices of a row, and which one is right
-#     2656-3099  forms              Convert rows of each form to the schema
-#     3102-3217  form names         Tell a row's form by the names of its fields, and convert it
-#     3220-3426  writing            Write rows for each target, and choose held-out rows
-#     3429-3730  row reader         Read rows from files, globs and the hub; convert, check and count them
-#     3733-3865  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
-#     3868-4114  command            The command line, and what --inspect shows
+#       739-924  rows               Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#      927-1024  stated answers     Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1027-1187  answer marks       Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1190-1445  question parts     Detect columns that look like part of the question but are not in the prompt, and …
+#     1448-1534  chat               Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1537-1566  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1569-1591  prompts            Load training and held-out prompts as token ids
+#     1594-1612  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
+#     1615-1681  models             Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     1684-1692  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
+#     1695-1789  bad rows           Errors about bad rows, and the values that a row may hold
+#     1792-2062  messages           Chat messages, names of columns, passages that a question is about, and media, …
+#     2065-2432  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
+#     2435-2655  choices            Questions with choices: find the choices of a row, and which one is right
+#     2658-3101  forms              Convert rows of each form to the schema
+#     3104-3219  form names         Tell a row's form by the names of its fields, and convert it
+#     3222-3428  writing            Write rows for each target, and choose held-out rows
+#     3431-3732  row reader         Read rows from files, globs and the hub; convert, check and count them
+#     3735-3867  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
+#     3870-4116  command            The command line, and what --inspect shows
 
 import argparse
 import ast
@@ -614,7 +614,7 @@ CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:"""
 # the start of a turn in one-text dialogues: HH-RLHF, Guanaco and Alpaca, ChatML, Gemma, Phi, DeepSeek, Llama 3 and 2
 SPEAKER = re.compile(
     r"(?:\A|\n\n)(Human|Assistant): ?|### ?(Human|User|Assistant|System|Instruction|Input|Response): ?"
-    r"|<(?:\|im_start\||start_of_turn)>(\w+)\n|<[|｜](?i:(user|assistant|system))[|｜]>"
+    r"|<(?:\|im_start\||start_of_turn)>(\w+)\n|(?:(?<![^\n>])<\||<｜)(?i:(user|assistant|system))[|｜]>"
     r"|<\|start_header_id\|>(\w+)<\|end_header_id\|>|(\[/?INST\])|(?:\A|\n)(USER|ASSISTANT): "
 )
 DIALOGUE = re.compile(r"\s*(user|human)\s*:.+?\s(assistant|ai)\s*:\s*\S", re.IGNORECASE | re.DOTALL)
@@ -832,8 +832,10 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
 
 def without_nulls(row: dict) -> dict:
     """The row without null keys in messages and tools, as Arrow adds the keys of other rows' objects."""
-    names = [name for name in (*CHAT_COLUMNS, "tools") if isinstance(row.get(name), list)]
-    return {**row, **{name: bare(row[name]) for name in names}}
+    lists = {name: row[name] for name in (*CHAT_COLUMNS, "tools") if isinstance(row.get(name), list)}
+    turns = {"role", "from"}  # other objects may mean their nulls
+    chats = [k for k, v in lists.items() if k == "tools" or all(isinstance(x, dict) and turns & x.keys() for x in v)]
+    return row | {name: bare(row[name]) for name in chats}
 
 
 def bare(value):
@@ -1265,7 +1267,7 @@ ODD_PROMPTS = {  # pattern of prompts that are not as their author wrote them ->
     LOST_BACKSLASH.pattern: "have lost backslashes: in JSON, \\frac is written \\\\frac",
     "Ã[\xa1-\xbf]|â€.": "look like UTF-8 read as cp1252, such as Ã¶ for ö",
     rf"\A{MISSING}\Z": "are a missing value, such as nan or None; fill them in, or drop the rows",
-    r"(?is)\A(?!.*(?:html|</)).*&(?:[lg]t|amp|quot|nbsp|#\d+);": "have HTML entities, such as &lt; for <",
+    r"(?is)\A(?!.*(?:html|xml|escap|</)).*&(?:[lg]t|amp|quot|nbsp|#\d+);": "have HTML entities, such as &lt; for <",
     r"\bN_00\b|\bnumber0\b": "have placeholders for numbers, such as N_00",
 }
 

@@ -26,14 +26,14 @@ The reward library loads this file when a function grades mathematics.
 
 # Contents
 #         65-76  python source   Parses Python source in a process with threads
-#        79-211  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
-#       214-349  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#       352-623  vocabulary      Patterns, names and units; bringing texts into one notation
-#      626-1011  values          Read answers: expressions, evaluated at sample points, and the structures around them
-#     1014-1194  worker          The worker process that asks math-verify, with time limits
-#     1197-1404  equality        Equality of values and of answers
-#     1407-1547  answers         Find the final answer in a completion or a gold column, and tell results from copied …
-#     1550-1639  command         The score of a completion, and the command line
+#        79-215  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
+#       218-353  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#       356-634  vocabulary      Patterns, names and units; bringing texts into one notation
+#      637-1018  values          Read answers: expressions, evaluated at sample points, and the structures around them
+#     1021-1201  worker          The worker process that asks math-verify, with time limits
+#     1204-1416  equality        Equality of values and of answers
+#     1419-1561  answers         Find the final answer in a completion or a gold column, and tell results from copied …
+#     1564-1653  command         The score of a completion, and the command line
 
 import argparse
 import ast
@@ -114,6 +114,10 @@ _MARKS = {
 HEDGE = re.compile(  # after an answer: an alternative one
     r"[\s.,;!?()。，；、]*(?:(?i:or|oder|ou)\b|或|または|もしくは|(?i:maybe|perhaps|possibly|alternatively|also|and|vielleicht"
     r"|peut-être|quizás|也许|可能)\b[^.\n。]{0,40}?(?:\d|(?<![A-Za-z])[A-Z](?![A-Za-z])))"
+)
+NEGATED = (
+    r"\bnot\b|n[’']t\b|\b(?:wrong|incorrect|false|nicht|kein\w{0,2}|falsch|n'est pas|no es|fausse?|değil)\b"
+    "|不|没|ない|ません|नहीं|নয়|కాదు"
 )
 _BECAUSE = r"because|since|due to|weil|parce qu\w+|puisque|porque|ya que"
 _IS_RIGHT = (
@@ -367,7 +371,7 @@ _BRACKETED = re.compile(
 _REMARK = re.compile(
     rf"(?<=\d)( [{_LETTER_OF}]{{3,}}(?: [{_LETTER_OF}]+){{0,3}}) \(([{_LETTER_OF}]{{2,}}(?: [{_LETTER_OF}]+)*)\)$"
 )
-_CODES = "INR|USD|EUR|GBP|JPY|CNY|KRW|CHF|SEK|NOK|DKK|PLN|RUB|TRY|BRL|MXN"
+_CODES = "INR|USD|CAD|AUD|EUR|GBP|JPY|CNY|KRW|CHF|SEK|NOK|DKK|PLN|RUB|TRY|BRL|MXN"
 _MONTH = r"(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)(?:uary|ruary|ch|il|[ey]|ust|t(?:ember)?|ober|ember)?\.?"
 _CLEAN = [
     (re.compile(old), new)
@@ -393,7 +397,7 @@ _CLEAN = [
         *[(_TEXT + r"\s*\{([^{}]*)\}", r" \1 ")] * 3,
         (_TEXT, ""),
         (r"(?<![A-Za-z])Rs\b\.?\s*(?=\d)|(?<=\d)\s+Rs\b\.?", "₹"),  # rs and 2Rs are products
-        (rf"(?<![A-Za-z])({_CODES})\s*(\d+(?:[.,]\d+)*)", r"\2 \1"),
+        (rf"(?<![A-Za-z])({_CODES})\s*(\d+(?:[.,/-]\d+)*)", r"\2 \1"),
         (rf"([{_MONEY}] ?\d[\d.,]*) ?([kKMB])(?![A-Za-z])", lambda m: f"{m[1]} {_SHORT[m[2].upper()]}"),
         (r",\s*(?:\.\.\.?|…|\\[lc]?dots)\s*$", ", and so on"),
         (r"(?<=[A-Za-z]) (squared|cubed)\b", lambda m: "^2" if m[1] == "squared" else "^3"),
@@ -441,10 +445,10 @@ _CLEAN = [
         (r"(?<=\d)\s*\\mu\s*(?=[msgAFL]\s*$)", " μ"),
         (r"\*\*|^[\s*_`'\"=≈「“]+|[\s.,;:。*_`'\"⏎\\」”\u2600-\u2775\u2794-\u27bf\U0001f300-\U0001faff\ufe0f]+$", ""),
         (rf"(?i)^(?:{ROUGHLY}) ", ""),
-        (r"(?<=\S) ?\+ ?c$", "+C"),  # of an integral
         (r"(?<![\w.])(\d*\.?\d+)[eE]([-+]?\d+)(?!\w)", r"\1*10^{\2}"),
         (r"(?<![\d/.}])(\d+) +(\d+) */ *(\d+)", lambda m: f"({m[1]}+{m[2]}/{m[3]})" if int(m[2]) < int(m[3]) else m[0]),
-        (r"(\d{0,20})\.(\d{0,20})(?:\\(?:overline|bar|dot)\s*\{|\()(\d{1,20})[})]", lambda m: _repeating(*m.groups())),
+        (r"(\d\.|^ ?-?\d{1,20}\.\d{1,20}(?=\(\d+\) ?$))\((\d{1,20})\)", r"\1\\bar{\2}"),  # 0.1(6); 2.5(4) = 10 is none
+        (r"(\d{0,20})\.(\d{0,20})\\(?:overline|bar|dot)\s*\{(\d{1,20})\}", lambda m: _repeating(*m.groups())),
         (r"\s+", " "),
         (r"^( ?[-+]?[\d.]+ ?[-+] ?[\d.]*)j ?$", r"\1i"),  # 3+4j; with i beside it, j is a vector's
         (r"(?<![\w:.])(?<!: )(\d+) ?: ?(\d|\d{3,})(?![\w.]| ?:)", r"\1/\2"),  # a ratio; 2:30 may be a time
@@ -455,10 +459,14 @@ _CLEAN = [
         (r"(^|∪) ?\]", r"\1("),  # ]1, 2[
         (r"\[ ?($|∪)", r")\1"),
         (r"^ ?(?:DNE|(?i:does not exist)) ?$", "undefined"),
+        (r"^((?:[^⦃]*[=∈])?) ?⦃ ?([^\s⦃⦄,;|:<>≤≥≠±][^⦃⦄,;|:<>≤≥≠±]*)⦄ ?$", r"\1 \2"),  # a set of one
         (r"^ ?(\d+)(?:st|[nr]d|th) ?$", r"\1"),
         (rf"^ ?(\d\d?)(?:st|[nr]d|th)? (?:of )?{_MONTH}(?:,? (\d{{4}}))? ?$", r"\2 \1 \3"),
         (rf"^ ?{_MONTH} (\d\d?)(?:st|[nr]d|th)?(?:,? (\d{{4}}))? ?$", r"\1 \2 \3"),
-        (r"^ ?(\d\d?)(:\d\d)? ?([AaPp])\.?[Mm] ?$", lambda m: f"{int(m[1]) % 12 + 12 * (m[3] in 'Pp')}{m[2] or ':00'}"),
+        (
+            r"^ ?(1[0-2]|0?[1-9])(:\d\d)? ?([AaPp])\.?[Mm] ?$",
+            lambda m: f"{int(m[1]) % 12 + 12 * (m[3] in 'Pp')}{m[2] or ':00'}",
+        ),
         (r"^ ?\(?(\d[\dA-Fa-f]*|[A-F]+)\)? ?(?:_|\(?base) ?\{? ?(\w+) ?[})]* ?$", r"\1_{\2}"),
         (r"^ ?[⦃{(]?[A-J](?:\)?(?:[ ,;、&]|and\b)+\(?[A-J])+[⦄})]? ?$", lambda m: "".join(re.findall("[A-J]", m[0]))),
         (r"^(?: ?[A-Z][a-z]?(?: ?_ ?\{?)?\d*\}?)+ ?$", lambda m: re.sub(r"[ _{]*(\d+)\}?", r"_{\1}", m[0])),  # CO2
@@ -501,13 +509,16 @@ _UNITS = {
         "min minute minuten minuto 分钟 分鐘|h hr hour stunde stunden heure hora 小时 小時 時間|"
         "day tag tage jour día 天|week woche wochen semaine semana 周|month monat monate mois mes mese 个月|"
         "year yr jahr jahre an año 年|l liter litre litro 升 リットル|ml milliliter 毫升|gallon|gb|mb|"
-        "＄ dollar usd 美元 ドル|€ euro eur 欧元 ユーロ|£ gbp|¥ yen yuan jpy cny 元 円 块|₹ rupee inr|¢ cent|"
-        "₽ rub ruble rouble|₩ krw won|₺ lira|kr krona krone sek nok dkk|zł pln złoty|"
+        "＄ dollar 美元 ドル|€ euro eur 欧元 ユーロ|£ gbp|¥ yen yuan 元 円 块|₹ rupee inr|¢ cent|"
+        "₽ rub ruble rouble|₩ krw won|₺ lira|kr krona krone|zł pln złoty|"
         "degree deg 度|celsius|fahrenheit|rad radian|% percent prozent|"
         "mph|kph kmh|j joule|n newton|w watt|v volt|a amp|hz hertz|k kelvin|ω ohm|μm micrometer micron|pa pascal|unit|"
         "/ per|^2 square sq 平方|^3 cubic 立方"
     ).split("|")
     for alias in names.split()
+} | {  # a currency whose sign other currencies have too
+    **{"usd": "US ＄", "cad": "C ＄", "aud": "A ＄", "jpy": "jpy ¥", "cny": "cny ¥"},
+    **{code: f"kr {code}" for code in ("sek", "nok", "dkk")},
 }
 _CHAINS = (  # units that form one quantity, as in 2 hours 30 minutes, each with its size in the next one
     "year 12 month|week 7 day 24 h 60 min 60 s 1000 ms|mile 1760 yd 3 ft 12 inch|km 1000 m 100 cm 10 mm"
@@ -529,8 +540,8 @@ _SCALE = {
 }
 _SHORT = {"K": "thousand", "M": "million", "B": "billion"}
 _NUMBERS = "zero one two three four five six seven eight nine ten eleven twelve".split()
-# a number's unit in SI, with its prefix; \Mega and milli differ in case alone
-_SI = re.compile(r"[kMGTcdmnpμ]?(?:[gsAKNJWVCFTLlΩB]|mol|Hz|Pa|eV|Wh|bar|cal|bps)|[kcdmnpμ]m|hp|dB|ppm|rpm")
+_SI_BASE = "(?:[gsAKNJWVCFTLlΩB]|mol|Hz|Pa|eV|Wh|bar|cal|bps)"
+_SI = re.compile(rf"[kMGTcdmnpμ]?{_SI_BASE}|[kcdmnpμ]m|hp|dB|ppm|rpm")  # a number's unit, with its prefix
 _CHOICE = re.compile(
     r"(?:(?:the |la |el |die |l')?(?:option|choice|answer|opción|antwort|réponse|respuesta)\s*:?\s*|选项|選項|選択肢)?"
     r"(?:la )?([(\[{]?)\s*([A-Za-z])\s*(\s-(?=\s[^\W\d_]{4})|[)\]}]?[.:)]?)(\s.*)?",
@@ -843,8 +854,6 @@ def _read(text: str, depth: int = 0) -> _Value:
             return down(parts[0])._replace(src=bare)
         ends = "{}" if text[0] in "{⦃" else text[0] + text[-1]
         items = _items(parts, down) if ends == "{}" else [down(part) for part in parts]
-        if ends == "{}" and len(items) == 1:
-            return items[0]
         if ends == "[]" and all(v.kind == "seq" and v.data[:2] == ("[", "]") for v in items) and items:
             return _Value("mat", [v.data[2] for v in items], bare)  # [[1, 2], [3, 4]]
         return _Value("seq", (*ends, items), bare)
@@ -894,7 +903,7 @@ def _relation(text: str, parts: list[str], down) -> _Value:
         return _Value("eq", (parts[0], rest, values[0]))
     name = r"[A-Za-z]\w*(?:'*|\^\{?-1\}?) ?\([^()]*\)|\( ?[a-z](?: ?, ?[a-z])* ?\)|\[?[A-Z]{2,}\]?|[A-Za-z ]{3,}"
     is_name = re.fullmatch(name, parts[0]) or (values[0].kind == "text" and _is_constant(values[-1]))
-    if is_name and "not" not in parts[0].split():
+    if is_name and not re.search(rf"(?i){NEGATED}|\bno\b|\\neg", parts[0]):
         return rest  # f(x) = …, (x, y) = …, [ABC] = …, Area = …, \angle A = 40, E[X] = 3
     if len(values) == 2 and all(v.kind == "num" for v in values) and any(len(v.data) > 1 for v in values):
         return _Value("rel", _minus(*values))
@@ -919,9 +928,10 @@ def _as_number(text: str) -> _Value:
     number, unit, scale = text, "", 1
     if money := re.match(rf"([-+]?) ?([A-Z]{{0,3}}) ?([{_MONEY}]) ?([-+]?)", text):
         number = money[1] + money[4] + text[money.end() :]
-        unit = _UNITS.get(money[3], money[3]) + f" {money[2][:1]}" * bool(money[2])  # C$ and CA$
+        code = {"CA": "C", "AU": "A"}.get(money[2], money[2])
+        unit = f"{code} {_UNITS.get(money[3], money[3])}".strip()
     if len(text) < 200 and (m := re.fullmatch(rf"(?!.*(?:{_NAMES}).*degree)(.*?[\d)}}π])( ?)({_UNIT})", number)):
-        tail = re.sub(r"[{}]|\^ ", "", _PERCENT.sub("%", re.sub(r"\bM(?=[A-Z])", "mega", m[3]).lower()))
+        tail = re.sub(r"[{}]|\^ ", "", _PERCENT.sub("%", re.sub(rf"\bM(?=(?:{_SI_BASE}|m)\b)", "mega", m[3]).lower()))
         words = [w for w in _WORD.findall(tail) if w != "of"] or ["of"]
         stems = [w.removesuffix("s") if len(w) > 2 else w for w in words]
         names = [_UNITS.get(w) or _UNITS.get(stem, stem) for w, stem in zip(words, stems, strict=True)]
@@ -935,12 +945,9 @@ def _as_number(text: str) -> _Value:
         known, prose = (m[3].count("{") == m[3].count("}") and found for found in (known, prose))  # 4/{9 n}
         if len(words) < 6 and (prose or (known and (m[2] or len(words[0]) > 1 or not words[0].isalpha()))):
             number, scale = m[1], math.prod(_SCALE.get(name, 1) for name in names)
-            above, *below = (
-                " ".join(name for name in names if name not in _SCALE)
-                .replace("mph", "mile / h")
-                .replace("kph", "km / h")
-                .split("/")
-            )
+            shown = " ".join(name for name in names if name not in _SCALE)
+            shown = re.sub(r"(?<=\w) (?:left|remaining|total)$", "", shown)  # 15 apples left
+            above, *below = shown.replace("mph", "mile / h").replace("kph", "km / h").split("/")
             unit = " / ".join(" ".join(sorted(part.split())) for part in (above, *below)) or unit
     elif text.lower() in _NUMBERS:
         number = str(_NUMBERS.index(text.lower()))
@@ -1242,6 +1249,8 @@ def _same_number(a: _Value, g: _Value) -> bool:
 
 def _total(value: _Value, sizes: dict[str, int]) -> _Value | None:
     """A quantity such as 1 h 30 min in the smallest of its units, with its power as unit; None if it has others."""
+    if re.search(r"\bor\b", value.src) or ("degree" in sizes and "degree" not in value.src):
+        return None  # alternatives; minutes of time
     total, powers, last = 0, set(), math.inf
     for part in value.data[2] if value.kind == "seq" and not value.data[0] else [value]:
         power, _, unit = part.unit.rpartition(" ")
@@ -1386,6 +1395,9 @@ def math_equal(answer: str, gold: str) -> bool | None:
     >>> [math_equal(a, g) for a, g in (("0.5", "1/2"), ("{2, 1}", "{1,2}"), ("(1,2]", "(1,2)"), ("1", "???"))]
     [True, True, False, None]
     """
+    ends = [re.search(r"\+ ?([cC])$", _clean(text)) for text in (answer, gold) if len(text) < 200]
+    if len(ends) == 2 and all(ends) and ends[0][1] != ends[1][1]:  # + c and + C, of an integral
+        answer = _clean(answer)[:-1] + ends[1][1]
     g, a = _value(gold), _value(answer)
     if g.kind == "bad" or g.src.lower() in ("nan", "null", "n/a"):
         return None
@@ -1532,19 +1544,21 @@ def _is_copied(answer: str, expected: str, prompt: str) -> bool:
     """
     plain, gold = (re.sub(r"\s", "", _plain(text)) for text in (answer, expected))
     if all(re.search("[=<>≤≥≠]", text) for text in (plain, gold)):
-        forms = [plain]
+        forms, converted = [plain], False
     else:
         plain, gold, value, other = _bare(answer), _bare(expected), _value(answer), _value(expected)
         expression = value.kind in ("num", "raw", "eq") and not value.unit and _OPERATION.search(plain)
         if plain.isdigit() and re.search(r"\d[*^]", gold):  # 30 for 2*3*5, where the prompt asks for that form
             expression = _FORM.search(prompt)
         converted = value.unit != other.unit and value.data != other.data  # 30° for π/6, 1 h 30 min for 90 min
-        forms = [*_orders(plain), plain.replace("and", "")] if expression or converted else []
+        joined = [re.sub("and|,", joint, plain) for joint in ("", ",", "and")]  # 1 h, 30 min
+        forms = [*_orders(plain), *joined] if expression or converted else []
     if gold in forms:
         return False
     task = _plain(prompt)
-    spaced = (r"\s*".join(map(re.escape, form)) for form in forms)
-    return any(re.search(rf"(?<![\w.)}}^*/+-]){form}(?![\w(^*/+-]|\.\d)", task) for form in spaced)
+    spaced = [r"\s*".join(map(re.escape, form)) for form in forms]
+    found = any(re.search(rf"(?<![\w.)}}^*/+-]){form}(?![\w(^*/+-]|\.\d)", task) for form in spaced)
+    return found or bool(converted and re.search(rf"(?<![\w.]){re.escape(answer)}(?!\w|\.\d)", prompt))  # 5'6"
 
 
 # ----------------------------------------------------------------------- command (src/programs/math_grader/command.py)

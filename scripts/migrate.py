@@ -29,22 +29,22 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 #       150-561  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
 #       564-788  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
 #       791-879  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#      882-1088  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1091-1194  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
-#     1197-1235  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
-#     1238-1472  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
-#     1475-2386  tables            Changes between the versions of TRL and verl: tables read from their packages
-#     2389-2976  edits             Edits of a text by offset, and the table row that explains each
-#     2979-3067  trl run           A TRL run as one version of TRL sees it: the script's settings, and that version's …
-#     3070-3356  trl settings      The settings that make today's TRL do an old run: from tables, from rules by hand, …
-#     3359-3474  trainer parts     What a trainer is given: models loaded as today's transformers wants it, rewards …
-#     3477-3920  trl script        A script that trains with TRL: its trainers, their configs and their imports
-#     3923-4000  versions          Which version of a package a file was written for: a pin, or the names that it uses
-#     4003-4283  job files         Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
-#     4286-4346  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
-#     4349-4705  verl run          Migrate a verl job to the newest version: keys, values, and defaults that changed …
-#     4708-4858  trial             --check: run one step of the new script in a separate process, on four rows and …
-#     4861-5091  command           The command line: input, output, messages
+#      882-1090  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1093-1196  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
+#     1199-1237  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
+#     1240-1474  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
+#     1477-2388  tables            Changes between the versions of TRL and verl: tables read from their packages
+#     2391-2978  edits             Edits of a text by offset, and the table row that explains each
+#     2981-3069  trl run           A TRL run as one version of TRL sees it: the script's settings, and that version's …
+#     3072-3358  trl settings      The settings that make today's TRL do an old run: from tables, from rules by hand, …
+#     3361-3476  trainer parts     What a trainer is given: models loaded as today's transformers wants it, rewards …
+#     3479-3923  trl script        A script that trains with TRL: its trainers, their configs and their imports
+#     3926-4003  versions          Which version of a package a file was written for: a pin, or the names that it uses
+#     4006-4286  job files         Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
+#     4289-4350  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
+#     4353-4709  verl run          Migrate a verl job to the newest version: keys, values, and defaults that changed …
+#     4712-4862  trial             --check: run one step of the new script in a separate process, on four rows and …
+#     4865-5095  command           The command line: input, output, messages
 
 import argparse
 import ast
@@ -975,8 +975,10 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
 
 def without_nulls(row: dict) -> dict:
     """The row without null keys in messages and tools, as Arrow adds the keys of other rows' objects."""
-    names = [name for name in (*CHAT_COLUMNS, "tools") if isinstance(row.get(name), list)]
-    return {**row, **{name: bare(row[name]) for name in names}}
+    lists = {name: row[name] for name in (*CHAT_COLUMNS, "tools") if isinstance(row.get(name), list)}
+    turns = {"role", "from"}  # other objects may mean their nulls
+    chats = [k for k, v in lists.items() if k == "tools" or all(isinstance(x, dict) and turns & x.keys() for x in v)]
+    return row | {name: bare(row[name]) for name in chats}
 
 
 def bare(value):
@@ -3477,6 +3479,7 @@ def mend_rewards(source: PythonSource, node: ast.expr | None, report: Report) ->
 # --------------------------------------------------------------------- trl script (src/programs/migrate/trl_script.py)
 
 MOVED = {"neftune_noise_alpha", "max_prompt_length", "max_target_length"}  # also moved to the config, by no table
+NO_CALLS = ("isinstance", "issubclass", "super", "hasattr", "fields")  # these call no class that they get
 
 
 def trainer_names(source: PythonSource) -> dict[str, str]:
@@ -3781,7 +3784,7 @@ class TrlMigration:
             holder = source.parents[parent] if isinstance(parent, ast.Tuple | ast.IfExp) else parent
             is_value = isinstance(holder, ast.Call | ast.Dict | ast.List | ast.keyword)
             is_value = is_value or (parent is not holder and isinstance(holder, ast.Assign))
-            is_known = getattr(parent, "func", None) is node or source.name_of(holder) in ("isinstance", "issubclass")
+            is_known = getattr(parent, "func", None) is node or source.name_of(holder) in NO_CALLS
             if is_value and not is_known and source.imports.get(shown.split(".")[0], ("trl",))[0].startswith("trl"):
                 report.refuse(self.place(node), shown, why, f"a call {shown}(…) in the script")
         trainers = trainer_names(source)
@@ -4298,7 +4301,8 @@ def home_of(job: YamlJob, config: str) -> str:
     places = [w.key.rpartition(".") for w in job.words if settings.isdisjoint(w.key.split(".")[:-1])]
     homes = Counter(section for section, _, name in places if name in settings)
     home = max(homes, key=lambda section: (homes[section], section == ""), default="")
-    others = [section for section, number in homes.items() if section not in ("", home) and number > 2]
+    rivals = homes.keys() - {"", home}
+    others = sorted(section for section in rivals if homes[section] > max(2, homes[home] / 2))
     got = f"got {job.name} with settings of {config} in {' and in '.join([home, *others])}"
     need(not home or not others, f"{got}; expected one section; try a file for each")
     return f"{home}." if home else ""

@@ -258,6 +258,9 @@ def test_keys_that_parquet_adds_to_calls_and_tools_are_left_out(loader, tmp_path
     for read in (loader.load_rows(tmp_path / "calls.parquet").rows, read_rows(str(tmp_path / "calls.parquet"))):
         calls = [row.get("messages", row.get("prompt"))[1]["tool_calls"][0]["function"] for row in read]
         assert calls == CALLS and [row["tools"][0]["function"] for row in read] == CALLS
+    rows = [{"prompt": "As JSON", "output": [{"x": 1, "y": y}]} for y in (None, 2)]  # no messages: nulls stay
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "rows.parquet")
+    assert read_rows(str(tmp_path / "rows.parquet")) == rows
 
 
 # ------------------------------------------------------------------------------------------------ spreadsheets

@@ -253,6 +253,9 @@ def test_gsm8k(split):
         ("1 h 30 min", "90 minutes", "Convert 1 h 30 min to minutes.", 0.0),
         ("1 hour and 30 minutes", "90 min", "What are 1 hour and 30 minutes in minutes?", 0.0),
         ("1 h 30 min", "90 minutes", "It left at 7:00 and arrived at 8:30. How long did it take?", 1.0),
+        ("1 hour, 30 minutes", "90 min", "What are 1 hour and 30 minutes in minutes?", 0.0),
+        ("5'6\"", "66 inches", "Convert 5'6\" to inches.", 0.0),
+        ("0.5", "50%", "Of 10.50 dollars she spends half. What share is left?", 1.0),
         ("y = 2", "y = 2.0", "Where is y = 2x + 1 equal to 5?", 1.0),
     ],
 )

@@ -962,7 +962,7 @@ FORMS = [  # (version, script, exit code, what the new one says, what it no long
     # the trainer is in another file
     (
         "0.20",
-        GRPO + "GRPOConfig('o')\n",
+        GRPO + "hasattr(GRPOTrainer, 'log')\nGRPOConfig('o')\n",
         0,
         "",
         "Cut",
@@ -1154,6 +1154,14 @@ YAMLS = [  # (settings, exit code, what the new file says, what it no longer say
         "evaluation",
     ),
     ("max_prompt_length: &n 9\nmax_completion_length: *n\n", 2, "undefined alias 'n'", ""),
+    # a few settings of an evaluation beside those of the run
+    (
+        "a: {temperature: 0.1, top_p: 0.9, top_k: 5}\nb:\n  seed: 2\n  beta: 0.2\n  num_generations: 2\n"
+        "  epsilon: 0.2\n  learning_rate: 0.1\n  output_dir: o\n",
+        3,
+        "  output_dir: o\n  bf16: false",
+        "",
+    ),
     (
         "a: {seed: 1, beta: 0.1, epsilon: 0.1}\nb: {seed: 2, beta: 0.2, num_generations: 2, epsilon: 0.2}\n",
         2,

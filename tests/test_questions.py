@@ -236,6 +236,7 @@ def test_a_message_in_the_form_of_a_template_is_said(capsys):
         ("What is $\frac12$?", "have lost backslashes"),
         ("Write &lt; in HTML.", ""),
         ("What is nan in Python?", ""),
+        ("Write a function that escapes & as &amp;.", ""),
     ],
 )
 def test_prompts_that_are_not_as_their_author_wrote_them_are_said(prompt, words, capsys):
@@ -465,7 +466,11 @@ OPEN = ("\n\nHuman: Hi\n\nAssistant:", "### Human: Hi\n### Assistant:", "Human: 
 
 
 @pytest.mark.parametrize(
-    "text", [*OPEN, "User: 2+2?\nAssistant: Let me think.\n<think>", "Is a User: or Assistant: field"]
+    "text",
+    [
+        *(*OPEN, "User: 2+2?\nAssistant: Let me think.\n<think>", "Is a User: or Assistant: field"),
+        "<|user|> and <|assistant|> are tokens of which model?",
+    ],
 )
 def test_an_open_dialogue_and_other_texts_stay(text, tmp_path, capsys):
     assert load_rows(rows_file(tmp_path, {"prompt": text, "answer": "a"})).rows[0]["prompt"][0]["content"] == text

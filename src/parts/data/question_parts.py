@@ -93,7 +93,7 @@ ODD_PROMPTS = {  # pattern of prompts that are not as their author wrote them ->
     LOST_BACKSLASH.pattern: "have lost backslashes: in JSON, \\frac is written \\\\frac",
     "Ã[\xa1-\xbf]|â€.": "look like UTF-8 read as cp1252, such as Ã¶ for ö",
     rf"\A{MISSING}\Z": "are a missing value, such as nan or None; fill them in, or drop the rows",
-    r"(?is)\A(?!.*(?:html|</)).*&(?:[lg]t|amp|quot|nbsp|#\d+);": "have HTML entities, such as &lt; for <",
+    r"(?is)\A(?!.*(?:html|xml|escap|</)).*&(?:[lg]t|amp|quot|nbsp|#\d+);": "have HTML entities, such as &lt; for <",
     r"\bN_00\b|\bnumber0\b": "have placeholders for numbers, such as N_00",
 }
 

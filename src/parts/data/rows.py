@@ -135,8 +135,10 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
 
 def without_nulls(row: dict) -> dict:
     """The row without null keys in messages and tools, as Arrow adds the keys of other rows' objects."""
-    names = [name for name in (*CHAT_COLUMNS, "tools") if isinstance(row.get(name), list)]
-    return {**row, **{name: bare(row[name]) for name in names}}
+    lists = {name: row[name] for name in (*CHAT_COLUMNS, "tools") if isinstance(row.get(name), list)}
+    turns = {"role", "from"}  # other objects may mean their nulls
+    chats = [k for k, v in lists.items() if k == "tools" or all(isinstance(x, dict) and turns & x.keys() for x in v)]
+    return row | {name: bare(row[name]) for name in chats}
 
 
 def bare(value):

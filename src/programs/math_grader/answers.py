@@ -138,16 +138,18 @@ def _is_copied(answer: str, expected: str, prompt: str) -> bool:
     """
     plain, gold = (re.sub(r"\s", "", _plain(text)) for text in (answer, expected))
     if all(re.search("[=<>≤≥≠]", text) for text in (plain, gold)):
-        forms = [plain]
+        forms, converted = [plain], False
     else:
         plain, gold, value, other = _bare(answer), _bare(expected), _value(answer), _value(expected)
         expression = value.kind in ("num", "raw", "eq") and not value.unit and _OPERATION.search(plain)
         if plain.isdigit() and re.search(r"\d[*^]", gold):  # 30 for 2*3*5, where the prompt asks for that form
             expression = _FORM.search(prompt)
         converted = value.unit != other.unit and value.data != other.data  # 30° for π/6, 1 h 30 min for 90 min
-        forms = [*_orders(plain), plain.replace("and", "")] if expression or converted else []
+        joined = [re.sub("and|,", joint, plain) for joint in ("", ",", "and")]  # 1 h, 30 min
+        forms = [*_orders(plain), *joined] if expression or converted else []
     if gold in forms:
         return False
     task = _plain(prompt)
-    spaced = (r"\s*".join(map(re.escape, form)) for form in forms)
-    return any(re.search(rf"(?<![\w.)}}^*/+-]){form}(?![\w(^*/+-]|\.\d)", task) for form in spaced)
+    spaced = [r"\s*".join(map(re.escape, form)) for form in forms]
+    found = any(re.search(rf"(?<![\w.)}}^*/+-]){form}(?![\w(^*/+-]|\.\d)", task) for form in spaced)
+    return found or bool(converted and re.search(rf"(?<![\w.]){re.escape(answer)}(?!\w|\.\d)", prompt))  # 5'6"

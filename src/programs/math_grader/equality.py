@@ -5,7 +5,7 @@ import re
 from fractions import Fraction
 
 from programs.math_grader.values import _as_number, _minus, _Value, _value, _words
-from programs.math_grader.vocabulary import _AMOUNT, _MONEY, _SIZES, _UNIT, _UNITS, _cheap
+from programs.math_grader.vocabulary import _AMOUNT, _MONEY, _SIZES, _UNIT, _UNITS, _cheap, _clean
 from programs.math_grader.worker import _WORKER
 
 _RANGE = re.compile(rf"({_AMOUNT}(?:--?{_AMOUNT})+)( ?{_UNIT})?")  # or a date, or a score
@@ -54,6 +54,8 @@ def _same_number(a: _Value, g: _Value) -> bool:
 
 def _total(value: _Value, sizes: dict[str, int]) -> _Value | None:
     """A quantity such as 1 h 30 min in the smallest of its units, with its power as unit; None if it has others."""
+    if re.search(r"\bor\b", value.src) or ("degree" in sizes and "degree" not in value.src):
+        return None  # alternatives; minutes of time
     total, powers, last = 0, set(), math.inf
     for part in value.data[2] if value.kind == "seq" and not value.data[0] else [value]:
         power, _, unit = part.unit.rpartition(" ")
@@ -198,6 +200,9 @@ def math_equal(answer: str, gold: str) -> bool | None:
     >>> [math_equal(a, g) for a, g in (("0.5", "1/2"), ("{2, 1}", "{1,2}"), ("(1,2]", "(1,2)"), ("1", "???"))]
     [True, True, False, None]
     """
+    ends = [re.search(r"\+ ?([cC])$", _clean(text)) for text in (answer, gold) if len(text) < 200]
+    if len(ends) == 2 and all(ends) and ends[0][1] != ends[1][1]:  # + c and + C, of an integral
+        answer = _clean(answer)[:-1] + ends[1][1]
     g, a = _value(gold), _value(answer)
     if g.kind == "bad" or g.src.lower() in ("nan", "null", "n/a"):
         return None

@@ -10,7 +10,7 @@ import zlib
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from parts.data.stated_answers import second_letter, with_point
+from parts.data.stated_answers import NEGATED, second_letter, with_point
 from programs.math_grader.vocabulary import (
     _BETWEEN,
     _CALLS,
@@ -24,6 +24,7 @@ from programs.math_grader.vocabulary import (
     _NUMBERS,
     _SCALE,
     _SI,
+    _SI_BASE,
     _SYMBOL,
     _TOKEN,
     _UNIT,
@@ -251,8 +252,6 @@ def _read(text: str, depth: int = 0) -> _Value:
             return down(parts[0])._replace(src=bare)
         ends = "{}" if text[0] in "{⦃" else text[0] + text[-1]
         items = _items(parts, down) if ends == "{}" else [down(part) for part in parts]
-        if ends == "{}" and len(items) == 1:
-            return items[0]
         if ends == "[]" and all(v.kind == "seq" and v.data[:2] == ("[", "]") for v in items) and items:
             return _Value("mat", [v.data[2] for v in items], bare)  # [[1, 2], [3, 4]]
         return _Value("seq", (*ends, items), bare)
@@ -302,7 +301,7 @@ def _relation(text: str, parts: list[str], down) -> _Value:
         return _Value("eq", (parts[0], rest, values[0]))
     name = r"[A-Za-z]\w*(?:'*|\^\{?-1\}?) ?\([^()]*\)|\( ?[a-z](?: ?, ?[a-z])* ?\)|\[?[A-Z]{2,}\]?|[A-Za-z ]{3,}"
     is_name = re.fullmatch(name, parts[0]) or (values[0].kind == "text" and _is_constant(values[-1]))
-    if is_name and "not" not in parts[0].split():
+    if is_name and not re.search(rf"(?i){NEGATED}|\bno\b|\\neg", parts[0]):
         return rest  # f(x) = …, (x, y) = …, [ABC] = …, Area = …, \angle A = 40, E[X] = 3
     if len(values) == 2 and all(v.kind == "num" for v in values) and any(len(v.data) > 1 for v in values):
         return _Value("rel", _minus(*values))
@@ -327,9 +326,10 @@ def _as_number(text: str) -> _Value:
     number, unit, scale = text, "", 1
     if money := re.match(rf"([-+]?) ?([A-Z]{{0,3}}) ?([{_MONEY}]) ?([-+]?)", text):
         number = money[1] + money[4] + text[money.end() :]
-        unit = _UNITS.get(money[3], money[3]) + f" {money[2][:1]}" * bool(money[2])  # C$ and CA$
+        code = {"CA": "C", "AU": "A"}.get(money[2], money[2])
+        unit = f"{code} {_UNITS.get(money[3], money[3])}".strip()
     if len(text) < 200 and (m := re.fullmatch(rf"(?!.*(?:{_NAMES}).*degree)(.*?[\d)}}π])( ?)({_UNIT})", number)):
-        tail = re.sub(r"[{}]|\^ ", "", _PERCENT.sub("%", re.sub(r"\bM(?=[A-Z])", "mega", m[3]).lower()))
+        tail = re.sub(r"[{}]|\^ ", "", _PERCENT.sub("%", re.sub(rf"\bM(?=(?:{_SI_BASE}|m)\b)", "mega", m[3]).lower()))
         words = [w for w in _WORD.findall(tail) if w != "of"] or ["of"]
         stems = [w.removesuffix("s") if len(w) > 2 else w for w in words]
         names = [_UNITS.get(w) or _UNITS.get(stem, stem) for w, stem in zip(words, stems, strict=True)]
@@ -343,12 +343,9 @@ def _as_number(text: str) -> _Value:
         known, prose = (m[3].count("{") == m[3].count("}") and found for found in (known, prose))  # 4/{9 n}
         if len(words) < 6 and (prose or (known and (m[2] or len(words[0]) > 1 or not words[0].isalpha()))):
             number, scale = m[1], math.prod(_SCALE.get(name, 1) for name in names)
-            above, *below = (
-                " ".join(name for name in names if name not in _SCALE)
-                .replace("mph", "mile / h")
-                .replace("kph", "km / h")
-                .split("/")
-            )
+            shown = " ".join(name for name in names if name not in _SCALE)
+            shown = re.sub(r"(?<=\w) (?:left|remaining|total)$", "", shown)  # 15 apples left
+            above, *below = shown.replace("mph", "mile / h").replace("kph", "km / h").split("/")
             unit = " / ".join(" ".join(sorted(part.split())) for part in (above, *below)) or unit
     elif text.lower() in _NUMBERS:
         number = str(_NUMBERS.index(text.lower()))

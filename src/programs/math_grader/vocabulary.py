@@ -25,7 +25,7 @@ _BRACKETED = re.compile(
 _REMARK = re.compile(
     rf"(?<=\d)( [{_LETTER_OF}]{{3,}}(?: [{_LETTER_OF}]+){{0,3}}) \(([{_LETTER_OF}]{{2,}}(?: [{_LETTER_OF}]+)*)\)$"
 )
-_CODES = "INR|USD|EUR|GBP|JPY|CNY|KRW|CHF|SEK|NOK|DKK|PLN|RUB|TRY|BRL|MXN"
+_CODES = "INR|USD|CAD|AUD|EUR|GBP|JPY|CNY|KRW|CHF|SEK|NOK|DKK|PLN|RUB|TRY|BRL|MXN"
 _MONTH = r"(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)(?:uary|ruary|ch|il|[ey]|ust|t(?:ember)?|ober|ember)?\.?"
 _CLEAN = [
     (re.compile(old), new)
@@ -51,7 +51,7 @@ _CLEAN = [
         *[(_TEXT + r"\s*\{([^{}]*)\}", r" \1 ")] * 3,
         (_TEXT, ""),
         (r"(?<![A-Za-z])Rs\b\.?\s*(?=\d)|(?<=\d)\s+Rs\b\.?", "₹"),  # rs and 2Rs are products
-        (rf"(?<![A-Za-z])({_CODES})\s*(\d+(?:[.,]\d+)*)", r"\2 \1"),
+        (rf"(?<![A-Za-z])({_CODES})\s*(\d+(?:[.,/-]\d+)*)", r"\2 \1"),
         (rf"([{_MONEY}] ?\d[\d.,]*) ?([kKMB])(?![A-Za-z])", lambda m: f"{m[1]} {_SHORT[m[2].upper()]}"),
         (r",\s*(?:\.\.\.?|…|\\[lc]?dots)\s*$", ", and so on"),
         (r"(?<=[A-Za-z]) (squared|cubed)\b", lambda m: "^2" if m[1] == "squared" else "^3"),
@@ -99,10 +99,10 @@ _CLEAN = [
         (r"(?<=\d)\s*\\mu\s*(?=[msgAFL]\s*$)", " μ"),
         (r"\*\*|^[\s*_`'\"=≈「“]+|[\s.,;:。*_`'\"⏎\\」”\u2600-\u2775\u2794-\u27bf\U0001f300-\U0001faff\ufe0f]+$", ""),
         (rf"(?i)^(?:{ROUGHLY}) ", ""),
-        (r"(?<=\S) ?\+ ?c$", "+C"),  # of an integral
         (r"(?<![\w.])(\d*\.?\d+)[eE]([-+]?\d+)(?!\w)", r"\1*10^{\2}"),
         (r"(?<![\d/.}])(\d+) +(\d+) */ *(\d+)", lambda m: f"({m[1]}+{m[2]}/{m[3]})" if int(m[2]) < int(m[3]) else m[0]),
-        (r"(\d{0,20})\.(\d{0,20})(?:\\(?:overline|bar|dot)\s*\{|\()(\d{1,20})[})]", lambda m: _repeating(*m.groups())),
+        (r"(\d\.|^ ?-?\d{1,20}\.\d{1,20}(?=\(\d+\) ?$))\((\d{1,20})\)", r"\1\\bar{\2}"),  # 0.1(6); 2.5(4) = 10 is none
+        (r"(\d{0,20})\.(\d{0,20})\\(?:overline|bar|dot)\s*\{(\d{1,20})\}", lambda m: _repeating(*m.groups())),
         (r"\s+", " "),
         (r"^( ?[-+]?[\d.]+ ?[-+] ?[\d.]*)j ?$", r"\1i"),  # 3+4j; with i beside it, j is a vector's
         (r"(?<![\w:.])(?<!: )(\d+) ?: ?(\d|\d{3,})(?![\w.]| ?:)", r"\1/\2"),  # a ratio; 2:30 may be a time
@@ -113,10 +113,14 @@ _CLEAN = [
         (r"(^|∪) ?\]", r"\1("),  # ]1, 2[
         (r"\[ ?($|∪)", r")\1"),
         (r"^ ?(?:DNE|(?i:does not exist)) ?$", "undefined"),
+        (r"^((?:[^⦃]*[=∈])?) ?⦃ ?([^\s⦃⦄,;|:<>≤≥≠±][^⦃⦄,;|:<>≤≥≠±]*)⦄ ?$", r"\1 \2"),  # a set of one
         (r"^ ?(\d+)(?:st|[nr]d|th) ?$", r"\1"),
         (rf"^ ?(\d\d?)(?:st|[nr]d|th)? (?:of )?{_MONTH}(?:,? (\d{{4}}))? ?$", r"\2 \1 \3"),
         (rf"^ ?{_MONTH} (\d\d?)(?:st|[nr]d|th)?(?:,? (\d{{4}}))? ?$", r"\1 \2 \3"),
-        (r"^ ?(\d\d?)(:\d\d)? ?([AaPp])\.?[Mm] ?$", lambda m: f"{int(m[1]) % 12 + 12 * (m[3] in 'Pp')}{m[2] or ':00'}"),
+        (
+            r"^ ?(1[0-2]|0?[1-9])(:\d\d)? ?([AaPp])\.?[Mm] ?$",
+            lambda m: f"{int(m[1]) % 12 + 12 * (m[3] in 'Pp')}{m[2] or ':00'}",
+        ),
         (r"^ ?\(?(\d[\dA-Fa-f]*|[A-F]+)\)? ?(?:_|\(?base) ?\{? ?(\w+) ?[})]* ?$", r"\1_{\2}"),
         (r"^ ?[⦃{(]?[A-J](?:\)?(?:[ ,;、&]|and\b)+\(?[A-J])+[⦄})]? ?$", lambda m: "".join(re.findall("[A-J]", m[0]))),
         (r"^(?: ?[A-Z][a-z]?(?: ?_ ?\{?)?\d*\}?)+ ?$", lambda m: re.sub(r"[ _{]*(\d+)\}?", r"_{\1}", m[0])),  # CO2
@@ -159,13 +163,16 @@ _UNITS = {
         "min minute minuten minuto 分钟 分鐘|h hr hour stunde stunden heure hora 小时 小時 時間|"
         "day tag tage jour día 天|week woche wochen semaine semana 周|month monat monate mois mes mese 个月|"
         "year yr jahr jahre an año 年|l liter litre litro 升 リットル|ml milliliter 毫升|gallon|gb|mb|"
-        "＄ dollar usd 美元 ドル|€ euro eur 欧元 ユーロ|£ gbp|¥ yen yuan jpy cny 元 円 块|₹ rupee inr|¢ cent|"
-        "₽ rub ruble rouble|₩ krw won|₺ lira|kr krona krone sek nok dkk|zł pln złoty|"
+        "＄ dollar 美元 ドル|€ euro eur 欧元 ユーロ|£ gbp|¥ yen yuan 元 円 块|₹ rupee inr|¢ cent|"
+        "₽ rub ruble rouble|₩ krw won|₺ lira|kr krona krone|zł pln złoty|"
         "degree deg 度|celsius|fahrenheit|rad radian|% percent prozent|"
         "mph|kph kmh|j joule|n newton|w watt|v volt|a amp|hz hertz|k kelvin|ω ohm|μm micrometer micron|pa pascal|unit|"
         "/ per|^2 square sq 平方|^3 cubic 立方"
     ).split("|")
     for alias in names.split()
+} | {  # a currency whose sign other currencies have too
+    **{"usd": "US ＄", "cad": "C ＄", "aud": "A ＄", "jpy": "jpy ¥", "cny": "cny ¥"},
+    **{code: f"kr {code}" for code in ("sek", "nok", "dkk")},
 }
 _CHAINS = (  # units that form one quantity, as in 2 hours 30 minutes, each with its size in the next one
     "year 12 month|week 7 day 24 h 60 min 60 s 1000 ms|mile 1760 yd 3 ft 12 inch|km 1000 m 100 cm 10 mm"
@@ -187,8 +194,8 @@ _SCALE = {
 }
 _SHORT = {"K": "thousand", "M": "million", "B": "billion"}
 _NUMBERS = "zero one two three four five six seven eight nine ten eleven twelve".split()
-# a number's unit in SI, with its prefix; \Mega and milli differ in case alone
-_SI = re.compile(r"[kMGTcdmnpμ]?(?:[gsAKNJWVCFTLlΩB]|mol|Hz|Pa|eV|Wh|bar|cal|bps)|[kcdmnpμ]m|hp|dB|ppm|rpm")
+_SI_BASE = "(?:[gsAKNJWVCFTLlΩB]|mol|Hz|Pa|eV|Wh|bar|cal|bps)"
+_SI = re.compile(rf"[kMGTcdmnpμ]?{_SI_BASE}|[kcdmnpμ]m|hp|dB|ppm|rpm")  # a number's unit, with its prefix
 _CHOICE = re.compile(
     r"(?:(?:the |la |el |die |l')?(?:option|choice|answer|opción|antwort|réponse|respuesta)\s*:?\s*|选项|選項|選択肢)?"
     r"(?:la )?([(\[{]?)\s*([A-Za-z])\s*(\s-(?=\s[^\W\d_]{4})|[)\]}]?[.:)]?)(\s.*)?",

@@ -16,6 +16,7 @@ from programs.migrate.trl_run import CONFIGS, SAMPLING, UNKNOWN, TrlRun
 from programs.migrate.trl_settings import default_changes, meanings, old_trainer, planned, prompt_limit, python
 
 MOVED = {"neftune_noise_alpha", "max_prompt_length", "max_target_length"}  # also moved to the config, by no table
+NO_CALLS = ("isinstance", "issubclass", "super", "hasattr", "fields")  # these call no class that they get
 
 
 def trainer_names(source: PythonSource) -> dict[str, str]:
@@ -320,7 +321,7 @@ class TrlMigration:
             holder = source.parents[parent] if isinstance(parent, ast.Tuple | ast.IfExp) else parent
             is_value = isinstance(holder, ast.Call | ast.Dict | ast.List | ast.keyword)
             is_value = is_value or (parent is not holder and isinstance(holder, ast.Assign))
-            is_known = getattr(parent, "func", None) is node or source.name_of(holder) in ("isinstance", "issubclass")
+            is_known = getattr(parent, "func", None) is node or source.name_of(holder) in NO_CALLS
             if is_value and not is_known and source.imports.get(shown.split(".")[0], ("trl",))[0].startswith("trl"):
                 report.refuse(self.place(node), shown, why, f"a call {shown}(…) in the script")
         trainers = trainer_names(source)

@@ -28,7 +28,8 @@ def home_of(job: YamlJob, config: str) -> str:
     places = [w.key.rpartition(".") for w in job.words if settings.isdisjoint(w.key.split(".")[:-1])]
     homes = Counter(section for section, _, name in places if name in settings)
     home = max(homes, key=lambda section: (homes[section], section == ""), default="")
-    others = [section for section, number in homes.items() if section not in ("", home) and number > 2]
+    rivals = homes.keys() - {"", home}
+    others = sorted(section for section in rivals if homes[section] > max(2, homes[home] / 2))
     got = f"got {job.name} with settings of {config} in {' and in '.join([home, *others])}"
     need(not home or not others, f"{got}; expected one section; try a file for each")
     return f"{home}." if home else ""
