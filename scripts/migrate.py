@@ -35,10 +35,10 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 #     1240-1474  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
 #     1477-2388  tables            Changes between the versions of TRL and verl: tables read from their packages
 #     2391-2978  edits             Edits of a text by offset, and the table row that explains each
-#     2981-3069  trl run           A TRL run as one version of TRL sees it: the script's settings, and that version's …
-#     3072-3358  trl settings      The settings that make today's TRL do an old run: from tables, from rules by hand, …
-#     3361-3476  trainer parts     What a trainer is given: models loaded as today's transformers wants it, rewards …
-#     3479-3923  trl script        A script that trains with TRL: its trainers, their configs and their imports
+#     2981-3070  trl run           A TRL run as one version of TRL sees it: the script's settings, and that version's …
+#     3073-3359  trl settings      The settings that make today's TRL do an old run: from tables, from rules by hand, …
+#     3362-3477  trainer parts     What a trainer is given: models loaded as today's transformers wants it, rewards …
+#     3480-3923  trl script        A script that trains with TRL: its trainers, their configs and their imports
 #     3926-4003  versions          Which version of a package a file was written for: a pin, or the names that it uses
 #     4006-4286  job files         Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
 #     4289-4350  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
@@ -2984,6 +2984,7 @@ METHODS = "GRPO RLOO SFT DPO Reward KTO GKD Distillation OnlineDPO ORPO CPO PPO 
 CONFIGS = {f"{method}Trainer": f"{method}Config" for method in METHODS}
 SAMPLING = ("GRPOConfig", "RLOOConfig")
 UNKNOWN = object()  # the value of an argument that is not a literal
+NO_CALLS = ("isinstance", "issubclass", "super", "hasattr", "fields")  # these call no class that they get
 
 
 def reward_functions(source: PythonSource) -> list[ast.AST]:
@@ -3479,7 +3480,6 @@ def mend_rewards(source: PythonSource, node: ast.expr | None, report: Report) ->
 # --------------------------------------------------------------------- trl script (src/programs/migrate/trl_script.py)
 
 MOVED = {"neftune_noise_alpha", "max_prompt_length", "max_target_length"}  # also moved to the config, by no table
-NO_CALLS = ("isinstance", "issubclass", "super", "hasattr", "fields")  # these call no class that they get
 
 
 def trainer_names(source: PythonSource) -> dict[str, str]:
@@ -3782,8 +3782,8 @@ class TrlMigration:
         for node in [node for node in nodes if source.name_of(node) in names]:
             shown, parent = source.code(node), source.parents[node]
             holder = source.parents[parent] if isinstance(parent, ast.Tuple | ast.IfExp) else parent
-            is_value = isinstance(holder, ast.Call | ast.Dict | ast.List | ast.keyword)
-            is_value = is_value or (parent is not holder and isinstance(holder, ast.Assign))
+            kinds = ast.Call | ast.Dict | ast.List | ast.keyword
+            is_value = isinstance(holder, kinds if parent is holder else kinds | ast.Assign)
             is_known = getattr(parent, "func", None) is node or source.name_of(holder) in NO_CALLS
             if is_value and not is_known and source.imports.get(shown.split(".")[0], ("trl",))[0].startswith("trl"):
                 report.refuse(self.place(node), shown, why, f"a call {shown}(…) in the script")

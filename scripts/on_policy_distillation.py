@@ -81,19 +81,19 @@ weights than the policy, 128 + n saved and stopped by signal n.
 #     7008-7238  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
 #     7241-7325  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
 #     7328-7489  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     7492-7597  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     7600-7647  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     7650-7682  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     7685-7754  summary           summary.json and the lines at the end of a run
-#     7757-8122  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     8125-8227  paired tests      Intervals, paired tests, pass@k
-#     8230-8309  settings          Settings of the trainer, and contradictions between them
-#     8312-8496  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
-#     8499-8693  teachers          The teacher, a local network or a server, and its log-probs of a batch's tokens
-#     8696-8743  models            Inputs of a run and their checks: prompts, student, teacher, an optional reward
-#     8746-8824  evaluation        The held-out gap between student and teacher
-#     8827-8976  step              One step, in the order of the data: rollout, the teacher's scores, update
-#     8979-9066  run               The memory and the plan of a run, its loop, and the command line
+#     7492-7599  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     7602-7649  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     7652-7684  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     7687-7756  summary           summary.json and the lines at the end of a run
+#     7759-8124  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     8127-8229  paired tests      Intervals, paired tests, pass@k
+#     8232-8311  settings          Settings of the trainer, and contradictions between them
+#     8314-8498  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
+#     8501-8695  teachers          The teacher, a local network or a server, and its log-probs of a batch's tokens
+#     8698-8745  models            Inputs of a run and their checks: prompts, student, teacher, an optional reward
+#     8748-8826  evaluation        The held-out gap between student and teacher
+#     8829-8978  step              One step, in the order of the data: rollout, the teacher's scores, update
+#     8981-9068  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -7530,7 +7530,9 @@ def save_checkpoint(config: BaseConfig, models: Models, optimizer, scaler, state
             if not saved or saved.get("pending") != state.pending:  # else nothing has changed since
                 write_folder(target, write)
             for old in checkpoints(config)[: -config.keep_checkpoints]:
-                shutil.rmtree(old)
+                os.replace(old, old.with_name(f".{old.name}.gone"))  # a kill while it is deleted would leave half of it
+            for gone in target.parent.glob(".step-*.gone"):
+                shutil.rmtree(gone, ignore_errors=True)
 
 
 def checkpoints(config: BaseConfig) -> list[Path]:

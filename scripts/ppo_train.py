@@ -90,19 +90,19 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #     9249-9488  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
 #     9491-9575  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
 #     9578-9739  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     9742-9847  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     9850-9897  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     9900-9932  run check         diagnose.py's verdict on a run, while it trains and at its end
-#    9935-10004  summary           summary.json and the lines at the end of a run
-#   10007-10372  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#   10375-10406  paired tests      Intervals, paired tests, pass@k
-#   10409-10433  settings          Settings of the trainer
-#   10436-10510  pass band         Draw prompts by their running pass rate: those outside a band rarely, none dropped …
-#   10513-10698  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
-#   10701-10824  models            Inputs of a run and their checks: prompts, rewards, environments, networks
-#   10827-10846  chosen tokens     Tokens that Clip-Cov and KL-Cov treat separately, chosen from a whole minibatch
-#   10849-11008  step              One step: rollout, experience, update, in the order of the data
-#   11011-11100  run               The memory and the plan of a run, its loop, and the command line
+#     9742-9849  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     9852-9899  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     9902-9934  run check         diagnose.py's verdict on a run, while it trains and at its end
+#    9937-10006  summary           summary.json and the lines at the end of a run
+#   10009-10374  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#   10377-10408  paired tests      Intervals, paired tests, pass@k
+#   10411-10435  settings          Settings of the trainer
+#   10438-10512  pass band         Draw prompts by their running pass rate: those outside a band rarely, none dropped …
+#   10515-10700  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
+#   10703-10826  models            Inputs of a run and their checks: prompts, rewards, environments, networks
+#   10829-10848  chosen tokens     Tokens that Clip-Cov and KL-Cov treat separately, chosen from a whole minibatch
+#   10851-11010  step              One step: rollout, experience, update, in the order of the data
+#   11013-11102  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -9780,7 +9780,9 @@ def save_checkpoint(config: BaseConfig, models: Models, optimizer, scaler, state
             if not saved or saved.get("pending") != state.pending:  # else nothing has changed since
                 write_folder(target, write)
             for old in checkpoints(config)[: -config.keep_checkpoints]:
-                shutil.rmtree(old)
+                os.replace(old, old.with_name(f".{old.name}.gone"))  # a kill while it is deleted would leave half of it
+            for gone in target.parent.glob(".step-*.gone"):
+                shutil.rmtree(gone, ignore_errors=True)
 
 
 def checkpoints(config: BaseConfig) -> list[Path]:

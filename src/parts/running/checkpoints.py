@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import os
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,7 +55,9 @@ def save_checkpoint(config: BaseConfig, models: Models, optimizer, scaler, state
             if not saved or saved.get("pending") != state.pending:  # else nothing has changed since
                 write_folder(target, write)
             for old in checkpoints(config)[: -config.keep_checkpoints]:
-                shutil.rmtree(old)
+                os.replace(old, old.with_name(f".{old.name}.gone"))  # a kill while it is deleted would leave half of it
+            for gone in target.parent.glob(".step-*.gone"):
+                shutil.rmtree(gone, ignore_errors=True)
 
 
 def checkpoints(config: BaseConfig) -> list[Path]:

@@ -11,6 +11,7 @@ METHODS = "GRPO RLOO SFT DPO Reward KTO GKD Distillation OnlineDPO ORPO CPO PPO 
 CONFIGS = {f"{method}Trainer": f"{method}Config" for method in METHODS}
 SAMPLING = ("GRPOConfig", "RLOOConfig")
 UNKNOWN = object()  # the value of an argument that is not a literal
+NO_CALLS = ("isinstance", "issubclass", "super", "hasattr", "fields")  # these call no class that they get
 
 
 def reward_functions(source: PythonSource) -> list[ast.AST]:

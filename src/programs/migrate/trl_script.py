@@ -12,11 +12,10 @@ from parts.foundation.user_scripts import DEFS, NAMED, Argument, PythonSource
 from programs.migrate.edits import RULES, UNSURE, Change, Report, edit_arguments, edit_call, reason
 from programs.migrate.tables import BASE, NAMES, changes, entry_at, gone_entry, is_there, newest, numbers, since_of
 from programs.migrate.trainer_parts import mend_loading, mend_model_config, mend_rewards, name_unsloth
-from programs.migrate.trl_run import CONFIGS, SAMPLING, UNKNOWN, TrlRun
+from programs.migrate.trl_run import CONFIGS, NO_CALLS, SAMPLING, UNKNOWN, TrlRun
 from programs.migrate.trl_settings import default_changes, meanings, old_trainer, planned, prompt_limit, python
 
 MOVED = {"neftune_noise_alpha", "max_prompt_length", "max_target_length"}  # also moved to the config, by no table
-NO_CALLS = ("isinstance", "issubclass", "super", "hasattr", "fields")  # these call no class that they get
 
 
 def trainer_names(source: PythonSource) -> dict[str, str]:
@@ -319,8 +318,8 @@ class TrlMigration:
         for node in [node for node in nodes if source.name_of(node) in names]:
             shown, parent = source.code(node), source.parents[node]
             holder = source.parents[parent] if isinstance(parent, ast.Tuple | ast.IfExp) else parent
-            is_value = isinstance(holder, ast.Call | ast.Dict | ast.List | ast.keyword)
-            is_value = is_value or (parent is not holder and isinstance(holder, ast.Assign))
+            kinds = ast.Call | ast.Dict | ast.List | ast.keyword
+            is_value = isinstance(holder, kinds if parent is holder else kinds | ast.Assign)
             is_known = getattr(parent, "func", None) is node or source.name_of(holder) in NO_CALLS
             if is_value and not is_known and source.imports.get(shown.split(".")[0], ("trl",))[0].startswith("trl"):
                 report.refuse(self.place(node), shown, why, f"a call {shown}(…) in the script")
