@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import shutil
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ from conftest import ROOT, script_env
 
 from parts.foundation.exit_codes import exit_code
 from parts.learning.optimizer import Statistics
-from parts.running.checkpoints import TrainState, restore, save_checkpoint
+from parts.running.checkpoints import TrainState, checkpoints, restore, save_checkpoint
 from parts.running.output_folder import make_folder, write_folder
 from parts.running.progress import RunLog, forget_after
 from programs.ppo_train.settings import Config
@@ -63,6 +64,27 @@ def test_a_step_whose_evaluation_was_made_after_its_checkpoint_is_saved_again(tm
         save_checkpoint(config, models, parts, parts, TrainState(step=4, pending=pending))
         saved = json.loads((tmp_path / "checkpoints" / "step-000004" / "state.json").read_text())
         assert saved["pending"] == pending
+
+
+def test_a_kill_while_an_old_checkpoint_is_deleted_leaves_no_half_of_one(tmp_path, monkeypatch):
+    for name in ("save_network", "save_tokenizer"):
+        monkeypatch.setattr(f"parts.running.checkpoints.{name}", lambda model, folder: folder.mkdir(exist_ok=True))
+    parts, models = SimpleNamespace(state_dict=dict), SimpleNamespace(policy=None, critic=None, tokenizer=None)
+    config, delete = Config(output_dir=str(tmp_path), keep_checkpoints=1), shutil.rmtree
+
+    def killed(folder, **flags):
+        if (folder / "optimizer.pt").exists():
+            (folder / "optimizer.pt").unlink()
+            raise KeyboardInterrupt
+        delete(folder, **flags)
+
+    save_checkpoint(config, models, parts, parts, TrainState(step=1))
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(shutil, "rmtree", killed)
+        save_checkpoint(config, models, parts, parts, TrainState(step=2))
+    assert [path.name for path in checkpoints(config)] == ["step-000002"]
+    save_checkpoint(config, models, parts, parts, TrainState(step=3))
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-000003"]
 
 
 def test_a_line_torn_inside_of_a_character_is_dropped(tmp_path):
