@@ -40,11 +40,11 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 #     3362-3477  trainer parts     What a trainer is given: models loaded as today's transformers wants it, rewards …
 #     3480-3923  trl script        A script that trains with TRL: its trainers, their configs and their imports
 #     3926-4003  versions          Which version of a package a file was written for: a pin, or the names that it uses
-#     4006-4286  job files         Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
-#     4289-4350  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
-#     4353-4709  verl run          Migrate a verl job to the newest version: keys, values, and defaults that changed …
-#     4712-4862  trial             --check: run one step of the new script in a separate process, on four rows and …
-#     4865-5095  command           The command line: input, output, messages
+#     4006-4291  job files         Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
+#     4294-4355  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
+#     4358-4714  verl run          Migrate a verl job to the newest version: keys, values, and defaults that changed …
+#     4717-4867  trial             --check: run one step of the new script in a separate process, on four rows and …
+#     4870-5100  command           The command line: input, output, messages
 
 import argparse
 import ast
@@ -4226,7 +4226,12 @@ class YamlJob(JobFile):
 
     def edited(self, edits: list[Edit]) -> str:
         text = super().edited(edits)
-        YamlJob(f"the new text of {self.name}, which was not written", text)  # an anchor may be gone
+        try:
+            YamlJob(self.name, text)
+        except UserError as error:
+            problem = error.args[0].partition("got ")[2].partition("; ")[0]
+            got = f"{self.name}: got aliases (*name) of lines that would go ({problem} in the new text)"
+            raise UserError(f"{got}; expected none, nothing is written; try their values in place of them") from None
         return text
 
     def replace(self, word: Word, change: Change, report: Report) -> None:

@@ -229,7 +229,12 @@ class YamlJob(JobFile):
 
     def edited(self, edits: list[Edit]) -> str:
         text = super().edited(edits)
-        YamlJob(f"the new text of {self.name}, which was not written", text)  # an anchor may be gone
+        try:
+            YamlJob(self.name, text)
+        except UserError as error:
+            problem = error.args[0].partition("got ")[2].partition("; ")[0]
+            got = f"{self.name}: got aliases (*name) of lines that would go ({problem} in the new text)"
+            raise UserError(f"{got}; expected none, nothing is written; try their values in place of them") from None
         return text
 
     def replace(self, word: Word, change: Change, report: Report) -> None:
