@@ -1078,6 +1078,9 @@ def test_a_folder_without_a_log_is_refused(tmp_path, capsys):
     message = capsys.readouterr().err
     assert "holds 2 runs" in message and f"try diagnose.py {runs[0]} {runs[1]}" in message
     assert diagnose.main([str(run) for run in runs]) == 0
+    (tmp_path / "job").mkdir()
+    write_run(tmp_path / "job" / "out", rows_of("ppo_healthy"))
+    assert diagnose.main([str(tmp_path / "job")]) == 0 and "job/out/metrics.jsonl" in capsys.readouterr().out
 
 
 def test_files_named_beside_a_log_must_have_what_they_are_named_for(tmp_path, capsys, monkeypatch):

@@ -22,12 +22,17 @@ OTHER_TRAINING = {"loss", "lr", "grad_norm", "entropy", "memory", "gpu_memory", 
 
 
 def log_of_folder(folder: Path) -> Path:
-    """The first of LOGS in a folder, else the last checkpoint's state, else its only log; UserError otherwise."""
+    """The first of LOGS in a folder, else the last checkpoint's state, its only log or that of its only run.
+
+    UserError otherwise.
+    """
     states = sorted(folder.glob("checkpoint-*/trainer_state.json"), key=lambda p: (len(p.parent.name), p))
     others = sorted(path for path in folder.iterdir() if path.suffix in ENDINGS)
     logs = [folder / name for name in LOGS if (folder / name).exists()][:1] or states[-1:]
     logs = logs or (others if len(others) == 1 else [path for path in others if is_log(path)])
     runs = sorted({p.parent for name in LOGS for p in folder.glob(f"*/{name}")})
+    if not logs and len(runs) == 1:
+        return log_of_folder(runs[0])
     need(
         logs or not runs,
         f"got {folder}, which holds {len(runs)} runs; expected one; try diagnose.py {' '.join(map(str, runs[:3]))}",
