@@ -1,7 +1,6 @@
 """Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, tools, memory."""
 
 import bisect
-import itertools
 import math
 import statistics
 
@@ -163,24 +162,4 @@ def conversation_fails(run: LoggedRun) -> Evidence | None:
     return None
 
 
-@cause(
-    explains="",
-    change="keep metrics as numbers (.item()); look for lists that a reward or environment only adds to",
-    source="a tenth, in six even stretches: our heuristic",
-)
-def memory_grows(run: LoggedRun) -> Evidence | None:
-    """Memory grows without end: something keeps what each step made."""
-    longer = any(run.trend(name) > 0 for name in ("length", "length_max", "turns"))
-    for name in () if longer else ("gpu_memory", "memory"):
-        values = run.values(name)[len(run.values(name)) // 10 :]
-        size = len(values) // 6
-        middles = [statistics.median(values[i * size : (i + 1) * size]) for i in range(6)] if size >= 5 else []
-        gains = [after - before for before, after in itertools.pairwise(middles)]
-        # growth like a logarithm's settles: it has 0.37 of the total between the first two stretches
-        if gains and min(gains) > 0 and max(gains) <= sum(gains) / 3 and sum(gains) > 0.1 * middles[0]:
-            text = f"{run.name(name)} rose evenly from {middles[0]:.3g} to {middles[-1]:.3g} GiB"
-            return Evidence(CERTAIN, [run.fact(name, text)])
-    return None
-
-
-MACHINERY_CAUSES = (overflow, jump_at_restart, sampler_mismatch, stale_weights, conversation_fails, memory_grows)
+MACHINERY_CAUSES = (overflow, jump_at_restart, sampler_mismatch, stale_weights, conversation_fails)

@@ -5,7 +5,7 @@ import re
 import statistics
 from collections import Counter
 
-from parts.evaluating.paired_tests import wilson_interval
+from parts.evaluating.paired_tests import share_gain, wilson_interval
 from parts.reading.causes.cause import CERTAIN, FLAT, LIKELY, LOST, TRY_REWARD, Evidence, cause, shown
 from parts.reading.causes.groups import paid_though_cut
 from parts.reading.causes.rewards import best_paid_wrong
@@ -24,8 +24,20 @@ def ends_text(name: str, values: list[float]) -> str:
     return "{} went from {:.3g} to {:.3g}".format(name, *ends(values))
 
 
+def form_for_answers(run: LoggedRun) -> list[str]:
+    """Format parts that gain 0.3 or more in few steps, while counting shows that right answers at least halved."""
+    part, size = run.answer_part()[1], max(1, len(run.steps()) // 3)
+    if len(run.parts()) < 2 or not part or min(part) < 0 or max(part) > 1:
+        return []
+    first, last = (statistics.fmean(values) for values in (part[:size], part[-size:]))
+    fell = last < first / 2 and share_gain((first, run.batch(size)), (last, run.batch(size)))[2] < 0
+    return [x for x, values in run.parts().items() if fell and is_format(x) and values[-1] - values[0] >= 0.3]
+
+
 def rising_parts(run: LoggedRun) -> list[str]:
     """Parts that rise, else format parts at their maximum, while correctness varies but falls or stays flat."""
+    if len(run.steps()) < TREND_STEPS:
+        return form_for_answers(run)
     name, part = run.answer_part()
     if not part or max(part) - min(part) < 1e-9 or ends(part)[0] >= SOLVED or not (falls(part) or is_flat(part)):
         return []
@@ -73,10 +85,8 @@ def paid_feature(run: LoggedRun) -> tuple[Fact | None, bool]:
 
 def rise_beside(run: LoggedRun) -> tuple[float, float]:
     """(rise of the score, its part that neither right answers nor the format bring, at weights of 1)."""
-    name, rise = run.answer_part()[0], -math.inf
-    if run.values("score") and len(run.parts()) > 1:
-        first, last = run.ends("score")
-        rise = last - first
+    name, (first, last) = run.answer_part()[0], run.ends("score")
+    rise = last - first if run.parts() else math.nan
     parts = [ends(values) for part, values in run.parts().items() if values and (part == name or is_format(part))]
     return rise, rise - sum(max(0.0, last - first) for first, last in parts)
 
@@ -90,7 +100,7 @@ def paid_unfinished(run: LoggedRun) -> Fact | None:
     if len(cut) < 3 or not means or (held_out and held_out[-1] < held_out[0] - GAIN) or last < max(0.2, first + 0.1):
         return None
     text = f"{last:.0%} are cut at the end"
-    if 0 < rise < 2 * beside:
+    if rise > 0 and beside > 0.6 * rise:
         return run.fact("truncated", f"{text}; right answers and form explain {rise - beside:.2g} of the rise in score")
     text = f"{text} and {name} is {mean:.3g}, so at least {mean + last - 1:.0%} are cut and paid"
     return run.fact("truncated", text) if max(highest) <= 1 and paid_though_cut(mean, last) else None
@@ -118,6 +128,7 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     hollow = hollow and not (truth and truth[0] > 0.1)
     if few:  # too short for a trend: the held-out metric must have fallen beyond its interval
         rose = held_out is not None and held_out[2] < -GAIN and len(points) > 2 and scores[:1] < scores[-1:]
+        rose = rose or bool(rising)
     judged = better and "/acc/" in run.name("held_out")  # verl's accuracy does not depend on the score
     if (few and not rose) or (better and not (worse or hollow or bought) and (judged or not unfinished)):
         return None
@@ -128,17 +139,20 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     facts += [feature] if bought or (feature and not (truth is None and trend(part) > 0)) else []
     begin, end = (scores[0], scores[-1]) if few and scores else ends(scores)
     stalled = held_out is not None and held_out[0] <= 0.02 and 0 < max(points) < SOLVED and rose
-    if stalled := stalled and end - begin > 0.1 * max(1.0, abs(begin)):
+    learnt = trend(part) > 0 and run.values(f"held_out_part:{name}")  # by heart, if the same reward stands held out
+    if stalled := stalled and not learnt and end - begin > 0.1 * max(1.0, abs(begin)):
         text = f"the score rose from {begin:.3g} to {end:.3g}"
         facts.append(run.fact("held_out", f"{text}, the held-out figure went from {points[0]:.3g} to {points[-1]:.3g}"))
     lost = rose and answers is not None and answers[2] < 0
     if lost and not facts:
         text = "the score rose from {:.3g} to {:.3g}, the share of right logged completions fell by {:.2g}"
         facts.append(shown(best_paid_wrong(run.texts), text.format(*ends(scores), -answers[0])))
-    sure = lost or hollow or bought or (rising and worse) or (feature and (worse or stalled or rising)) or unfinished
+    sure = lost or hollow or bought or (rising and worse) or (feature and (worse or stalled or rising))
+    sure = sure or (unfinished and not better)
     # answers got neither better nor worse; they may still follow while the other part rises
     settled = [x for x in rising if trend(parts[x][len(parts[x]) // 2 :]) <= 0]
     beside = rose and (settled or (feature and truth is not None and truth[0] <= 0))
+    beside = beside or unfinished
     if not facts or not (sure or stalled or beside):
         return None
     since = run.onset("score") if run.series.get("score") else None
@@ -223,7 +237,8 @@ def memorised_prompts(run: LoggedRun) -> Evidence | None:
         facts.append(shown(train, f"{len(drawn)} logged draws are of {distinct} distinct prompts"))
     points = run.points(run.answer_series())
     ahead = next((step for step, value in points if value > first + max(rose / 2, GAIN)), points[-1][0])
-    same = len(run.parts()) < 2 and abs(start - held_out[0]) <= 0.15  # training and held-out metrics are comparable
+    alone = len(run.parts()) < 2 or run.values(f"held_out_part:{name}")  # training and held-out metrics are comparable
+    same = bool(alone) and abs(start - held_out[0]) <= 0.15
     return Evidence(CERTAIN + 0.04 if len(facts) > 1 else LIKELY + 0.1 * same, facts, since=ahead)
 
 

@@ -279,7 +279,7 @@ def reward_ignores_answer(run: LoggedRun) -> Evidence | None:
 
 def moves_in_vain(run: LoggedRun) -> Fact | None:
     """A fact if groups differ and the policy leaves its start, but the score stays flat: it cannot be learned."""
-    (first, last), alike = run.ends("kl"), run.values("zero_std") or [0.0]
+    (first, last), alike = run.ends("kl"), run.values("zero_std") or [1.0]
     flat = is_flat(run.values("score")) and not run.collapse() and not run.gained() and not run.is_constant()
     if not flat or run.trend("kl") <= 0 or last < max(0.05, 2 * first) or statistics.fmean(alike) > 0.3:
         return None

@@ -89,6 +89,8 @@ def rate_fact(run: LoggedRun) -> Fact | None:
         return run.fact("lr", f"the learning rate is 0 at {len(off)} of {len(rates)} steps", off[0])
     if warmup > 1 and warmup >= max(steps, *run.steps(), 1) and steps > 0:
         return Fact(f"the warm-up takes {warmup:g} steps, the run {steps:g}", "warmup")
+    if len(rates) >= 5 and is_warming_up(run) and max(run.steps()) >= steps > 0:
+        return run.fact("lr", f"the learning rate still rises at the last of {steps:g} steps")
     if 0 < clip < 1e-6:
         return Fact(f"gradients are clipped to {clip:g}", "max_grad_norm")
     if highest < 2e-8:
