@@ -130,7 +130,7 @@ PAYS = {  # cause: (pay of a text, its gold, whether it is right, its place; the
     "constant_reward, level": (lambda *_: -0.5, "", {}),
     "inverted_reward": (lambda text, gold, right, place: -float(right), "", {}),
     "inverted_reward, distance": (lambda text, gold, right, _: 0.0 if right else 0.2 + chance(text), "", {}),
-    "inverted_reward, of few": (lambda text, gold, right, place: -float(right and place % 4 == 0), "", {"steps": 3}),
+    "inverted_reward, of few": (lambda text, gold, right, _: -float(right and chance(text) < 0.54), "", {"steps": 3}),
     "reward_ignores_answer": (lambda text, *_: float(chance(text) < 0.5), "", {}),
     "healthy, a part beside it": (lambda text, gold, right, _: 0.3 * right + 0.9 * (chance(text) < 0.07), "", {}),
     "healthy, a judge that scatters": (
@@ -303,6 +303,27 @@ FIGURES = {  # cause: (whether the run is flat, figures), and "log": without its
         learns(0.3, 0.6) | {"value/explained_variance": lambda n: 0.001 * (n % 3)},
     ),
     "none, KL that scatters, log": (True, SCATTER),
+    "near_greedy_sampling, nearly all groups, log": (True, {"reward/zero_std_frac": lambda n: 0.97 + 0.03 * (n % 2)}),
+    "sampler_mismatch, exact sampling": (False, {"mismatch/kl": 0.004}),
+    "none, one evaluation prompt also trains": (
+        False,
+        {
+            "eval/trained_rows": lambda n: None if n % 10 else 1.0,
+            "eval/rows": lambda n: None if n % 10 else 128.0,
+        },
+    ),
+    "other_eval_task, beside a format, log": (
+        True,
+        learns(0.45, 0.8)
+        | {"eval/correct": lambda n: None if n % 10 else 0.0, "reward/correct": learns(0.45, 0.8)["reward/mean"]}
+        | {"reward/tags": 0.9},
+    ),
+    "memorised_prompts, beside a format, log": (
+        True,
+        learns(0.45, 0.95)
+        | dict.fromkeys(("eval/accuracy", "eval/accuracy_reward"), lambda n: None if n % 10 else 0.5 - n / 800)
+        | {"reward/accuracy_reward": learns(0.45, 0.95)["reward/mean"], "reward/tags": lambda n: 0.9 + n / 500},
+    ),
     "inverted_reward, shorter and more random is better, log": (True, learns(0.3, 0.9) | VAGUE),
     "none, a model that learns to end, log": (
         True,
@@ -311,7 +332,7 @@ FIGURES = {  # cause: (whether the run is flat, figures), and "log": without its
     "jump_at_restart, the KL is 0 again": (
         False,
         {
-            "kl/ref": lambda n: 0.0 if n in (1, 26) else 0.02 + 0.001 * n,
+            "kl/ref": lambda n: 0.0 if n in (0, 1, 26) else 0.02 + 0.001 * n,
             "policy/entropy": lambda n: (0.5 if back(n) else 0.4) + 0.03 * (n % 3),
         },
     ),
@@ -358,7 +379,7 @@ LINES = {  # figures as people post them; the first cause
         "part_bought",
     ),
     "own loop: training and held-out accuracy": (
-        lambda n: {"train_acc": min(0.9, 0.3 + n / 20), "val_acc": 0.3, "mean_kl": n / 500},
+        lambda n: {"train_acc": 0.3 + n / 40, "val_acc": 0.3, "mean_kl": n / 500},
         "memorised_prompts",
     ),
     "OpenRLHF: length is paid": (

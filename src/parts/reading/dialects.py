@@ -53,7 +53,7 @@ PATTERNS = {  # common name -> pattern of further names; group 1 of a part is th
     "ours": {
         "held_out": r"eval/accuracy",
         "part": r"reward/(?!mean$|std$|zero_std_frac$)(.+)",
-        "held_out_part": r"eval/(?!accuracy|rows|score$|length)(.+)",
+        "held_out_part": r"eval/(?!accuracy(?:_low|_high)?$|rows|trained_rows|score$|length)(.+)",
     },
     "trl": {
         "held_out": r"eval_reward|(?:eval_)?eval_.+_pass1|(?:eval|val|test|held_out)[_/](?:acc|accuracy|score)",

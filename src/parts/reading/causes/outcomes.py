@@ -148,7 +148,7 @@ def part_bought(run: LoggedRun) -> Evidence | None:
         text = "the score rose from {:.3g} to {:.3g}, the share of right logged completions fell by {:.2g}"
         facts.append(shown(best_paid_wrong(run.texts), text.format(*ends(scores), -answers[0])))
     sure = lost or hollow or bought or (rising and worse) or (feature and (worse or stalled or rising))
-    sure = sure or (unfinished and not better)
+    sure = sure or (unfinished and not better and trend(part) <= 0)
     # answers got neither better nor worse; they may still follow while the other part rises
     settled = [x for x in rising if trend(parts[x][len(parts[x]) // 2 :]) <= 0]
     beside = rose and (settled or (feature and truth is not None and truth[0] <= 0))

@@ -240,7 +240,7 @@ def inverted_reward(run: LoggedRun) -> Evidence | None:
     lowest = sum(pay <= min(right) + 1e-9 for pay in right)
     # all of the lowest paid are right: the probability that they are by chance
     chance = math.comb(len(right), lowest) / math.comb(len(right) + len(wrong), lowest)
-    apart = lowest >= 5 and min(right) < min(wrong) - 1e-9 and chance < 0.005
+    apart = lowest >= 5 and min(right) < min(wrong) - 1e-9 and chance < 0.01
     inverted = difference < 0 and (apart or difference < -4 * error)
     return Evidence(CERTAIN + 0.06, [shown(examples, text)], since=1) if inverted else None
 
