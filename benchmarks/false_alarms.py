@@ -22,7 +22,7 @@ from parts.reading.logged_run import LoggedRun
 
 KINDS, STEPS = ("independent", "persistent", "binomial", "heavy"), (12, 40, 150)
 TRENDS = ("updates_too_large", "part_bought", "part_dies", "stale_weights", "jump_at_restart", "memorised_prompts")
-TRENDS += ("memory_grows", "too_sparse", "inverted_reward")
+TRENDS += ("too_sparse", "inverted_reward", "noisy_reward")
 LEVELS = {  # level, and scatter as a share of it
     "reward/mean": (0.1, 0.5),
     "reward/first": (0.1, 0.5),
@@ -32,7 +32,6 @@ LEVELS = {  # level, and scatter as a share of it
     "kl/ref": (0.4, 0.5),
     "mismatch/kl": (0.005, 0.5),
     "optim/grad_norm": (1.0, 0.5),
-    "memory/process_gib": (8.0, 0.2),
 }
 
 

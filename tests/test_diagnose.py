@@ -21,7 +21,8 @@ DATA = ROOT / "tests" / "data" / "diagnose"
 diagnose = load_script("diagnose")
 
 LOGS = {  # verdict, causes: logs
-    ("learned",): "ppo_healthy ppo_one_update ppo_demo ppo_long ppo_train_grpo page_ppo grpo_healthy verl_healthy.log",
+    ("learned",): "ppo_healthy ppo_one_update ppo_demo ppo_train_grpo page_ppo grpo_healthy verl_healthy.log",
+    ("learned", "part_bought"): "ppo_long",
     ("too short",): "page_grpo page_distillation grpo_two_iterations trl_healthy trl_bar.log trl_printer.log",
     ("too short", "critic_useless"): "ppo_critic ppo_value_clip",
     ("did not learn", "critic_useless"): "verl_critic.log",
@@ -129,6 +130,7 @@ PAYS = {  # cause: (pay of a text, its gold, whether it is right, its place; the
     "constant_reward, level": (lambda *_: -0.5, "", {}),
     "inverted_reward": (lambda text, gold, right, place: -float(right), "", {}),
     "inverted_reward, distance": (lambda text, gold, right, _: 0.0 if right else 0.2 + chance(text), "", {}),
+    "inverted_reward, of few": (lambda text, gold, right, _: -float(right and chance(text) < 0.54), "", {"steps": 3}),
     "reward_ignores_answer": (lambda text, *_: float(chance(text) < 0.5), "", {}),
     "healthy, a part beside it": (lambda text, gold, right, _: 0.3 * right + 0.9 * (chance(text) < 0.07), "", {}),
     "healthy, a judge that scatters": (
@@ -199,6 +201,11 @@ LOST = {  # few logged scores, the second 0, as where a rollout is used for twen
     "eval/accuracy": lambda n: {0: 0.5, 40: 0.0}.get(n),
     "eval/rows": lambda n: {0: 128, 40: 128}.get(n),
 }
+VAGUE = {
+    "policy/entropy": lambda n: 0.1 + 0.005 * n + 0.002 * (n % 3),
+    "rollout/length_mean": lambda n: 20 - 0.3 * n + 0.1 * (n % 3),
+    "rollout/truncated_frac": 0.0,
+}
 RARE = {
     "reward/mean": lambda n: 0.016 * (n in (12, 13, 15, 16, 20, 30)) if n else None,
     "reward/std": lambda n: 0.1 * (10 < n < 21),
@@ -251,7 +258,6 @@ FIGURES = {  # cause: (whether the run is flat, figures), and "log": without its
     "too_easy": (False, EASY),
     "too_easy, log": (False, EASY | {"policy/entropy": 0.01}),
     "part_dies": (False, {"reward/second": lambda n: 0.5 if n < 12 else 0.01}),
-    "memory_grows": (False, {"memory/process_gib": lambda n: 2 + 0.02 * n, "rollout/length_mean": 18.0}),
     "conversation_fails": (False, {"tool/calls_mean": 0.0, "tool/seconds": 0.0}),
     "jump_at_restart": (
         False,
@@ -297,6 +303,51 @@ FIGURES = {  # cause: (whether the run is flat, figures), and "log": without its
         learns(0.3, 0.6) | {"value/explained_variance": lambda n: 0.001 * (n % 3)},
     ),
     "none, KL that scatters, log": (True, SCATTER),
+    "near_greedy_sampling, nearly all groups, log": (True, {"reward/zero_std_frac": lambda n: 0.97 + 0.03 * (n % 2)}),
+    "sampler_mismatch, exact sampling": (False, {"mismatch/kl": 0.004}),
+    "none, one evaluation prompt also trains": (
+        False,
+        {
+            "eval/trained_rows": lambda n: None if n % 10 else 1.0,
+            "eval/rows": lambda n: None if n % 10 else 128.0,
+        },
+    ),
+    "other_eval_task, beside a format, log": (
+        True,
+        learns(0.45, 0.8)
+        | {"eval/correct": lambda n: None if n % 10 else 0.0, "reward/correct": learns(0.45, 0.8)["reward/mean"]}
+        | {"reward/tags": 0.9},
+    ),
+    "memorised_prompts, beside a format, log": (
+        True,
+        learns(0.45, 0.95)
+        | dict.fromkeys(("eval/accuracy", "eval/accuracy_reward"), lambda n: None if n % 10 else 0.5 - n / 800)
+        | {"reward/accuracy_reward": learns(0.45, 0.95)["reward/mean"], "reward/tags": lambda n: 0.9 + n / 500},
+    ),
+    "inverted_reward, shorter and more random is better, log": (True, learns(0.3, 0.9) | VAGUE),
+    "none, a model that learns to end, log": (
+        True,
+        learns(0.3, 0.9) | VAGUE | {"rollout/truncated_frac": lambda n: max(0.0, 0.5 - n / 20)},
+    ),
+    "jump_at_restart, the KL is 0 again": (
+        False,
+        {
+            "kl/ref": lambda n: 0.0 if n in (0, 1, 26) else 0.02 + 0.001 * n,
+            "policy/entropy": lambda n: (0.5 if back(n) else 0.4) + 0.03 * (n % 3),
+        },
+    ),
+    "kl_holds_policy, by the slope of the loss, log": (
+        True,
+        {"kl/coef": "-", "kl/ref": lambda n: 0.002 + 0.001 * (n % 5), "policy/loss": lambda n: 0.1 * (n % 5) - 0.05},
+    ),
+    "nothing_moves, a rate that still rises at the last step": (True, {"optim/lr": lambda n: 2e-6 * n}),
+    "critic_useless, its loss diverges, log": (True, {"value/loss": lambda n: 1e3 + n}),
+    "part_bought, most of the rise beside the answer": (
+        True,
+        learns(0.3, 0.9)
+        | {"reward/correct": lambda n: 0.3 + n / 400, "reward/detail": lambda n: n / 50}
+        | {"rollout/truncated_frac": lambda n: n / 60},
+    ),
 }
 
 
@@ -308,6 +359,58 @@ def test_cause_that_figures_show(case, tmp_path):
     run = judged(write_run(tmp_path / "run", rows, None if alone else config_of("ppo_healthy")))
     assert next((cause["cause"] for cause in run["causes"]), "none") == case.partition(",")[0]
     assert any("--settings" in text for text in run["lacked"]) == alone
+
+
+LINES = {  # figures as people post them; the first cause
+    "TRL: equal scores in float32": (
+        lambda n: {"reward": 0.1, "reward_std": 7e-9, "frac_reward_zero_std": 1.0, "rewards/f/std": 7e-9},
+        "constant_reward",
+    ),
+    "TRL: two rollouts in 20 steps": (
+        lambda n: {"loss": 0.1, "kl": 0.1} | {1: {"reward": 0.6}, 11: {"reward": 0.0}}.get(n, {}),
+        "updates_too_large",
+    ),
+    "TRL: form for answers in eight steps": (
+        lambda n: (
+            {"reward": 0.5 + n / 20, "rewards/format": 0.1 + n / 10, "rewards/accuracy": max(0.0, 0.4 - n / 20)}
+            if n < 9
+            else {}
+        ),
+        "part_bought",
+    ),
+    "own loop: training and held-out accuracy": (
+        lambda n: {"train_acc": 0.3 + n / 40, "val_acc": 0.3, "mean_kl": n / 500},
+        "memorised_prompts",
+    ),
+    "OpenRLHF: length is paid": (
+        lambda n: {"reward": n / 20 + 0.01 * (n % 3), "acc": 0.3 + 0.01 * (n % 3), "truncate_ratio": n / 30},
+        "part_bought",
+    ),
+    "PPO: the critic diverges": (
+        lambda n: {"reward": 0.3 + 0.01 * (n % 3), "value_loss": 900.0 * n, "explained_variance": -40.0},
+        "critic_useless",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", LINES)
+def test_posted_lines_of_known_faults(kind, tmp_path):
+    figures, cause = LINES[kind]
+    rows = [figures(n) for n in range(1, 21)]
+    (tmp_path / "posted.log").write_text("".join(f"{row}\n" for row in rows if row))
+    assert names(tmp_path / "posted.log")[:1] == [cause]
+
+
+def test_a_reward_that_pays_the_form_ignores_the_answer(tmp_path):
+    kinds = 12 * [("<answer>{}</answer>", 0, 1.0)] + 8 * [("<answer>{}</answer>", 1, 1.0)] + 16 * [("{}", 1, 0.0)]
+    rows = [
+        {"step": 1 + n // 12, "prompt": f"p{n}", "answer": str(20 + n), "score": score}
+        | {"completion": form.format(20 + n + off)}
+        for n, (form, off, score) in enumerate(kinds)
+    ]
+    run = write_run(tmp_path / "run", [{"step": n, "reward/mean": 0.5 + n / 20} for n in range(1, 4)])
+    write_lines(run / "samples.jsonl", rows)  # right completions have the form, as only half of the wrong ones do
+    assert names(run) == ["reward_ignores_answer"]
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -342,12 +445,6 @@ def test_groups_that_are_large_enough_get_no_advice_to_be_as_large(tmp_path):
     [cause] = judged(write_lines(tmp_path / "log.jsonl", rows), group_size=8)["causes"]
     # 0.89^8 = 39 %: prompts differ in their pass rates
     assert cause["cause"] == "too_sparse" and "39% of groups of 8" in str(cause) and "of 8 would" not in str(cause)
-
-
-def test_a_run_that_learned_while_its_memory_grows_has_learned(tmp_path):
-    figures = {"memory/process_gib": lambda n: 2 + 0.02 * n, "rollout/length_mean": 18.0}
-    run = judged(write_run(tmp_path / "run", changed("ppo_healthy", figures), config_of("ppo_healthy")))
-    assert (run["verdict"], [cause["cause"] for cause in run["causes"]]) == ("learned", ["memory_grows"])
 
 
 def test_a_run_that_learned_shows_why_it_stopped_and_that_its_length_rose(tmp_path, capsys):

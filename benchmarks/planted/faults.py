@@ -182,7 +182,7 @@ def too_sparse(plan: Plan, draw: random.Random) -> None:
 def few_prompts(plan: Plan, draw: random.Random) -> None:
     """A few prompts, repeated at a learning rate that memorises them."""
     plan.train = draw.sample(plan.train, draw.choice((4, 8))) * 16
-    plan.settings |= {"steps": draw.randint(40, 50), "lr": between(1e-3, 2e-3, draw)}
+    plan.settings |= {"steps": draw.randint(40, 50), "lr": between(6e-4, 1e-3, draw)}
     plan.settings.pop("kl", None)
     plan.strength = {"prompts": len(plan.train) // 16, "lr": plan.settings["lr"]}
 

@@ -132,10 +132,11 @@ def curves(out: Path) -> dict[str, list[float]]:
 
 
 def took(plan: Plan, out: Path) -> bool:
-    """Whether the fault took effect: the paid part rose, the dying one fell, or the broken policy did not improve.
+    """Whether the fault took effect; else the run is left out of the score.
 
-    It looks at curves whose meaning the plan knows. If a policy never tried what the fault pays for, its run was
-    healthy and is left out of the score.
+    A bought part brings most of the rise in score; a dying part falls and right answers do not; memorised prompts rise
+    in training by twice as much as held out; too large an update leaves no better policy. It looks at curves whose
+    meaning the plan knows, never at a diagnosis.
     """
     series = curves(out)
 
@@ -144,15 +145,19 @@ def took(plan: Plan, out: Path) -> bool:
         size = max(1, len(values) // 4)
         return sum(values[-size:]) / size - sum(values[:size]) / size
 
-    publics = {function: public for function, (public, _) in plan.parts.items()}
+    def part(public: str) -> float:
+        return change(f"reward/{public}", f"rewards/{public}/mean")
+
+    score, (first, _) = change("reward/mean", "reward"), next(iter(plan.parts.values()))
     if plan.cause == "part_bought":
-        public = publics[list(publics)[-1]]
-        return change(f"reward/{public}", f"rewards/{public}/mean") > 0.05
+        public, weight = list(plan.parts.values())[-1]
+        return weight * part(public) > max(0.05, score / 2)
     if plan.cause == "part_dies":
-        return change("reward/tagged", "rewards/tagged/mean") < -0.2
+        return part("tagged") < -0.2 and part(first) > -0.1
     if plan.cause == "memorised_prompts":
-        return change("eval/accuracy", "eval_reward") < 0.05
-    return plan.cause != "updates_too_large" or change("reward/mean", "reward") < 0.05
+        held_out = change(f"eval/{first}", f"eval_rewards/{first}/mean")
+        return part(first) > max(0.1, 2 * held_out)
+    return plan.cause != "updates_too_large" or score < 0.05
 
 
 def tidy(out: Path) -> None:

@@ -4,14 +4,14 @@
 # OpenRLHF's | verl's. If a log has several names of one metric, the first listed wins. Sums over tokens are not read.
 METRICS = """
 score | reward/mean | reward | objective/scores | critic/score/mean critic/rewards/mean
-score | | | avg_reward mean_reward reward_mean raw_reward task_reward reward/total | reward/overall
+score | | | avg_reward mean_reward reward_mean raw_reward task_reward reward/total train_reward | reward/overall
 score_std | reward/std | reward_std | |
 score_max | | | | critic/score/max
 score_min | | | | critic/score/min
 advantage_max | | | | critic/advantages/max
 advantage_min | | | | critic/advantages/min
 zero_std | reward/zero_std_frac | frac_reward_zero_std | |
-kl | kl/ref | kl | kl_div policy_kl kl_loss | actor/kl_loss actor/reward_kl_penalty critic/kl
+kl | kl/ref | kl | kl_div policy_kl kl_loss mean_kl | actor/kl_loss actor/reward_kl_penalty critic/kl
 kl_step | kl/approx | | policy/approxkl_avg ppo_kl | actor/ppo_kl
 kl_weight | kl/coef | | | actor/kl_coef actor/reward_kl_penalty_coeff
 loss | policy/loss | loss | loss/policy_avg policy_loss pg_loss actor_loss | actor/pg_loss
@@ -19,13 +19,13 @@ clip_frac | policy/clip_frac | clip_ratio/region_mean | clip_ratio policy/clipfr
 clip_frac | | cispo_clip_ratio | ppo_clip_ratio pg_clipfrac |
 entropy | policy/entropy | entropy | policy/entropy_avg entropy_loss | actor/entropy actor/entropy_loss
 ratio_max | policy/ratio_max | | |
-value_loss | value/loss | | loss/value_avg critic_loss | critic/vf_loss
-explained_variance | value/explained_variance | | | critic/vf_explained_var
+value_loss | value/loss | | loss/value_avg critic_loss value_loss vf_loss | critic/vf_loss
+explained_variance | value/explained_variance | | explained_variance explained_var | critic/vf_explained_var
 length | rollout/length_mean | completions/mean_length | completion_length response_length | response_length/mean
 length | | | mean_generation_length response_lengths response_len/mean seq_len seq_length |
 length_max | | | | response_length/max
 truncated | rollout/truncated_frac | completions/clipped_ratio | truncated truncated_ratio | response_length/clip_ratio
-truncated | | | no_eos_ratios |
+truncated | | | no_eos_ratios truncate_ratio truncation_rate |
 gap_mean | | sampling/sampling_logp_difference/mean | train_rollout_logprob_abs_diff |
 gap_max | rollout/logprob_gap_max | sampling/sampling_logp_difference/max | |
 turns | rollout/turns_mean | | |
@@ -53,11 +53,12 @@ PATTERNS = {  # common name -> pattern of further names; group 1 of a part is th
     "ours": {
         "held_out": r"eval/accuracy",
         "part": r"reward/(?!mean$|std$|zero_std_frac$)(.+)",
-        "held_out_part": r"eval/(?!accuracy|rows|score$|length)(.+)",
+        "held_out_part": r"eval/(?!accuracy(?:_low|_high)?$|rows|trained_rows|score$|length)(.+)",
     },
     "trl": {
         "held_out": r"eval_reward|(?:eval_)?eval_.+_pass1|(?:eval|val|test|held_out)[_/](?:acc|accuracy|score)",
-        "part": r"rewards/(?!chosen|rejected|margins|accuracies)(.+?)(?:/mean)?(?<!/std)",
+        "part": r"(?:rewards/(?!chosen|rejected|margins|accuracies)|(?=(?:train_)?acc(?:uracy)?$))"
+        r"(.+?)(?:/mean)?(?<!/std)",
         "held_out_part": r"eval_rewards/(.+?)(?:/mean)?(?<!/std)",
     },
     "verl": {

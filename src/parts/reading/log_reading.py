@@ -274,7 +274,7 @@ def read_state(path: Path, table: Table, columns: dict[str, str]) -> LoggedRun:
     if not config:
         return run_of_rows(path, table, columns)
     run = run_of(path, "trainer_state.json", "trl", table, columns)
-    run.config = config
+    run.config, run.settings["steps"] = config, config.get("max_steps")
     return run
 
 

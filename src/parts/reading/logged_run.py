@@ -192,14 +192,22 @@ class LoggedRun:
         size = self.number("batch") or 0
         return int(size if size >= 1 else 32) * count
 
+    def prompts(self, count: int = 1) -> int:
+        """Number of groups in `count` steps: the independent draws; of completions without groups."""
+        return max(1, self.batch(count) // int(self.number("group_size") or 1))
+
     def parts(self) -> dict[str, list[float]]:
         """Mean rewards over the steps, by reward function, in the order of the log."""
         return {name[5:]: self.values(name) for name in self.series if name.startswith("part:")}
 
     def part_spreads(self) -> list[float]:
-        """TRL's standard deviations of each reward over the whole batch; `score_std` has those within groups."""
+        """TRL's standard deviations of each reward over the whole batch; `score_std` has those within groups.
+
+        float32's rounding of equal scores counts as 0.
+        """
         names = [key for key in self.columns if re.fullmatch(r"(train/)?rewards/.+/std", key)]
-        return [value for name in names for _, value in sorted(self.columns[name].items())]
+        spreads = [value for name in names for _, value in sorted(self.columns[name].items())]
+        return [spread if spread > 1e-6 else 0.0 for spread in spreads]
 
     def answer_part(self) -> tuple[str, list[float]]:
         """(name, means) of the part named after correctness, or the first part not for format, or the whole score."""
@@ -257,6 +265,14 @@ class LoggedRun:
         if gain:
             return gain[0] > GAIN and max(held_out) - held_out[-1] < max(2 * GAIN, gain[0] / 3)
         return trend(self.answer_part()[1]) > 0
+
+    def rose(self) -> bool:
+        """Whether the score or the share of right answers rose beyond chance, by its curve or by counting prompts."""
+        part = self.answer_part()[1]
+        if self.trend("score") > 0 or len(part) < 2 * EARLY or min(part) < 0 or max(part) > 1:
+            return self.trend("score") > 0
+        shares = [(sum(values) / EARLY, self.prompts(EARLY)) for values in (part[:EARLY], part[-EARLY:])]
+        return share_gain(*shares)[1] > 0
 
     def learns(self) -> bool:
         return self.gained() and self.trend("score") > 0

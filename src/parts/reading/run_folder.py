@@ -18,7 +18,8 @@ from parts.rewards.extracts import extract
 LOGS = ("metrics.jsonl", "trainer_state.json", "logging.jsonl")  # the last is ms-swift's
 ENDINGS = (".jsonl", ".log", ".out", ".csv", ".txt", ".ipynb")
 # series that any kind of training may log; a log with others is one of RL
-OTHER_TRAINING = {"loss", "lr", "grad_norm", "entropy", "memory", "gpu_memory", "time_step"}
+OTHER_TRAINING = {"loss", "lr", "grad_norm", "entropy", "memory", "gpu_memory", "time_step", "held_out"}
+ACCURACIES = {"part:acc", "part:accuracy", "part:train_acc", "part:train_accuracy"}  # without a score beside it
 
 
 def log_of_folder(folder: Path) -> Path:
@@ -55,7 +56,7 @@ def is_log(path: Path) -> bool:
 
 def has_rl(run: LoggedRun) -> bool:
     """Whether a log has metrics that only RL has, or values that are not finite."""
-    return bool(run.bad or (run.steps() and not OTHER_TRAINING.issuperset(run.series)))
+    return bool(run.bad or (run.steps() and run.series.keys() - OTHER_TRAINING - ACCURACIES))
 
 
 def starts_of(path: Path) -> list[Path]:

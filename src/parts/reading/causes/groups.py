@@ -259,8 +259,7 @@ def no_group_variance(run: LoggedRun) -> Evidence | None:
     if not text and (pass_rate(run) or between <= 1e-6):
         return None
     text = text or f"{share:.0%} of the groups score all alike while scores differ by {between:.3g} between prompts"
-    strength = CERTAIN + 0.02 if not greedy else SAME_LOG + 0.01 * (share < 1)  # identical completions never differ
-    return Evidence(strength, [run.fact("zero_std", text, min(run.steps()))])
+    return Evidence(CERTAIN + 0.02 if not greedy else SAME_LOG, [run.fact("zero_std", text, min(run.steps()))])
 
 
 GROUP_CAUSES = (near_greedy_sampling, never_ends, limit_too_short, too_hard, too_easy, too_sparse, no_group_variance)

@@ -1,7 +1,6 @@
 """Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, tools, memory."""
 
 import bisect
-import itertools
 import math
 import statistics
 
@@ -13,7 +12,6 @@ from parts.reading.logged_run import Fact, LoggedRun, ends, noise, trend
 WATCHED = ("loss", "grad_norm", "kl", "entropy", "value_loss", "score")
 MISMATCH = (  # series, lowest and highest value that is fine, words
     ("gap_mean", -math.inf, math.log(1.05), "mean difference of log-probs {:.3g} nats; above log 1.05 = 0.049"),
-    ("mismatch_kl", -math.inf, 0.01, "KL of sampler and trainer {:.3g} nats a token; above 0.01"),
     ("weight_mean", 0.5, 2, "mean importance weight {:.3g}; outside 0.5 to 2"),
     ("probs_correlation", 0.9, math.inf, "correlation of the two probabilities {:.3g}; below 0.9 (our heuristic)"),
 )
@@ -71,11 +69,16 @@ def jump_at_restart(run: LoggedRun) -> Evidence | None:
     rates, series = run.points("lr")[1:], {name: run.points(name) for name in ("entropy", "score", "length")}
     trios = zip(rates, rates[1:], rates[2:], strict=False)  # a rate that rises again after a fall shows a new schedule
     anew = {step for (_, before), (_, last), (step, rate) in trios if before > last and rate > 1.5 * last}
-    restarts = {*anew, *run.settings.get("restarts", ())}
+    kl = run.points("kl")
+    first = max(2 * abs(kl[0][1]), 1e-6) if kl else 0.0  # the KL of the starting weights, up to rounding
+    past = [(step, value, [before for _, before in kl[i - 5 : i]]) for i, (step, value) in enumerate(kl) if i >= 5]
+    started = {step for step, value, before in past if abs(value) <= first and statistics.median(before) > 100 * first}
+    restarts = {*anew, *started, *run.settings.get("restarts", ())}
     for step in sorted({*restarts, *run.steps()[5:-2]}):
         facts = jumps_at(run, series, step, 1.5 if step in restarts else 6)
         if step in restarts and (facts or (step in anew and not run.learns())):  # a new schedule is itself a jump
-            restart = Fact(f"the log shows a restart at step {step}", "step", step)
+            shows = "KL to the start is 0 again" if step in started else "log shows a restart"
+            restart = Fact(f"the {shows} at step {step}", "kl" if step in started else "step", step)
             return Evidence(CERTAIN + 0.06 if facts else LIKELY + 0.1, [restart, *facts], since=step)
         # without a known restart, entropy and another series must jump back at once
         if step not in restarts and len(facts) > 1 and facts[0].figure == run.name("entropy"):
@@ -96,11 +99,13 @@ def sampler_mismatch(run: LoggedRun) -> Evidence | None:
     if penalty is not None and penalty != 1:
         text = f"the sampler has a repetition penalty of {penalty:g}, the trainer has none"
         return Evidence(LIKELY + 0.34 * (abs(penalty - 1) >= 0.2), [Fact(text, "repetition_penalty")], since=1)
-    gap = 0.01 if run.settings.get("exact") else 2.0  # exact (fp32, our sampler): only rounding; else tokens may differ
+    # exact (fp32, our sampler): the two differ by rounding alone; else single tokens may differ much
+    gap, kl = (0.01, 1e-6) if run.settings.get("exact") else (2.0, 0.01)
     largest = ("gap_max", -math.inf, gap, f"largest difference of a token {{:.3g}} nats; above {gap} (our heuristic)")
+    apart = ("mismatch_kl", -math.inf, kl, f"KL of sampler and trainer {{:.3g}} nats a token; above {kl:g}")
     sure = LIKELY + 0.2 if run.learns() else CERTAIN + 0.03
     # single tokens differ much in bf16, so the mean decides if it is logged
-    for name, low, high, words in MISMATCH if run.values("gap_mean") else (*MISMATCH, largest):
+    for name, low, high, words in (*MISMATCH, apart, *([] if run.values("gap_mean") else [largest])):
         points, values = run.points(name), run.values(name) or [low]
         # if it begins within the limits, `stale_weights` is the cause
         if not any(low <= statistics.median(part) <= high for part in (values, values[:2])):
@@ -157,24 +162,4 @@ def conversation_fails(run: LoggedRun) -> Evidence | None:
     return None
 
 
-@cause(
-    explains="",
-    change="keep metrics as numbers (.item()); look for lists that a reward or environment only adds to",
-    source="a tenth, in six even stretches: our heuristic",
-)
-def memory_grows(run: LoggedRun) -> Evidence | None:
-    """Memory grows without end: something keeps what each step made."""
-    longer = any(run.trend(name) > 0 for name in ("length", "length_max", "turns"))
-    for name in () if longer else ("gpu_memory", "memory"):
-        values = run.values(name)[len(run.values(name)) // 10 :]
-        size = len(values) // 6
-        middles = [statistics.median(values[i * size : (i + 1) * size]) for i in range(6)] if size >= 5 else []
-        gains = [after - before for before, after in itertools.pairwise(middles)]
-        # growth like a logarithm's settles: it has 0.37 of the total between the first two stretches
-        if gains and min(gains) > 0 and max(gains) <= sum(gains) / 3 and sum(gains) > 0.1 * middles[0]:
-            text = f"{run.name(name)} rose evenly from {middles[0]:.3g} to {middles[-1]:.3g} GiB"
-            return Evidence(CERTAIN, [run.fact(name, text)])
-    return None
-
-
-MACHINERY_CAUSES = (overflow, jump_at_restart, sampler_mismatch, stale_weights, conversation_fails, memory_grows)
+MACHINERY_CAUSES = (overflow, jump_at_restart, sampler_mismatch, stale_weights, conversation_fails)

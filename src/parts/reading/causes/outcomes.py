@@ -5,12 +5,12 @@ import re
 import statistics
 from collections import Counter
 
-from parts.evaluating.paired_tests import wilson_interval
+from parts.evaluating.paired_tests import share_gain, wilson_interval
 from parts.reading.causes.cause import CERTAIN, FLAT, LIKELY, LOST, TRY_REWARD, Evidence, cause, shown
 from parts.reading.causes.groups import paid_though_cut
 from parts.reading.causes.rewards import best_paid_wrong
 from parts.reading.logged_run import EARLY, GAIN, SOLVED, TREND_STEPS, Fact, LoggedRun, ends, is_flat, is_format, trend
-from parts.reading.sample_texts import FEATURES, payment_by_feature, right_gain, scores_by_answer
+from parts.reading.sample_texts import FEATURES, Text, payment_by_feature, right_gain, scores_by_answer
 
 
 def falls(values: list[float]) -> bool:
@@ -24,8 +24,20 @@ def ends_text(name: str, values: list[float]) -> str:
     return "{} went from {:.3g} to {:.3g}".format(name, *ends(values))
 
 
+def form_for_answers(run: LoggedRun) -> list[str]:
+    """Format parts that gain 0.3 or more in few steps, while counting shows that right answers at least halved."""
+    part, size = run.answer_part()[1], max(1, len(run.steps()) // 3)
+    if len(run.parts()) < 2 or not part or min(part) < 0 or max(part) > 1:
+        return []
+    first, last = (statistics.fmean(values) for values in (part[:size], part[-size:]))
+    fell = last < first / 2 and share_gain((first, run.batch(size)), (last, run.batch(size)))[2] < 0
+    return [x for x, values in run.parts().items() if fell and is_format(x) and values[-1] - values[0] >= 0.3]
+
+
 def rising_parts(run: LoggedRun) -> list[str]:
     """Parts that rise, else format parts at their maximum, while correctness varies but falls or stays flat."""
+    if len(run.steps()) < TREND_STEPS:
+        return form_for_answers(run)
     name, part = run.answer_part()
     if not part or max(part) - min(part) < 1e-9 or ends(part)[0] >= SOLVED or not (falls(part) or is_flat(part)):
         return []
@@ -34,22 +46,49 @@ def rising_parts(run: LoggedRun) -> list[str]:
     return [other for other, values in others.items() if trend(values) > 0] or full
 
 
-def paid_feature(run: LoggedRun) -> Fact | None:
-    """A fact on a feature that correlates with the score and moved to where it pays, with the best paid completions."""
-    scored, train = [t for t in run.texts if t.score is not None], [t for t in run.texts if t.kind == "train"]
+def answers_explain(early: list[Text], late: list[Text]) -> bool:
+    """Whether right answers, at what they were worth early, explain half of the rise in score; True without one."""
+    right, wrong = ([t.score for t in early if bool(t.right) is kind] for kind in (True, False))
+    worth = statistics.fmean(right) - statistics.fmean(wrong) if right and wrong else 0.0
+    more = statistics.fmean(bool(t.right) for t in late) - len(right) / len(early)
+    return worth * more >= (statistics.fmean(t.score for t in late) - statistics.fmean(t.score for t in early)) / 2
+
+
+def paid_feature(run: LoggedRun) -> tuple[Fact | None, bool]:
+    """(fact on a feature that goes with the score and moved to where it pays, whether it brought most of the rise).
+
+    It did if it grew beyond what nine of ten right completions had early, while right answers explain less than half.
+    """
+    scored, moves = [t for t in run.texts if t.score is not None], []
+    train = [t for t in scored if t.kind == "train"]
     steps = sorted({t.step for t in train})
     if len(scored) < 16 or len(steps) < 2:
-        return None
+        return None, False
     paid, third = payment_by_feature(scored), max(1, len(steps) // 3)
-    parts = [[t.completion for t in train if t.step in part] for part in (steps[:third], steps[-third:])]
+    early, late = ([t for t in train if t.step in part] for part in (steps[:third], steps[-third:]))
+    right = [t.completion for t in early if t.right]
+    earned = len(right) < 8 or answers_explain(early, late)  # with fewer, what they need is not known
     for name in sorted(paid, key=lambda key: -abs(paid[key])):
-        first, last = (statistics.fmean(map(FEATURES[name], part)) for part in parts)
-        moved = math.copysign(1, paid[name]) * (last - first)
-        if abs(paid[name]) >= 0.5 and moved > 0.1 * max(abs(first), abs(last), 0.1):
-            text = f"among equally right completions the score goes with {'less ' * (paid[name] < 0)}{name} "
-            text += f"(r = {paid[name]:.2f}): {name} is {first:.3g}, then {last:.3g}"
-            return shown(sorted(scored, key=lambda t: -t.score), text)
-    return None
+        measure, r = FEATURES[name], paid[name]
+        first, last = (statistics.fmean(measure(t.completion) for t in texts) for texts in (early, late))
+        if abs(r) < 0.5 or math.copysign(1, r) * (last - first) <= 0.1 * max(abs(first), abs(last), 0.1):
+            continue
+        text = f"among equally right completions the score goes with {'less ' * (r < 0)}{name} "
+        text += f"(r = {r:.2f}): {name} is {first:.3g}, then {last:.3g}"
+        needed = sorted(map(measure, right))[9 * (len(right) - 1) // 10] if right else math.inf
+        moves.append((r > 0 and last > 1.2 * needed and not earned, text))
+    if not moves:
+        return None, False
+    bought, text = max(moves, key=lambda move: move[0])
+    return shown(sorted(scored, key=lambda t: -t.score), text), bought
+
+
+def rise_beside(run: LoggedRun) -> tuple[float, float]:
+    """(rise of the score, its part that neither right answers nor the format bring, at weights of 1)."""
+    name, (first, last) = run.answer_part()[0], run.ends("score")
+    rise = last - first if run.parts() else math.nan
+    parts = [ends(values) for part, values in run.parts().items() if values and (part == name or is_format(part))]
+    return rise, rise - sum(max(0.0, last - first) for first, last in parts)
 
 
 def paid_unfinished(run: LoggedRun) -> Fact | None:
@@ -57,11 +96,14 @@ def paid_unfinished(run: LoggedRun) -> Fact | None:
     cut, (name, means) = run.values("truncated"), run.answer_part()
     highest = [t.score or 0.0 for t in run.texts] + run.values("score_max") + means
     held_out = run.values(f"held_out_part:{name}")  # a bought part pays on held-out prompts too
-    if len(cut) < 3 or not means or max(highest) > 1 or (held_out and held_out[-1] < held_out[0] - GAIN):
+    (first, last), mean, (rise, beside) = ends(cut), ends(means)[1], rise_beside(run)
+    if len(cut) < 3 or not means or (held_out and held_out[-1] < held_out[0] - GAIN) or last < max(0.2, first + 0.1):
         return None
-    (first, last), mean = ends(cut), ends(means)[1]
-    text = f"{last:.0%} are cut at the end and {name} is {mean:.3g}, so at least {mean + last - 1:.0%} are cut and paid"
-    return run.fact("truncated", text) if last >= max(0.2, first + 0.1) and paid_though_cut(mean, last) else None
+    text = f"{last:.0%} are cut at the end"
+    if rise > 0 and beside > 0.6 * rise:
+        return run.fact("truncated", f"{text}; right answers and form explain {rise - beside:.2g} of the rise in score")
+    text = f"{text} and {name} is {mean:.3g}, so at least {mean + last - 1:.0%} are cut and paid"
+    return run.fact("truncated", text) if max(highest) <= 1 and paid_though_cut(mean, last) else None
 
 
 @cause(
@@ -78,7 +120,7 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     truth = answers or held_out
     better = truth is not None and truth[0] > GAIN and truth[1] > -GAIN
     worse = (truth is not None and truth[2] < 0) or (len(parts) > 1 and falls(part))
-    rising, feature, unfinished = rising_parts(run), paid_feature(run), paid_unfinished(run)
+    rising, (feature, bought), unfinished = rising_parts(run), paid_feature(run), paid_unfinished(run)
     scores, points = run.values("score"), run.values("held_out")
     few, rose = len(run.steps()) < TREND_STEPS, run.trend("score") > 0
     first, last = run.ends("length")
@@ -86,27 +128,31 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     hollow = hollow and not (truth and truth[0] > 0.1)
     if few:  # too short for a trend: the held-out metric must have fallen beyond its interval
         rose = held_out is not None and held_out[2] < -GAIN and len(points) > 2 and scores[:1] < scores[-1:]
+        rose = rose or bool(rising)
     judged = better and "/acc/" in run.name("held_out")  # verl's accuracy does not depend on the score
-    if (few and not rose) or (better and not worse and not hollow and (judged or not unfinished)):
+    if (few and not rose) or (better and not (worse or hollow or bought) and (judged or not unfinished)):
         return None
     facts = [run.fact(f"part:{x}", ends_text(x, parts[x]), run.onset(f"part:{x}")) for x in rising[:2]]
     facts += [run.fact(run.answer_series(), ends_text(name, part))] if rising else []
     facts += [run.fact("length", f"{run.name('length')} went from {first:.3g} to {last:.3g}")] if hollow else []
     facts += [unfinished] if unfinished else []
-    facts += [feature] if feature and not (truth is None and trend(part) > 0) else []
+    facts += [feature] if bought or (feature and not (truth is None and trend(part) > 0)) else []
     begin, end = (scores[0], scores[-1]) if few and scores else ends(scores)
     stalled = held_out is not None and held_out[0] <= 0.02 and 0 < max(points) < SOLVED and rose
-    if stalled := stalled and end - begin > 0.1 * max(1.0, abs(begin)):
+    learnt = trend(part) > 0 and run.values(f"held_out_part:{name}")  # by heart, if the same reward stands held out
+    if stalled := stalled and not learnt and end - begin > 0.1 * max(1.0, abs(begin)):
         text = f"the score rose from {begin:.3g} to {end:.3g}"
         facts.append(run.fact("held_out", f"{text}, the held-out figure went from {points[0]:.3g} to {points[-1]:.3g}"))
     lost = rose and answers is not None and answers[2] < 0
     if lost and not facts:
         text = "the score rose from {:.3g} to {:.3g}, the share of right logged completions fell by {:.2g}"
         facts.append(shown(best_paid_wrong(run.texts), text.format(*ends(scores), -answers[0])))
-    sure = lost or hollow or (rising and worse) or (feature and (worse or stalled or rising)) or unfinished
+    sure = lost or hollow or bought or (rising and worse) or (feature and (worse or stalled or rising))
+    sure = sure or (unfinished and not better and trend(part) <= 0)
     # answers got neither better nor worse; they may still follow while the other part rises
     settled = [x for x in rising if trend(parts[x][len(parts[x]) // 2 :]) <= 0]
     beside = rose and (settled or (feature and truth is not None and truth[0] <= 0))
+    beside = beside or unfinished
     if not facts or not (sure or stalled or beside):
         return None
     since = run.onset("score") if run.series.get("score") else None
@@ -191,7 +237,8 @@ def memorised_prompts(run: LoggedRun) -> Evidence | None:
         facts.append(shown(train, f"{len(drawn)} logged draws are of {distinct} distinct prompts"))
     points = run.points(run.answer_series())
     ahead = next((step for step, value in points if value > first + max(rose / 2, GAIN)), points[-1][0])
-    same = len(run.parts()) < 2 and abs(start - held_out[0]) <= 0.15  # training and held-out metrics are comparable
+    alone = len(run.parts()) < 2 or run.values(f"held_out_part:{name}")  # training and held-out metrics are comparable
+    same = bool(alone) and abs(start - held_out[0]) <= 0.15
     return Evidence(CERTAIN + 0.04 if len(facts) > 1 else LIKELY + 0.1 * same, facts, since=ahead)
 
 
@@ -212,10 +259,13 @@ def telling_words(prompts: list[str], others: list[str]) -> list[str]:
 def unlike_training(run: LoggedRun) -> Fact | None:
     """A fact if a 0/1 score is well above 0 in training but near 0 held out, from start to end."""
     (name, part), held_out, spread = run.answer_part(), run.values("held_out"), run.early("score_std", 1)
-    if len(held_out) < 2 or len(part) < TREND_STEPS or len(run.parts()) > 1 or not spread:
+    alike = run.values(f"held_out_part:{name}")  # the same reward on held-out prompts
+    held_out = alike or held_out
+    if len(held_out) < 2 or len(part) < TREND_STEPS or min(part) < 0 or max(part) > 1:
         return None
-    if min(part) < 0 or max(part) > 1 or abs(spread[0] - math.sqrt(part[0] * (1 - part[0]))) > 0.05:
-        return None  # not 0/1: the held-out share of full marks is not comparable
+    binary = spread and len(run.parts()) < 2 and abs(spread[0] - math.sqrt(part[0] * (1 - part[0]))) <= 0.05
+    if not alike and not binary:
+        return None  # the held-out share of full marks is not comparable
     if max(held_out) > 0.05 or wilson_interval(part[0] * run.batch(), run.batch())[0] < 0.2 or trend(part) < 0:
         return None
     text = f"{name} goes from {part[0]:.3g} to {ends(part)[1]:.3g} in training"
@@ -229,30 +279,30 @@ def unlike_training(run: LoggedRun) -> Fact | None:
 )
 def other_eval_task(run: LoggedRun) -> Evidence | None:
     """The held-out prompts do not measure the task: they are of another task, or also train."""
-    trained = {step: value for step, value in run.columns.get("eval/trained_rows", {}).items() if value}
+    rows = run.columns.get("eval/rows", {})
+    trained = run.columns.get("eval/trained_rows", {})
+    trained = {step: count for step, count in trained.items() if count > 0.1 * rows.get(step, 0)}
     same = run.settings.get("data") and run.settings.get("data") == run.settings.get("eval_data")
     if trained or (same and run.values("held_out")):
         text = "the training file is the evaluation file too"
         if trained:
             step, count = next(iter(trained.items()))
-            of = run.columns.get("eval/rows", {}).get(step)
-            text = f"{count:.0f}{f' of {of:.0f}' if of else ''} evaluation prompts also occur in training"
+            of = f" of {rows[step]:.0f}" if step in rows else ""
+            text = f"{count:.0f}{of} evaluation prompts also occur in training"
         return Evidence(CERTAIN + 0.05, [run.fact("held_out", f"{text}; the accuracy is inflated")])
     unlike = unlike_training(run)
-    if unlike:
-        return Evidence(CERTAIN + 0.02, [unlike])
     train, held_out = (sorted({t.prompt for t in run.texts if t.kind == kind}) for kind in ("train", "eval"))
     name, part = run.answer_part()
     alike = run.values(f"held_out_part:{name}")  # the same reward on held-out prompts
     follows = len(alike) > 1 and len(part) > 1 and alike[-1] - alike[0] > 0.5 * (ends(part)[1] - part[0]) > 0.02
-    if len(train) < 2 or len(held_out) < 4 or run.gained() or follows:
-        return None
-    words = telling_words(train, held_out), telling_words(held_out, train)
+    few = len(train) < 2 or len(held_out) < 4 or run.gained() or follows
+    words = ([], []) if few else (telling_words(train, held_out), telling_words(held_out, train))
     if not all(words):
-        return None
+        return Evidence(CERTAIN + 0.02, [unlike]) if unlike else None
     examples = [next(t for t in run.texts if t.kind == kind) for kind in ("train", "eval")]
     fact = shown(examples, "training prompts have {}, held-out ones {}".format(*(" ".join(x[:6]) for x in words)))
-    return Evidence(CERTAIN + 0.04 if run.trend("score") > 0 and len(train) > 3 else LIKELY + 0.1, [fact])
+    sure = unlike or (run.rose() and len(train) > 3)
+    return Evidence(CERTAIN + 0.04 if sure else LIKELY + 0.1, [*filter(None, [unlike]), fact])
 
 
 OUTCOME_CAUSES = (part_bought, part_dies, memorised_prompts, other_eval_task)

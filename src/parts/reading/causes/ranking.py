@@ -15,7 +15,7 @@ from parts.reading.sample_texts import right_gain
 CAUSES = (*MACHINERY_CAUSES, *GROUP_CAUSES, *REWARD_CAUSES, *UPDATE_CAUSES, *OUTCOME_CAUSES)
 LEARNED, NOT_LEARNED, BROKEN, TOO_SHORT, OPEN = "learned", "did not learn", "broken", "too short", "no verdict"
 MANY = 50  # a run with fewer steps may be called too short
-SIDE_CAUSES = ("critic_useless", "memory_grows")  # a run may learn despite these
+SIDE_CAUSES = ("critic_useless",)  # a run may learn despite it
 MOVES = (  # sign, series, limit of last / first stretch, least distance between them
     ("length_rose", "length", 1.5, 0.0),
     ("length_fell", "length", 0.5, 0.0),

@@ -8,7 +8,7 @@ from collections import Counter
 
 from parts.evaluating.paired_tests import wilson_interval
 from parts.reading.causes.cause import CERTAIN, FALSE, LIKELY, LOST, STILL, TRY_REWARD, Evidence, cause, shown
-from parts.reading.logged_run import Fact, LoggedRun, is_format
+from parts.reading.logged_run import Fact, LoggedRun, is_flat, is_format
 from parts.reading.sample_texts import (
     COMPLETIONS,
     Text,
@@ -210,6 +210,18 @@ def best_paid_wrong(texts: list[Text]) -> list[Text]:
     return sorted((t for t in texts if t.right is False and t.score is not None), key=lambda t: -t.score)
 
 
+def better_when_vague(run: LoggedRun) -> Fact | None:
+    """A fact if a single score rises while completions get shorter and more random; right answers get more certain."""
+    (first, last), (low, high) = run.ends("length"), run.ends("entropy")
+    rambles = run.values("truncated") and run.ends("truncated")[0] > 0.1  # it may have learned to end
+    if len(run.parts()) > 1 or rambles or last > 0.85 * first or high < 1.3 * low:
+        return None
+    if not (run.trend("score") > 0 > run.trend("length") and run.trend("entropy") > 0):
+        return None
+    text = f"the score rises while {run.name('length')} goes from {first:.3g} to {last:.3g}"
+    return run.fact("entropy", f"{text} and {run.name('entropy')} from {low:.3g} to {high:.3g}")
+
+
 @cause(
     explains=f"{FALSE} limit_too_short part_dies gold_mismatch answer_form",
     change="flip the sign of {reward}, then restart from the initial model",
@@ -221,11 +233,15 @@ def inverted_reward(run: LoggedRun) -> Evidence | None:
     """The reward is inverted: wrong answers score higher than right ones."""
     right, wrong = scores_by_answer(early_texts(run.texts))
     if min(len(right), len(wrong)) < 3:
-        return None
+        vague = None if right or wrong else better_when_vague(run)
+        return Evidence(LIKELY + 0.1, [vague]) if vague else None
     difference, error, text = separation(right, wrong)
     examples = best_paid_wrong(run.texts)[:2] + [t for t in run.texts if t.right][:1]
-    apart = min(len(right), len(wrong)) >= 5 and max(right) < min(wrong)  # every wrong one is paid more than any right
-    inverted = apart or difference < -4 * error
+    lowest = sum(pay <= min(right) + 1e-9 for pay in right)
+    # all of the lowest paid are right: the probability that they are by chance
+    chance = math.comb(len(right), lowest) / math.comb(len(right) + len(wrong), lowest)
+    apart = lowest >= 5 and min(right) < min(wrong) - 1e-9 and chance < 0.01
+    inverted = difference < 0 and (apart or difference < -4 * error)
     return Evidence(CERTAIN + 0.06, [shown(examples, text)], since=1) if inverted else None
 
 
@@ -238,13 +254,17 @@ def inverted_reward(run: LoggedRun) -> Evidence | None:
 )
 def reward_ignores_answer(run: LoggedRun) -> Evidence | None:
     """The reward ignores the answer: right and wrong completions score alike."""
-    parts, (right, wrong) = run.parts(), scores_by_answer(early_texts(run.texts))
+    parts, scores = run.parts(), [pay for pays in scores_by_answer(run.texts) for pay in pays]
     body = re.sub(r"(?s)\bdef \w+\(.*?\)( ->[^:]*)?:", "", run.reward_source)
     if parts and all(map(is_format, parts)) and not READS_GOLD.search(body):
         text = f"no part of the reward judges the answer: {', '.join(parts)}"
         return Evidence(LIKELY + 0.25, [run.fact(f"part:{next(iter(parts))}", text)], since=1)
-    lowest, highest = min([*right, *wrong], default=0.0), max([*right, *wrong], default=0.0)
-    if len(right) < 6 or len(wrong) < 6 or highest - lowest <= 1e-9 or run.is_constant():
+    lowest, highest = min(scores, default=0.0), max(scores, default=0.0)
+    formed = [t for t in run.texts if marked_answers(t.completion)]
+    # where there are enough: of the first ones, and in an answer's form, as a reward may pay nothing without it
+    choices = [scores_by_answer(texts) for texts in (early_texts(formed), formed, early_texts(run.texts))]
+    right, wrong = next((pays for pays in choices if min(map(len, pays)) >= 6), ([], []))
+    if not right or highest - lowest <= 1e-9 or run.is_constant():
         return None
     difference, error, text = separation(right, wrong)
     scatter = math.sqrt((statistics.pvariance(right) + statistics.pvariance(wrong)) / 2)  # among equally right ones
@@ -255,6 +275,16 @@ def reward_ignores_answer(run: LoggedRun) -> Evidence | None:
     name = max(paid, key=lambda key: abs(paid[key]))
     text += f"; the score goes with {name} (r = {paid[name]:.2f})" if abs(paid[name]) > 0.5 else ""
     return Evidence(CERTAIN + 0.03, [shown(best_paid_wrong(run.texts), text)], since=1)
+
+
+def moves_in_vain(run: LoggedRun) -> Fact | None:
+    """A fact if groups differ and the policy leaves its start, but the score stays flat: it cannot be learned."""
+    (first, last), alike = run.ends("kl"), run.values("zero_std") or [1.0]
+    flat = is_flat(run.values("score")) and not run.collapse() and not run.gained() and not run.is_constant()
+    if not flat or run.trend("kl") <= 0 or last < max(0.05, 2 * first) or statistics.fmean(alike) > 0.3:
+        return None
+    text = f"{run.name('kl')} goes from {first:.3g} to {last:.3g}, the score from {{:.3g}} to {{:.3g}}"
+    return run.fact("kl", text.format(*run.ends("score")))
 
 
 @cause(
@@ -271,6 +301,8 @@ def noisy_reward(run: LoggedRun) -> Evidence | None:
             groups = grouped(scored, lambda t, s=same_step: (s and t.step, t.kind, t.prompt, t.completion, t.gold))
             groups = [sorted(group, key=lambda t: t.score) for group in groups if len(group) > 1]
     differing = [group for group in groups if group[-1].score - group[0].score > 1e-6]
+    if not scored and (idle := moves_in_vain(run)):
+        return Evidence(LIKELY + 0.05, [idle])
     if len(differing) < 2:
         return None
     chance = statistics.fmean(statistics.variance(t.score for t in group) for group in groups)

@@ -4,6 +4,7 @@ import itertools
 import math
 import statistics
 
+from parts.evaluating.paired_tests import share_gain
 from parts.reading.causes.cause import CERTAIN, FLAT, LIKELY, LOST, STILL, Evidence, cause
 from parts.reading.logged_run import TREND_STEPS, Fact, LoggedRun, ends, noise, trend
 
@@ -38,9 +39,13 @@ def large_steps(run: LoggedRun) -> list[Fact]:
 def lost_at_once(run: LoggedRun) -> bool:
     """Whether the first updates destroyed nearly all of the training score, beyond chance or held out as well."""
     scores, held_out, gain = run.values("score"), run.values("held_out"), run.held_out_gain()
-    many = len(scores) > 2 and scores[0] * (run.number("batch") or 32) * (len(scores) - 1) > 20
-    many = many or (gain is not None and gain[2] < 0 and held_out[-1] <= 0.02 * held_out[0])
-    return many and len(scores) > 1 and max(scores[1:]) <= 0.02 * scores[0] and min(scores) >= 0
+    if len(scores) < 2 or min(scores) < 0 or max(scores[1:]) > 0.02 * scores[0]:
+        return False
+    if gain is not None and gain[2] < 0 and held_out[-1] <= 0.02 * held_out[0]:
+        return True
+    prompts = [run.prompts(count) for count in (1, len(scores) - 1)]
+    lost = share_gain((min(1.0, scores[0]), prompts[0]), (0.0, prompts[1]))
+    return lost[2] < 0 and max(held_out, default=0.0) <= 0.1 * scores[0]
 
 
 @cause(
@@ -84,6 +89,8 @@ def rate_fact(run: LoggedRun) -> Fact | None:
         return run.fact("lr", f"the learning rate is 0 at {len(off)} of {len(rates)} steps", off[0])
     if warmup > 1 and warmup >= max(steps, *run.steps(), 1) and steps > 0:
         return Fact(f"the warm-up takes {warmup:g} steps, the run {steps:g}", "warmup")
+    if len(rates) >= 5 and is_warming_up(run) and max(run.steps()) >= steps > 0:
+        return run.fact("lr", f"the learning rate still rises at the last of {steps:g} steps")
     if 0 < clip < 1e-6:
         return Fact(f"gradients are clipped to {clip:g}", "max_grad_norm")
     if highest < 2e-8:
@@ -138,6 +145,17 @@ def nothing_moves(run: LoggedRun) -> Evidence | None:
     return Evidence(LIKELY + (0.25 if same or run.series.get("kl") else 0.0), facts) if facts else None
 
 
+def weight_of_kl(run: LoggedRun) -> float:
+    """The KL's weight by the settings, by the log, or by the loss's slope where it goes with the KL; else 0."""
+    given, kl, loss = run.number("kl"), run.series.get("kl", {}), run.series.get("loss", {})
+    if given is not None or run.values("kl_weight"):
+        return max(run.values("kl_weight"), default=0.0) if given is None else given
+    pairs = [(kl[step], loss[step]) for step in kl.keys() & loss.keys()]
+    apart = len(pairs) > SLOW / 2 and all(len({*values}) > 1 for values in zip(*pairs, strict=True))
+    goes_along = apart and statistics.correlation(*zip(*pairs, strict=True)) > 0.9
+    return statistics.linear_regression(*zip(*pairs, strict=True)).slope if goes_along else 0.0
+
+
 @cause(
     explains="flat_score held_out_flat entropy_rose score_fell clipped "
     "nothing_moves critic_useless updates_too_large too_sparse",
@@ -146,20 +164,18 @@ def nothing_moves(run: LoggedRun) -> Evidence | None:
 )
 def kl_holds_policy(run: LoggedRun) -> Evidence | None:
     """The KL term holds the policy where it began: moving costs more than the reward pays."""
-    weight, late = run.number("kl"), run.ends("kl")[1]
-    if weight is None:
-        weight = max(run.values("kl_weight"), default=0.0)
+    weight, late = weight_of_kl(run), run.ends("kl")[1]
     spreads = sorted(spread for spread in run.values("score_std") or [1.0] if spread > 1e-6) or [0.0]
     scale = max(spreads[9 * (len(spreads) - 1) // 10], 0.05)  # of steps whose groups are not alike; no single one
     light = run.config.get("teacher") or weight < HEAVY * min(1.0, 2 * scale)  # in a distillation the KL is the goal
     if light or late > 0.3 or run.is_constant() or run.learns():
         return None
-    text = f"the KL's weight is {weight:g}, scores differ by {scale:.2g}"
+    text = f"the KL's weight is {weight:.3g}, scores differ by {scale:.2g}"
     return Evidence(CERTAIN + 0.02 if weight >= 1 else LIKELY + 0.2, [run.fact("kl", text)])
 
 
 @cause(
-    explains=f"flat_score {LOST} updates_too_large nothing_moves part_bought",
+    explains=f"flat_score {LOST} updates_too_large nothing_moves part_bought overflow",
     change="a warm-up, more updates and another rate for the critic, no value clip; or a method without a critic",
     source="definition of explained variance; limit 0.03: our heuristic",
 )
@@ -169,9 +185,16 @@ def critic_useless(run: LoggedRun) -> Evidence | None:
     warmup = max(CRITIC_STEPS, int(run.number("critic_warmup") or 0))
     steps = [step for step in sorted(variances) if step > warmup]
     rate, lr = run.number("critic_lr"), run.number("lr") or max(run.values("lr"), default=0.0)
+    facts, losses = [], run.early("value_loss", 20)
     if variances and rate and (rate < 1e-3 * lr or rate > 0.05):
-        text = f"the critic's learning rate is {rate:g}, the policy's {lr:g}"
-        return Evidence(CERTAIN + 0.05, [Fact(text, "critic_lr")])
+        facts.append(Fact(f"the critic's learning rate is {rate:g}, the policy's {lr:g}", "critic_lr"))
+    # a critic that predicts 0 has about the scores' mean square as its loss
+    square = max(map(abs, [*run.values("score"), *run.values("score_std")]), default=math.inf) ** 2
+    if len(losses) >= 3 and statistics.median(losses) > 100 * square:
+        text = f"the value loss is {statistics.median(losses):.3g}, median of its first steps; scores are below "
+        facts.append(run.fact("value_loss", f"{text}{math.sqrt(square):.3g}"))
+    if facts:
+        return Evidence(CERTAIN + 0.08, facts)
     if len(steps) < CRITIC_STEPS or run.is_constant():
         return None
     if max(abs(variances[step]) for step in steps) < 1e-5:
@@ -185,7 +208,7 @@ def critic_useless(run: LoggedRun) -> Evidence | None:
     values = [variances[step] for step in steps]
     middle, error = statistics.median(values), 1.25 * noise(values) / math.sqrt(len(values))
     # near 0 is no fault in a run that learns: a short run ends before its critic is useful
-    learns = middle > -0.1 and (run.gained() or run.trend("score") > 0)
+    learns = middle > -0.1 and (run.gained() or run.rose())
     better = run.ends("explained_variance")[1] > -0.1 or len(variances) < 5 * TREND_STEPS
     better = better and run.trend("explained_variance") > 0
     if learns or better or middle + 2 * error > 0.03:
