@@ -66,7 +66,7 @@ def ours(folder: Path, shots: int, size: int, new: int) -> tuple[float, list[str
     ev = load(ROOT / "scripts" / "evaluation.py")
     config = ev.Config(
         task=["math"], data=str(folder / "problems.jsonl"), fewshot=shots, fewshot_data=str(folder / "shots.jsonl"),
-        batch_size=size, max_new_tokens=new, cache=False,
+        batch_size=size, max_new_tokens=new, cache=False, chat_template="off",  # as the harness by default
     )  # fmt: skip
     model = ev.LocalModel(config, str(folder / "model"), torch.device("cpu"))
     task = ev.make_task("math", config)

@@ -40,26 +40,26 @@ Exit codes: 0 the page is written, 2 bad input; if only some runs are readable, 
 #       418-429  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
 #       432-575  paired tests        Intervals, paired tests, pass@k
 #       578-620  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#       623-726  dialects            Names of metrics and settings in our trainers, TRL, verl and others
-#      729-1013  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
-#     1016-1260  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     1263-1463  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
-#     1466-1667  sample files        Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout …
-#     1670-1993  log reading         Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of …
-#     1996-2200  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
-#     2203-2255  cause               Causes: the evidence that they need, the signs that they explain, and the change …
-#     2258-2427  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
-#     2430-2687  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
-#     2690-2951  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
-#     2954-3144  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
-#     3147-3392  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
-#     3395-3558  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
-#     3561-3648  sources             The command line's runs and evaluations, read, and those that cannot be
-#     3651-3806  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
-#     3809-4311  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
-#     4314-4415  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
-#     4418-5504  page                The page
-#     5507-5567  command             The command line
+#       623-727  dialects            Names of metrics and settings in our trainers, TRL, verl and others
+#      730-1030  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
+#     1033-1277  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     1280-1480  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
+#     1483-1684  sample files        Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout …
+#     1687-2010  log reading         Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of …
+#     2013-2218  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
+#     2221-2273  cause               Causes: the evidence that they need, the signs that they explain, and the change …
+#     2276-2431  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
+#     2434-2690  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
+#     2693-2986  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
+#     2989-3201  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
+#     3204-3499  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
+#     3502-3665  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
+#     3668-3755  sources             The command line's runs and evaluations, read, and those that cannot be
+#     3758-3913  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
+#     3916-4418  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
+#     4421-4522  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
+#     4525-5611  page                The page
+#     5614-5674  command             The command line
 
 import argparse
 import ast
@@ -626,14 +626,14 @@ def pick_values(values: dict, rows: list[int]) -> Values:
 # OpenRLHF's | verl's. If a log has several names of one metric, the first listed wins. Sums over tokens are not read.
 METRICS = """
 score | reward/mean | reward | objective/scores | critic/score/mean critic/rewards/mean
-score | | | avg_reward mean_reward reward_mean raw_reward task_reward reward/total | reward/overall
+score | | | avg_reward mean_reward reward_mean raw_reward task_reward reward/total train_reward | reward/overall
 score_std | reward/std | reward_std | |
 score_max | | | | critic/score/max
 score_min | | | | critic/score/min
 advantage_max | | | | critic/advantages/max
 advantage_min | | | | critic/advantages/min
 zero_std | reward/zero_std_frac | frac_reward_zero_std | |
-kl | kl/ref | kl | kl_div policy_kl kl_loss | actor/kl_loss actor/reward_kl_penalty critic/kl
+kl | kl/ref | kl | kl_div policy_kl kl_loss mean_kl | actor/kl_loss actor/reward_kl_penalty critic/kl
 kl_step | kl/approx | | policy/approxkl_avg ppo_kl | actor/ppo_kl
 kl_weight | kl/coef | | | actor/kl_coef actor/reward_kl_penalty_coeff
 loss | policy/loss | loss | loss/policy_avg policy_loss pg_loss actor_loss | actor/pg_loss
@@ -641,13 +641,13 @@ clip_frac | policy/clip_frac | clip_ratio/region_mean | clip_ratio policy/clipfr
 clip_frac | | cispo_clip_ratio | ppo_clip_ratio pg_clipfrac |
 entropy | policy/entropy | entropy | policy/entropy_avg entropy_loss | actor/entropy actor/entropy_loss
 ratio_max | policy/ratio_max | | |
-value_loss | value/loss | | loss/value_avg critic_loss | critic/vf_loss
-explained_variance | value/explained_variance | | | critic/vf_explained_var
+value_loss | value/loss | | loss/value_avg critic_loss value_loss vf_loss | critic/vf_loss
+explained_variance | value/explained_variance | | explained_variance explained_var | critic/vf_explained_var
 length | rollout/length_mean | completions/mean_length | completion_length response_length | response_length/mean
 length | | | mean_generation_length response_lengths response_len/mean seq_len seq_length |
 length_max | | | | response_length/max
 truncated | rollout/truncated_frac | completions/clipped_ratio | truncated truncated_ratio | response_length/clip_ratio
-truncated | | | no_eos_ratios |
+truncated | | | no_eos_ratios truncate_ratio truncation_rate |
 gap_mean | | sampling/sampling_logp_difference/mean | train_rollout_logprob_abs_diff |
 gap_max | rollout/logprob_gap_max | sampling/sampling_logp_difference/max | |
 turns | rollout/turns_mean | | |
@@ -675,11 +675,12 @@ PATTERNS = {  # common name -> pattern of further names; group 1 of a part is th
     "ours": {
         "held_out": r"eval/accuracy",
         "part": r"reward/(?!mean$|std$|zero_std_frac$)(.+)",
-        "held_out_part": r"eval/(?!accuracy|rows|score$|length)(.+)",
+        "held_out_part": r"eval/(?!accuracy(?:_low|_high)?$|rows|trained_rows|score$|length)(.+)",
     },
     "trl": {
         "held_out": r"eval_reward|(?:eval_)?eval_.+_pass1|(?:eval|val|test|held_out)[_/](?:acc|accuracy|score)",
-        "part": r"rewards/(?!chosen|rejected|margins|accuracies)(.+?)(?:/mean)?(?<!/std)",
+        "part": r"(?:rewards/(?!chosen|rejected|margins|accuracies)|(?=(?:train_)?acc(?:uracy)?$))"
+        r"(.+?)(?:/mean)?(?<!/std)",
         "held_out_part": r"eval_rewards/(.+?)(?:/mean)?(?<!/std)",
     },
     "verl": {
@@ -912,14 +913,22 @@ class LoggedRun:
         size = self.number("batch") or 0
         return int(size if size >= 1 else 32) * count
 
+    def prompts(self, count: int = 1) -> int:
+        """Number of groups in `count` steps: the independent draws; of completions without groups."""
+        return max(1, self.batch(count) // int(self.number("group_size") or 1))
+
     def parts(self) -> dict[str, list[float]]:
         """Mean rewards over the steps, by reward function, in the order of the log."""
         return {name[5:]: self.values(name) for name in self.series if name.startswith("part:")}
 
     def part_spreads(self) -> list[float]:
-        """TRL's standard deviations of each reward over the whole batch; `score_std` has those within groups."""
+        """TRL's standard deviations of each reward over the whole batch; `score_std` has those within groups.
+
+        float32's rounding of equal scores counts as 0.
+        """
         names = [key for key in self.columns if re.fullmatch(r"(train/)?rewards/.+/std", key)]
-        return [value for name in names for _, value in sorted(self.columns[name].items())]
+        spreads = [value for name in names for _, value in sorted(self.columns[name].items())]
+        return [spread if spread > 1e-6 else 0.0 for spread in spreads]
 
     def answer_part(self) -> tuple[str, list[float]]:
         """(name, means) of the part named after correctness, or the first part not for format, or the whole score."""
@@ -977,6 +986,14 @@ class LoggedRun:
         if gain:
             return gain[0] > GAIN and max(held_out) - held_out[-1] < max(2 * GAIN, gain[0] / 3)
         return trend(self.answer_part()[1]) > 0
+
+    def rose(self) -> bool:
+        """Whether the score or the share of right answers rose beyond chance, by its curve or by counting prompts."""
+        part = self.answer_part()[1]
+        if self.trend("score") > 0 or len(part) < 2 * EARLY or min(part) < 0 or max(part) > 1:
+            return self.trend("score") > 0
+        shares = [(sum(values) / EARLY, self.prompts(EARLY)) for values in (part[:EARLY], part[-EARLY:])]
+        return share_gain(*shares)[1] > 0
 
     def learns(self) -> bool:
         return self.gained() and self.trend("score") > 0
@@ -1926,7 +1943,7 @@ def read_state(path: Path, table: Table, columns: dict[str, str]) -> LoggedRun:
     if not config:
         return run_of_rows(path, table, columns)
     run = run_of(path, "trainer_state.json", "trl", table, columns)
-    run.config = config
+    run.config, run.settings["steps"] = config, config.get("max_steps")
     return run
 
 
@@ -1998,7 +2015,8 @@ def drop_padded(run: LoggedRun) -> None:
 LOGS = ("metrics.jsonl", "trainer_state.json", "logging.jsonl")  # the last is ms-swift's
 ENDINGS = (".jsonl", ".log", ".out", ".csv", ".txt", ".ipynb")
 # series that any kind of training may log; a log with others is one of RL
-OTHER_TRAINING = {"loss", "lr", "grad_norm", "entropy", "memory", "gpu_memory", "time_step"}
+OTHER_TRAINING = {"loss", "lr", "grad_norm", "entropy", "memory", "gpu_memory", "time_step", "held_out"}
+ACCURACIES = {"part:acc", "part:accuracy", "part:train_acc", "part:train_accuracy"}  # without a score beside it
 
 
 def log_of_folder(folder: Path) -> Path:
@@ -2035,7 +2053,7 @@ def is_log(path: Path) -> bool:
 
 def has_rl(run: LoggedRun) -> bool:
     """Whether a log has metrics that only RL has, or values that are not finite."""
-    return bool(run.bad or (run.steps() and not OTHER_TRAINING.issuperset(run.series)))
+    return bool(run.bad or (run.steps() and run.series.keys() - OTHER_TRAINING - ACCURACIES))
 
 
 def starts_of(path: Path) -> list[Path]:
@@ -2260,7 +2278,6 @@ def shown(texts, text: str) -> Fact:
 WATCHED = ("loss", "grad_norm", "kl", "entropy", "value_loss", "score")
 MISMATCH = (  # series, lowest and highest value that is fine, words
     ("gap_mean", -math.inf, math.log(1.05), "mean difference of log-probs {:.3g} nats; above log 1.05 = 0.049"),
-    ("mismatch_kl", -math.inf, 0.01, "KL of sampler and trainer {:.3g} nats a token; above 0.01"),
     ("weight_mean", 0.5, 2, "mean importance weight {:.3g}; outside 0.5 to 2"),
     ("probs_correlation", 0.9, math.inf, "correlation of the two probabilities {:.3g}; below 0.9 (our heuristic)"),
 )
@@ -2318,11 +2335,16 @@ def jump_at_restart(run: LoggedRun) -> Evidence | None:
     rates, series = run.points("lr")[1:], {name: run.points(name) for name in ("entropy", "score", "length")}
     trios = zip(rates, rates[1:], rates[2:], strict=False)  # a rate that rises again after a fall shows a new schedule
     anew = {step for (_, before), (_, last), (step, rate) in trios if before > last and rate > 1.5 * last}
-    restarts = {*anew, *run.settings.get("restarts", ())}
+    kl = run.points("kl")
+    first = max(2 * abs(kl[0][1]), 1e-6) if kl else 0.0  # the KL of the starting weights, up to rounding
+    past = [(step, value, [before for _, before in kl[i - 5 : i]]) for i, (step, value) in enumerate(kl) if i >= 5]
+    started = {step for step, value, before in past if abs(value) <= first and statistics.median(before) > 100 * first}
+    restarts = {*anew, *started, *run.settings.get("restarts", ())}
     for step in sorted({*restarts, *run.steps()[5:-2]}):
         facts = jumps_at(run, series, step, 1.5 if step in restarts else 6)
         if step in restarts and (facts or (step in anew and not run.learns())):  # a new schedule is itself a jump
-            restart = Fact(f"the log shows a restart at step {step}", "step", step)
+            shows = "KL to the start is 0 again" if step in started else "log shows a restart"
+            restart = Fact(f"the {shows} at step {step}", "kl" if step in started else "step", step)
             return Evidence(CERTAIN + 0.06 if facts else LIKELY + 0.1, [restart, *facts], since=step)
         # without a known restart, entropy and another series must jump back at once
         if step not in restarts and len(facts) > 1 and facts[0].figure == run.name("entropy"):
@@ -2343,11 +2365,13 @@ def sampler_mismatch(run: LoggedRun) -> Evidence | None:
     if penalty is not None and penalty != 1:
         text = f"the sampler has a repetition penalty of {penalty:g}, the trainer has none"
         return Evidence(LIKELY + 0.34 * (abs(penalty - 1) >= 0.2), [Fact(text, "repetition_penalty")], since=1)
-    gap = 0.01 if run.settings.get("exact") else 2.0  # exact (fp32, our sampler): only rounding; else tokens may differ
+    # exact (fp32, our sampler): the two differ by rounding alone; else single tokens may differ much
+    gap, kl = (0.01, 1e-6) if run.settings.get("exact") else (2.0, 0.01)
     largest = ("gap_max", -math.inf, gap, f"largest difference of a token {{:.3g}} nats; above {gap} (our heuristic)")
+    apart = ("mismatch_kl", -math.inf, kl, f"KL of sampler and trainer {{:.3g}} nats a token; above {kl:g}")
     sure = LIKELY + 0.2 if run.learns() else CERTAIN + 0.03
     # single tokens differ much in bf16, so the mean decides if it is logged
-    for name, low, high, words in MISMATCH if run.values("gap_mean") else (*MISMATCH, largest):
+    for name, low, high, words in (*MISMATCH, apart, *([] if run.values("gap_mean") else [largest])):
         points, values = run.points(name), run.values(name) or [low]
         # if it begins within the limits, `stale_weights` is the cause
         if not any(low <= statistics.median(part) <= high for part in (values, values[:2])):
@@ -2404,27 +2428,7 @@ def conversation_fails(run: LoggedRun) -> Evidence | None:
     return None
 
 
-@cause(
-    explains="",
-    change="keep metrics as numbers (.item()); look for lists that a reward or environment only adds to",
-    source="a tenth, in six even stretches: our heuristic",
-)
-def memory_grows(run: LoggedRun) -> Evidence | None:
-    """Memory grows without end: something keeps what each step made."""
-    longer = any(run.trend(name) > 0 for name in ("length", "length_max", "turns"))
-    for name in () if longer else ("gpu_memory", "memory"):
-        values = run.values(name)[len(run.values(name)) // 10 :]
-        size = len(values) // 6
-        middles = [statistics.median(values[i * size : (i + 1) * size]) for i in range(6)] if size >= 5 else []
-        gains = [after - before for before, after in itertools.pairwise(middles)]
-        # growth like a logarithm's settles: it has 0.37 of the total between the first two stretches
-        if gains and min(gains) > 0 and max(gains) <= sum(gains) / 3 and sum(gains) > 0.1 * middles[0]:
-            text = f"{run.name(name)} rose evenly from {middles[0]:.3g} to {middles[-1]:.3g} GiB"
-            return Evidence(CERTAIN, [run.fact(name, text)])
-    return None
-
-
-MACHINERY_CAUSES = (overflow, jump_at_restart, sampler_mismatch, stale_weights, conversation_fails, memory_grows)
+MACHINERY_CAUSES = (overflow, jump_at_restart, sampler_mismatch, stale_weights, conversation_fails)
 
 
 # ------------------------------------------------------------------------- groups (src/parts/reading/causes/groups.py)
@@ -2680,8 +2684,7 @@ def no_group_variance(run: LoggedRun) -> Evidence | None:
     if not text and (pass_rate(run) or between <= 1e-6):
         return None
     text = text or f"{share:.0%} of the groups score all alike while scores differ by {between:.3g} between prompts"
-    strength = CERTAIN + 0.02 if not greedy else SAME_LOG + 0.01 * (share < 1)  # identical completions never differ
-    return Evidence(strength, [run.fact("zero_std", text, min(run.steps()))])
+    return Evidence(CERTAIN + 0.02 if not greedy else SAME_LOG, [run.fact("zero_std", text, min(run.steps()))])
 
 
 GROUP_CAUSES = (near_greedy_sampling, never_ends, limit_too_short, too_hard, too_easy, too_sparse, no_group_variance)
@@ -2877,6 +2880,18 @@ def best_paid_wrong(texts: list[Text]) -> list[Text]:
     return sorted((t for t in texts if t.right is False and t.score is not None), key=lambda t: -t.score)
 
 
+def better_when_vague(run: LoggedRun) -> Fact | None:
+    """A fact if a single score rises while completions get shorter and more random; right answers get more certain."""
+    (first, last), (low, high) = run.ends("length"), run.ends("entropy")
+    rambles = run.values("truncated") and run.ends("truncated")[0] > 0.1  # it may have learned to end
+    if len(run.parts()) > 1 or rambles or last > 0.85 * first or high < 1.3 * low:
+        return None
+    if not (run.trend("score") > 0 > run.trend("length") and run.trend("entropy") > 0):
+        return None
+    text = f"the score rises while {run.name('length')} goes from {first:.3g} to {last:.3g}"
+    return run.fact("entropy", f"{text} and {run.name('entropy')} from {low:.3g} to {high:.3g}")
+
+
 @cause(
     explains=f"{FALSE} limit_too_short part_dies gold_mismatch answer_form",
     change="flip the sign of {reward}, then restart from the initial model",
@@ -2888,11 +2903,15 @@ def inverted_reward(run: LoggedRun) -> Evidence | None:
     """The reward is inverted: wrong answers score higher than right ones."""
     right, wrong = scores_by_answer(early_texts(run.texts))
     if min(len(right), len(wrong)) < 3:
-        return None
+        vague = None if right or wrong else better_when_vague(run)
+        return Evidence(LIKELY + 0.1, [vague]) if vague else None
     difference, error, text = separation(right, wrong)
     examples = best_paid_wrong(run.texts)[:2] + [t for t in run.texts if t.right][:1]
-    apart = min(len(right), len(wrong)) >= 5 and max(right) < min(wrong)  # every wrong one is paid more than any right
-    inverted = apart or difference < -4 * error
+    lowest = sum(pay <= min(right) + 1e-9 for pay in right)
+    # all of the lowest paid are right: the probability that they are by chance
+    chance = math.comb(len(right), lowest) / math.comb(len(right) + len(wrong), lowest)
+    apart = lowest >= 5 and min(right) < min(wrong) - 1e-9 and chance < 0.01
+    inverted = difference < 0 and (apart or difference < -4 * error)
     return Evidence(CERTAIN + 0.06, [shown(examples, text)], since=1) if inverted else None
 
 
@@ -2905,13 +2924,17 @@ def inverted_reward(run: LoggedRun) -> Evidence | None:
 )
 def reward_ignores_answer(run: LoggedRun) -> Evidence | None:
     """The reward ignores the answer: right and wrong completions score alike."""
-    parts, (right, wrong) = run.parts(), scores_by_answer(early_texts(run.texts))
+    parts, scores = run.parts(), [pay for pays in scores_by_answer(run.texts) for pay in pays]
     body = re.sub(r"(?s)\bdef \w+\(.*?\)( ->[^:]*)?:", "", run.reward_source)
     if parts and all(map(is_format, parts)) and not READS_GOLD.search(body):
         text = f"no part of the reward judges the answer: {', '.join(parts)}"
         return Evidence(LIKELY + 0.25, [run.fact(f"part:{next(iter(parts))}", text)], since=1)
-    lowest, highest = min([*right, *wrong], default=0.0), max([*right, *wrong], default=0.0)
-    if len(right) < 6 or len(wrong) < 6 or highest - lowest <= 1e-9 or run.is_constant():
+    lowest, highest = min(scores, default=0.0), max(scores, default=0.0)
+    formed = [t for t in run.texts if marked_answers(t.completion)]
+    # where there are enough: of the first ones, and in an answer's form, as a reward may pay nothing without it
+    choices = [scores_by_answer(texts) for texts in (early_texts(formed), formed, early_texts(run.texts))]
+    right, wrong = next((pays for pays in choices if min(map(len, pays)) >= 6), ([], []))
+    if not right or highest - lowest <= 1e-9 or run.is_constant():
         return None
     difference, error, text = separation(right, wrong)
     scatter = math.sqrt((statistics.pvariance(right) + statistics.pvariance(wrong)) / 2)  # among equally right ones
@@ -2922,6 +2945,16 @@ def reward_ignores_answer(run: LoggedRun) -> Evidence | None:
     name = max(paid, key=lambda key: abs(paid[key]))
     text += f"; the score goes with {name} (r = {paid[name]:.2f})" if abs(paid[name]) > 0.5 else ""
     return Evidence(CERTAIN + 0.03, [shown(best_paid_wrong(run.texts), text)], since=1)
+
+
+def moves_in_vain(run: LoggedRun) -> Fact | None:
+    """A fact if groups differ and the policy leaves its start, but the score stays flat: it cannot be learned."""
+    (first, last), alike = run.ends("kl"), run.values("zero_std") or [1.0]
+    flat = is_flat(run.values("score")) and not run.collapse() and not run.gained() and not run.is_constant()
+    if not flat or run.trend("kl") <= 0 or last < max(0.05, 2 * first) or statistics.fmean(alike) > 0.3:
+        return None
+    text = f"{run.name('kl')} goes from {first:.3g} to {last:.3g}, the score from {{:.3g}} to {{:.3g}}"
+    return run.fact("kl", text.format(*run.ends("score")))
 
 
 @cause(
@@ -2938,6 +2971,8 @@ def noisy_reward(run: LoggedRun) -> Evidence | None:
             groups = grouped(scored, lambda t, s=same_step: (s and t.step, t.kind, t.prompt, t.completion, t.gold))
             groups = [sorted(group, key=lambda t: t.score) for group in groups if len(group) > 1]
     differing = [group for group in groups if group[-1].score - group[0].score > 1e-6]
+    if not scored and (idle := moves_in_vain(run)):
+        return Evidence(LIKELY + 0.05, [idle])
     if len(differing) < 2:
         return None
     chance = statistics.fmean(statistics.variance(t.score for t in group) for group in groups)
@@ -2984,9 +3019,13 @@ def large_steps(run: LoggedRun) -> list[Fact]:
 def lost_at_once(run: LoggedRun) -> bool:
     """Whether the first updates destroyed nearly all of the training score, beyond chance or held out as well."""
     scores, held_out, gain = run.values("score"), run.values("held_out"), run.held_out_gain()
-    many = len(scores) > 2 and scores[0] * (run.number("batch") or 32) * (len(scores) - 1) > 20
-    many = many or (gain is not None and gain[2] < 0 and held_out[-1] <= 0.02 * held_out[0])
-    return many and len(scores) > 1 and max(scores[1:]) <= 0.02 * scores[0] and min(scores) >= 0
+    if len(scores) < 2 or min(scores) < 0 or max(scores[1:]) > 0.02 * scores[0]:
+        return False
+    if gain is not None and gain[2] < 0 and held_out[-1] <= 0.02 * held_out[0]:
+        return True
+    prompts = [run.prompts(count) for count in (1, len(scores) - 1)]
+    lost = share_gain((min(1.0, scores[0]), prompts[0]), (0.0, prompts[1]))
+    return lost[2] < 0 and max(held_out, default=0.0) <= 0.1 * scores[0]
 
 
 @cause(
@@ -3030,6 +3069,8 @@ def rate_fact(run: LoggedRun) -> Fact | None:
         return run.fact("lr", f"the learning rate is 0 at {len(off)} of {len(rates)} steps", off[0])
     if warmup > 1 and warmup >= max(steps, *run.steps(), 1) and steps > 0:
         return Fact(f"the warm-up takes {warmup:g} steps, the run {steps:g}", "warmup")
+    if len(rates) >= 5 and is_warming_up(run) and max(run.steps()) >= steps > 0:
+        return run.fact("lr", f"the learning rate still rises at the last of {steps:g} steps")
     if 0 < clip < 1e-6:
         return Fact(f"gradients are clipped to {clip:g}", "max_grad_norm")
     if highest < 2e-8:
@@ -3084,6 +3125,17 @@ def nothing_moves(run: LoggedRun) -> Evidence | None:
     return Evidence(LIKELY + (0.25 if same or run.series.get("kl") else 0.0), facts) if facts else None
 
 
+def weight_of_kl(run: LoggedRun) -> float:
+    """The KL's weight by the settings, by the log, or by the loss's slope where it goes with the KL; else 0."""
+    given, kl, loss = run.number("kl"), run.series.get("kl", {}), run.series.get("loss", {})
+    if given is not None or run.values("kl_weight"):
+        return max(run.values("kl_weight"), default=0.0) if given is None else given
+    pairs = [(kl[step], loss[step]) for step in kl.keys() & loss.keys()]
+    apart = len(pairs) > SLOW / 2 and all(len({*values}) > 1 for values in zip(*pairs, strict=True))
+    goes_along = apart and statistics.correlation(*zip(*pairs, strict=True)) > 0.9
+    return statistics.linear_regression(*zip(*pairs, strict=True)).slope if goes_along else 0.0
+
+
 @cause(
     explains="flat_score held_out_flat entropy_rose score_fell clipped "
     "nothing_moves critic_useless updates_too_large too_sparse",
@@ -3092,20 +3144,18 @@ def nothing_moves(run: LoggedRun) -> Evidence | None:
 )
 def kl_holds_policy(run: LoggedRun) -> Evidence | None:
     """The KL term holds the policy where it began: moving costs more than the reward pays."""
-    weight, late = run.number("kl"), run.ends("kl")[1]
-    if weight is None:
-        weight = max(run.values("kl_weight"), default=0.0)
+    weight, late = weight_of_kl(run), run.ends("kl")[1]
     spreads = sorted(spread for spread in run.values("score_std") or [1.0] if spread > 1e-6) or [0.0]
     scale = max(spreads[9 * (len(spreads) - 1) // 10], 0.05)  # of steps whose groups are not alike; no single one
     light = run.config.get("teacher") or weight < HEAVY * min(1.0, 2 * scale)  # in a distillation the KL is the goal
     if light or late > 0.3 or run.is_constant() or run.learns():
         return None
-    text = f"the KL's weight is {weight:g}, scores differ by {scale:.2g}"
+    text = f"the KL's weight is {weight:.3g}, scores differ by {scale:.2g}"
     return Evidence(CERTAIN + 0.02 if weight >= 1 else LIKELY + 0.2, [run.fact("kl", text)])
 
 
 @cause(
-    explains=f"flat_score {LOST} updates_too_large nothing_moves part_bought",
+    explains=f"flat_score {LOST} updates_too_large nothing_moves part_bought overflow",
     change="a warm-up, more updates and another rate for the critic, no value clip; or a method without a critic",
     source="definition of explained variance; limit 0.03: our heuristic",
 )
@@ -3115,9 +3165,16 @@ def critic_useless(run: LoggedRun) -> Evidence | None:
     warmup = max(CRITIC_STEPS, int(run.number("critic_warmup") or 0))
     steps = [step for step in sorted(variances) if step > warmup]
     rate, lr = run.number("critic_lr"), run.number("lr") or max(run.values("lr"), default=0.0)
+    facts, losses = [], run.early("value_loss", 20)
     if variances and rate and (rate < 1e-3 * lr or rate > 0.05):
-        text = f"the critic's learning rate is {rate:g}, the policy's {lr:g}"
-        return Evidence(CERTAIN + 0.05, [Fact(text, "critic_lr")])
+        facts.append(Fact(f"the critic's learning rate is {rate:g}, the policy's {lr:g}", "critic_lr"))
+    # a critic that predicts 0 has about the scores' mean square as its loss
+    square = max(map(abs, [*run.values("score"), *run.values("score_std")]), default=math.inf) ** 2
+    if len(losses) >= 3 and statistics.median(losses) > 100 * square:
+        text = f"the value loss is {statistics.median(losses):.3g}, median of its first steps; scores are below "
+        facts.append(run.fact("value_loss", f"{text}{math.sqrt(square):.3g}"))
+    if facts:
+        return Evidence(CERTAIN + 0.08, facts)
     if len(steps) < CRITIC_STEPS or run.is_constant():
         return None
     if max(abs(variances[step]) for step in steps) < 1e-5:
@@ -3131,7 +3188,7 @@ def critic_useless(run: LoggedRun) -> Evidence | None:
     values = [variances[step] for step in steps]
     middle, error = statistics.median(values), 1.25 * noise(values) / math.sqrt(len(values))
     # near 0 is no fault in a run that learns: a short run ends before its critic is useful
-    learns = middle > -0.1 and (run.gained() or run.trend("score") > 0)
+    learns = middle > -0.1 and (run.gained() or run.rose())
     better = run.ends("explained_variance")[1] > -0.1 or len(variances) < 5 * TREND_STEPS
     better = better and run.trend("explained_variance") > 0
     if learns or better or middle + 2 * error > 0.03:
@@ -3158,8 +3215,20 @@ def ends_text(name: str, values: list[float]) -> str:
     return "{} went from {:.3g} to {:.3g}".format(name, *ends(values))
 
 
+def form_for_answers(run: LoggedRun) -> list[str]:
+    """Format parts that gain 0.3 or more in few steps, while counting shows that right answers at least halved."""
+    part, size = run.answer_part()[1], max(1, len(run.steps()) // 3)
+    if len(run.parts()) < 2 or not part or min(part) < 0 or max(part) > 1:
+        return []
+    first, last = (statistics.fmean(values) for values in (part[:size], part[-size:]))
+    fell = last < first / 2 and share_gain((first, run.batch(size)), (last, run.batch(size)))[2] < 0
+    return [x for x, values in run.parts().items() if fell and is_format(x) and values[-1] - values[0] >= 0.3]
+
+
 def rising_parts(run: LoggedRun) -> list[str]:
     """Parts that rise, else format parts at their maximum, while correctness varies but falls or stays flat."""
+    if len(run.steps()) < TREND_STEPS:
+        return form_for_answers(run)
     name, part = run.answer_part()
     if not part or max(part) - min(part) < 1e-9 or ends(part)[0] >= SOLVED or not (falls(part) or is_flat(part)):
         return []
@@ -3168,22 +3237,49 @@ def rising_parts(run: LoggedRun) -> list[str]:
     return [other for other, values in others.items() if trend(values) > 0] or full
 
 
-def paid_feature(run: LoggedRun) -> Fact | None:
-    """A fact on a feature that correlates with the score and moved to where it pays, with the best paid completions."""
-    scored, train = [t for t in run.texts if t.score is not None], [t for t in run.texts if t.kind == "train"]
+def answers_explain(early: list[Text], late: list[Text]) -> bool:
+    """Whether right answers, at what they were worth early, explain half of the rise in score; True without one."""
+    right, wrong = ([t.score for t in early if bool(t.right) is kind] for kind in (True, False))
+    worth = statistics.fmean(right) - statistics.fmean(wrong) if right and wrong else 0.0
+    more = statistics.fmean(bool(t.right) for t in late) - len(right) / len(early)
+    return worth * more >= (statistics.fmean(t.score for t in late) - statistics.fmean(t.score for t in early)) / 2
+
+
+def paid_feature(run: LoggedRun) -> tuple[Fact | None, bool]:
+    """(fact on a feature that goes with the score and moved to where it pays, whether it brought most of the rise).
+
+    It did if it grew beyond what nine of ten right completions had early, while right answers explain less than half.
+    """
+    scored, moves = [t for t in run.texts if t.score is not None], []
+    train = [t for t in scored if t.kind == "train"]
     steps = sorted({t.step for t in train})
     if len(scored) < 16 or len(steps) < 2:
-        return None
+        return None, False
     paid, third = payment_by_feature(scored), max(1, len(steps) // 3)
-    parts = [[t.completion for t in train if t.step in part] for part in (steps[:third], steps[-third:])]
+    early, late = ([t for t in train if t.step in part] for part in (steps[:third], steps[-third:]))
+    right = [t.completion for t in early if t.right]
+    earned = len(right) < 8 or answers_explain(early, late)  # with fewer, what they need is not known
     for name in sorted(paid, key=lambda key: -abs(paid[key])):
-        first, last = (statistics.fmean(map(FEATURES[name], part)) for part in parts)
-        moved = math.copysign(1, paid[name]) * (last - first)
-        if abs(paid[name]) >= 0.5 and moved > 0.1 * max(abs(first), abs(last), 0.1):
-            text = f"among equally right completions the score goes with {'less ' * (paid[name] < 0)}{name} "
-            text += f"(r = {paid[name]:.2f}): {name} is {first:.3g}, then {last:.3g}"
-            return shown(sorted(scored, key=lambda t: -t.score), text)
-    return None
+        measure, r = FEATURES[name], paid[name]
+        first, last = (statistics.fmean(measure(t.completion) for t in texts) for texts in (early, late))
+        if abs(r) < 0.5 or math.copysign(1, r) * (last - first) <= 0.1 * max(abs(first), abs(last), 0.1):
+            continue
+        text = f"among equally right completions the score goes with {'less ' * (r < 0)}{name} "
+        text += f"(r = {r:.2f}): {name} is {first:.3g}, then {last:.3g}"
+        needed = sorted(map(measure, right))[9 * (len(right) - 1) // 10] if right else math.inf
+        moves.append((r > 0 and last > 1.2 * needed and not earned, text))
+    if not moves:
+        return None, False
+    bought, text = max(moves, key=lambda move: move[0])
+    return shown(sorted(scored, key=lambda t: -t.score), text), bought
+
+
+def rise_beside(run: LoggedRun) -> tuple[float, float]:
+    """(rise of the score, its part that neither right answers nor the format bring, at weights of 1)."""
+    name, (first, last) = run.answer_part()[0], run.ends("score")
+    rise = last - first if run.parts() else math.nan
+    parts = [ends(values) for part, values in run.parts().items() if values and (part == name or is_format(part))]
+    return rise, rise - sum(max(0.0, last - first) for first, last in parts)
 
 
 def paid_unfinished(run: LoggedRun) -> Fact | None:
@@ -3191,11 +3287,14 @@ def paid_unfinished(run: LoggedRun) -> Fact | None:
     cut, (name, means) = run.values("truncated"), run.answer_part()
     highest = [t.score or 0.0 for t in run.texts] + run.values("score_max") + means
     held_out = run.values(f"held_out_part:{name}")  # a bought part pays on held-out prompts too
-    if len(cut) < 3 or not means or max(highest) > 1 or (held_out and held_out[-1] < held_out[0] - GAIN):
+    (first, last), mean, (rise, beside) = ends(cut), ends(means)[1], rise_beside(run)
+    if len(cut) < 3 or not means or (held_out and held_out[-1] < held_out[0] - GAIN) or last < max(0.2, first + 0.1):
         return None
-    (first, last), mean = ends(cut), ends(means)[1]
-    text = f"{last:.0%} are cut at the end and {name} is {mean:.3g}, so at least {mean + last - 1:.0%} are cut and paid"
-    return run.fact("truncated", text) if last >= max(0.2, first + 0.1) and paid_though_cut(mean, last) else None
+    text = f"{last:.0%} are cut at the end"
+    if rise > 0 and beside > 0.6 * rise:
+        return run.fact("truncated", f"{text}; right answers and form explain {rise - beside:.2g} of the rise in score")
+    text = f"{text} and {name} is {mean:.3g}, so at least {mean + last - 1:.0%} are cut and paid"
+    return run.fact("truncated", text) if max(highest) <= 1 and paid_though_cut(mean, last) else None
 
 
 @cause(
@@ -3212,7 +3311,7 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     truth = answers or held_out
     better = truth is not None and truth[0] > GAIN and truth[1] > -GAIN
     worse = (truth is not None and truth[2] < 0) or (len(parts) > 1 and falls(part))
-    rising, feature, unfinished = rising_parts(run), paid_feature(run), paid_unfinished(run)
+    rising, (feature, bought), unfinished = rising_parts(run), paid_feature(run), paid_unfinished(run)
     scores, points = run.values("score"), run.values("held_out")
     few, rose = len(run.steps()) < TREND_STEPS, run.trend("score") > 0
     first, last = run.ends("length")
@@ -3220,27 +3319,31 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     hollow = hollow and not (truth and truth[0] > 0.1)
     if few:  # too short for a trend: the held-out metric must have fallen beyond its interval
         rose = held_out is not None and held_out[2] < -GAIN and len(points) > 2 and scores[:1] < scores[-1:]
+        rose = rose or bool(rising)
     judged = better and "/acc/" in run.name("held_out")  # verl's accuracy does not depend on the score
-    if (few and not rose) or (better and not worse and not hollow and (judged or not unfinished)):
+    if (few and not rose) or (better and not (worse or hollow or bought) and (judged or not unfinished)):
         return None
     facts = [run.fact(f"part:{x}", ends_text(x, parts[x]), run.onset(f"part:{x}")) for x in rising[:2]]
     facts += [run.fact(run.answer_series(), ends_text(name, part))] if rising else []
     facts += [run.fact("length", f"{run.name('length')} went from {first:.3g} to {last:.3g}")] if hollow else []
     facts += [unfinished] if unfinished else []
-    facts += [feature] if feature and not (truth is None and trend(part) > 0) else []
+    facts += [feature] if bought or (feature and not (truth is None and trend(part) > 0)) else []
     begin, end = (scores[0], scores[-1]) if few and scores else ends(scores)
     stalled = held_out is not None and held_out[0] <= 0.02 and 0 < max(points) < SOLVED and rose
-    if stalled := stalled and end - begin > 0.1 * max(1.0, abs(begin)):
+    learnt = trend(part) > 0 and run.values(f"held_out_part:{name}")  # by heart, if the same reward stands held out
+    if stalled := stalled and not learnt and end - begin > 0.1 * max(1.0, abs(begin)):
         text = f"the score rose from {begin:.3g} to {end:.3g}"
         facts.append(run.fact("held_out", f"{text}, the held-out figure went from {points[0]:.3g} to {points[-1]:.3g}"))
     lost = rose and answers is not None and answers[2] < 0
     if lost and not facts:
         text = "the score rose from {:.3g} to {:.3g}, the share of right logged completions fell by {:.2g}"
         facts.append(shown(best_paid_wrong(run.texts), text.format(*ends(scores), -answers[0])))
-    sure = lost or hollow or (rising and worse) or (feature and (worse or stalled or rising)) or unfinished
+    sure = lost or hollow or bought or (rising and worse) or (feature and (worse or stalled or rising))
+    sure = sure or (unfinished and not better and trend(part) <= 0)
     # answers got neither better nor worse; they may still follow while the other part rises
     settled = [x for x in rising if trend(parts[x][len(parts[x]) // 2 :]) <= 0]
     beside = rose and (settled or (feature and truth is not None and truth[0] <= 0))
+    beside = beside or unfinished
     if not facts or not (sure or stalled or beside):
         return None
     since = run.onset("score") if run.series.get("score") else None
@@ -3325,7 +3428,8 @@ def memorised_prompts(run: LoggedRun) -> Evidence | None:
         facts.append(shown(train, f"{len(drawn)} logged draws are of {distinct} distinct prompts"))
     points = run.points(run.answer_series())
     ahead = next((step for step, value in points if value > first + max(rose / 2, GAIN)), points[-1][0])
-    same = len(run.parts()) < 2 and abs(start - held_out[0]) <= 0.15  # training and held-out metrics are comparable
+    alone = len(run.parts()) < 2 or run.values(f"held_out_part:{name}")  # training and held-out metrics are comparable
+    same = bool(alone) and abs(start - held_out[0]) <= 0.15
     return Evidence(CERTAIN + 0.04 if len(facts) > 1 else LIKELY + 0.1 * same, facts, since=ahead)
 
 
@@ -3346,10 +3450,13 @@ def telling_words(prompts: list[str], others: list[str]) -> list[str]:
 def unlike_training(run: LoggedRun) -> Fact | None:
     """A fact if a 0/1 score is well above 0 in training but near 0 held out, from start to end."""
     (name, part), held_out, spread = run.answer_part(), run.values("held_out"), run.early("score_std", 1)
-    if len(held_out) < 2 or len(part) < TREND_STEPS or len(run.parts()) > 1 or not spread:
+    alike = run.values(f"held_out_part:{name}")  # the same reward on held-out prompts
+    held_out = alike or held_out
+    if len(held_out) < 2 or len(part) < TREND_STEPS or min(part) < 0 or max(part) > 1:
         return None
-    if min(part) < 0 or max(part) > 1 or abs(spread[0] - math.sqrt(part[0] * (1 - part[0]))) > 0.05:
-        return None  # not 0/1: the held-out share of full marks is not comparable
+    binary = spread and len(run.parts()) < 2 and abs(spread[0] - math.sqrt(part[0] * (1 - part[0]))) <= 0.05
+    if not alike and not binary:
+        return None  # the held-out share of full marks is not comparable
     if max(held_out) > 0.05 or wilson_interval(part[0] * run.batch(), run.batch())[0] < 0.2 or trend(part) < 0:
         return None
     text = f"{name} goes from {part[0]:.3g} to {ends(part)[1]:.3g} in training"
@@ -3363,30 +3470,30 @@ def unlike_training(run: LoggedRun) -> Fact | None:
 )
 def other_eval_task(run: LoggedRun) -> Evidence | None:
     """The held-out prompts do not measure the task: they are of another task, or also train."""
-    trained = {step: value for step, value in run.columns.get("eval/trained_rows", {}).items() if value}
+    rows = run.columns.get("eval/rows", {})
+    trained = run.columns.get("eval/trained_rows", {})
+    trained = {step: count for step, count in trained.items() if count > 0.1 * rows.get(step, 0)}
     same = run.settings.get("data") and run.settings.get("data") == run.settings.get("eval_data")
     if trained or (same and run.values("held_out")):
         text = "the training file is the evaluation file too"
         if trained:
             step, count = next(iter(trained.items()))
-            of = run.columns.get("eval/rows", {}).get(step)
-            text = f"{count:.0f}{f' of {of:.0f}' if of else ''} evaluation prompts also occur in training"
+            of = f" of {rows[step]:.0f}" if step in rows else ""
+            text = f"{count:.0f}{of} evaluation prompts also occur in training"
         return Evidence(CERTAIN + 0.05, [run.fact("held_out", f"{text}; the accuracy is inflated")])
     unlike = unlike_training(run)
-    if unlike:
-        return Evidence(CERTAIN + 0.02, [unlike])
     train, held_out = (sorted({t.prompt for t in run.texts if t.kind == kind}) for kind in ("train", "eval"))
     name, part = run.answer_part()
     alike = run.values(f"held_out_part:{name}")  # the same reward on held-out prompts
     follows = len(alike) > 1 and len(part) > 1 and alike[-1] - alike[0] > 0.5 * (ends(part)[1] - part[0]) > 0.02
-    if len(train) < 2 or len(held_out) < 4 or run.gained() or follows:
-        return None
-    words = telling_words(train, held_out), telling_words(held_out, train)
+    few = len(train) < 2 or len(held_out) < 4 or run.gained() or follows
+    words = ([], []) if few else (telling_words(train, held_out), telling_words(held_out, train))
     if not all(words):
-        return None
+        return Evidence(CERTAIN + 0.02, [unlike]) if unlike else None
     examples = [next(t for t in run.texts if t.kind == kind) for kind in ("train", "eval")]
     fact = shown(examples, "training prompts have {}, held-out ones {}".format(*(" ".join(x[:6]) for x in words)))
-    return Evidence(CERTAIN + 0.04 if run.trend("score") > 0 and len(train) > 3 else LIKELY + 0.1, [fact])
+    sure = unlike or (run.rose() and len(train) > 3)
+    return Evidence(CERTAIN + 0.04 if sure else LIKELY + 0.1, [*filter(None, [unlike]), fact])
 
 
 OUTCOME_CAUSES = (part_bought, part_dies, memorised_prompts, other_eval_task)
@@ -3397,7 +3504,7 @@ OUTCOME_CAUSES = (part_bought, part_dies, memorised_prompts, other_eval_task)
 CAUSES = (*MACHINERY_CAUSES, *GROUP_CAUSES, *REWARD_CAUSES, *UPDATE_CAUSES, *OUTCOME_CAUSES)
 LEARNED, NOT_LEARNED, BROKEN, TOO_SHORT, OPEN = "learned", "did not learn", "broken", "too short", "no verdict"
 MANY = 50  # a run with fewer steps may be called too short
-SIDE_CAUSES = ("critic_useless", "memory_grows")  # a run may learn despite these
+SIDE_CAUSES = ("critic_useless",)  # a run may learn despite it
 MOVES = (  # sign, series, limit of last / first stretch, least distance between them
     ("length_rose", "length", 1.5, 0.0),
     ("length_fell", "length", 0.5, 0.0),
