@@ -1,13 +1,10 @@
 """Read reference answers, and tests of programs in all published forms, for the sandbox; nothing is run."""
 
 import ast
-import contextlib
-import functools
 import json
 import re
-import warnings
 
-from parts.data.answer_marks import boxes_in, hash_mark, is_matrix, stated_gold
+from parts.data.answer_marks import boxes_in, hash_mark, is_matrix, parsed, stated_gold
 from parts.data.question_parts import is_empty
 from programs.data_loader.bad_rows import BadRow, decoded, opened, shown
 from programs.data_loader.messages import GOLD_KEYS
@@ -168,15 +165,6 @@ def paired(calls: list[dict], cases: list[dict]):
         return calls
     inputs, outputs = [call["args"] for call in calls], [call["expected"] for call in calls]
     return {"fn_name": calls[0]["function"], "inputs": inputs, "outputs": outputs}
-
-
-@functools.lru_cache(32)
-def parsed(source: str) -> ast.Module | None:
-    """The syntax tree of Python source, or None if it does not parse."""
-    with warnings.catch_warnings(), contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
-        warnings.simplefilter("ignore")  # about invalid escapes
-        return ast.parse(source)
-    return None
 
 
 def check_runnable(row: dict, name: str) -> None:

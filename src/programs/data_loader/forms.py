@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from parts.data.answer_marks import is_program
+from parts.data.answer_marks import is_program, parsed
 from parts.data.nested_rows import holds_answer, is_dialogue, turns_in
 from parts.data.question_parts import ODD_PROMPTS, is_empty, unread_parts
 from programs.data_loader.answers_and_tests import (
@@ -21,7 +21,6 @@ from programs.data_loader.answers_and_tests import (
     gold_of,
     ground_truth,
     joined_tests,
-    parsed,
     read_tests,
 )
 from programs.data_loader.bad_rows import TEST_KEYS, BadRow, opened, shown
