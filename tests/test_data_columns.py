@@ -186,8 +186,12 @@ ANSWERS = {
     "a sum of numbers": ({"question": "10 and 26?", "target": "36", "numbers": [10, 26]}, "36"),
     "an interval": ({"question": "Q?", "answer": "[1, 2]"}, "[1, 2]"),
     "SYNTHETIC-1": ({"prompt": "Q?", "verification_info": '{"ground_truth": "42"}'}, "42"),
+    "SYNTHETIC-2": ({"prompt": "Q?", "verification_info": '{"answer": "42", "metadata": {"n": 3}}'}, "42"),
+    "one that parquet filled up": ({"question": "Q?", "answers": ["42", None]}, "42"),
+    "verl as JSON text": (in_verl("42", reward_model='{"ground_truth": "42"}', extra_info='{"index": 3}'), "42"),
     "verl, a list": (in_verl(["a", "b"]), ["a", "b"]),
-    "a word after the thinking part": ({"question": "Q?", "answer": "<think>Five?</think>\nsix"}, "six"),
+    "text after the thinking part": ({"question": "Q?", "answer": "<think>7?</think>\nIt is six."}, "It is six."),
+    "a longer one": ({"question": "Q?", "answer": "<think>7?</think>\nIt is six, as I said."}, "It is six, as I said."),
     "a box in the thinking part": ({"question": "Q?", "answer": "<think>\\boxed{9}?</think>The answer is 5."}, "5"),
 }
 
@@ -229,6 +233,7 @@ NOTES = {
     },
     "rows have documents as JSON in context": {"context": '[["A", ["One."]]]'},
     "takes one of the columns metadata.answer": {"answer": None, "metadata": {"answer": "42", "level": 3}},
+    "takes one of the columns info.gold": {"answer": None, "info": '{"gold": "42"}'},
 }
 
 
@@ -237,6 +242,12 @@ def test_what_is_not_read_is_noted(note, tmp_path, capsys):
     loader.load_rows(write_lines(tmp_path / "rows.jsonl", [{"question": "Größe?", "answer": "42", **NOTES[note]}]))
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1 and note in lines[0]
+
+
+def test_short_texts_after_the_thinking_part_are_no_marks(tmp_path):
+    texts = ["Yes, it is.", "No.", "That depends on more than the question says."]
+    rows = [{"question": f"{text}?", "answer": f"<think>Hm.</think> {text}"} for text in texts]
+    assert [row["answer"] for row in loader.load_rows(write_lines(tmp_path / "rows.jsonl", rows)).rows] == texts
 
 
 SILENT = {

@@ -67,7 +67,7 @@ def test_wrong_use_exits_2(loader, tmp_path, monkeypatch, capsys):
     data, to_file = str(FILES / "gsm8k.jsonl"), ["--out", "x.jsonl"]
     for flags, words in (
         (["no_such.jsonl", "--validate"], "no_such.jsonl"),
-        ([str(FILES / "bad_suffix.xyz"), "--validate"], "xyz"),
+        ([str(FILES / "bad_suffix.xyz"), "--validate"], "try unpacking or renaming it"),
         ([data, "--no_such_flag"], "no_such_flag"),
         ([data, "--kind", "maths", "--validate"], "math"),
         ([data, "--out", "x.docx"], "jsonl"),
@@ -462,15 +462,6 @@ def table_of(path: Path):
     import pyarrow.parquet
 
     return pyarrow.parquet.read_table(path)
-
-
-def test_extra_info_of_verl_as_text_is_a_bad_row(loader, tmp_path):
-    row = {"data_source": "s", "prompt": [{"role": "user", "content": "2+2?"}], "ability": "math"}
-    row |= {"reward_model": {"style": "rule", "ground_truth": "4"}, "extra_info": '{"index": 3}'}
-    path = tmp_path / "verl.jsonl"
-    path.write_text(json.dumps(row))
-    with pytest.raises(loader.BadRows, match=r"extra_info: got .*expected an object"):
-        loader.load_rows(path)
 
 
 VERL_COLUMNS = ["data_source", "prompt", "ability", "reward_model", "extra_info"]

@@ -123,6 +123,8 @@ def test_a_mapped_prompt_leaves_passages_alone_unless_they_are_mapped_too(tmp_pa
     assert row["prompt"][0]["content"] == "Seven.\n\nHow many?"
     path = rows_file(tmp_path, UNREAD["an object"])
     assert load_rows(path, mapping={"background": "context.y"}).rows[0]["prompt"][0]["content"] == "Seven.\n\nHow many?"
+    path = rows_file(tmp_path, {"question": "How many?", "info": '{"gold": [7]}'})
+    assert load_rows(path, mapping={"answer": "info.gold.0"}).rows[0]["answer"] == "7"
 
 
 NOTES = {
@@ -293,6 +295,7 @@ def columns(template: str, marks) -> dict:
 
 
 SOLID = {
+    "an object each": {**ASK, "options": [{key: text} for key, text in FOUR.items()], "expected_answer": "B"},
     "objects": {**ASK, "choices": [{"label": key, "text": text} for key, text in FOUR.items()], "answer": "B"},
     "CommonsenseQA's file": {
         "question": {"stem": "Ice is", "choices": [{"label": k, "text": v} for k, v in FOUR.items()]},

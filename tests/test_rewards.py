@@ -129,7 +129,12 @@ BY_HAND = [
     ("numeric_correctness", r"\boxed{2\frac{1}{3}}", {"answer": 7}, 0),
     ("numeric_correctness", "2.5", {"answer": "2.5 million"}, 0),
     ("numeric_correctness", "$3 million", {"answer": "3 million"}, 1),
-    ("numeric_correctness", "2.5 million", {"answer": 2.5}, 0),
+    *[
+        ("numeric_correctness", f"{number} {word}", {"answer": value}, expected)
+        for number, word, size in ((2.5, "million", 10**6), (5, "lakh", 10**5), (3, "dozen eggs", 12), (5, "万", 10**4))
+        for value, expected in ((number, 0), (number * size, 1))
+    ],
+    ("numeric_correctness", "5 hundredths", {"answer": 5}, 0),
     # a second number, an operation or a root behind or before it: another value, or two guesses
     *[
         ("numeric_correctness", f"5{rest}", {"answer": 5}, 0)
@@ -298,6 +303,8 @@ WORDS = [  # functions (exact, numeric, choice, math), gold, what they must not 
     ("nemg+", "42", ["#### Step 1\nWe add.\n#### 42", "#### 1. Setup\nAdd.\n#### 42", "最终答案：**42**。因为6*7=42"]),
     ("nemg+", "42", ["Die Antwort auf die Frage ist 42.", "La réponse est 42 car 6*7=42.", "La solución es 42"]),
     ("nemg+", "42", ["Lösung: Zuerst rechnen wir das Produkt der beiden Zahlen. Die Antwort ist 42."]),
+    ("nemg+", "42", ["정답은 **42**입니다.", "Svaret är 42.", "Jawabannya adalah 42.", "Ответ равен 42."]),
+    ("nemg", "42", ["정답은 42가 아닙니다.", "Svaret är inte 42.", "Ответ не равен 42."]),
     ("nmg+", "42", ["about 42", "≈42", "The answer is 41. Wait, no, 42.", "答えは42円です", "La respuesta es 42 km"]),
     ("nemg", "42", ["The answer is 42. Or 43.", "The answer is not 42", "答えは42ではありません", "#### 41\n#### 42"]),
     ("nemg", "42", ["<answer>41, 42</answer>", "41 because x. 42 because y.", "Die Antwort ist nicht 42"]),
@@ -338,6 +345,7 @@ WORDS = [  # functions (exact, numeric, choice, math), gold, what they must not 
     ("ecm", "B", ["The answer is B. Or maybe C.", "<answer>B</answer> or <answer>C</answer>", "b, c"]),
     ("ec", "I", ["I think it is a dog"]),
     ("e+", "Paris", ["#### Conclusion\nThe answer is Paris.", "The answer is Paris, which is in France."]),
+    ("em+", "Paris", ["The answer is **Paris**, the capital of France."]),
     ("e+", "Because of You", ["The answer is Because of You."]),
     ("e+", "J. K. Rowling", ["The answer is J. K. Rowling."]),
     ("e", "Paris", ["Paris, London", "The answer is Paris. Or London.", "Paris (or London)"]),

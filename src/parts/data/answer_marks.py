@@ -1,9 +1,12 @@
 """Extract the final answer of a worked solution: marked by `#### 42`, `\\boxed` or `<answer>`, or stated at its end."""
 
 import ast
+import contextlib
+import functools
 import json
 import numbers
 import re
+import warnings
 
 from parts.data.stated_answers import has_mark, marks, without_words
 from parts.foundation.python_source import parse_python
@@ -161,9 +164,15 @@ def hash_mark(text: str) -> re.Match | None:
     return mark if is_number or not answer or (count_words(answer) <= most and not is_program(before)) else None
 
 
+@functools.lru_cache(32)
+def parsed(source: str) -> ast.Module | None:
+    """The syntax tree of Python source, or None if it does not parse."""
+    with warnings.catch_warnings(), contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+        warnings.simplefilter("ignore")  # about invalid escapes
+        return parse_python(source)
+    return None
+
+
 def is_program(text: str) -> bool:
     """Whether a text is Python source with statements beyond expressions."""
-    try:
-        return any(isinstance(node, STATEMENTS) for node in parse_python(text).body)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
+    return any(isinstance(node, STATEMENTS) for node in getattr(parsed(text), "body", ()))

@@ -1,14 +1,12 @@
 """Read reference answers, and tests of programs in all published forms, for the sandbox; nothing is run."""
 
 import ast
-import contextlib
-import functools
 import json
 import re
-import warnings
 
-from parts.data.answer_marks import boxes_in, hash_mark, is_matrix, stated_gold
-from programs.data_loader.bad_rows import BadRow, as_plain, json_or_literal, shown
+from parts.data.answer_marks import boxes_in, hash_mark, is_matrix, parsed, stated_gold
+from parts.data.question_parts import is_empty
+from programs.data_loader.bad_rows import BadRow, decoded, opened, shown
 from programs.data_loader.messages import GOLD_KEYS
 
 METHOD = re.compile(r"\ASolution\(\)\.(\w+)\Z")  # the sandbox finds a method of class Solution by its bare name
@@ -24,14 +22,6 @@ ASSERTS = re.compile(r"^\s*assert\b", re.MULTILINE)
 BARE_MARK = re.compile(r"####[^\n#\\]*|\$?\\boxed\{[^{}]*\}\$?")  # only a marked answer
 MONEY = re.compile(r"-?\$?-?(\d{1,3}(,\d{3})+|\d+)?(\.\d+)?")
 SPAN = {"text", "answer_start", "answer_end", "tokens"}  # keys of an answer in a passage in SQuAD and NarrativeQA
-
-
-def decoded(text: str, name: str, expected: str = "tests as JSON text, or Python source"):
-    """The value of a cell's JSON text or Python literal; BadRow for other text."""
-    try:
-        return as_plain(json_or_literal(text), name, any_size=True)
-    except ValueError:
-        raise BadRow(name, shown(text), expected) from None
 
 
 def joined_tests(row: dict, name: str) -> tuple[list[str], object]:
@@ -110,9 +100,7 @@ def check_language(value: dict, name: str) -> None:
 
 def function_of(row: dict) -> str | None:
     """The name of the function under test, from the columns of a row or their `metadata`; None without one."""
-    about = row.get("metadata")
-    if isinstance(about, str) and about.lstrip().startswith("{"):
-        about = decoded(about, "metadata")
+    about = opened(row.get("metadata"))
     about = about if isinstance(about, dict) else {}
     names = [row.get("entry_point"), row.get("fn_name"), row.get("func_name"), about.get("func_name")]
     name = next((name for name in names if isinstance(name, str) and name), None)
@@ -177,15 +165,6 @@ def paired(calls: list[dict], cases: list[dict]):
         return calls
     inputs, outputs = [call["args"] for call in calls], [call["expected"] for call in calls]
     return {"fn_name": calls[0]["function"], "inputs": inputs, "outputs": outputs}
-
-
-@functools.lru_cache(32)
-def parsed(source: str) -> ast.Module | None:
-    """The syntax tree of Python source, or None if it does not parse."""
-    with warnings.catch_warnings(), contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
-        warnings.simplefilter("ignore")  # about invalid escapes
-        return ast.parse(source)
-    return None
 
 
 def check_runnable(row: dict, name: str) -> None:
@@ -289,7 +268,7 @@ def gold_of(text: str) -> str | None:
     >>> gold_of("It is 1000 + 3.\n#### 1,003")
     '1003'
     """
-    thought, _, text = text.rpartition("</think>")
+    text = text.rpartition("</think>")[2]
     answer, inner = None, text
     while inner is not None:
         if mark := hash_mark(inner):
@@ -301,7 +280,6 @@ def gold_of(text: str) -> str | None:
             inner = boxes[-1] if boxes else None
             answer = answer if inner is None else inner.strip()
     answer = stated_gold(text) if answer is None else answer
-    answer = text.strip() if answer is None and thought and len(text.split()) < 6 else answer
     return answer.replace(",", "").replace("$", "") if answer and MONEY.fullmatch(answer) else answer
 
 
@@ -318,9 +296,8 @@ def as_answer(value, name: str) -> str | list[str]:
         value = [item["text"] for item in value]  # SQuAD's own files
     if is_matrix(value):
         return json.dumps(value)
-    if isinstance(value, list) and value and all(isinstance(item, str | int | float) for item in value):
-        texts = [as_answer(item, name) for item in value if not isinstance(item, str) or item.strip()]
-        value = list(dict.fromkeys(texts)) or ""
+    if isinstance(value, list) and value and all(isinstance(item, str | int | float | None) for item in value):
+        value = list(dict.fromkeys(as_answer(item, name) for item in value if not is_empty(item))) or ""
         if len(value) > 1:
             return value
         value = "".join(value)
@@ -354,10 +331,7 @@ def ground_truth(value, name: str, row: dict) -> dict:
 
     JSON text is decoded if it holds tests or texts; a list of numbers may be mathematics and stays text.
     """
-    whole, text = value, isinstance(value, str)
-    if text and value.lstrip()[:1] in ("[", "{"):
-        with contextlib.suppress(BadRow):
-            whole = decoded(value, name)
+    whole, text = opened(value), isinstance(value, str)
     if isinstance(whole, dict) and whole:
         if isinstance(whole.get("test_code"), str):  # Skywork's
             called = METHOD.sub(r"\1", str(whole.get("entry_point") or ""))
@@ -368,6 +342,8 @@ def ground_truth(value, name: str, row: dict) -> dict:
         if {"inputs", "outputs"} <= set(whole) or {"input", "output"} <= set(whole) or "test_cases" in whole:
             return {"tests": read_tests(whole, name, row)}
         accepted = accepted_answers(whole)
+        if accepted is None and name == "verification_info":  # beside the data of its verifier
+            accepted = whole.get("ground_truth", whole.get("answer"))
         return {"ground_truth": value} if accepted in (None, []) else {"answer": as_answer(accepted, name)}
     if isinstance(whole, list) and whole:
         cases = all(isinstance(item, dict) and "input" in item for item in whole)

@@ -96,11 +96,21 @@ def as_plain(value, name: str = "row", depth: int = 0, any_size: bool = False):
     raise BadRow(name, type(value).__name__, "text, numbers, lists and objects", f"--drop {name}")
 
 
-def json_or_literal(text: str):
-    """The value of JSON text or a Python literal; ValueError for other text, RowFlaw for a repeated key."""
-    with contextlib.suppress(ValueError, RecursionError):
-        return json.loads(text, object_pairs_hook=unique)
+def decoded(text: str, name: str, expected: str = "tests as JSON text, or Python source"):
+    """The value of a cell's JSON text or Python literal; BadRow for other text, RowFlaw for a repeated key."""
     try:
-        return as_plain(ast.literal_eval(text.strip()), any_size=True)
-    except (SyntaxError, TypeError, RecursionError, MemoryError) as error:
-        raise ValueError(f"neither JSON nor a literal: {error}") from None
+        value = json.loads(text, object_pairs_hook=unique)
+    except (ValueError, RecursionError):
+        try:
+            value = ast.literal_eval(text.strip())
+        except (SyntaxError, TypeError, ValueError, RecursionError, MemoryError):
+            raise BadRow(name, shown(text), expected) from None
+    return as_plain(value, name, any_size=True)
+
+
+def opened(value):
+    """The list or object that a cell holds as JSON text or a Python literal; other values stay as they are."""
+    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
+        with contextlib.suppress(RowFlaw):
+            return decoded(value, "value")
+    return value

@@ -9,14 +9,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from parts.data.question_parts import ONE_CHOICE, WRONG, choice_columns, is_empty, words_in
-from programs.data_loader.bad_rows import BadRow, json_or_literal, shown
-from programs.data_loader.messages import PICK_KEYS
+from programs.data_loader.bad_rows import BadRow, opened, shown
 
 LETTERS = string.ascii_uppercase
 SCALAR = str | int | float
 RIGHT_KEYS = ("correct_answer", "best_answer", "answer", "correct")  # columns beside those of wrong answers
 RIGHT_WORDS = {"answer", "ans", "correct", "right", "gold", "key", "truth"}
-PICK_WORDS = RIGHT_WORDS | {*"option choice label letter index idx number num value true the is".split()}
+PICK_WORDS = RIGHT_WORDS | {
+    *"option choice label letter index idx number num value true the is ground expected final reference".split()
+}
+PICK_KEYS = ("cop", "label", "labels", "target")  # columns without these words that may say which choice is right
 LABEL = re.compile(r"[A-Za-z]|\d\d?")
 LABEL_END = re.compile(r"([A-Ja-j]|\d\d?)$")
 CHOICE_TEXTS = ("text", "texts", "content", "option", "choice", "choices", "options", "answer", "value")
@@ -78,11 +80,12 @@ def from_wrong(row: dict, columns: tuple[str, ...]) -> Choices | None:
 
 def from_value(name: str, value) -> Choices | None:
     """Choices in one column: a list, objects, ARC's {"text", "label"}, MedQA's {"A": text}, or one of these as text."""
-    if isinstance(value, str):
-        with contextlib.suppress(ValueError):
-            value = json_or_literal(value) if value.lstrip()[:1] in ("[", "{") else None
+    value = opened(value)
     if isinstance(value, list) and all(isinstance(item, list) and len(item) == 1 for item in value):
         value = [item[0] for item in value]  # TAL-SCQ5K's
+    if isinstance(value, list) and all(isinstance(item, dict) and len(item) == 1 for item in value):
+        pairs = {key: text for item in value for key, text in item.items()}  # NeMo Gym's [{"A": …}, {"B": …}]
+        value = pairs if len(pairs) == len(value) else value
     labels = []
     if isinstance(value, dict):
         listed = next((key for key in CHOICE_TEXTS if isinstance(value.get(key), list)), None)
@@ -167,7 +170,7 @@ def other_picks(row: dict, choices: Choices, taken: str, place: int, as_texts: f
 def picks_of(row: dict, choices: Choices) -> list[tuple[str, object]]:
     """(Column, value) of columns that may say which choice is right; a list of one is unpacked."""
     others = (name for name in row if {*words_in(name)} & RIGHT_WORDS and {*words_in(name)} <= PICK_WORDS)
-    names = [name for name in dict.fromkeys((*PICK_KEYS, *others)) if name not in choices.columns]
+    names = [name for name in (*others, *PICK_KEYS) if name not in choices.columns]
     values = [(name, row[name]) for name in names if not is_empty(row.get(name))]
     return [(name, value[0] if isinstance(value, list) and len(value) == 1 else value) for name, value in values]
 

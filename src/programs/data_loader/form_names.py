@@ -6,7 +6,7 @@ import re
 from parts.data.nested_rows import with_chats
 from parts.data.question_parts import CHOICE_KEYS, READ_FIRST, choice_columns, plain_name
 from parts.foundation.messages import need, suggest
-from programs.data_loader.bad_rows import KINDS, TEST_KEYS, BadRow, as_plain, shown
+from programs.data_loader.bad_rows import KINDS, TEST_KEYS, BadRow, as_plain, opened, shown
 from programs.data_loader.forms import FORMS, NO_FACTS, TEST_SOURCE, FileFacts, Shape, marks_answer, names_value
 from programs.data_loader.messages import (
     ANSWER_KEYS,
@@ -24,8 +24,8 @@ def form_of(row: dict) -> str | None:
     form = form_of_fields(names, isinstance(row.get("prompt"), list))
     if form in (None, "prompts", "math") and choice_columns(row) and {*names} & {*CHOICE_PROMPT_KEYS}:
         return "choices"
-    about = row.get("verification_info")  # PrimeIntellect's: tests, or an answer
-    if form == "math" and "test_cases" in (about if isinstance(about, dict) else str(about)[:200]):
+    about = opened(row.get("verification_info"))  # PrimeIntellect's: tests, or an answer
+    if form == "math" and isinstance(about, dict) and "test_cases" in about:
         return "code"
     if form == "prompts" and repeats_prompt(row):
         return "conversations"  # UltraChat's

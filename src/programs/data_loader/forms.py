@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from parts.data.answer_marks import is_program
+from parts.data.answer_marks import is_program, parsed
 from parts.data.nested_rows import holds_answer, is_dialogue, turns_in
 from parts.data.question_parts import ODD_PROMPTS, is_empty, unread_parts
 from programs.data_loader.answers_and_tests import (
@@ -21,10 +21,9 @@ from programs.data_loader.answers_and_tests import (
     gold_of,
     ground_truth,
     joined_tests,
-    parsed,
     read_tests,
 )
-from programs.data_loader.bad_rows import TEST_KEYS, BadRow, shown
+from programs.data_loader.bad_rows import TEST_KEYS, BadRow, opened, shown
 from programs.data_loader.choices import LETTERS, choices_of, other_picks, right_choice, with_choices
 from programs.data_loader.messages import (
     ANSWER_KEYS,
@@ -146,17 +145,18 @@ class Shape:
         """Fill in `answer`: a bare one, or the final answer of a worked solution, whose text is kept as `solution`."""
         text = as_answer(self.row[name], name)
         self.used.add(name)
-        gold = gold_of(text)
-        if gold is not None and not gold.strip():
+        marked, thought = gold_of(text), "</think>" in text
+        answer = marked if marked is not None else text.rpartition("</think>")[2].strip() if thought else text
+        if not answer.strip():
             raise BadRow(name, f"{shown(text[-60:])}, which ends without an answer", "text after #### or in \\boxed{}")
-        if name == "solution" and gold is None and not names_value(text):
+        if name == "solution" and marked is None and not names_value(answer):
             raise BadRow(name, f"{shown(text[-60:])} without a final answer", "#### or \\boxed{…}", "a field `answer`")
-        self.out["answer"] = text if gold is None else gold
+        self.out["answer"] = answer
         if "####" not in text and len({*re.findall(r"\\boxed\{([^{}]+)\}", text)}) > 1:
             self.notes.append(f"rows have several boxes in {name}, of which the last one is taken")
-        if name == "solution" and gold is None:
+        if name == "solution" and marked is None:
             self.out[name] = text  # TRL's rewards read it
-        if gold is not None and not BARE_MARK.fullmatch(text.strip()):
+        elif answer != text and not BARE_MARK.fullmatch(text.strip()):
             taken = name != "solution" and self.row.get("solution") is not None
             self.out["answer_text" if taken else "solution"] = text
 
@@ -166,14 +166,14 @@ class Shape:
         if name == "label" and not isinstance(value, bool) and value in (0, 1):
             advice = "--map answer=label if it is the answer, --drop label if not"
             raise BadRow(name, f"{value}, an answer or a class", "a truth value, or text", advice)
-        nested = isinstance(value, list | dict) or (isinstance(value, str) and value.lstrip()[:1] in ("[", "{"))
+        nested = isinstance(opened(value), list | dict)
         fields = ground_truth(value, name, self.row) if nested else {"answer": value}
         whole = fields.get("answer") == value or (isinstance(value, str) and "ground_truth" in fields)
         if whole and not isinstance(value, list):
             self.answer(name)
         elif "ground_truth" not in fields:
             self.out.update(fields)
-            self.used.add(name)
+            self.used |= {name} - {"verification_info"}
 
     def finish(self) -> dict:
         """Complete and check `out`: known fields first, then all unused ones that are not null."""
@@ -217,9 +217,10 @@ class Shape:
             rest = {name: value for name, value in rest.items() if name not in known}
             self.unread = unread_parts(rest, out["prompt"])
             if not {"answer", "tests", "completion", "chosen", "ground_truth"} & out.keys():
-                self.untaken = [n for n in rest if isinstance(rest[n], str | int | list) or n in ANSWER_KEYS]
-                inner = ((n, key) for n in rest if isinstance(rest[n], dict) for key in ANSWER_KEYS if key in rest[n])
-                self.untaken += map(".".join, inner)
+                cells = {name: opened(value) for name, value in rest.items()}
+                self.untaken = [n for n, cell in cells.items() if isinstance(cell, str | int | list)]
+                objects = ((name, cell) for name, cell in cells.items() if isinstance(cell, dict))
+                self.untaken += [f"{name}.{key}" for name, cell in objects for key in ANSWER_KEYS if key in cell]
         return out
 
 
@@ -441,7 +442,9 @@ def as_ours(shape: Shape) -> None:
 
 def as_verl(shape: Shape) -> None:
     """A row of verl's five columns, kept for --for verl; its ground truth becomes the answer or tests."""
-    row, out, model, extra = shape.row, shape.out, shape.row["reward_model"], shape.row.get("extra_info")
+    row, out = shape.row, shape.out
+    row |= {name: opened(row[name]) for name in ("reward_model", "extra_info") if name in row}
+    model, extra = row["reward_model"], row.get("extra_info")
     gold = model.get("ground_truth") if isinstance(model, dict) else None
     out["prompt"] = as_prompt(row["prompt"], "prompt")
     out["source"] = as_answer(row["data_source"], "data_source")

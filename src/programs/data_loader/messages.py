@@ -1,6 +1,5 @@
 """Chat messages, names of columns, passages that a question is about, and media, which are refused."""
 
-import contextlib
 import re
 
 from parts.data.nested_rows import VISIBLE, holds_answer
@@ -8,6 +7,7 @@ from parts.data.question_parts import (
     MARKS,
     MEDIA,
     READ_FIRST,
+    SECOND_TEXTS,
     SHORT_NOTES,
     head_of,
     is_empty,
@@ -18,11 +18,10 @@ from parts.data.question_parts import (
     texts_in,
     words_in,
 )
-from parts.foundation.messages import RowFlaw
-from programs.data_loader.bad_rows import BadRow, json_or_literal, shown
+from programs.data_loader.bad_rows import BadRow, opened, shown
 
 PROMPT_KEYS = (
-    *("prompt", "question", "problem", "query", "instruction", "text", "input", "description"),
+    *SECOND_TEXTS,
     *("question_content", "problem_description", "problem_statement", "instruct_prompt", "complete_prompt"),
 )
 RESPONSE_KEYS = ("completion", "response", "output", "target", "answer")
@@ -34,15 +33,11 @@ GOLD_KEYS = (
 )
 ANSWER_KEYS = (*GOLD_KEYS, "solution")
 CHOICE_PROMPT_KEYS = (*PROMPT_KEYS, "question_stem", "stem", "goal", "ctx", "startphrase", "sent1", "sentence")
-PICK_KEYS = (
-    *("answerKey", "answer_key", "answer", "answer_idx", "answer_index", "answer_letter", "correct", "correct_option"),
-    *("correct_answer", "correct_answer_num", "cop", "gold", "gold_label", "label", "labels", "target", "ground_truth"),
-)
 CHAT_KEYS = ("messages", "conversations", "conversation")
 ROLES = {
     **{role: role for role in ("system", "developer", "user", "assistant", "tool")},
     "human": "user",
-    **dict.fromkeys(("gpt", "bot", "model", "function_call"), "assistant"),
+    **dict.fromkeys(("gpt", "bot", "model", "function_call", "tool_call"), "assistant"),
     **dict.fromkeys(("function", "observation", "function_response", "tool_response"), "tool"),
 }
 TEXT_PARTS = ("text", "input_text", "output_text")
@@ -235,11 +230,9 @@ def is_note(text: str, name: str) -> bool:
 
 def passage(value, name: str, keep_json: bool = False) -> str | None:
     """The text of a passage, a list of passages, titled documents or a table; None for other values."""
-    if isinstance(value, str) and value.lstrip()[:1] == "[" and not keep_json:  # 2WikiMultihopQA's
-        with contextlib.suppress(ValueError, RowFlaw):
-            parts = json_or_literal(value)
-            text = passage(parts, name) if is_documents(parts) else None
-            return text if text and all(part.strip() in text for part in texts_in(parts)) else value
+    if isinstance(value, str) and isinstance(parts := opened(value), list) and not keep_json:  # 2WikiMultihopQA's
+        text = passage(parts, name) if is_documents(parts) else None
+        return text if text and all(part.strip() in text for part in texts_in(parts)) else value
     if not isinstance(value, list):
         return value if isinstance(value, str) else document(value)
     if value and all(isinstance(item, list) for item in value):

@@ -16,7 +16,7 @@ from parts.data.nested_rows import with_chats
 from parts.data.question_parts import is_media, plain_name
 from parts.data.rows import SUFFIXES, file_records, hub_rows, is_hub_id
 from parts.foundation.messages import RowFlaw, UserError, need, say, suggest
-from programs.data_loader.bad_rows import HEAD, BadRow, BadRows, as_plain, flaw_of, shown
+from programs.data_loader.bad_rows import HEAD, BadRow, BadRows, as_plain, flaw_of, opened, shown
 from programs.data_loader.choices import shown_numbers
 from programs.data_loader.form_names import check_kind, convert, form_of, kind_of, known_names, new_names
 from programs.data_loader.forms import LETTER_ALONE, FileFacts, marks_answer
@@ -41,7 +41,7 @@ def expand(sources) -> list[str]:
         exists = source == "-" or path.exists() or (is_hub_id(source) and not known)
         need(exists, f"got {source}, which is not a file, folder or glob; expected one, or a hub id: openai/gsm8k:main")
         expected = f"a name that ends in {', '.join(FILE_FORMS)}, also with .gz"
-        need(known or not path.exists(), f"got {source}; expected {expected}; try renaming it")
+        need(known or not path.exists(), f"got {source}; expected {expected}; try unpacking or renaming it")
         files.append(source)
     need(files, "got no input; expected files, folders, globs, hub ids or `-` for stdin")
     return files
@@ -108,6 +108,7 @@ def at_path(row: dict, source: str, raw: dict[str, str]):
     head, *path = [source] if source in row or source in raw else source.split(".")
     value = row
     for key in [raw.get(head, head), *path]:
+        value = opened(value)
         if isinstance(value, list) and key.isdecimal():
             value = dict(enumerate(value)).get(int(key))
         else:

@@ -10,7 +10,7 @@ import zlib
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from parts.data.stated_answers import NEGATED, second_letter, with_point
+from parts.data.stated_answers import NEGATED, SCALES, second_letter, with_point
 from programs.math_grader.vocabulary import (
     _BETWEEN,
     _CALLS,
@@ -21,8 +21,6 @@ from programs.math_grader.vocabulary import (
     _MONEY,
     _NAMES,
     _NO_UNIT,
-    _NUMBERS,
-    _SCALE,
     _SI,
     _SI_BASE,
     _SYMBOL,
@@ -131,9 +129,9 @@ class _Reader:
             top, low = self.read(9), self.read(9)
             if token == "\\frac":
                 return top / low
-            if not all(isinstance(n, Fraction) and n.denominator == 1 and 0 <= n < 500 for n in (top, low)):
+            if not isinstance(low, Fraction) or low.denominator > 1 or not 0 <= low < 500:
                 raise _Refused(False)
-            return Fraction(math.comb(int(top), int(low)))
+            return math.prod((top - i for i in range(int(low))), start=Fraction(1)) / math.factorial(int(low))
         if token == "√":
             degree = Fraction(2)
             if self.tokens[self.at] == "[":
@@ -333,22 +331,20 @@ def _as_number(text: str) -> _Value:
         words = [w for w in _WORD.findall(tail) if w != "of"] or ["of"]
         stems = [w.removesuffix("s") if len(w) > 2 else w for w in words]
         names = [_UNITS.get(w) or _UNITS.get(stem, stem) for w, stem in zip(words, stems, strict=True)]
-        known = all(name in _UNITS.values() or name in _SCALE for name in names)
+        known = all(name in _UNITS.values() or name in SCALES for name in names)
         known = known or (m[2] and all(map(_SI.fullmatch, re.findall(r"[^\W\d_]+", m[3]))))  # 5 kJ, 3 V/m
-        sound = not (_NO_UNIT | {*_CALLS}) & {*words} and not re.search(r"(?<!\^)\d", m[3])
+        sound = not (_NO_UNIT | {*_CALLS}) & {*words} and not re.search(rf"(?<!\^)\d|{NEGATED}", m[3])
         prose = ((m[2] and len(words[0]) > 2) or re.match(f"[{_CJK}]", m[3])) and sound
         letters = [w for w in words if w.isalpha()]
         if max(map(len, letters), default=0) == 1 and (len(letters) > 1 > words.count("/") or _LETTER.search(m[1])):
             known = False  # 1/2 m v^2, n^2 + 3 n
         known, prose = (m[3].count("{") == m[3].count("}") and found for found in (known, prose))  # 4/{9 n}
         if len(words) < 6 and (prose or (known and (m[2] or len(words[0]) > 1 or not words[0].isalpha()))):
-            number, scale = m[1], math.prod(_SCALE.get(name, 1) for name in names)
-            shown = " ".join(name for name in names if name not in _SCALE)
+            number, scale = m[1], math.prod(SCALES.get(name, 1) for name in names)
+            shown = " ".join(name for name in names if name not in SCALES)
             shown = re.sub(r"(?<=\w) (?:left|remaining|total)$", "", shown)  # 15 apples left
             above, *below = shown.replace("mph", "mile / h").replace("kph", "km / h").split("/")
             unit = " / ".join(" ".join(sorted(part.split())) for part in (above, *below)) or unit
-    elif text.lower() in _NUMBERS:
-        number = str(_NUMBERS.index(text.lower()))
     if m := re.fullmatch(r"(\d+)_\{?(\d+)\}?", number.strip()):
         number, unit = m[1], "_" + m[2]  # 12_8: another base is another unit
     try:

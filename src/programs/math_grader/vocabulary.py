@@ -7,11 +7,11 @@ import math
 import re
 import unicodedata
 
-from parts.data.stated_answers import ROUGHLY, narrow, ungrouped
+from parts.data.stated_answers import ROUGHLY, SCALES, narrow, ungrouped
 
 _TEXT = (
     r"\\(?:text(?:bf|it|rm|sf)?|math(?:rm|bf|it|sf|bb|cal)|mbox|operatorname|bm|boldsymbol|vec|boxed|fbox|underline"
-    r"|ensuremath)(?![a-z])"
+    r"|ensuremath|ce)(?![a-z])"
 )
 _MONEY = "＄€£¥₹₩₽₺₫₪฿₴₦"
 _AMOUNT = rf"[{_MONEY}]?\d+(?:[.,]\d+)*%?"
@@ -26,7 +26,29 @@ _REMARK = re.compile(
     rf"(?<=\d)( [{_LETTER_OF}]{{3,}}(?: [{_LETTER_OF}]+){{0,3}}) \(([{_LETTER_OF}]{{2,}}(?: [{_LETTER_OF}]+)*)\)$"
 )
 _CODES = "INR|USD|CAD|AUD|EUR|GBP|JPY|CNY|KRW|CHF|SEK|NOK|DKK|PLN|RUB|TRY|BRL|MXN"
-_MONTH = r"(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)(?:uary|ruary|ch|il|[ey]|ust|t(?:ember)?|ober|ember)?\.?"
+_TH = "(?:st|[nr]d|th)?"
+_MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
+_MONTH = rf"({'|'.join(_MONTHS)})(?:uary|ruary|ch|il|[ey]|ust|t(?:ember)?|ober|ember)?\.?"
+_ONES = "zero one two three four five six seven eight nine".split()
+_TEENS = "ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen".split()
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+_SMALL = {word: n for n, word in enumerate(_ONES + _TEENS)} | {word: 10 * n for n, word in enumerate(_TENS, 2)}
+_PARTS = {"half": 2, "halve": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "eighth": 8}
+_NUMERAL = (  # only number words: the sign, the number, its ones, hundred and the like, a fraction's denominator
+    rf"(?i)^ ?(?:(minus|negative) )?(\d+(?:\.\d+)?|{'|'.join(_SMALL)})(?:(?<=ty)[ -]({'|'.join(_ONES[1:])}))?"
+    rf"((?: (?:{'|'.join(SCALES)})\b)*)(?:[ -]({'|'.join(_PARTS)})s?)? ?$"
+)
+_OPERATIONS = {"plus": "+", "minus": "-", "times": "*", "multiplied by": "*", "divided by": "/"}
+_SIGNS = {  # LaTeX's command: the sign
+    name: sign
+    for sign, names in {
+        **{"≤": "le leq leqslant", "≥": "ge geq geqslant", "<": "lt", ">": "gt", "≠": "ne neq", "≈": "approx approxeq"},
+        **{"±": "pm", "∓": "mp", "*": "cdot times ast", "/": "div", "∪": "cup", "∈": "in", "∖": "setminus backslash"},
+        **{"|": "mid vert lvert rvert", "∞": "infty", "π": "pi", " or ": "lor vee", "⦃": "lbrace", "⦄": "rbrace"},
+        **{"(": "langle", ")": "rangle", "⦃⦄": "emptyset varnothing"},
+    }.items()
+    for name in names.split()
+}
 _CLEAN = [
     (re.compile(old), new)
     for old, new in (
@@ -43,53 +65,35 @@ _CLEAN = [
         (r"\\(?:(?:text)?color|colorbox|hspace|phantom)(?![a-z])\*?\s*\{[^{}]*\}", ""),
         (r"(?:\{|^)([^{}]*)\\over(?![a-z])([^{}]*)(?:\}|$)", r"\\frac{\1}{\2}"),
         (r"\\%", "%"),
-        ("℃", "°C"),
-        ("℉", "°F"),
-        (r"\^\s*(?:\\circ|\{\s*\\circ\s*\})|\\degrees?|[°º]", " degree "),
-        (r"degrees? +C(?![A-Za-z])", "degree celsius"),
-        (r"degrees? +F(?![A-Za-z])", "degree fahrenheit"),
         *[(_TEXT + r"\s*\{([^{}]*)\}", r" \1 ")] * 3,
         (_TEXT, ""),
+        (rf"\\({'|'.join(_SIGNS)})(?![a-z])", lambda m: _SIGNS[m[1]]),
+        (r"\^\s*(?:\\circ|\{\s*\\circ\s*\})|\\degrees?|[°º]", " degree "),
+        (r"degrees? +([CF])(?![A-Za-z])", lambda m: f"degree {'celsius' if m[1] == 'C' else 'fahrenheit'}"),
         (r"(?<![A-Za-z])Rs\b\.?\s*(?=\d)|(?<=\d)\s+Rs\b\.?", "₹"),  # rs and 2Rs are products
         (rf"(?<![A-Za-z])({_CODES})\s*(\d+(?:[.,/-]\d+)*)", r"\2 \1"),
         (rf"([{_MONEY}] ?\d[\d.,]*) ?([kKMB])(?![A-Za-z])", lambda m: f"{m[1]} {_SHORT[m[2].upper()]}"),
         (r",\s*(?:\.\.\.?|…|\\[lc]?dots)\s*$", ", and so on"),
         (r"(?<=[A-Za-z]) (squared|cubed)\b", lambda m: "^2" if m[1] == "squared" else "^3"),
         (r"(\d ?(?:[kcmd]?m|ft|in))([23])$", r"\1^\2"),  # 20 cm2
-        (r"(?<=\w) (?:times|multiplied by) (?=\w)", "*"),
-        (r"(?<![\d.])(\d+) and (?:a|one)[ -]half\b", r"(\1+1/2)"),
-        (r"\\(?:lor|vee)(?![a-z])|∨", " or "),
+        (rf"(?<=\w) ({'|'.join(_OPERATIONS)}) (?=\w)", lambda m: _OPERATIONS[m[1]]),
+        (rf"(?i)(?<![\w.])(\d+|{'|'.join(_SMALL)}) and (?:a|one)[ -]half\b", lambda m: f"({_in_digits('', m[1])}+1/2)"),
         (r"^\s*(?:either\b(?=.*\bor\b)|both\b(?=.*\band\b))", ""),
-        (r"(?<=\w) plus (?=\w)", "+"),
-        (r"(?<=\w) minus (?=\w)", "-"),
-        (r"(?<=\w) divided by (?=\w)", "/"),
-        (r"\\infty|\b(?i:inf(?:inity)?)\b", "∞"),
-        (r"\\pi(?![a-zA-Z])|(?<![A-Za-z\\])pi(?![A-Za-z])", "π"),
-        (r"\\pm|\+/-", "±"),
-        (r"\\(?:cdot|times|ast)(?![a-z])|[×·⋅∙]|(?<=\d)\s*[xX]\s*(?=10\s*\^)", "*"),
-        (r"\\div(?![a-z])|[÷∕]", "/"),
+        (r"\b(?i:inf(?:inity)?)\b", "∞"),
+        (r"(?<![A-Za-z\\])pi(?![A-Za-z])", "π"),
+        (r"\+/-", "±"),
+        (r"(?<=\d)\s*[xX]\s*(?=10\s*\^)", "*"),
         (r"\\sqrt\s*([\da-zA-Z])", r"√{\1}"),
         (r"\\sqrt|(?<![A-Za-z])sqrt(?=\s*[({])", "√"),
         (r"√\s*(\d+)", r"√{\1}"),
         (r"(\\frac|\\binom)\s*([\da-zA-Z])", r"\1{\2}"),
         (r"(\\frac\s*\{[^{}]*\})\s*([\da-zA-Z])", r"\1{\2}"),
-        (r"\\neq?(?![a-z])|\\not\s*=|(?<=\s)!=", "≠"),
-        (r"\\leq?(?:slant)?(?![a-z])|<=|⩽", "≤"),
-        (r"\\geq?(?:slant)?(?![a-z])|>=|⩾", "≥"),
-        (r"\\lt(?![a-z])", "<"),
-        (r"\\gt(?![a-z])", ">"),
-        (r"\\approx(?:eq)?(?![a-z])|≃", "≈"),
-        (r"\\mp", "∓"),
-        (r"\\cup(?![a-z])", "∪"),
-        (r"\\in(?![a-z])", "∈"),
-        (r"\\(?:mid|[lr]?vert)(?![a-z])", "|"),
-        (r"\\(?:setminus|backslash)(?![a-z])|∖|\\(?=\s*\\\{)", "∖"),
-        ("ℝ", "R"),
-        (r"\\(?:emptyset|varnothing)|[∅Ø]", "⦃⦄"),
-        (r"\\(?:\{|lbrace)", "⦃"),
-        (r"\\(?:\}|rbrace)", "⦄"),
-        (r"\\langle|⟨", "("),
-        (r"\\rangle|⟩", ")"),
+        (r"\\not\s*=|(?<=\s)!=", "≠"),
+        ("<=", "≤"),
+        (">=", "≥"),
+        (r"\\(?=\s*\\\{)", "∖"),
+        (r"\\\{", "⦃"),
+        (r"\\\}", "⦄"),
         (r"(?<=[\w)}])\*\*(?=[\w({-])", "^"),
         (r"\.(\d*)\\dot\s*\{(\d)\}(\d*)\\dot\s*\{(\d)\}", r".\1\\overline{\2\3\4}"),
         (r"(?<!\d)(\d{,20})\.(\d{,20}?)(\d{1,9}?)\3{2,20}\s*(?:\.{3,}|\\[lc]?dots)", lambda m: _repeating(*m.groups())),
@@ -115,8 +119,11 @@ _CLEAN = [
         (r"^ ?(?:DNE|(?i:does not exist)) ?$", "undefined"),
         (r"^((?:[^⦃]*[=∈])?) ?⦃ ?([^\s⦃⦄,;|:<>≤≥≠±][^⦃⦄,;|:<>≤≥≠±]*)⦄ ?$", r"\1 \2"),  # a set of one
         (r"^ ?(\d+)(?:st|[nr]d|th) ?$", r"\1"),
-        (rf"^ ?(\d\d?)(?:st|[nr]d|th)? (?:of )?{_MONTH}(?:,? (\d{{4}}))? ?$", r"\2 \1 \3"),
-        (rf"^ ?{_MONTH} (\d\d?)(?:st|[nr]d|th)?(?:,? (\d{{4}}))? ?$", r"\1 \2 \3"),
+        (rf"^ ?(\d\d?){_TH} (?:of )?{_MONTH}(?:,? (\d{{4}}))? ?$", r"\2 \1 \3"),
+        (rf"^ ?{_MONTH} (\d\d?){_TH}(?:,? (\d{{4}}))? ?$", r"\1 \2 \3"),
+        (rf"^({'|'.join(_MONTHS)}) (\d\d?) (\d{{4}})$", lambda m: f"{m[3]}-{_MONTHS.index(m[1]) + 1}-{m[2]}"),
+        (r"^ ?0(?=\d:\d\d)", ""),  # 09:05
+        (_NUMERAL, lambda m: _in_digits(*m.groups())),
         (
             r"^ ?(1[0-2]|0?[1-9])(:\d\d)? ?([AaPp])\.?[Mm] ?$",
             lambda m: f"{int(m[1]) % 12 + 12 * (m[3] in 'Pp')}{m[2] or ':00'}",
@@ -186,14 +193,11 @@ _SIZES = [  # {unit: its size in the smallest one}
 _FOLD = (
     dict.fromkeys(map(ord, "−–—‐‑‒"), "-")
     | {0x66B: ".", 0x66C: ",", 0x66A: "%", 0x2044: "/", 0x2032: "'"}
+    | str.maketrans("⩽⩾≃×·⋅∙÷∕⟨⟩", "≤≥≈****//()")
+    | str.maketrans({"∅": "⦃⦄", "Ø": "⦃⦄", "∨": " or "})
     | dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff\u200e\u200f"))
 )
-_SCALE = {
-    **{"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12},
-    **{"lakh": 10**5, "crore": 10**7, **dict.fromkeys("万萬만", 10**4), **dict.fromkeys("亿億억", 10**8)},
-}
 _SHORT = {"K": "thousand", "M": "million", "B": "billion"}
-_NUMBERS = "zero one two three four five six seven eight nine ten eleven twelve".split()
 _SI_BASE = "(?:[gsAKNJWVCFTLlΩB]|mol|Hz|Pa|eV|Wh|bar|cal|bps)"
 _SI = re.compile(rf"[kMGTcdmnpμ]?{_SI_BASE}|[kcdmnpμ]m|hp|dB|ppm|rpm")  # a number's unit, with its prefix
 _CHOICE = re.compile(
@@ -206,6 +210,12 @@ _CUT = re.compile(
     r"|,?\s+(?:because|since|which|where|so|as|i hope)\b|\n"
 )
 _FILLER = re.compile(rf"(?i)^(?:(?:{ROUGHLY}|exactly|simply|just|therefore|thus|equal to|given by)\b|[约約\s:*])+")
+
+
+def _in_digits(sign, word, ones="", scale="", part="") -> str:
+    """Write twenty-one as 21, minus two million as -2 million, and three quarters as 3/4."""
+    number = word if word[0].isdigit() else _SMALL[word.lower()] + _SMALL[(ones or "zero").lower()]
+    return f"{'-' if sign else ''}{number}{scale}" + (f"/{_PARTS[part.lower()]}" if part else "")
 
 
 def _compound(text: str) -> str:

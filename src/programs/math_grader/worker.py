@@ -79,7 +79,7 @@ class MathWorker:
                 self.absent = not self.ready
             if self.absent:
                 self.stop()
-                warnings.warn("math-verify is missing: integrals, sums, … are compared as text", stacklevel=2)
+                warnings.warn("math-verify is missing or slow: integrals, sums, … are compared as text", stacklevel=2)
                 return False
             started = time.monotonic()
             try:

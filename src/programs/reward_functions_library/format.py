@@ -7,10 +7,10 @@ import unicodedata
 import warnings
 from collections import Counter
 
+from parts.data.nested_rows import VISIBLE
 from programs.reward_functions_library.contract import _SCRIPTS, _validator, completion_text, reward
 from programs.reward_functions_library.text_parts import (
     _EQUATION,
-    _SEEN,
     _SENTENCE,
     _WORD,
     _distinct,
@@ -27,7 +27,7 @@ def format_reward(text):
     >>> format_reward(None, ["<answer>46</answer>", "It is <answer>46</answer>", "<answer></answer>"])
     [1.0, 0.0, 0.0]"""
     content = re.fullmatch(r"<answer>([^<>]*)</answer>", text.strip())
-    return bool(content and _SEEN.search(content[1]))
+    return bool(content and VISIBLE.search(content[1]))
 
 
 @reward
@@ -36,7 +36,7 @@ def strict_xml_format(text, *, tags=("reasoning", "answer")):
     >>> strict_xml_format(None, ["<reasoning>\n1+1\n</reasoning>\n<answer>\n2\n</answer>", "<answer>2</answer>"])
     [1.0, 0.0]"""
     pieces = _layout(text if text.endswith("\n") else text + "\n", tags)
-    contents = all(_SEEN.search(piece) and piece[0] == piece[-1] == "\n" for piece in pieces[1::2])
+    contents = all(VISIBLE.search(piece) and piece[0] == piece[-1] == "\n" for piece in pieces[1::2])
     return len(pieces) == 2 * len(tags) + 1 and contents and pieces[::2] == ["", *["\n"] * len(tags)]
 
 
@@ -46,7 +46,7 @@ def soft_xml_format(text, *, tags=("reasoning", "answer")):
     >>> soft_xml_format(None, ["<reasoning>1+1</reasoning> <answer>2</answer>", "<answer>2</answer>"])
     [1.0, 0.0]"""
     pieces = [piece.strip() for piece in _layout(text, tags)]
-    return len(pieces) == 2 * len(tags) + 1 and not any(pieces[::2]) and all(map(_SEEN.search, pieces[1::2]))
+    return len(pieces) == 2 * len(tags) + 1 and not any(pieces[::2]) and all(map(VISIBLE.search, pieces[1::2]))
 
 
 @reward
@@ -67,7 +67,7 @@ def think_format(text, *, prefilled=False):
     >>> think_format(None, ["<think>1+1</think>2", "2"])
     [1.0, 0.0]"""
     pieces = [piece.strip() for piece in _layout("<think>" * prefilled + text, ["think"])]
-    return len(pieces) == 3 and not pieces[0] and all(map(_SEEN.search, pieces[1:]))
+    return len(pieces) == 3 and not pieces[0] and all(map(VISIBLE.search, pieces[1:]))
 
 
 @reward

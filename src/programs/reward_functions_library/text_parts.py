@@ -12,6 +12,7 @@ from parts.data.stated_answers import (
     HEDGE,
     NEGATED,
     ROUGHLY,
+    SCALES,
     corrected,
     marks,
     narrow,
@@ -22,7 +23,7 @@ from parts.data.stated_answers import (
 
 # ---- text: patterns run in linear time on any text: no nested repeats, no lazy match that fails from many starts
 _AREA = r"(?<![A-Za-z])(?:[mcdk]?m|met(?:er|re)s?|in|inch(?:es)?|ft|feet|foot|yd|yards?|mi|miles?|units?|s)"
-_SCALE = "(?:thousand|[mb]illion|trillion)s?"
+_SCALE = f"(?:{'|'.join(SCALES)})(?:s|ths?)?"
 _PRICE = r"(?:[A-Z]{0,3} ?[$€£¥₹] ?|(?:Rs|USD|EUR|GBP|INR|CHF|CAD|AUD)\b\.? ?)?"  # before a number: C$5, EUR 5
 _NUMBER = re.compile(
     rf"(?i:{ROUGHLY}|\w{{1,9}} ?=|[^\w.+√<>≤≥≠±×·÷-]){{0,3}}\s?([+-]?){_PRICE}"
@@ -31,8 +32,8 @@ _NUMBER = re.compile(
     rf"[^\d,;=?]{{0,30}}(?:{_AREA} ?\}}? ?\^?\{{?[23]\}}?[.*_$ )]{{0,4}})?"  # no other digit of any script after it
 )
 _FRACTION = re.compile(r"((?<=\d))?\\[dt]?frac\{(\d{1,20})\}\{(\d{1,20})\}")
-_ZEROS = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12, "k": 3, "m": 6, "b": 9}
-_SCALED = re.compile(r"(?i:(?<=\d) ?(thousand|million|billion|trillion)s?\b)|([$€£¥₹] ?[\d.,]+)([kKMB])$")
+_SHORT = {"k": 10**3, "m": 10**6, "b": 10**9}
+_SCALED = re.compile(rf"(?i:(?<=\d) ?({'|'.join(SCALES)})s?(?![a-z]))|([$€£¥₹] ?[\d.,]+)([kKMB])$")
 _BLANK = "[ \u00a0\u202f]"
 _VULGAR = re.compile(rf"{_BLANK}*([¼-¾⅐-⅞])")
 _MIXED = re.compile(rf"(?<![\d./])(\d{{1,9}}){_BLANK}(\d{{1,9}})/(\d{{1,9}})(?![\d/])")  # 2 1/2
@@ -44,7 +45,6 @@ _AROUND = " \t\n'\"`*_$「」“”"  # characters that may enclose an answer
 _QUOTED = re.compile(r"^(?:(\*\*|['\"`$])((?:(?!\1).)+)\1|“([^“”]+)”|「([^「」]+)」)$")  # a gold in quotes
 _PUNCTUATION = frozenset(string.punctuation)
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|[\n;。！？]")
-_SEEN = re.compile(r"[^\s\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")  # a visible character
 _WORD, _PLAIN = re.compile(r"\w+"), re.compile(r"^\\(?:text|textbf|mathrm)\{([^{}]*)\}$")
 _END = re.compile(r"[*_.]*(?:\n|$)|(?:(?<=\d)|(?<=\w{3}))[*_]*\.\s|[。！？]")  # not after the initials of a name
 
@@ -132,10 +132,10 @@ def _number(value) -> float | None:
     text = _VULGAR.sub(lambda m: " " + unicodedata.normalize("NFKC", m[1]).replace("⁄", "/"), text).strip()
     text = _MIXED.sub(lambda m: f"{int(m[1]) * int(m[3]) + int(m[2])}/{m[3]}" if int(m[2]) < int(m[3]) else m[0], text)
     text = re.sub(rf"(?<![\d.,])\d{{1,3}}(?:{_BLANK}\d{{3}})+(?!\d)", lambda m: re.sub(_BLANK, "", m[0]), text)
-    text = _SCALED.sub(lambda m: f"{m[2] or ''}e{_ZEROS[(m[1] or m[3]).lower()]}", text)
-    match = _NUMBER.fullmatch(with_point(text))
+    scale = math.prod(SCALES[m[1].lower()] if m[1] else _SHORT[m[3].lower()] for m in _SCALED.finditer(text))
+    match = _NUMBER.fullmatch(with_point(_SCALED.sub(lambda m: m[2] or "", text)))
     try:
-        number = float(match[1] + match[2].replace(",", "")) / float(match[3] or 1)
+        number = float(match[1] + match[2].replace(",", "")) / float(match[3] or 1) * scale
     except (TypeError, ValueError, ZeroDivisionError):
         return None
     return number if math.isfinite(number) else None
