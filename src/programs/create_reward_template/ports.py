@@ -9,7 +9,7 @@ from pathlib import Path
 
 from parts.foundation.file_text import file_text
 from parts.foundation.messages import UserError, need, say
-from parts.rewards.extracts import bound_names, extract, imports_trainer, joined, statements_of
+from parts.rewards.extracts import bound_names, extract, imports_trainer, joined, read_names, statements_of
 from parts.rewards.reward_forms import find_reward, is_per_sample, is_weight, load_rewards, spec_parts
 from parts.rewards.user_code import TRL_EXTRAS
 from programs.create_reward_template.assembly import (
@@ -171,7 +171,7 @@ def inlined(args) -> str:
     need(found, f"{got}; expected a plain function of that file, neither async nor a list; {OTHERWISE}")
     need(not weight and not args.weights, f"{got}; expected no weight; {OTHERWISE}")
     given = found[0].args
-    read = {node.id for part in found[0].body for node in ast.walk(part) if isinstance(node, ast.Name)}
+    read = read_names(*found[0].body)
     hidden = {a.arg for a in (given.vararg, given.kwarg) if a}
     used = sorted(read & ({"prompt", "prompts"} | EXTRAS | hidden))
     need(not used, f"{got}, which reads {', '.join(used)}; expected the completion and one column; {OTHERWISE}")
