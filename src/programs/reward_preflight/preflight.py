@@ -61,7 +61,7 @@ class Preflight(Checks):
             if len(graded.text) > LONGEST // 2 and not self.args.limit_characters:
                 advice += "; or --max_new_tokens N, if completions of the run are shorter"
         varies = self.args.profile == "judge" and check in ("not_deterministic", "batch", "state")
-        self.findings.add(check, message, failed and not varies and check not in WARNINGS, advice, extra)
+        self.add(check, message, failed and not varies and check not in WARNINGS, advice, extra)
 
     def run(self) -> dict:
         """All checks; returns the report with the verdict."""
@@ -70,7 +70,7 @@ class Preflight(Checks):
         self.probes(golds)
         self.contract(golds)
         self.describe(golds)
-        return self.report | self.findings.verdict()
+        return self.verdict()
 
     # ---- gold
 
