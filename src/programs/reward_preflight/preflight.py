@@ -4,13 +4,13 @@ import math
 import statistics
 from pathlib import Path
 
+from parts.foundation.bundle import EMBEDDED_DATA
 from parts.foundation.messages import need
 from programs.reward_preflight.probes import LONGEST, PROBES, PROFILES, in_place, prepare_probes
 from programs.reward_preflight.reward_process import OwnProcess, bounds
 from programs.reward_preflight.rows_and_gold import SOLUTIONS, answer_columns, gold_variants
 from programs.reward_preflight.scoring import KINDS, Checks, Graded, Grader, excerpt, ranked
 
-OWN_DATA = Path(__file__).resolve().parent.parent / "assets" / "data"  # plain text for the embedded model
 FULL_SHARE = 0.95  # share of the highest score that counts as full marks, as a part may shape the length
 MIN_RECALL = 0.95  # share of gold that must have full marks
 TRIAL_ROWS = 8  # rows on which the gold formats compete
@@ -233,7 +233,8 @@ class Preflight(Checks):
         self.report["contract"] = result | {"takes_any_column": not closed}
         strings = sum(isinstance(row["prompt"], str) for row in self.rows)
         self.report["string_prompts"] = strings
-        if strings and not self.args.chat and Path(self.args.data).resolve().parent != OWN_DATA:
+        embedded = Path(EMBEDDED_DATA).parent  # plain text for the embedded model
+        if strings and not self.args.chat and Path(self.args.data).resolve().parent != embedded:
             message = f"{strings} of {len(self.rows)} prompts are strings, which bypass a model's chat template"
             self.find("chat", f"{message}: an instruct model rarely answers them, and rewards stay near 0")
 
