@@ -55,7 +55,6 @@ CALLED_BY_TRL = (  # a test compares it with what TRL does
 
 
 def read_flags(argv: list[str] | None) -> argparse.Namespace:
-    """Read the command line; flags work with `_` and `-`."""
     usage = "%(prog)s [--flag value ...]    (--help has all flags)"
     parser = argparse.ArgumentParser(usage=usage, description=__doc__, formatter_class=Help, allow_abbrev=False)
 
@@ -200,7 +199,6 @@ def write_reward(args, text: str) -> dict:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
     args = read_flags(argv)
     try:
         check_flags(args)

@@ -106,7 +106,6 @@ def original_score(args, text: str, row: dict) -> float | str:
 
 
 def port_score(args, module, text: str, row: dict) -> float | str:
-    """What the port says of it."""
     columns = {name: value for name, value in row.items() if name != args.gold_column}
     gold, extra = row[args.gold_column], {}
     if args.target == "trl":

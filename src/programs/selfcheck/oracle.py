@@ -11,7 +11,6 @@ def own_ids(s: Trainer, sample: dict):
 
 
 def own_autocast(s: Trainer):
-    """The mixed precision of the trainer."""
     return torch.autocast(s.device.type, dtype=torch.bfloat16, enabled=s.precision == "bf16")
 
 
