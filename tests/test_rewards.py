@@ -828,14 +828,13 @@ def test_a_name_that_the_library_lacks_is_told_the_nearest(name):
 
 
 def test_reading_texts():
-    assert lib.extract_code_block("```python\na\n```\n```\nb\n```\n```sql\nc\n```") == "a", "b may be its output"
-    assert lib.extract_code_block("```\na\n```\n```\nb\n```\n```sql\nc\n```") == "b"
-    assert lib.extract_code_block("```bash\nx\n```\n```python3 title=a.py\na\n```") == "a"
+    assert lib._code("```python\na\n```\n```\nb\n```\n```sql\nc\n```") == "a", "b may be its output"
+    assert lib._code("```\na\n```\n```\nb\n```\n```sql\nc\n```") == "b"
+    assert lib._code("```bash\nx\n```\n```python3 title=a.py\na\n```") == "a"
     listed = "1. So:\n   ```python\n   def f():\n       return 1\n\n   x = f()\n   ```"
-    assert lib.extract_code_block(listed) == "def f():\n    return 1\n\nx = f()"
-    assert lib.extract_code_block("```python\n    return 1\n```") == "    return 1", "the rest of a function"
-    assert lib.extract_code_block("```python\na") == lib.extract_code_block("a") == ""
-    assert lib.extract_code_block("```sql\nc\n```", language="sql") == "c"
+    assert lib._code(listed) == "def f():\n    return 1\n\nx = f()"
+    assert lib._code("```python\n    return 1\n```") == "    return 1", "the rest of a function"
+    assert lib._code("```python\na") == "" and lib._code("a") == "a"
     assert lib.extract_answer("<answer>4</answer>") == "4"
 
 
