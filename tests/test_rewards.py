@@ -829,28 +829,20 @@ def test_everything_pickles():
     assert preset == lib.QA_REWARDS and preset.weights == lib.QA_REWARDS.weights
 
 
-def test_the_names_that_older_code_knows():
-    names = [*FUNCTIONS, "llm_judge", "reward_model"]
-    assert all(getattr(lib, f"{name.removesuffix('_reward')}_reward") is getattr(lib, name) for name in names)
-    assert lib.no_repetition_penalty is lib.repetition_penalty
-    for name in ("json_reward", "no_such_reward", "exact"):  # json is a module
-        with pytest.raises(AttributeError, match=f"got no reward '{name}'; try one of "):
-            getattr(lib, name)
+@pytest.mark.parametrize("name", ["exactmatch", "exact_match_reward"])
+def test_a_name_that_the_library_lacks_is_told_the_nearest(name):
     with pytest.raises(UserError, match=r"one of [^;]*correctness_reward, exact_match, [^;]*; try exact_match"):
-        load_rewards(f"{LIBRARY}:exactmatch")
-    spec = f"{LIBRARY}:exact_match_reward*0.5"
-    assert [(f.__name__, weight) for f, weight in load_rewards(spec)] == [("exact_match", 0.5)]
+        load_rewards(f"{LIBRARY}:{name}*0.5")
 
 
 def test_reading_texts():
-    assert lib.extract_code_block("```python\na\n```\n```\nb\n```\n```sql\nc\n```") == "a", "b may be its output"
-    assert lib.extract_code_block("```\na\n```\n```\nb\n```\n```sql\nc\n```") == "b"
-    assert lib.extract_code_block("```bash\nx\n```\n```python3 title=a.py\na\n```") == "a"
+    assert lib._code("```python\na\n```\n```\nb\n```\n```sql\nc\n```") == "a", "b may be its output"
+    assert lib._code("```\na\n```\n```\nb\n```\n```sql\nc\n```") == "b"
+    assert lib._code("```bash\nx\n```\n```python3 title=a.py\na\n```") == "a"
     listed = "1. So:\n   ```python\n   def f():\n       return 1\n\n   x = f()\n   ```"
-    assert lib.extract_code_block(listed) == "def f():\n    return 1\n\nx = f()"
-    assert lib.extract_code_block("```python\n    return 1\n```") == "    return 1", "the rest of a function"
-    assert lib.extract_code_block("```python\na") == lib.extract_code_block("a") == ""
-    assert lib.extract_code_block("```sql\nc\n```", language="sql") == "c"
+    assert lib._code(listed) == "def f():\n    return 1\n\nx = f()"
+    assert lib._code("```python\n    return 1\n```") == "    return 1", "the rest of a function"
+    assert lib._code("```python\na") == "" and lib._code("a") == "a"
     assert lib.extract_answer("<answer>4</answer>") == "4"
 
 

@@ -8,8 +8,8 @@ DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 TRAINERS = {"trl", "verl", "unsloth"}  # a reward's file may import these, but another environment may lack them
 
 
-def bound_names(statement: ast.stmt) -> set[str]:
-    """The names that a top-level statement binds in its module."""
+def bound_names(statement: ast.AST) -> set[str]:
+    """The names that a top-level statement binds in its module; of a module, those that it binds anywhere."""
     if isinstance(statement, DEFINITIONS):
         return {statement.name}
     names = set()
@@ -34,9 +34,9 @@ def imports_trainer(source: str) -> list[str]:
     return sorted(modules & TRAINERS)
 
 
-def read_names(node: ast.AST) -> set[str]:
-    """All names that occur in a statement."""
-    return {leaf.id for leaf in ast.walk(node) if isinstance(leaf, ast.Name)}
+def read_names(*nodes: ast.AST) -> set[str]:
+    """All names that occur in pieces of source."""
+    return {leaf.id for node in nodes for leaf in ast.walk(node) if isinstance(leaf, ast.Name)}
 
 
 def statements_of(source: str) -> list[tuple[ast.stmt, str]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from parts.foundation.messages import Help, UserError, need, say, tell
 from parts.foundation.settings import parse_flags
-from parts.rewards.reward_forms import full_spec
+from parts.rewards.reward_forms import full_spec, spec_parts
 from programs.create_reward_template.assembly import ADAPTERS, CONTRACT, check_column, names_in
 from programs.create_reward_template.code_files import (
     ONE_FILE,
@@ -20,7 +20,7 @@ from programs.create_reward_template.code_files import (
     tried_on_programs,
     with_signature,
 )
-from programs.create_reward_template.ports import parts_of, ported
+from programs.create_reward_template.ports import ported
 from programs.create_reward_template.tasks import TASKS, new_reward
 from programs.create_reward_template.trials import SCRIPTS, compared, preflighted, tested
 
@@ -55,7 +55,6 @@ CALLED_BY_TRL = (  # a test compares it with what TRL does
 
 
 def read_flags(argv: list[str] | None) -> argparse.Namespace:
-    """Read the command line; flags work with `_` and `-`."""
     usage = "%(prog)s [--flag value ...]    (--help has all flags)"
     parser = argparse.ArgumentParser(usage=usage, description=__doc__, formatter_class=Help, allow_abbrev=False)
 
@@ -134,7 +133,7 @@ def check_flags(args) -> None:
         judged = args.target != "verl" or not args.data
         need(judged, "got --data with --for verl; expected --for both or trl")
     else:
-        name = parts_of(args.source)[1].replace("compute_score", "verl_reward")
+        name = spec_parts(args.source)[1].replace("compute_score", "verl_reward")
         args.name = args.name or (name.lower() if name.isupper() else name)
     trl_only = kind != "passes_tests" or args.target == "trl"
     need(trl_only, f"got --for {args.target} with passes_tests; expected trl; try --task code")
@@ -200,7 +199,6 @@ def write_reward(args, text: str) -> dict:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
     args = read_flags(argv)
     try:
         check_flags(args)

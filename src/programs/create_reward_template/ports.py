@@ -9,8 +9,9 @@ from pathlib import Path
 
 from parts.foundation.file_text import file_text
 from parts.foundation.messages import UserError, need, say
-from parts.rewards.extracts import bound_names, extract, imports_trainer, joined, statements_of
-from parts.rewards.reward_forms import find_reward, is_per_sample, is_weight, load_rewards
+from parts.rewards.extracts import bound_names, extract, imports_trainer, joined, read_names, statements_of
+from parts.rewards.reward_forms import find_reward, is_per_sample, is_weight, load_rewards, spec_parts
+from parts.rewards.user_code import TRL_EXTRAS
 from programs.create_reward_template.assembly import (
     CONTRACT,
     LOADING,
@@ -26,21 +27,14 @@ PORT_TO_TRL = file_text("files/port_to_trl.py")
 INLINE_BATCH = file_text("files/inline_batch.py")
 INLINE_SAMPLE = file_text("files/inline_sample.py")
 OWN = {"prompt", "prompts", "completion", "completions"}
-EXTRAS = {"completion_ids", "environments", "trainer_state", "log_extra", "log_metric"}  # what TRL hands over besides
+EXTRAS = {"completion_ids", "environments", *TRL_EXTRAS}
 GOLDS = ("answer", "tests", "test_cases", "solution", "ground_truth", "label")
 OTHERWISE = "try it without --inline"
 
 
-def parts_of(spec: str) -> tuple[str, str, str]:
-    """(file, name, weight) of `FILE.py:name[*weight]`."""
-    target, _, weight = spec.partition("*")
-    file, _, name = target.rpartition(":")
-    return file, name, weight
-
-
 def source_text(args) -> str:
     """The text of the file of --from."""
-    file, got = parts_of(args.source)[0], f"got --from {args.source!r}"
+    file, got = spec_parts(args.source)[0], f"got --from {args.source!r}"
     need(file and Path(file).is_file(), f"{got}: no file {file!r}; expected FILE.py:function[*weight]")
     need(Path(file).resolve() != args.output.resolve(), f"{got}, the file of --output; expected another")
     text = Path(file).read_text(encoding="utf-8")
@@ -60,7 +54,7 @@ def trains(text: str) -> bool:
 
 def without_trainer(args) -> str:
     """The file of --from; of one that trains, a file beside --output with what the reward needs of it."""
-    text, (file, name, weight) = source_text(args), parts_of(args.source)
+    text, (file, name, weight) = source_text(args), spec_parts(args.source)
     if not trains(text):
         return file
     extracted = args.output.with_name(f"{Path(file).stem}_rewards.py")
@@ -78,7 +72,7 @@ def ported(args) -> str:
     if args.inline:
         return inlined(args)
     args.source = f"{without_trainer(args)}:{args.source.rpartition(':')[2]}"
-    file, name, _ = parts_of(args.source)
+    file, name, _ = spec_parts(args.source)
     found, _ = find_reward(args.source)
     verl_form = callable(found) and {"solution_str", "ground_truth"} <= {*inspect.signature(found).parameters}
     args.target = args.target or ("trl" if verl_form else "verl")
@@ -122,7 +116,7 @@ def weighted(args, found) -> list[tuple]:
     if not args.weights:
         return load_rewards(args.source)
     got, count = f"got --weights {' '.join(map(str, args.weights))}", len(found) if isinstance(found, list) else 1
-    fits = isinstance(found, list) and not hasattr(found, "weights") and not parts_of(args.source)[2]
+    fits = isinstance(found, list) and not hasattr(found, "weights") and not spec_parts(args.source)[2]
     need(fits, f"{got} with {args.source}; expected a list without weights of its own; try leaving --weights out")
     need(all(map(is_weight, args.weights)), f"{got}; expected finite numbers")
     need(len(args.weights) == count, f"{got} for {count} functions; expected one for each")
@@ -155,7 +149,7 @@ def columns_of_port(args, verl_form: bool) -> tuple[list[str], set[str]]:
 
 def parts_constant(args, found) -> str:
     """The constant PARTS: each function by its place in the file, and its weight."""
-    lines, name = {}, parts_of(args.source)[1]
+    lines, name = {}, spec_parts(args.source)[1]
     for place, (function, weight) in enumerate(args.pairs):
         key = getattr(function, "__name__", type(function).__name__)
         while key in lines:
@@ -170,14 +164,14 @@ def parts_constant(args, found) -> str:
 
 def inlined(args) -> str:
     """The text of a port of --from to verl that holds the function; fixes args.target and args.gold_column."""
-    text, (file, name, weight) = source_text(args), parts_of(args.source)
+    text, (file, name, weight) = source_text(args), spec_parts(args.source)
     got = f"got --inline with --from {args.source!r}"
     need(args.target in (None, "verl"), f"got --for {args.target} with --inline; expected verl; {OTHERWISE}")
     found = [line for line in ast.parse(text).body if isinstance(line, ast.FunctionDef) and line.name == name]
     need(found, f"{got}; expected a plain function of that file, neither async nor a list; {OTHERWISE}")
     need(not weight and not args.weights, f"{got}; expected no weight; {OTHERWISE}")
     given = found[0].args
-    read = {node.id for part in found[0].body for node in ast.walk(part) if isinstance(node, ast.Name)}
+    read = read_names(*found[0].body)
     hidden = {a.arg for a in (given.vararg, given.kwarg) if a}
     used = sorted(read & ({"prompt", "prompts"} | EXTRAS | hidden))
     need(not used, f"{got}, which reads {', '.join(used)}; expected the completion and one column; {OTHERWISE}")

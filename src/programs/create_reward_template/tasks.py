@@ -62,7 +62,6 @@ TASKS = {
 
 
 def new_reward(args) -> str:
-    """The text of a new reward."""
     task, gold = TASKS[args.task], args.gold_column or TASKS[args.task].gold
     roots, tests = contracts_of(args)
     about = ast.get_docstring(ast.parse(task.texts[-1]))

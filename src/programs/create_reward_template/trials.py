@@ -9,15 +9,14 @@ from pathlib import Path
 
 from parts.data.rows import placed_rows
 from parts.foundation.messages import need, say
-from parts.rewards.reward_forms import as_reward, find_reward, import_file
+from parts.rewards.reward_forms import as_reward, find_reward, import_file, spec_parts
 from parts.rewards.rewards import CallFailed, CallLimits, answers, scored_batch
-from parts.rewards.user_code import reward_arguments, trial_texts
-from programs.create_reward_template.ports import OTHERWISE, parts_of, source_text, trains
+from parts.rewards.user_code import TRL_EXTRAS, reward_arguments, trial_texts
+from programs.create_reward_template.ports import OTHERWISE, source_text, trains
 
 SCRIPTS = Path(__file__).resolve().parent  # where math_grader.py, sandbox.py and reward_preflight.py are
 DOUBLE = "```python\ndef double(x):\n    return 2 * x\n```"
 TESTS_OF_DOUBLE = ["assert double(4) == 8", "assert double(0) == 0"]
-SILENT = {"trainer_state": None, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
 ONCE, IDS = CallLimits(retries=0), [5, 6, 7]  # tokens, which the reward manager of verl_train.py gives
 
 
@@ -98,7 +97,7 @@ def original_score(args, text: str, row: dict) -> float | str:
     """What the original says of a completion, called as the trainers call it."""
     columns = {name: value for name, value in row.items() if name != "prompt"}
     prompt = row.get("prompt", "" if args.completions == "text" else None)
-    given = reward_arguments([{"prompt": prompt, "columns": columns}], [text], [IDS]) | SILENT
+    given = reward_arguments([{"prompt": prompt, "columns": columns}], [text], [IDS]) | TRL_EXTRAS
     scores = []
     for function, weight in args.pairs:
         score = outcome(lambda function=function: scored_batch(as_reward(function), given, ONCE))
@@ -107,7 +106,6 @@ def original_score(args, text: str, row: dict) -> float | str:
 
 
 def port_score(args, module, text: str, row: dict) -> float | str:
-    """What the port says of it."""
     columns = {name: value for name, value in row.items() if name != args.gold_column}
     gold, extra = row[args.gold_column], {}
     if args.target == "trl":
@@ -135,7 +133,7 @@ def compared(args) -> dict:
     module = import_file("port", str(args.output), str(args.output))
     if args.inline:  # a file that trains cannot be imported
         alone = trains(source_text(args))
-        args.pairs = [(getattr(module, parts_of(args.source)[1]) if alone else find_reward(args.source)[0], 1.0)]
+        args.pairs = [(getattr(module, spec_parts(args.source)[1]) if alone else find_reward(args.source)[0], 1.0)]
     scores = []
     for text, row in trial_cases(args):
         ported = port_score(args, module, text, row)

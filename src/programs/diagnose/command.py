@@ -46,7 +46,6 @@ def named_columns(pairs: list[str]) -> dict[str, str]:
 
 
 def print_verdict(run: LoggedRun, data: dict) -> None:
-    """Print a run's verdict as text."""
     first, last = data["steps"]
     since = f" since step {data['since_step']}" if data["since_step"] is not None else ""
     tell(f"{data['path']}: {data['trainer']}, {data['format']}, steps {first}-{last}: {data['verdict']}{since}")
@@ -76,7 +75,6 @@ def print_verdict(run: LoggedRun, data: dict) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
     words = sys.argv[1:] if argv is None else argv
     reports, failed = [], []
     try:

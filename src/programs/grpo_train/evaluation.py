@@ -12,7 +12,7 @@ from parts.environments.play_setup import OF_ENVIRONMENT, PlaySetup, as_rewards_
 from parts.evaluating.paired_tests import held_out_figures
 from parts.foundation.messages import need
 from parts.foundation.processes import gather_rows, raised_in_all, transformers, world
-from parts.rewards.user_code import visible_text
+from parts.rewards.user_code import TRL_EXTRAS, visible_text
 from programs.grpo_train.rewards import Scorer, Stage, as_completions, environment_score
 from programs.grpo_train.settings import Config
 
@@ -161,7 +161,7 @@ def evaluate(
             ids, (share, said) = [x.response_ids for x in conversations], heard(share, conversations)
         else:
             said = as_completions(trainer.processing_class, share, ids, trainer.eos_token_ids)
-        extra = {"trainer_state": trainer.state, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
+        extra = TRL_EXTRAS | {"trainer_state": trainer.state}
         rewards = {name: scorer.score(name, share, said, ids, extra) for name in goal.weights if share}
         samples = scorer.as_samples(share, said, ids, rewards, goal.weights)
         if setup:

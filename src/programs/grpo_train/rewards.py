@@ -11,10 +11,8 @@ from parts.foundation.bundle import EMBEDDED_REWARDS, specs_for
 from parts.foundation.messages import UserError, need
 from parts.rewards.reward_forms import as_reward, library_rewards, load_rewards
 from parts.rewards.rewards import TAKEN, CallLimits, call_limits, check_columns, checked_scores, raw_results
-from parts.rewards.user_code import text_of_turns, visible_text
+from parts.rewards.user_code import TRL_EXTRAS, text_of_turns, visible_text
 from programs.grpo_train.settings import Config
-
-TRL_EXTRAS = ("trainer_state", "log_extra", "log_metric")  # what TRL gives a reward beside the columns
 
 
 @dataclass

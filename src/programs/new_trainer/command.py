@@ -276,7 +276,6 @@ def trainer_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
     if "--list" in (sys.argv[1:] if argv is None else argv):
         tell(catalogue())
         return 0

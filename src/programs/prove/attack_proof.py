@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from parts.rewards.attacks import TEST_OF_ATTACKS, attack_programs, called_on_programs
+from parts.rewards.reward_forms import spec_parts
 from programs.prove.proof import Proof
 
 TESTS = ("tests", "test_list", "test_cases", "test", "unit_tests", "asserts", "ground_truth", "answer")
@@ -52,7 +53,7 @@ def attacked_row(row: dict, names: set[str]) -> dict | None:
 
 def prove_against_attacks(proof: Proof, spec: str, row: dict) -> None:
     """Call a reward on right and hostile programs, and report which hostile ones were paid or did harm."""
-    (path, _, name), programs = spec.partition("*")[0].rpartition(":"), attack_programs()
+    (path, name, _), programs = spec_parts(spec), attack_programs()
     if TEST_OF_ATTACKS not in str(row) and "candidate(2)" not in str(row):  # tests of input and output
         programs = [(kind, about, code and f"{code}\n\n{FED_MAIN}") for kind, about, code in programs]
 

@@ -27,7 +27,6 @@ FLAGS = {"formulas": "--as", "numbers": "--set", "python": "--python", "flags": 
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The command line; flags work with `_` and `-`."""
     parser = argparse.ArgumentParser(
         usage="%(prog)s THING [--flag value ...] [-- flags of a trainer or of reward_preflight.py]",
         description=__doc__,
@@ -102,7 +101,6 @@ def prove(args) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
     argv = sys.argv[1:] if argv is None else argv
     at = argv.index("--") if "--" in argv else len(argv)  # what follows is selfcheck.py's or reward_preflight.py's
     args = parse_flags(make_parser(), argv[:at])

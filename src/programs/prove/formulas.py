@@ -64,7 +64,7 @@ def kl_token(name: str, c: dict, i: int, t: int):
     return value * (logp - c["old_logprobs"][i, t]).exp() if "ratio" in name else value
 
 
-def ways_of(formula: str, takes: set[str], full: bool = False) -> list[str]:
+def ways_of(formula: str, takes: set[str], full: bool) -> list[str]:
     """The published ways of writing a formula, for a function that takes these inputs.
 
     Args:

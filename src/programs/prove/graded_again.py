@@ -8,7 +8,7 @@ from parts.data.rows import prompt_of, read_rows
 from parts.evaluating.evaluation_results import unique_keys
 from parts.foundation.bundle import BUNDLE
 from parts.foundation.messages import UserError, need
-from parts.rewards.reward_forms import import_file
+from parts.rewards.reward_forms import import_file, spec_parts
 from parts.rewards.rewards import Reward
 from parts.rewards.user_code import user_text
 
@@ -37,7 +37,7 @@ def graded_by_reward(
     samples: list[dict], rows: dict[str, dict], specs: list[str], data: str
 ) -> list[tuple[dict, str, list]]:
     """Score all samples with the columns of their rows; returns (sample, function, [its score])."""
-    need(all(Path(x.partition("*")[0].rpartition(":")[0]).is_file() for x in specs), "its functions are not here")
+    need(all(Path(spec_parts(x)[0]).is_file() for x in specs), "its functions are not here")
     need(rows, f"its data {data} are not here")
     need(all(sample["key"] in rows for sample in samples), f"{data} has other rows by now")
     examples = []

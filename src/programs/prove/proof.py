@@ -48,9 +48,9 @@ def parsed(path: Path) -> list[ast.stmt]:
         raise UserError(f"got {path}, which cannot be read ({error}); expected Python in UTF-8") from None
 
 
-def shown(values, digits: int = 3) -> str:
+def shown(values) -> str:
     """Numbers as text: `0.434 to 0.910` for two, `0.434` for one."""
-    return " to ".join(f"{x:.{digits}f}" for x in (values if isinstance(values, list | tuple) else [values]))
+    return " to ".join(f"{x:.3f}" for x in (values if isinstance(values, list | tuple) else [values]))
 
 
 def report_of(script: str, words: list[str], seconds: float, python: str = sys.executable) -> dict:

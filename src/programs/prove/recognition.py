@@ -120,8 +120,8 @@ def once(known: dict[str, str], parameters: list[inspect.Parameter]) -> dict[str
     return kept
 
 
-def recognised(name: str, function, where: str, formula: str = "") -> Candidate:
-    """The candidate for a function: its formula, by name or as the user says, and its parameters' roles."""
+def recognised(name: str, function, where: str, formula: str) -> Candidate:
+    """The candidate for a function: its formula, by name or (if not "") as the user says, and its parameters' roles."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (ValueError, TypeError) as error:  # torch.jit.script leaves none

@@ -10,6 +10,7 @@ from pathlib import Path
 from parts.data.rows import prompt_of, read_rows
 from parts.foundation.file_text import file_text, with_values
 from parts.foundation.messages import UserError, need
+from parts.rewards.reward_forms import spec_parts
 from parts.rewards.rewards import Reward
 from programs.prove.attack_proof import TESTS, attacked_row, prove_against_attacks
 from programs.prove.proof import Proof, failures_of, parsed, preflight_of
@@ -44,7 +45,7 @@ def forms_of(arguments: ast.arguments) -> dict[str, str]:
 
 def prove_reward(spec: str, data: str, flags: list[str], seconds: float) -> Proof:
     """Run reward_preflight.py on a reward and the rows of `data`, and hostile programs if the rows have tests."""
-    file, _, name = spec.partition("*")[0].rpartition(":")
+    file, name, _ = spec_parts(spec)
     proof, arguments, rows = Proof("reward", spec), arguments_of(Path(file), name), read_rows(data)
     classes = [node.name for node in parsed(Path(file)) if isinstance(node, ast.ClassDef)]
     need(name not in classes, f"got {spec}, a class; expected a function or an object of it; try reward = {name}()")

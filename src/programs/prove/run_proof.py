@@ -124,7 +124,7 @@ def prove_run(folder: Path, seconds: float) -> Proof:
         proof.find(f"the run's reward fails on what the models answer: {error}")
         return proof
     describe_accuracy(run, proof, measured)
-    describe_kl(run, proof, measured, device)
+    describe_kl(proof, measured, device)
     return proof
 
 
@@ -286,7 +286,7 @@ def describe_accuracy(run, proof: Proof, measured: Measurement) -> None:
             proof.find(f"held-out accuracy ({how}) fell from {before} to {after}; {test}")
 
 
-def describe_kl(run, proof: Proof, measured: Measurement, device) -> None:
+def describe_kl(proof: Proof, measured: Measurement, device) -> None:
     """Add the sentence on the KL and the device that measured it."""
     import torch
 

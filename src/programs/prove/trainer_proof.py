@@ -10,7 +10,6 @@ SHOWN = ("logprob_shift", "advantages_detached", "accumulation")  # checks whose
 
 
 def prove_trainer(file: Path, flags: list[str], seconds: float) -> Proof:
-    """Run selfcheck.py on a trainer."""
     proof, report = Proof("trainer", str(file)), report_of("selfcheck.py", [str(file), *flags, "--json"], seconds)
     passed, failed, rest = ([x for x in report["checks"] if x["status"] == s] for s in ("pass", "FAIL", "n/a"))
     proof.figures["checks"] = {x["name"]: x for x in report["checks"]}

@@ -12,7 +12,6 @@ from programs.report.sources import read_sources
 
 
 def command_line() -> argparse.ArgumentParser:
-    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=Help, allow_abbrev=False)
     text = "run folder, log, or output of evaluation.py, see above; several appear side by side"
     parser.add_argument("runs", nargs="+", metavar="RUN", type=Path, help=text)
@@ -38,7 +37,6 @@ def output_of(args: argparse.Namespace) -> Path:
 
 
 def run(argv: list[str]) -> int:
-    """Do what a command line says and return the exit code."""
     args = parse_flags(command_line(), argv)
     need(args.max_mb > 0, f"got --max_mb {args.max_mb:g}; expected a size above 0; try 5")
     path = output_of(args)
@@ -52,7 +50,6 @@ def run(argv: list[str]) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
     try:
         return run(sys.argv[1:] if argv is None else argv)
     except UserError as error:

@@ -1,4 +1,4 @@
-"""Combined rewards, presets, and names of older versions."""
+"""Combined rewards and presets."""
 
 import asyncio
 import inspect
@@ -103,7 +103,7 @@ class AdaptiveReward(Combined):
 combine = Combined
 
 
-# ---- presets, and the names that older code knows
+# ---- presets
 class Preset(list):
     """Reward functions with their `weights`."""
 
@@ -116,11 +116,3 @@ MATH_REASONING_REWARDS = Preset((math_equivalence, 1.0), (incremental_format, 0.
 CODE_GENERATION_REWARDS = Preset((code_execution, 1.0), (code_block_format, 0.1), (no_syntax_error, 0.1))
 SUMMARIZATION_REWARDS = Preset((fuzzy_match, 1.0), (ideal_length, 0.1), (no_repetition, 0.1))
 QA_REWARDS = Preset((exact_match, 1.0), (fuzzy_match, 0.3), (max_length_penalty, 0.1))
-
-
-def __getattr__(name: str):
-    """The names that older code knows: `exact_match_reward` is `exact_match`."""
-    known = globals().get({"no_repetition_penalty": "repetition_penalty"}.get(name, name.removesuffix("_reward")))
-    if not callable(known):
-        raise AttributeError(f"got no reward {name!r}; try one of `reward_preflight.py --list`")
-    return known

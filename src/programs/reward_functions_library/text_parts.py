@@ -69,17 +69,13 @@ def _inside(lines: list[str], start: int, end: int) -> str:
     return re.sub(rf"(?m)^[ \t]{{0,{indent}}}", "", "\n".join(lines[start + 1 : end]))
 
 
-def extract_code_block(text: str, language: str = "python") -> str:
-    """Return the last closed block with the language's label (or py, python3), else the last without label, else ""."""
-    labels = (language, "py", "python3") if language == "python" else (language,)
-    blocks = [(label.partition(" ")[0], content) for label, content in reversed(_blocks(text))]
-    named = [content for label, content in blocks if label in labels]
-    return next(iter(named or [content for label, content in blocks if not label]), "")  # unlabelled: an output, maybe
-
-
 def _code(text: str) -> str:
-    """The last Python block of the visible text, or all of it if it has no fence."""
-    return extract_code_block(visible(text)) if "```" in text else visible(text)
+    """The last closed Python block of the visible text, else the last without label; all of it if there is no fence."""
+    if "```" not in text:
+        return visible(text)
+    blocks = [(label.partition(" ")[0], content) for label, content in reversed(_blocks(visible(text)))]
+    named = [content for label, content in blocks if label in ("python", "py", "python3")]
+    return next(iter(named or [content for label, content in blocks if not label]), "")  # unlabelled: an output, maybe
 
 
 def _found(text: str, marked=True) -> list[str]:

@@ -3,8 +3,8 @@
 import argparse
 import sys
 import time
-from pathlib import Path
 
+from parts.foundation.bundle import EMBEDDED_REWARDS
 from parts.foundation.messages import Help, UserError, need, say, suggest
 from parts.foundation.settings import parse_flags
 from parts.rewards.reward_forms import full_spec
@@ -19,7 +19,6 @@ from programs.reward_preflight.reward_process import reward_process
 from programs.reward_preflight.rows_and_gold import load_rows
 from programs.reward_preflight.scoring import TOKEN_CHARACTERS
 
-LIBRARY = str(Path(__file__).resolve().parent.parent / "examples" / "reward_functions_library.py")
 ALL, CALLED, SAMPLED = ("reward", "environment", "model"), ("reward", "environment"), ("model",)
 PRECISIONS = ["auto", "fp32", "bf16", "fp16"]
 FLAGS = {  # name: (help, placeholder, default or its type, bounds or choices, modes in which it has an effect)
@@ -71,7 +70,7 @@ def make_parser() -> argparse.ArgumentParser:
         help += f" (default: {default})" if default else ""
         parser.add_argument(f"--{name}", help=help, metavar=metavar, **options)
 
-    flag("list", "list a library's functions and presets", "FILE.py", nargs="?", const=LIBRARY)
+    flag("list", "list a library's functions and presets", "FILE.py", nargs="?", const=EMBEDDED_REWARDS)
     flag("reward", "check a reward: FILE.py:function[*weight] or a name, repeatable", "FN", action="append")
     flag("environment", "check an environment; --reward adds to what it pays", "FILE.py:CLASS")
     flag("model", "sample a model, folder or hub id: how often it passes, and whether RL fits", "MODEL")
@@ -104,7 +103,7 @@ def check_arguments(args) -> None:
             need(low <= value <= high, f"got {name} {value}; expected {low:g} to {high:g}; try --{name} {low:g}")
         idle = mode in ALL and mode not in fits and value != getattr(defaults, name)
         need(not idle, f"got --{name} with --{mode}, where it has no effect; expected it with --{' or --'.join(fits)}")
-    args.reward = [full_spec(spec, LIBRARY) for spec in args.reward or []]
+    args.reward = [full_spec(spec) for spec in args.reward or []]
     args.allow = dict(args.allow or [])
     args.limit_characters = TOKEN_CHARACTERS * args.max_new_tokens if args.max_new_tokens else None
 

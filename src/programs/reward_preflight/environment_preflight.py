@@ -64,11 +64,11 @@ class EnvironmentPreflight(Checks):
             {"policy": p.policy, "row": p.row["number"], "script": p.job["script"], "return": p.outcome["return"]}
             for p in few
         ]
-        return self.report | self.findings.verdict()
+        return self.verdict()
 
     def find(self, check: str, message: str, play: Played | None = None, failed: bool = True, advice: str = "") -> None:
         extra = {"row": play.row["number"], "policy": play.policy} if play else {}
-        self.findings.add(check, message, failed, advice or ENVIRONMENT_ADVICE[check], extra)
+        self.add(check, message, failed, advice or ENVIRONMENT_ADVICE[check], extra)
 
     def played(self, policy: str, pairs: list[tuple]) -> list[Played]:
         """Play (row, script) pairs one after the other, until too many hung or died."""

@@ -14,15 +14,9 @@ from parts.environments.play import play
 from parts.environments.play_setup import PlaySetup, check_environment_rows, load_scored, score_talks, score_weights
 from parts.environments.text_turns import TextTurns
 from parts.foundation.messages import UserError
+from parts.rewards.reward_forms import spec_parts
 from programs.reward_preflight.policies import copied
-from programs.reward_preflight.reward_process import (
-    OwnProcess,
-    file_of,
-    load_functions,
-    own_frame,
-    raised_at,
-    serve_calls,
-)
+from programs.reward_preflight.reward_process import OwnProcess, load_functions, own_frame, raised_at, serve_calls
 
 # defaults of a run's settings that the parts read
 RUN = {"tool_format": "", "reward_timeout": 600.0, "reward_concurrency": 32, "reward_retries": 2}
@@ -32,7 +26,7 @@ def environment_process(args, rows: list[dict]) -> OwnProcess:
     """Start the process of an environment; its `about` describes the environment of each row."""
     loaded = {name: getattr(args, name) for name in ("environment", "reward", "max_turns", "tool_timeout")}
     loaded["rows"] = [{"prompt": row["prompt"], "columns": row["columns"]} for row in rows]
-    files = [file_of(spec) for spec in (args.environment, *args.reward)]
+    files = [spec_parts(spec)[0] for spec in (args.environment, *args.reward)]
     limit_s = args.timeout_s + args.tool_timeout
     return OwnProcess("environment", f"environment {args.environment}", loaded, files, limit_s)
 
@@ -53,7 +47,7 @@ def load_environment_process(**given) -> tuple:
     for row in rows[:1]:
         reward.check_columns(row)
     limits = PlayLimits(config.max_turns, 10**15, 1, config.tool_timeout, 8000)
-    files = [file_of(spec) for spec in (config.environment, *config.reward)]
+    files = [spec_parts(spec)[0] for spec in (config.environment, *config.reward)]
 
     def answer(name: str, arguments: dict) -> dict:
         jobs, kinds = arguments["jobs"], environments

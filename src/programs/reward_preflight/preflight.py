@@ -4,13 +4,13 @@ import math
 import statistics
 from pathlib import Path
 
+from parts.foundation.bundle import EMBEDDED_DATA
 from parts.foundation.messages import need
 from programs.reward_preflight.probes import LONGEST, PROBES, PROFILES, in_place, prepare_probes
 from programs.reward_preflight.reward_process import OwnProcess, bounds
 from programs.reward_preflight.rows_and_gold import SOLUTIONS, answer_columns, gold_variants
 from programs.reward_preflight.scoring import KINDS, Checks, Graded, Grader, excerpt, ranked
 
-OWN_DATA = Path(__file__).resolve().parent.parent / "assets" / "data"  # plain text for the embedded model
 FULL_SHARE = 0.95  # share of the highest score that counts as full marks, as a part may shape the length
 MIN_RECALL = 0.95  # share of gold that must have full marks
 TRIAL_ROWS = 8  # rows on which the gold formats compete
@@ -61,7 +61,7 @@ class Preflight(Checks):
             if len(graded.text) > LONGEST // 2 and not self.args.limit_characters:
                 advice += "; or --max_new_tokens N, if completions of the run are shorter"
         varies = self.args.profile == "judge" and check in ("not_deterministic", "batch", "state")
-        self.findings.add(check, message, failed and not varies and check not in WARNINGS, advice, extra)
+        self.add(check, message, failed and not varies and check not in WARNINGS, advice, extra)
 
     def run(self) -> dict:
         """All checks; returns the report with the verdict."""
@@ -70,7 +70,7 @@ class Preflight(Checks):
         self.probes(golds)
         self.contract(golds)
         self.describe(golds)
-        return self.report | self.findings.verdict()
+        return self.verdict()
 
     # ---- gold
 
@@ -233,7 +233,8 @@ class Preflight(Checks):
         self.report["contract"] = result | {"takes_any_column": not closed}
         strings = sum(isinstance(row["prompt"], str) for row in self.rows)
         self.report["string_prompts"] = strings
-        if strings and not self.args.chat and Path(self.args.data).resolve().parent != OWN_DATA:
+        embedded = Path(EMBEDDED_DATA).parent  # plain text for the embedded model
+        if strings and not self.args.chat and Path(self.args.data).resolve().parent != embedded:
             message = f"{strings} of {len(self.rows)} prompts are strings, which bypass a model's chat template"
             self.find("chat", f"{message}: an instruct model rarely answers them, and rewards stay near 0")
 

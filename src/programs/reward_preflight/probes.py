@@ -185,7 +185,7 @@ def distractors(answer: str, others: list[str], rng: random.Random) -> list[str]
     return wrong if len(wrong) >= 2 else [*wrong, *invented][:4]
 
 
-def prepare_probes(rows: list[dict], everything: list[dict], seed: int, limit: int | None = None) -> None:
+def prepare_probes(rows: list[dict], everything: list[dict], seed: int, limit: int | None) -> None:
     """Set `wrong` (answers), `other_gold` (of a row with another answer) and `limit` (characters) in each row."""
     rng = random.Random(seed)
     answers = [row["answer"] for row in everything if row["answer"]]

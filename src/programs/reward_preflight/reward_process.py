@@ -17,12 +17,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from parts.foundation.messages import UserError
-from parts.rewards.reward_forms import PerSample
+from parts.rewards.reward_forms import PerSample, spec_parts
 from parts.rewards.rewards import CallFailed, CallLimits, Reward, check_columns, read_scores, scored_batch
+from parts.rewards.user_code import TRL_EXTRAS
 from programs.reward_preflight.probes import number_of
 
 LOAD_LIMIT_S = 300.0  # an import may load torch or a judge
-TRL_EXTRAS = {"trainer_state": None, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
 
 
 def declared_range(function) -> str:
@@ -86,7 +86,7 @@ def call_once(function, arguments: dict, files: list[str], limits: CallLimits) -
 
 def load_functions(specs: list[str], row: dict) -> tuple:
     """(Descriptions of the functions that the specs and their presets name, function that answers a call)."""
-    files, reward = [file_of(spec) for spec in specs], Reward(specs)
+    files, reward = [spec_parts(spec)[0] for spec in specs], Reward(specs)
     check_columns(reward.functions, row, tuple(TRL_EXTRAS))
 
     def answer(name: str, arguments: dict) -> dict:
@@ -206,9 +206,5 @@ class OwnProcess:
 def reward_process(args, rows: list[dict]) -> OwnProcess:
     """Start the process of the rewards, for rows with these columns."""
     row = {"prompt": rows[0]["prompt"], "columns": {name: value for r in rows for name, value in r["columns"].items()}}
-    files, subject = [file_of(spec) for spec in args.reward], f"reward {', '.join(args.reward)}"
+    files, subject = [spec_parts(spec)[0] for spec in args.reward], f"reward {', '.join(args.reward)}"
     return OwnProcess("rewards", subject, {"specs": args.reward, "row": row}, files, args.timeout_s)
-
-
-def file_of(spec: str) -> str:
-    return spec.partition("*")[0].rpartition(":")[0]

@@ -15,26 +15,6 @@ TOKEN_CHARACTERS = 4  # characters that stand for a token
 PAYING_ROWS = 0.05  # share of rows that may be paid more than allowed; up to it each is a warning
 
 
-class Findings:
-    """Findings of all checks; three of each check are kept, the others counted."""
-
-    def __init__(self):
-        self.kept, self.counts = [], Counter()
-
-    def add(self, check: str, message: str, failed: bool, advice: str, extra: dict | None = None) -> None:
-        self.counts[check] += 1
-        entry = {"severity": "fail" if failed else "warning", "check": check, "message": message, "try": advice}
-        if self.counts[check] <= 3:
-            self.kept.append(entry | (extra or {}))
-
-    def verdict(self) -> dict:
-        """The end of a report: findings, failures first, and whether all is ready, as none failed."""
-        self.kept.sort(key=lambda finding: finding["severity"] != "fail")
-        more = {check: count - 3 for check, count in self.counts.items() if count > 3}
-        ready = all(finding["severity"] != "fail" for finding in self.kept)
-        return {"findings": self.kept, "more_findings": more, "ready": ready}
-
-
 class Checks:
     """Base of the checks of rewards and of environments; `report` is what --json prints.
 
@@ -42,9 +22,24 @@ class Checks:
     """
 
     def __init__(self, args, rows: list[dict], **about):
-        self.args, self.rows, self.findings = args, rows, Findings()
+        self.args, self.rows = args, rows
+        self.findings, self.counts = [], Counter()  # three of each check are kept, the others counted
         known = {"reward": args.reward, "data": args.data, "rows": len(rows), "seed": args.seed, "gold": None}
         self.report = about | known
+
+    def add(self, check: str, message: str, failed: bool, advice: str, extra: dict) -> None:
+        """Add a finding; `extra`: the evidence."""
+        self.counts[check] += 1
+        entry = {"severity": "fail" if failed else "warning", "check": check, "message": message, "try": advice}
+        if self.counts[check] <= 3:
+            self.findings.append(entry | extra)
+
+    def verdict(self) -> dict:
+        """The report with its end: findings, failures first, and whether all is ready, as none failed."""
+        findings = sorted(self.findings, key=lambda finding: finding["severity"] != "fail")
+        more = {check: count - 3 for check, count in self.counts.items() if count > 3}
+        ready = all(finding["severity"] != "fail" for finding in findings)
+        return self.report | {"findings": findings, "more_findings": more, "ready": ready}
 
     def judge_gold(self, noun: str, failed: bool, paid: list[float], low: list[tuple[str, object]]) -> None:
         """Add findings about gold; `low`: (message, evidence) of each gold without full marks."""

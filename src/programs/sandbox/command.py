@@ -14,7 +14,6 @@ from programs.sandbox.server import serve
 
 
 def command_flags() -> argparse.ArgumentParser:
-    """Flags of the command."""
     parser = argparse.ArgumentParser(
         description="Run an untrusted Python program against tests. Its verdict is JSON on stdout; exit 0 if all tests "
         "pass, 1 if not, 2 for bad input, 3 where the sandbox cannot run.",
@@ -48,7 +47,6 @@ def run_command(args: argparse.Namespace) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line; return the exit code."""
     argv = sys.argv[1:] if argv is None else argv
     argv = ["--" + arg[2:].replace("-", "_") if arg.startswith("--") and "=" not in arg else arg for arg in argv]
     try:

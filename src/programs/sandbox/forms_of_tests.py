@@ -69,7 +69,6 @@ def read_tests(tests, entry_point: str | None, setup: str = "") -> Plan:
 
 
 def sort_tests(tests, entry_point: str | None, setup: str) -> Plan:
-    """Tell the forms of tests apart."""
     tests = loaded_tests(tests)
     if isinstance(tests, dict):
         tests = pair_up(tests)

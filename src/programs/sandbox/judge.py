@@ -13,6 +13,7 @@ import sys
 import time
 import types
 
+from parts.rewards.extracts import bound_names, read_names
 from programs.sandbox.comparison import compare, error_text
 from programs.sandbox.limits import Died
 from programs.sandbox.messages import INVALID, receive_frame, send_frame
@@ -26,10 +27,8 @@ from programs.sandbox.tests_in_python import (
     argument_sets,
     calls_in,
     caught_names,
-    defined_names,
     iterated_names,
     judging_names,
-    names_in,
     used_as_classes,
     wraps_a_call,
 )
@@ -257,7 +256,7 @@ class Judge:
         whole = ast.Module([statement for tree in trees for statement in tree.body], [])
         loaded, setup = self.load(), ast.parse(self.job["setup"], "setup.py")
         names = loaded["names"] if isinstance(loaded.get("names"), dict) else {}
-        every, known = ast.Module([*setup.body, *whole.body], []), defined_names(setup) | namespace.keys()
+        every, known = ast.Module([*setup.body, *whole.body], []), bound_names(setup) | namespace.keys()
         self.expect(loaded.get("errors"), caught_names(whole) & names.keys() - vars(builtins).keys() - known)
         self.classes = used_as_classes(every)
         self.offer({name: kind for name, kind in names.items() if name not in known}, namespace, every)
@@ -273,7 +272,7 @@ class Judge:
             self.attempt(lambda code=code: exec(code, namespace))
         self.run_functions(namespace, whole)
         defined = {name for name, kind in names.items() if not str(kind).startswith("module ")}
-        if not defined & (names_in(whole) | ({entry, "Solution"} if entry else set())):
+        if not defined & (read_names(whole) | ({entry, "Solution"} if entry else set())):
             self.passed = 0
             for result in self.results:
                 result.update(passed=False, detail=result["detail"] or "the tests use nothing that the program defines")
@@ -290,7 +289,7 @@ class Judge:
 
     def offer(self, names: dict, namespace: dict, tests: ast.AST) -> None:
         """Put the program's names that the tests use into their namespace, but not for what judges a result."""
-        entry, used = self.job["entry_point"], names_in(tests)
+        entry, used = self.job["entry_point"], read_names(tests)
         functions = {name for name, kind in names.items() if kind == "callable"} & used - namespace.keys()
         program = functions | ({entry, "candidate"} if entry else set())
         judging = judging_names(tests, (functions | STANDARD.keys() & used) - namespace.keys(), program)

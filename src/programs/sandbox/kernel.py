@@ -23,7 +23,6 @@ def libc_call(function: str, *arguments) -> int:
 
 
 def kernel_call(number: int, *arguments) -> int:
-    """Make a system call by its number."""
     return libc_call("syscall", number, *arguments)
 
 

@@ -146,8 +146,7 @@ class Sandbox:
 def shared_sandbox() -> Sandbox:
     """The sandbox of a process; a lock that a thread holds at a fork is not locked in the child."""
     sandbox = Sandbox()
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=lambda: setattr(sandbox, "lock", threading.Lock()))
+    os.register_at_fork(after_in_child=lambda: setattr(sandbox, "lock", threading.Lock()))
     return sandbox
 
 

@@ -83,11 +83,11 @@ class Server:
     def start(self) -> None:
         """Enter the namespaces, try the other layers on a process, and report."""
         self.namespaces()
-        if "mount" in self.config["disable"] or not self.on("mount"):
+        if self.on("mount"):
+            self.base = SCRATCH
+        else:
             self.base = self.folder = tempfile.mkdtemp(prefix="sandbox-", dir=self.config["folder"])
             os.chmod(self.base, 0o711)
-        else:
-            self.base = SCRATCH
         self.abi = landlock_abi() if LINUX else 0
         known = LINUX and os.uname().machine == "x86_64" and sys.maxsize > 2**32
         self.layers.setdefault("landlock", "on" if self.abi else "off: this kernel has none")

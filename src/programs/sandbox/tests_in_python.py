@@ -5,6 +5,8 @@ import builtins
 import importlib.util
 import re
 
+from parts.rewards.extracts import bound_names, read_names
+
 PROGRAM_FILES = {"solution", "main", "__main__", "answer", "program", "submission", "your_module", "my_module"}
 RUNNERS = {"unittest.main", "pytest.main", "doctest.testmod", "sys.exit", "exit", "quit"}
 # full names of what acts on a process or folder; the program's are not those of the tests
@@ -18,7 +20,7 @@ RAISES = ("raises", "assertRaises", "assertRaisesRegex")
 
 def is_main_guard(node: ast.stmt) -> bool:
     """Whether it is `if __name__ == "__main__":`."""
-    return isinstance(node, ast.If) and "__name__" in names_in(node.test)
+    return isinstance(node, ast.If) and "__name__" in read_names(node.test)
 
 
 class FromProgram(ast.NodeTransformer):
@@ -120,7 +122,7 @@ class CountAsserts(ast.NodeTransformer):
         silent = [h for h in node.handlers if not any(isinstance(part, ast.Assert) for part in ast.walk(h))]
         new = self.visit_guard(node)
         for handler in silent if expects else ():
-            if handler.type and not names_in(handler.type) & {"AssertionError", "Exception", "BaseException"}:
+            if handler.type and not read_names(handler.type) & {"AssertionError", "Exception", "BaseException"}:
                 handler.body.insert(0, self.call(node, "__check__", ast.Constant(True)))
         return ast.fix_missing_locations(new)
 
@@ -168,7 +170,7 @@ class Reflection(ast.NodeTransformer):
 
 def count_of_asserts(tests: ast.Module, entry_point: str | None) -> int:
     """How many asserts there are, without `assert False` and functions that nothing calls; changes the tests."""
-    used = names_in(tests) | ({"check"} if entry_point else set())
+    used = read_names(tests) | ({"check"} if entry_point else set())
     functions = [part for part in tests.body if isinstance(part, ast.FunctionDef)]
     unused = [part for part in functions if not part.name.startswith("test") and part.name not in used]
     tests.body = [part for part in tests.body if part not in unused]
@@ -195,24 +197,6 @@ STANDARD = {
 }
 
 
-def names_in(*nodes: ast.AST) -> set:
-    """The names that a piece of source uses."""
-    return {part.id for node in nodes for part in ast.walk(node) if isinstance(part, ast.Name)}
-
-
-def defined_names(tests: ast.AST) -> set:
-    """The names that a piece of source binds anywhere."""
-    found = set()
-    for part in ast.walk(tests):
-        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
-            found.add(part.id)
-        elif isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.add(part.name)
-        elif isinstance(part, ast.Import | ast.ImportFrom):
-            found.update((alias.asname or alias.name).partition(".")[0] for alias in part.names)
-    return found
-
-
 def missing_parameters(function: ast.FunctionDef, method: bool) -> set:
     """The parameters of a test that neither a default nor `parametrize` gives a value: pytest's fixtures."""
     names = [item.arg for item in [*function.args.posonlyargs, *function.args.args]]
@@ -226,7 +210,7 @@ def missing_parameters(function: ast.FunctionDef, method: bool) -> set:
 
 def unjudged(tests: ast.Module, setup: ast.Module) -> str:
     """What in these tests no judge in another process can do, whatever the program is; "" for nothing."""
-    known = defined_names(tests) | defined_names(setup) | vars(builtins).keys() | STANDARD.keys()
+    known = bound_names(tests) | bound_names(setup) | vars(builtins).keys() | STANDARD.keys()
     called = {call.func.id for call in calls_in(tests)}
     classes = [part for part in ast.walk(tests) if isinstance(part, ast.ClassDef)]
     for case in classes:
@@ -290,7 +274,7 @@ def caught_names(tests: ast.AST) -> set:
     for call in (part for part in ast.walk(tests) if isinstance(part, ast.Call)):
         name = getattr(call.func, "attr", getattr(call.func, "id", ""))
         kinds += call.args[:1] if name in RAISES else call.args[1:2] if name == "isinstance" else []
-    return names_in(*kinds)
+    return read_names(*kinds)
 
 
 def used_as_classes(tests: ast.AST) -> set:
@@ -339,18 +323,18 @@ def judging_names(tests: ast.AST, wanted: set, program: set) -> set:
     Such a function is called with the result of another one, or with a variable of the tests where these call another
     one at all, or stands on the other side of a comparison.
     """
-    found, called = set(), program & names_in(tests)
+    found, called = set(), program & read_names(tests)
     bound = {part.arg for part in ast.walk(tests) if isinstance(part, ast.arg)} - {"candidate"}
     bound |= {part.id for part in ast.walk(tests) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
     for call in calls_in(tests):
-        name, inside = call.func.id, names_in(*call.args, *(item.value for item in call.keywords))
+        name, inside = call.func.id, read_names(*call.args, *(item.value for item in call.keywords))
         others = program - {name}
         if name in wanted and (inside & others or (inside & bound and called & others)):
             found.add(name)
     for node in (part for part in ast.walk(tests) if isinstance(part, ast.Compare)):
         sides = [node.left, *node.comparators]
         for side in sides:
-            beside = names_in(*(other for other in sides if other is not side)) & program
+            beside = read_names(*(other for other in sides if other is not side)) & program
             found.update(call.func.id for call in calls_in(side) if beside - {call.func.id})
     return found & wanted
 
@@ -363,4 +347,4 @@ def wraps_a_call(tests: ast.AST, name: str, program: set) -> bool:
 
 def iterated_names(tests: ast.AST) -> set:
     """The names of functions that loops run over: they decide how often something is tested."""
-    return {name for part in ast.walk(tests) if hasattr(part, "iter") for name in names_in(part.iter)}
+    return {name for part in ast.walk(tests) if hasattr(part, "iter") for name in read_names(part.iter)}

@@ -11,7 +11,6 @@ def own_ids(s: Trainer, sample: dict):
 
 
 def own_autocast(s: Trainer):
-    """The mixed precision of the trainer."""
     return torch.autocast(s.device.type, dtype=torch.bfloat16, enabled=s.precision == "bf16")
 
 
@@ -57,7 +56,7 @@ def own_surrogate(s: Trainer, logprobs, old_logprobs, advantages, clip: str):
     return sum(policy_token(CLIPS[clip], c, 0, t, range(len(logprobs))) for t in range(len(logprobs)))
 
 
-def own_policy_gradients(s: Trainer, batch: dict, definition: Definition, clip: str = "") -> list:
+def own_policy_gradients(s: Trainer, batch: dict, definition: Definition, clip: str) -> list:
     """Gradients of the policy loss by its definition, with the batch's advantages as constants.
 
     `clip`: one of CLIPS; "" takes the current log-probs as the old ones.
