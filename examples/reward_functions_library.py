@@ -14,22 +14,24 @@ option value keeps; w: the advised weight. Presets have weights:
 """
 
 # Contents
-#         58-69  python source    Parses Python source in a process with threads
-#         72-78  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#        81-223  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
-#       226-361  answer marks     Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#       364-388  text servers     Completions from OpenAI-compatible servers, one per request, with retries if a …
-#       391-401  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#       404-623  contract         The contract of every reward function: inputs, options, and valid values
-#       626-791  text parts       Find answers, blocks and sections in texts
-#      794-1022  correctness      Right answers, and programs that pass tests
-#     1025-1196  format           Layouts, style and repetition
-#     1199-1302  length           Lengths
-#     1305-1469  judges           Models that judge
-#     1472-1582  combined         Combined rewards, presets, and names of older versions
+#         60-71  python source    Parses Python source in a process with threads
+#         74-80  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#         83-85  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
+#        88-239  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
+#       242-383  answer marks     Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#       386-410  text servers     Completions from OpenAI-compatible servers, one per request, with retries if a …
+#       413-423  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#       426-645  contract         The contract of every reward function: inputs, options, and valid values
+#       648-808  text parts       Find answers, blocks and sections in texts
+#      811-1039  correctness      Right answers, and programs that pass tests
+#     1042-1213  format           Layouts, style and repetition
+#     1216-1319  length           Lengths
+#     1322-1486  judges           Models that judge
+#     1489-1591  combined         Combined rewards and presets
 
 import ast
 import asyncio
+import contextlib
 import functools
 import hashlib
 import http.client
@@ -78,21 +80,31 @@ class UserError(Exception):
     code = 2
 
 
+# ------------------------------------------------------------------------- nested rows (src/parts/data/nested_rows.py)
+
+VISIBLE = re.compile(r"[^\s\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")  # a visible character
+
+
 # ------------------------------------------------------------------- stated answers (src/parts/data/stated_answers.py)
 
 ROUGHLY = "approximately|about|around|roughly|etwa|ungefähr|rund|environ|aproximadamente|unos|大约|大約|约|約"
 _TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
-    r"|\b(?:é|è|это|adalah|là|jest|ni|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
+    r"|\b(?:é|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
+SCALES = {  # words that multiply the number before them
+    **{"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12},
+    **{"lakh": 10**5, "crore": 10**7, **dict.fromkeys("万萬만", 10**4), **dict.fromkeys("亿億억", 10**8)},
+}
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
     **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
-    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jawaban jibu उत्तर উত্তর సమాధానం".split()},
+    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jibu vastaus उत्तर উত্তর సమాధానం".split()},
     **{word: rf"\b{word}" for word in ("la solution", "đáp án", "الجواب", "الإجابة")},
     **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
     "ans": r"\bans(?:wer)?",
+    "jawaban": r"\bjawaban(?:nya)?",
 }
 _MARKS = {
     **{
@@ -110,7 +122,11 @@ _MARKS = {
         rf"(?:应|應)?{word}[择擇]?(?:是|为|為)?[:：]?(?=[\s（(*]{{0,3}}[A-ZＡ-Ｚ](?![A-Za-z]))[\s:：*_]*"
         for word in ("选", "選")
     },
-    **{word: rf"(?<!\w){word}(?:は|[ *]{{0,3}}[:：=])[、\s:：*_]*" for word in ("答え", "正解", "解答", "答")},
+    **{
+        word: rf"(?<!\w){word}(?:[は은]|[ *]{{0,3}}[:：=])[、\s:：*_]*"
+        for word in ("答え", "正解", "解答", "答", "정답", "답")
+    },
+    "svar": r"\bsvar(?:et (?:är|er)\b|[ *]{0,3}[:：])[\s:：*_]*",
     "####": r"(?<!#)####(?!#)[ \t*_]*",
 }
 HEDGE = re.compile(  # after an answer: an alternative one
@@ -119,7 +135,7 @@ HEDGE = re.compile(  # after an answer: an alternative one
 )
 NEGATED = (
     r"\bnot\b|n[’']t\b|\b(?:wrong|incorrect|false|nicht|kein\w{0,2}|falsch|n'est pas|no es|fausse?|değil)\b"
-    "|不|没|ない|ません|नहीं|নয়|కాదు"
+    "|不|没|ない|ません|아니|아닙|아닌|नहीं|নয়|కాదు"
 )
 _BECAUSE = r"because|since|due to|weil|parce qu\w+|puisque|porque|ya que"
 _IS_RIGHT = (
@@ -129,9 +145,9 @@ _IS_RIGHT = (
 _BEHIND = re.compile(  # after an answer: a reason, a claim that it is right, a remark in brackets, a copula
     rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{_BECAUSE}|{_IS_RIGHT})\b"
     r"|\s?[,;(]\s?(?:which|where|so|as|see|da|denn|siehe|car|voir|pues|véase)\b)"
-    r"|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
+    r"|\*\*, (?:the|an?)\b|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
     r"|\s{0,3}(?:(?:是|为)?正确|が(?:正解|正しい))|(?<=[A-ZＡ-Ｚ])\s{0,3}(?:项|項|选项|選項|選択肢)"
-    r"|(?:です|である|となります|になります|だ)(?=[。．.!！、\s]|$)"
+    r"|(?:です|である|となります|になります|だ|입니다|이다|이에요|예요)(?=[。．.!！、\s]|$)"
     r"|\s{0,3}[(（](?i:see|as|from|by|using|siehe|voir|véase|见|如上)[^\d()（）]{2,60}[)）][.。]?$"
 )
 _BEFORE = re.compile(
@@ -353,12 +369,18 @@ def is_matrix(value) -> bool:
     return plain and bool(rows) and {*map(len, rows)} == {max(1, len(rows[0]))}
 
 
+@functools.lru_cache(32)
+def parsed(source: str) -> ast.Module | None:
+    """The syntax tree of Python source, or None if it does not parse."""
+    with warnings.catch_warnings(), contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+        warnings.simplefilter("ignore")  # about invalid escapes
+        return parse_python(source)
+    return None
+
+
 def is_program(text: str) -> bool:
     """Whether a text is Python source with statements beyond expressions."""
-    try:
-        return any(isinstance(node, STATEMENTS) for node in parse_python(text).body)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
+    return any(isinstance(node, STATEMENTS) for node in getattr(parsed(text), "body", ()))
 
 
 # -------------------------------------------------------------------- text servers (src/parts/rewards/text_servers.py)
@@ -627,7 +649,7 @@ def reward(core=None, *, one_of=(), threads=1, grades=False, across=None):
 
 # ---- text: patterns run in linear time on any text: no nested repeats, no lazy match that fails from many starts
 _AREA = r"(?<![A-Za-z])(?:[mcdk]?m|met(?:er|re)s?|in|inch(?:es)?|ft|feet|foot|yd|yards?|mi|miles?|units?|s)"
-_SCALE = "(?:thousand|[mb]illion|trillion)s?"
+_SCALE = f"(?:{'|'.join(SCALES)})(?:s|ths?)?"
 _PRICE = r"(?:[A-Z]{0,3} ?[$€£¥₹] ?|(?:Rs|USD|EUR|GBP|INR|CHF|CAD|AUD)\b\.? ?)?"  # before a number: C$5, EUR 5
 _NUMBER = re.compile(
     rf"(?i:{ROUGHLY}|\w{{1,9}} ?=|[^\w.+√<>≤≥≠±×·÷-]){{0,3}}\s?([+-]?){_PRICE}"
@@ -636,8 +658,8 @@ _NUMBER = re.compile(
     rf"[^\d,;=?]{{0,30}}(?:{_AREA} ?\}}? ?\^?\{{?[23]\}}?[.*_$ )]{{0,4}})?"  # no other digit of any script after it
 )
 _FRACTION = re.compile(r"((?<=\d))?\\[dt]?frac\{(\d{1,20})\}\{(\d{1,20})\}")
-_ZEROS = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12, "k": 3, "m": 6, "b": 9}
-_SCALED = re.compile(r"(?i:(?<=\d) ?(thousand|million|billion|trillion)s?\b)|([$€£¥₹] ?[\d.,]+)([kKMB])$")
+_SHORT = {"k": 10**3, "m": 10**6, "b": 10**9}
+_SCALED = re.compile(rf"(?i:(?<=\d) ?({'|'.join(SCALES)})s?(?![a-z]))|([$€£¥₹] ?[\d.,]+)([kKMB])$")
 _BLANK = "[ \u00a0\u202f]"
 _VULGAR = re.compile(rf"{_BLANK}*([¼-¾⅐-⅞])")
 _MIXED = re.compile(rf"(?<![\d./])(\d{{1,9}}){_BLANK}(\d{{1,9}})/(\d{{1,9}})(?![\d/])")  # 2 1/2
@@ -649,7 +671,6 @@ _AROUND = " \t\n'\"`*_$「」“”"  # characters that may enclose an answer
 _QUOTED = re.compile(r"^(?:(\*\*|['\"`$])((?:(?!\1).)+)\1|“([^“”]+)”|「([^「」]+)」)$")  # a gold in quotes
 _PUNCTUATION = frozenset(string.punctuation)
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|[\n;。！？]")
-_SEEN = re.compile(r"[^\s\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")  # a visible character
 _WORD, _PLAIN = re.compile(r"\w+"), re.compile(r"^\\(?:text|textbf|mathrm)\{([^{}]*)\}$")
 _END = re.compile(r"[*_.]*(?:\n|$)|(?:(?<=\d)|(?<=\w{3}))[*_]*\.\s|[。！？]")  # not after the initials of a name
 
@@ -674,17 +695,13 @@ def _inside(lines: list[str], start: int, end: int) -> str:
     return re.sub(rf"(?m)^[ \t]{{0,{indent}}}", "", "\n".join(lines[start + 1 : end]))
 
 
-def extract_code_block(text: str, language: str = "python") -> str:
-    """Return the last closed block with the language's label (or py, python3), else the last without label, else ""."""
-    labels = (language, "py", "python3") if language == "python" else (language,)
-    blocks = [(label.partition(" ")[0], content) for label, content in reversed(_blocks(text))]
-    named = [content for label, content in blocks if label in labels]
-    return next(iter(named or [content for label, content in blocks if not label]), "")  # unlabelled: an output, maybe
-
-
 def _code(text: str) -> str:
-    """The last Python block of the visible text, or all of it if it has no fence."""
-    return extract_code_block(visible(text)) if "```" in text else visible(text)
+    """The last closed Python block of the visible text, else the last without label; all of it if there is no fence."""
+    if "```" not in text:
+        return visible(text)
+    blocks = [(label.partition(" ")[0], content) for label, content in reversed(_blocks(visible(text)))]
+    named = [content for label, content in blocks if label in ("python", "py", "python3")]
+    return next(iter(named or [content for label, content in blocks if not label]), "")  # unlabelled: an output, maybe
 
 
 def _found(text: str, marked=True) -> list[str]:
@@ -737,10 +754,10 @@ def _number(value) -> float | None:
     text = _VULGAR.sub(lambda m: " " + unicodedata.normalize("NFKC", m[1]).replace("⁄", "/"), text).strip()
     text = _MIXED.sub(lambda m: f"{int(m[1]) * int(m[3]) + int(m[2])}/{m[3]}" if int(m[2]) < int(m[3]) else m[0], text)
     text = re.sub(rf"(?<![\d.,])\d{{1,3}}(?:{_BLANK}\d{{3}})+(?!\d)", lambda m: re.sub(_BLANK, "", m[0]), text)
-    text = _SCALED.sub(lambda m: f"{m[2] or ''}e{_ZEROS[(m[1] or m[3]).lower()]}", text)
-    match = _NUMBER.fullmatch(with_point(text))
+    scale = math.prod(SCALES[m[1].lower()] if m[1] else _SHORT[m[3].lower()] for m in _SCALED.finditer(text))
+    match = _NUMBER.fullmatch(with_point(_SCALED.sub(lambda m: m[2] or "", text)))
     try:
-        number = float(match[1] + match[2].replace(",", "")) / float(match[3] or 1)
+        number = float(match[1] + match[2].replace(",", "")) / float(match[3] or 1) * scale
     except (TypeError, ValueError, ZeroDivisionError):
         return None
     return number if math.isfinite(number) else None
@@ -1032,7 +1049,7 @@ def format_reward(text):
     >>> format_reward(None, ["<answer>46</answer>", "It is <answer>46</answer>", "<answer></answer>"])
     [1.0, 0.0, 0.0]"""
     content = re.fullmatch(r"<answer>([^<>]*)</answer>", text.strip())
-    return bool(content and _SEEN.search(content[1]))
+    return bool(content and VISIBLE.search(content[1]))
 
 
 @reward
@@ -1041,7 +1058,7 @@ def strict_xml_format(text, *, tags=("reasoning", "answer")):
     >>> strict_xml_format(None, ["<reasoning>\n1+1\n</reasoning>\n<answer>\n2\n</answer>", "<answer>2</answer>"])
     [1.0, 0.0]"""
     pieces = _layout(text if text.endswith("\n") else text + "\n", tags)
-    contents = all(_SEEN.search(piece) and piece[0] == piece[-1] == "\n" for piece in pieces[1::2])
+    contents = all(VISIBLE.search(piece) and piece[0] == piece[-1] == "\n" for piece in pieces[1::2])
     return len(pieces) == 2 * len(tags) + 1 and contents and pieces[::2] == ["", *["\n"] * len(tags)]
 
 
@@ -1051,7 +1068,7 @@ def soft_xml_format(text, *, tags=("reasoning", "answer")):
     >>> soft_xml_format(None, ["<reasoning>1+1</reasoning> <answer>2</answer>", "<answer>2</answer>"])
     [1.0, 0.0]"""
     pieces = [piece.strip() for piece in _layout(text, tags)]
-    return len(pieces) == 2 * len(tags) + 1 and not any(pieces[::2]) and all(map(_SEEN.search, pieces[1::2]))
+    return len(pieces) == 2 * len(tags) + 1 and not any(pieces[::2]) and all(map(VISIBLE.search, pieces[1::2]))
 
 
 @reward
@@ -1072,7 +1089,7 @@ def think_format(text, *, prefilled=False):
     >>> think_format(None, ["<think>1+1</think>2", "2"])
     [1.0, 0.0]"""
     pieces = [piece.strip() for piece in _layout("<think>" * prefilled + text, ["think"])]
-    return len(pieces) == 3 and not pieces[0] and all(map(_SEEN.search, pieces[1:]))
+    return len(pieces) == 3 and not pieces[0] and all(map(VISIBLE.search, pieces[1:]))
 
 
 @reward
@@ -1559,7 +1576,7 @@ class AdaptiveReward(Combined):
 combine = Combined
 
 
-# ---- presets, and the names that older code knows
+# ---- presets
 class Preset(list):
     """Reward functions with their `weights`."""
 
@@ -1572,11 +1589,3 @@ MATH_REASONING_REWARDS = Preset((math_equivalence, 1.0), (incremental_format, 0.
 CODE_GENERATION_REWARDS = Preset((code_execution, 1.0), (code_block_format, 0.1), (no_syntax_error, 0.1))
 SUMMARIZATION_REWARDS = Preset((fuzzy_match, 1.0), (ideal_length, 0.1), (no_repetition, 0.1))
 QA_REWARDS = Preset((exact_match, 1.0), (fuzzy_match, 0.3), (max_length_penalty, 0.1))
-
-
-def __getattr__(name: str):
-    """The names that older code knows: `exact_match_reward` is `exact_match`."""
-    known = globals().get({"no_repetition_penalty": "repetition_penalty"}.get(name, name.removesuffix("_reward")))
-    if not callable(known):
-        raise AttributeError(f"got no reward {name!r}; try one of `reward_preflight.py --list`")
-    return known

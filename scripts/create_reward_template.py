@@ -61,17 +61,17 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 #       685-888  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
 #      891-1173  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
 #     1176-1282  extracts         Extract from a Python file what some of its names need
-#     1285-1497  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
-#     1500-1611  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#     1614-1876  reward forms     The forms that a reward function may have, and loading rewards from files
-#     1879-2029  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2032-2246  assembly         Assemble the written file: the statements that it needs from files/, below its own …
-#     2249-2319  json reward      The task json_schema: constants of the reward, and the cases of its self-test
-#     2322-2874  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
-#     2877-3181  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
-#     3184-3322  trials           Trials of a written file: its self-test, its rows, the original of a port
-#     3325-3458  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3461-3659  command          The command line
+#     1285-1500  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
+#     1503-1614  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#     1617-1885  reward forms     The forms that a reward function may have, and loading rewards from files
+#     1888-2038  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2041-2255  assembly         Assemble the written file: the statements that it needs from files/, below its own …
+#     2258-2328  json reward      The task json_schema: constants of the reward, and the cases of its self-test
+#     2331-2882  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
+#     2885-3182  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
+#     3185-3321  trials           Trials of a written file: its self-test, its rows, the original of a port
+#     3324-3457  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3460-3656  command          The command line
 
 import argparse
 import ast
@@ -1180,8 +1180,8 @@ DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 TRAINERS = {"trl", "verl", "unsloth"}  # a reward's file may import these, but another environment may lack them
 
 
-def bound_names(statement: ast.stmt) -> set[str]:
-    """The names that a top-level statement binds in its module."""
+def bound_names(statement: ast.AST) -> set[str]:
+    """The names that a top-level statement binds in its module; of a module, those that it binds anywhere."""
     if isinstance(statement, DEFINITIONS):
         return {statement.name}
     names = set()
@@ -1206,9 +1206,9 @@ def imports_trainer(source: str) -> list[str]:
     return sorted(modules & TRAINERS)
 
 
-def read_names(node: ast.AST) -> set[str]:
-    """All names that occur in a statement."""
-    return {leaf.id for leaf in ast.walk(node) if isinstance(leaf, ast.Name)}
+def read_names(*nodes: ast.AST) -> set[str]:
+    """All names that occur in pieces of source."""
+    return {leaf.id for node in nodes for leaf in ast.walk(node) if isinstance(leaf, ast.Name)}
 
 
 def statements_of(source: str) -> list[tuple[ast.stmt, str]]:
@@ -1314,6 +1314,10 @@ def own_copy(value):
     return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
 
 
+# what TRL hands over besides the lists over the samples
+TRL_EXTRAS = {"trainer_state": None, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
+
+
 def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
     """Keyword arguments of a reward function in TRL's shapes; a column that a row lacks is None there.
 
@@ -1371,7 +1375,6 @@ def put_stream(name: str, stream, closed: bool) -> None:
 
 
 def put_filters(filters: list) -> None:
-    """Restore the filters of `warnings`."""
     warnings.filters[:] = filters
     getattr(warnings, "_filters_mutated", bool)()
 
@@ -1653,7 +1656,7 @@ class PerSample:
 
     def calls(self, prompts: list, completions: list, **columns) -> list:
         """One call for each completion, as functions without arguments."""
-        whole = {name: columns.pop(name) for name in ("trainer_state", "log_extra", "log_metric") if name in columns}
+        whole = {name: columns.pop(name) for name in TRL_EXTRAS if name in columns}
         calls = []
         for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
             given = {name: values[i] for name, values in columns.items()} | whole
@@ -1804,22 +1807,28 @@ def library_rewards(file: str) -> dict:
     return {n: m for n, m in members.items() if not n.startswith("_") and (is_reward(m) or is_preset(m))}
 
 
-def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
+def spec_parts(spec: str) -> tuple[str, str, str]:
+    """(file, name, weight) of `FILE.py:name[*weight]`, as text."""
+    target, _, weight = spec.partition("*")
+    file, _, name = target.rpartition(":")
+    return file, name, weight
+
+
+def full_spec(spec: str) -> str:
     """`FILE.py:name[*weight]` for a spec; a bare name always means the library's."""
     name = spec.partition("*")[0]
     if ":" in name:
         return spec
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
-    if name not in (names := library_rewards(library)):
+    if name not in (names := library_rewards(EMBEDDED_REWARDS)):
         raise UserError(f"got reward {spec!r}; {expected}{suggest(name, [*names])}")
-    return f"{library}:{spec}"
+    return f"{EMBEDDED_REWARDS}:{spec}"
 
 
 def find_reward(spec: str):
     """(The function or list of functions that a spec names, the members of its file)."""
-    target = full_spec(spec).partition("*")[0]
-    file, _, name = target.rpartition(":")
+    file, name, _ = spec_parts(full_spec(spec))
     need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
     module = import_file("reward", spec, file)
     members = vars(module)
@@ -1837,7 +1846,7 @@ def find_reward(spec: str):
 
 def weight_of(spec: str) -> float:
     """The number after the star of a spec, or 1."""
-    text = spec.partition("*")[2]
+    text = spec_parts(spec)[2]
     try:
         weight = float(text or 1.0)
     except ValueError:
@@ -1870,7 +1879,7 @@ def load_rewards(spec: str) -> list[tuple]:
         refuse_form_of_verl(spec, function)
     if not isinstance(reward, list):
         return [(reward, weight_of(spec))]
-    text = spec.partition("*")[2]
+    text = spec_parts(spec)[2]
     named = text if text.isidentifier() else ""
     factor = 1.0 if named else weight_of(spec)
     return [(f, factor * w) for f, w in zip(reward, list_weights(spec, members, reward, named), strict=True)]
@@ -2769,7 +2778,6 @@ TASKS = {
 
 
 def new_reward(args) -> str:
-    """The text of a new reward."""
     task, gold = TASKS[args.task], args.gold_column or TASKS[args.task].gold
     roots, tests = contracts_of(args)
     about = ast.get_docstring(ast.parse(task.texts[-1]))
@@ -3005,21 +3013,14 @@ def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kw
     return float(reward_name(prompt=None, completion=solution_str, gold_column=ground_truth) or 0.0)
 '''
 OWN = {"prompt", "prompts", "completion", "completions"}
-EXTRAS = {"completion_ids", "environments", "trainer_state", "log_extra", "log_metric"}  # what TRL hands over besides
+EXTRAS = {"completion_ids", "environments", *TRL_EXTRAS}
 GOLDS = ("answer", "tests", "test_cases", "solution", "ground_truth", "label")
 OTHERWISE = "try it without --inline"
 
 
-def parts_of(spec: str) -> tuple[str, str, str]:
-    """(file, name, weight) of `FILE.py:name[*weight]`."""
-    target, _, weight = spec.partition("*")
-    file, _, name = target.rpartition(":")
-    return file, name, weight
-
-
 def source_text(args) -> str:
     """The text of the file of --from."""
-    file, got = parts_of(args.source)[0], f"got --from {args.source!r}"
+    file, got = spec_parts(args.source)[0], f"got --from {args.source!r}"
     need(file and Path(file).is_file(), f"{got}: no file {file!r}; expected FILE.py:function[*weight]")
     need(Path(file).resolve() != args.output.resolve(), f"{got}, the file of --output; expected another")
     text = Path(file).read_text(encoding="utf-8")
@@ -3039,7 +3040,7 @@ def trains(text: str) -> bool:
 
 def without_trainer(args) -> str:
     """The file of --from; of one that trains, a file beside --output with what the reward needs of it."""
-    text, (file, name, weight) = source_text(args), parts_of(args.source)
+    text, (file, name, weight) = source_text(args), spec_parts(args.source)
     if not trains(text):
         return file
     extracted = args.output.with_name(f"{Path(file).stem}_rewards.py")
@@ -3057,7 +3058,7 @@ def ported(args) -> str:
     if args.inline:
         return inlined(args)
     args.source = f"{without_trainer(args)}:{args.source.rpartition(':')[2]}"
-    file, name, _ = parts_of(args.source)
+    file, name, _ = spec_parts(args.source)
     found, _ = find_reward(args.source)
     verl_form = callable(found) and {"solution_str", "ground_truth"} <= {*inspect.signature(found).parameters}
     args.target = args.target or ("trl" if verl_form else "verl")
@@ -3101,7 +3102,7 @@ def weighted(args, found) -> list[tuple]:
     if not args.weights:
         return load_rewards(args.source)
     got, count = f"got --weights {' '.join(map(str, args.weights))}", len(found) if isinstance(found, list) else 1
-    fits = isinstance(found, list) and not hasattr(found, "weights") and not parts_of(args.source)[2]
+    fits = isinstance(found, list) and not hasattr(found, "weights") and not spec_parts(args.source)[2]
     need(fits, f"{got} with {args.source}; expected a list without weights of its own; try leaving --weights out")
     need(all(map(is_weight, args.weights)), f"{got}; expected finite numbers")
     need(len(args.weights) == count, f"{got} for {count} functions; expected one for each")
@@ -3134,7 +3135,7 @@ def columns_of_port(args, verl_form: bool) -> tuple[list[str], set[str]]:
 
 def parts_constant(args, found) -> str:
     """The constant PARTS: each function by its place in the file, and its weight."""
-    lines, name = {}, parts_of(args.source)[1]
+    lines, name = {}, spec_parts(args.source)[1]
     for place, (function, weight) in enumerate(args.pairs):
         key = getattr(function, "__name__", type(function).__name__)
         while key in lines:
@@ -3149,14 +3150,14 @@ def parts_constant(args, found) -> str:
 
 def inlined(args) -> str:
     """The text of a port of --from to verl that holds the function; fixes args.target and args.gold_column."""
-    text, (file, name, weight) = source_text(args), parts_of(args.source)
+    text, (file, name, weight) = source_text(args), spec_parts(args.source)
     got = f"got --inline with --from {args.source!r}"
     need(args.target in (None, "verl"), f"got --for {args.target} with --inline; expected verl; {OTHERWISE}")
     found = [line for line in ast.parse(text).body if isinstance(line, ast.FunctionDef) and line.name == name]
     need(found, f"{got}; expected a plain function of that file, neither async nor a list; {OTHERWISE}")
     need(not weight and not args.weights, f"{got}; expected no weight; {OTHERWISE}")
     given = found[0].args
-    read = {node.id for part in found[0].body for node in ast.walk(part) if isinstance(node, ast.Name)}
+    read = read_names(*found[0].body)
     hidden = {a.arg for a in (given.vararg, given.kwarg) if a}
     used = sorted(read & ({"prompt", "prompts"} | EXTRAS | hidden))
     need(not used, f"{got}, which reads {', '.join(used)}; expected the completion and one column; {OTHERWISE}")
@@ -3186,7 +3187,6 @@ def inlined(args) -> str:
 SCRIPTS = Path(__file__).resolve().parent  # where math_grader.py, sandbox.py and reward_preflight.py are
 DOUBLE = "```python\ndef double(x):\n    return 2 * x\n```"
 TESTS_OF_DOUBLE = ["assert double(4) == 8", "assert double(0) == 0"]
-SILENT = {"trainer_state": None, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
 ONCE, IDS = CallLimits(retries=0), [5, 6, 7]  # tokens, which the reward manager of verl_train.py gives
 
 
@@ -3267,7 +3267,7 @@ def original_score(args, text: str, row: dict) -> float | str:
     """What the original says of a completion, called as the trainers call it."""
     columns = {name: value for name, value in row.items() if name != "prompt"}
     prompt = row.get("prompt", "" if args.completions == "text" else None)
-    given = reward_arguments([{"prompt": prompt, "columns": columns}], [text], [IDS]) | SILENT
+    given = reward_arguments([{"prompt": prompt, "columns": columns}], [text], [IDS]) | TRL_EXTRAS
     scores = []
     for function, weight in args.pairs:
         score = outcome(lambda function=function: scored_batch(as_reward(function), given, ONCE))
@@ -3276,7 +3276,6 @@ def original_score(args, text: str, row: dict) -> float | str:
 
 
 def port_score(args, module, text: str, row: dict) -> float | str:
-    """What the port says of it."""
     columns = {name: value for name, value in row.items() if name != args.gold_column}
     gold, extra = row[args.gold_column], {}
     if args.target == "trl":
@@ -3304,7 +3303,7 @@ def compared(args) -> dict:
     module = import_file("port", str(args.output), str(args.output))
     if args.inline:  # a file that trains cannot be imported
         alone = trains(source_text(args))
-        args.pairs = [(getattr(module, parts_of(args.source)[1]) if alone else find_reward(args.source)[0], 1.0)]
+        args.pairs = [(getattr(module, spec_parts(args.source)[1]) if alone else find_reward(args.source)[0], 1.0)]
     scores = []
     for text, row in trial_cases(args):
         ported = port_score(args, module, text, row)
@@ -3491,7 +3490,6 @@ CALLED_BY_TRL = (  # a test compares it with what TRL does
 
 
 def read_flags(argv: list[str] | None) -> argparse.Namespace:
-    """Read the command line; flags work with `_` and `-`."""
     usage = "%(prog)s [--flag value ...]    (--help has all flags)"
     parser = argparse.ArgumentParser(usage=usage, description=__doc__, formatter_class=Help, allow_abbrev=False)
 
@@ -3570,7 +3568,7 @@ def check_flags(args) -> None:
         judged = args.target != "verl" or not args.data
         need(judged, "got --data with --for verl; expected --for both or trl")
     else:
-        name = parts_of(args.source)[1].replace("compute_score", "verl_reward")
+        name = spec_parts(args.source)[1].replace("compute_score", "verl_reward")
         args.name = args.name or (name.lower() if name.isupper() else name)
     trl_only = kind != "passes_tests" or args.target == "trl"
     need(trl_only, f"got --for {args.target} with passes_tests; expected trl; try --task code")
@@ -3636,7 +3634,6 @@ def write_reward(args, text: str) -> dict:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
     args = read_flags(argv)
     try:
         check_flags(args)

@@ -37,25 +37,25 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 #       378-602  data files         Open data files as text: decompress, decode, refuse files without data; parse CSV …
 #       605-736  nested rows        Find rows inside other JSON: an object with a list of rows, columns instead of …
 #       739-924  rows               Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#      927-1024  stated answers     Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1027-1187  answer marks       Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1190-1445  question parts     Detect columns that look like part of the question but are not in the prompt, and …
-#     1448-1534  chat               Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1537-1566  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
-#     1569-1591  prompts            Load training and held-out prompts as token ids
-#     1594-1612  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
-#     1615-1681  models             Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     1684-1692  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
-#     1695-1789  bad rows           Errors about bad rows, and the values that a row may hold
-#     1792-2062  messages           Chat messages, names of columns, passages that a question is about, and media, …
-#     2065-2432  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
-#     2435-2655  choices            Questions with choices: find the choices of a row, and which one is right
-#     2658-3101  forms              Convert rows of each form to the schema
-#     3104-3219  form names         Tell a row's form by the names of its fields, and convert it
-#     3222-3428  writing            Write rows for each target, and choose held-out rows
-#     3431-3732  row reader         Read rows from files, globs and the hub; convert, check and count them
-#     3735-3867  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
-#     3870-4116  command            The command line, and what --inspect shows
+#      927-1029  stated answers     Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1032-1198  answer marks       Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1201-1456  question parts     Detect columns that look like part of the question but are not in the prompt, and …
+#     1459-1545  chat               Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1548-1577  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1580-1602  prompts            Load training and held-out prompts as token ids
+#     1605-1623  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
+#     1626-1692  models             Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     1695-1703  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
+#     1706-1810  bad rows           Errors about bad rows, and the values that a row may hold
+#     1813-2077  messages           Chat messages, names of columns, passages that a question is about, and media, …
+#     2080-2425  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
+#     2428-2652  choices            Questions with choices: find the choices of a row, and which one is right
+#     2655-3102  forms              Convert rows of each form to the schema
+#     3105-3220  form names         Tell a row's form by the names of its fields, and convert it
+#     3223-3429  writing            Write rows for each target, and choose held-out rows
+#     3432-3734  row reader         Read rows from files, globs and the hub; convert, check and count them
+#     3737-3869  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
+#     3872-4118  command            The command line, and what --inspect shows
 
 import argparse
 import ast
@@ -929,15 +929,16 @@ def hub_is_reached() -> bool:
 _TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
-    r"|\b(?:é|è|это|adalah|là|jest|ni|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
+    r"|\b(?:é|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
     **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
-    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jawaban jibu उत्तर উত্তর సమాధానం".split()},
+    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jibu vastaus उत्तर উত্তর సమాధానం".split()},
     **{word: rf"\b{word}" for word in ("la solution", "đáp án", "الجواب", "الإجابة")},
     **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
     "ans": r"\bans(?:wer)?",
+    "jawaban": r"\bjawaban(?:nya)?",
 }
 _MARKS = {
     **{
@@ -955,7 +956,11 @@ _MARKS = {
         rf"(?:应|應)?{word}[择擇]?(?:是|为|為)?[:：]?(?=[\s（(*]{{0,3}}[A-ZＡ-Ｚ](?![A-Za-z]))[\s:：*_]*"
         for word in ("选", "選")
     },
-    **{word: rf"(?<!\w){word}(?:は|[ *]{{0,3}}[:：=])[、\s:：*_]*" for word in ("答え", "正解", "解答", "答")},
+    **{
+        word: rf"(?<!\w){word}(?:[は은]|[ *]{{0,3}}[:：=])[、\s:：*_]*"
+        for word in ("答え", "正解", "解答", "答", "정답", "답")
+    },
+    "svar": r"\bsvar(?:et (?:är|er)\b|[ *]{0,3}[:：])[\s:：*_]*",
     "####": r"(?<!#)####(?!#)[ \t*_]*",
 }
 _BECAUSE = r"because|since|due to|weil|parce qu\w+|puisque|porque|ya que"
@@ -966,9 +971,9 @@ _IS_RIGHT = (
 _BEHIND = re.compile(  # after an answer: a reason, a claim that it is right, a remark in brackets, a copula
     rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{_BECAUSE}|{_IS_RIGHT})\b"
     r"|\s?[,;(]\s?(?:which|where|so|as|see|da|denn|siehe|car|voir|pues|véase)\b)"
-    r"|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
+    r"|\*\*, (?:the|an?)\b|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
     r"|\s{0,3}(?:(?:是|为)?正确|が(?:正解|正しい))|(?<=[A-ZＡ-Ｚ])\s{0,3}(?:项|項|选项|選項|選択肢)"
-    r"|(?:です|である|となります|になります|だ)(?=[。．.!！、\s]|$)"
+    r"|(?:です|である|となります|になります|だ|입니다|이다|이에요|예요)(?=[。．.!！、\s]|$)"
     r"|\s{0,3}[(（](?i:see|as|from|by|using|siehe|voir|véase|见|如上)[^\d()（）]{2,60}[)）][.。]?$"
 )
 _BEFORE = re.compile(
@@ -1179,12 +1184,18 @@ def hash_mark(text: str) -> re.Match | None:
     return mark if is_number or not answer or (count_words(answer) <= most and not is_program(before)) else None
 
 
+@functools.lru_cache(32)
+def parsed(source: str) -> ast.Module | None:
+    """The syntax tree of Python source, or None if it does not parse."""
+    with warnings.catch_warnings(), contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+        warnings.simplefilter("ignore")  # about invalid escapes
+        return parse_python(source)
+    return None
+
+
 def is_program(text: str) -> bool:
     """Whether a text is Python source with statements beyond expressions."""
-    try:
-        return any(isinstance(node, STATEMENTS) for node in parse_python(text).body)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
+    return any(isinstance(node, STATEMENTS) for node in getattr(parsed(text), "body", ()))
 
 
 # ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
@@ -1779,20 +1790,30 @@ def as_plain(value, name: str = "row", depth: int = 0, any_size: bool = False):
     raise BadRow(name, type(value).__name__, "text, numbers, lists and objects", f"--drop {name}")
 
 
-def json_or_literal(text: str):
-    """The value of JSON text or a Python literal; ValueError for other text, RowFlaw for a repeated key."""
-    with contextlib.suppress(ValueError, RecursionError):
-        return json.loads(text, object_pairs_hook=unique)
+def decoded(text: str, name: str, expected: str = "tests as JSON text, or Python source"):
+    """The value of a cell's JSON text or Python literal; BadRow for other text, RowFlaw for a repeated key."""
     try:
-        return as_plain(ast.literal_eval(text.strip()), any_size=True)
-    except (SyntaxError, TypeError, RecursionError, MemoryError) as error:
-        raise ValueError(f"neither JSON nor a literal: {error}") from None
+        value = json.loads(text, object_pairs_hook=unique)
+    except (ValueError, RecursionError):
+        try:
+            value = ast.literal_eval(text.strip())
+        except (SyntaxError, TypeError, ValueError, RecursionError, MemoryError):
+            raise BadRow(name, shown(text), expected) from None
+    return as_plain(value, name, any_size=True)
+
+
+def opened(value):
+    """The list or object that a cell holds as JSON text or a Python literal; other values stay as they are."""
+    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
+        with contextlib.suppress(RowFlaw):
+            return decoded(value, "value")
+    return value
 
 
 # --------------------------------------------------------------------- messages (src/programs/data_loader/messages.py)
 
 PROMPT_KEYS = (
-    *("prompt", "question", "problem", "query", "instruction", "text", "input", "description"),
+    *SECOND_TEXTS,
     *("question_content", "problem_description", "problem_statement", "instruct_prompt", "complete_prompt"),
 )
 RESPONSE_KEYS = ("completion", "response", "output", "target", "answer")
@@ -1804,15 +1825,11 @@ GOLD_KEYS = (
 )
 ANSWER_KEYS = (*GOLD_KEYS, "solution")
 CHOICE_PROMPT_KEYS = (*PROMPT_KEYS, "question_stem", "stem", "goal", "ctx", "startphrase", "sent1", "sentence")
-PICK_KEYS = (
-    *("answerKey", "answer_key", "answer", "answer_idx", "answer_index", "answer_letter", "correct", "correct_option"),
-    *("correct_answer", "correct_answer_num", "cop", "gold", "gold_label", "label", "labels", "target", "ground_truth"),
-)
 CHAT_KEYS = ("messages", "conversations", "conversation")
 ROLES = {
     **{role: role for role in ("system", "developer", "user", "assistant", "tool")},
     "human": "user",
-    **dict.fromkeys(("gpt", "bot", "model", "function_call"), "assistant"),
+    **dict.fromkeys(("gpt", "bot", "model", "function_call", "tool_call"), "assistant"),
     **dict.fromkeys(("function", "observation", "function_response", "tool_response"), "tool"),
 }
 TEXT_PARTS = ("text", "input_text", "output_text")
@@ -2005,11 +2022,9 @@ def is_note(text: str, name: str) -> bool:
 
 def passage(value, name: str, keep_json: bool = False) -> str | None:
     """The text of a passage, a list of passages, titled documents or a table; None for other values."""
-    if isinstance(value, str) and value.lstrip()[:1] == "[" and not keep_json:  # 2WikiMultihopQA's
-        with contextlib.suppress(ValueError, RowFlaw):
-            parts = json_or_literal(value)
-            text = passage(parts, name) if is_documents(parts) else None
-            return text if text and all(part.strip() in text for part in texts_in(parts)) else value
+    if isinstance(value, str) and isinstance(parts := opened(value), list) and not keep_json:  # 2WikiMultihopQA's
+        text = passage(parts, name) if is_documents(parts) else None
+        return text if text and all(part.strip() in text for part in texts_in(parts)) else value
     if not isinstance(value, list):
         return value if isinstance(value, str) else document(value)
     if value and all(isinstance(item, list) for item in value):
@@ -2077,14 +2092,6 @@ ASSERTS = re.compile(r"^\s*assert\b", re.MULTILINE)
 BARE_MARK = re.compile(r"####[^\n#\\]*|\$?\\boxed\{[^{}]*\}\$?")  # only a marked answer
 MONEY = re.compile(r"-?\$?-?(\d{1,3}(,\d{3})+|\d+)?(\.\d+)?")
 SPAN = {"text", "answer_start", "answer_end", "tokens"}  # keys of an answer in a passage in SQuAD and NarrativeQA
-
-
-def decoded(text: str, name: str, expected: str = "tests as JSON text, or Python source"):
-    """The value of a cell's JSON text or Python literal; BadRow for other text."""
-    try:
-        return as_plain(json_or_literal(text), name, any_size=True)
-    except ValueError:
-        raise BadRow(name, shown(text), expected) from None
 
 
 def joined_tests(row: dict, name: str) -> tuple[list[str], object]:
@@ -2163,9 +2170,7 @@ def check_language(value: dict, name: str) -> None:
 
 def function_of(row: dict) -> str | None:
     """The name of the function under test, from the columns of a row or their `metadata`; None without one."""
-    about = row.get("metadata")
-    if isinstance(about, str) and about.lstrip().startswith("{"):
-        about = decoded(about, "metadata")
+    about = opened(row.get("metadata"))
     about = about if isinstance(about, dict) else {}
     names = [row.get("entry_point"), row.get("fn_name"), row.get("func_name"), about.get("func_name")]
     name = next((name for name in names if isinstance(name, str) and name), None)
@@ -2230,15 +2235,6 @@ def paired(calls: list[dict], cases: list[dict]):
         return calls
     inputs, outputs = [call["args"] for call in calls], [call["expected"] for call in calls]
     return {"fn_name": calls[0]["function"], "inputs": inputs, "outputs": outputs}
-
-
-@functools.lru_cache(32)
-def parsed(source: str) -> ast.Module | None:
-    """The syntax tree of Python source, or None if it does not parse."""
-    with warnings.catch_warnings(), contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
-        warnings.simplefilter("ignore")  # about invalid escapes
-        return ast.parse(source)
-    return None
 
 
 def check_runnable(row: dict, name: str) -> None:
@@ -2342,7 +2338,7 @@ def gold_of(text: str) -> str | None:
     >>> gold_of("It is 1000 + 3.\n#### 1,003")
     '1003'
     """
-    thought, _, text = text.rpartition("</think>")
+    text = text.rpartition("</think>")[2]
     answer, inner = None, text
     while inner is not None:
         if mark := hash_mark(inner):
@@ -2354,7 +2350,6 @@ def gold_of(text: str) -> str | None:
             inner = boxes[-1] if boxes else None
             answer = answer if inner is None else inner.strip()
     answer = stated_gold(text) if answer is None else answer
-    answer = text.strip() if answer is None and thought and len(text.split()) < 6 else answer
     return answer.replace(",", "").replace("$", "") if answer and MONEY.fullmatch(answer) else answer
 
 
@@ -2371,9 +2366,8 @@ def as_answer(value, name: str) -> str | list[str]:
         value = [item["text"] for item in value]  # SQuAD's own files
     if is_matrix(value):
         return json.dumps(value)
-    if isinstance(value, list) and value and all(isinstance(item, str | int | float) for item in value):
-        texts = [as_answer(item, name) for item in value if not isinstance(item, str) or item.strip()]
-        value = list(dict.fromkeys(texts)) or ""
+    if isinstance(value, list) and value and all(isinstance(item, str | int | float | None) for item in value):
+        value = list(dict.fromkeys(as_answer(item, name) for item in value if not is_empty(item))) or ""
         if len(value) > 1:
             return value
         value = "".join(value)
@@ -2407,10 +2401,7 @@ def ground_truth(value, name: str, row: dict) -> dict:
 
     JSON text is decoded if it holds tests or texts; a list of numbers may be mathematics and stays text.
     """
-    whole, text = value, isinstance(value, str)
-    if text and value.lstrip()[:1] in ("[", "{"):
-        with contextlib.suppress(BadRow):
-            whole = decoded(value, name)
+    whole, text = opened(value), isinstance(value, str)
     if isinstance(whole, dict) and whole:
         if isinstance(whole.get("test_code"), str):  # Skywork's
             called = METHOD.sub(r"\1", str(whole.get("entry_point") or ""))
@@ -2421,6 +2412,8 @@ def ground_truth(value, name: str, row: dict) -> dict:
         if {"inputs", "outputs"} <= set(whole) or {"input", "output"} <= set(whole) or "test_cases" in whole:
             return {"tests": read_tests(whole, name, row)}
         accepted = accepted_answers(whole)
+        if accepted is None and name == "verification_info":  # beside the data of its verifier
+            accepted = whole.get("ground_truth", whole.get("answer"))
         return {"ground_truth": value} if accepted in (None, []) else {"answer": as_answer(accepted, name)}
     if isinstance(whole, list) and whole:
         cases = all(isinstance(item, dict) and "input" in item for item in whole)
@@ -2438,7 +2431,10 @@ LETTERS = string.ascii_uppercase
 SCALAR = str | int | float
 RIGHT_KEYS = ("correct_answer", "best_answer", "answer", "correct")  # columns beside those of wrong answers
 RIGHT_WORDS = {"answer", "ans", "correct", "right", "gold", "key", "truth"}
-PICK_WORDS = RIGHT_WORDS | {*"option choice label letter index idx number num value true the is".split()}
+PICK_WORDS = RIGHT_WORDS | {
+    *"option choice label letter index idx number num value true the is ground expected final reference".split()
+}
+PICK_KEYS = ("cop", "label", "labels", "target")  # columns without these words that may say which choice is right
 LABEL = re.compile(r"[A-Za-z]|\d\d?")
 LABEL_END = re.compile(r"([A-Ja-j]|\d\d?)$")
 CHOICE_TEXTS = ("text", "texts", "content", "option", "choice", "choices", "options", "answer", "value")
@@ -2500,11 +2496,12 @@ def from_wrong(row: dict, columns: tuple[str, ...]) -> Choices | None:
 
 def from_value(name: str, value) -> Choices | None:
     """Choices in one column: a list, objects, ARC's {"text", "label"}, MedQA's {"A": text}, or one of these as text."""
-    if isinstance(value, str):
-        with contextlib.suppress(ValueError):
-            value = json_or_literal(value) if value.lstrip()[:1] in ("[", "{") else None
+    value = opened(value)
     if isinstance(value, list) and all(isinstance(item, list) and len(item) == 1 for item in value):
         value = [item[0] for item in value]  # TAL-SCQ5K's
+    if isinstance(value, list) and all(isinstance(item, dict) and len(item) == 1 for item in value):
+        pairs = {key: text for item in value for key, text in item.items()}  # NeMo Gym's [{"A": …}, {"B": …}]
+        value = pairs if len(pairs) == len(value) else value
     labels = []
     if isinstance(value, dict):
         listed = next((key for key in CHOICE_TEXTS if isinstance(value.get(key), list)), None)
@@ -2589,7 +2586,7 @@ def other_picks(row: dict, choices: Choices, taken: str, place: int, as_texts: f
 def picks_of(row: dict, choices: Choices) -> list[tuple[str, object]]:
     """(Column, value) of columns that may say which choice is right; a list of one is unpacked."""
     others = (name for name in row if {*words_in(name)} & RIGHT_WORDS and {*words_in(name)} <= PICK_WORDS)
-    names = [name for name in dict.fromkeys((*PICK_KEYS, *others)) if name not in choices.columns]
+    names = [name for name in (*others, *PICK_KEYS) if name not in choices.columns]
     values = [(name, row[name]) for name in names if not is_empty(row.get(name))]
     return [(name, value[0] if isinstance(value, list) and len(value) == 1 else value) for name, value in values]
 
@@ -2761,17 +2758,18 @@ class Shape:
         """Fill in `answer`: a bare one, or the final answer of a worked solution, whose text is kept as `solution`."""
         text = as_answer(self.row[name], name)
         self.used.add(name)
-        gold = gold_of(text)
-        if gold is not None and not gold.strip():
+        marked, thought = gold_of(text), "</think>" in text
+        answer = marked if marked is not None else text.rpartition("</think>")[2].strip() if thought else text
+        if not answer.strip():
             raise BadRow(name, f"{shown(text[-60:])}, which ends without an answer", "text after #### or in \\boxed{}")
-        if name == "solution" and gold is None and not names_value(text):
+        if name == "solution" and marked is None and not names_value(answer):
             raise BadRow(name, f"{shown(text[-60:])} without a final answer", "#### or \\boxed{…}", "a field `answer`")
-        self.out["answer"] = text if gold is None else gold
+        self.out["answer"] = answer
         if "####" not in text and len({*re.findall(r"\\boxed\{([^{}]+)\}", text)}) > 1:
             self.notes.append(f"rows have several boxes in {name}, of which the last one is taken")
-        if name == "solution" and gold is None:
+        if name == "solution" and marked is None:
             self.out[name] = text  # TRL's rewards read it
-        if gold is not None and not BARE_MARK.fullmatch(text.strip()):
+        elif answer != text and not BARE_MARK.fullmatch(text.strip()):
             taken = name != "solution" and self.row.get("solution") is not None
             self.out["answer_text" if taken else "solution"] = text
 
@@ -2781,14 +2779,14 @@ class Shape:
         if name == "label" and not isinstance(value, bool) and value in (0, 1):
             advice = "--map answer=label if it is the answer, --drop label if not"
             raise BadRow(name, f"{value}, an answer or a class", "a truth value, or text", advice)
-        nested = isinstance(value, list | dict) or (isinstance(value, str) and value.lstrip()[:1] in ("[", "{"))
+        nested = isinstance(opened(value), list | dict)
         fields = ground_truth(value, name, self.row) if nested else {"answer": value}
         whole = fields.get("answer") == value or (isinstance(value, str) and "ground_truth" in fields)
         if whole and not isinstance(value, list):
             self.answer(name)
         elif "ground_truth" not in fields:
             self.out.update(fields)
-            self.used.add(name)
+            self.used |= {name} - {"verification_info"}
 
     def finish(self) -> dict:
         """Complete and check `out`: known fields first, then all unused ones that are not null."""
@@ -2832,9 +2830,10 @@ class Shape:
             rest = {name: value for name, value in rest.items() if name not in known}
             self.unread = unread_parts(rest, out["prompt"])
             if not {"answer", "tests", "completion", "chosen", "ground_truth"} & out.keys():
-                self.untaken = [n for n in rest if isinstance(rest[n], str | int | list) or n in ANSWER_KEYS]
-                inner = ((n, key) for n in rest if isinstance(rest[n], dict) for key in ANSWER_KEYS if key in rest[n])
-                self.untaken += map(".".join, inner)
+                cells = {name: opened(value) for name, value in rest.items()}
+                self.untaken = [n for n, cell in cells.items() if isinstance(cell, str | int | list)]
+                objects = ((name, cell) for name, cell in cells.items() if isinstance(cell, dict))
+                self.untaken += [f"{name}.{key}" for name, cell in objects for key in ANSWER_KEYS if key in cell]
         return out
 
 
@@ -3056,7 +3055,9 @@ def as_ours(shape: Shape) -> None:
 
 def as_verl(shape: Shape) -> None:
     """A row of verl's five columns, kept for --for verl; its ground truth becomes the answer or tests."""
-    row, out, model, extra = shape.row, shape.out, shape.row["reward_model"], shape.row.get("extra_info")
+    row, out = shape.row, shape.out
+    row |= {name: opened(row[name]) for name in ("reward_model", "extra_info") if name in row}
+    model, extra = row["reward_model"], row.get("extra_info")
     gold = model.get("ground_truth") if isinstance(model, dict) else None
     out["prompt"] = as_prompt(row["prompt"], "prompt")
     out["source"] = as_answer(row["data_source"], "data_source")
@@ -3110,8 +3111,8 @@ def form_of(row: dict) -> str | None:
     form = form_of_fields(names, isinstance(row.get("prompt"), list))
     if form in (None, "prompts", "math") and choice_columns(row) and {*names} & {*CHOICE_PROMPT_KEYS}:
         return "choices"
-    about = row.get("verification_info")  # PrimeIntellect's: tests, or an answer
-    if form == "math" and "test_cases" in (about if isinstance(about, dict) else str(about)[:200]):
+    about = opened(row.get("verification_info"))  # PrimeIntellect's: tests, or an answer
+    if form == "math" and isinstance(about, dict) and "test_cases" in about:
         return "code"
     if form == "prompts" and repeats_prompt(row):
         return "conversations"  # UltraChat's
@@ -3449,7 +3450,7 @@ def expand(sources) -> list[str]:
         exists = source == "-" or path.exists() or (is_hub_id(source) and not known)
         need(exists, f"got {source}, which is not a file, folder or glob; expected one, or a hub id: openai/gsm8k:main")
         expected = f"a name that ends in {', '.join(FILE_FORMS)}, also with .gz"
-        need(known or not path.exists(), f"got {source}; expected {expected}; try renaming it")
+        need(known or not path.exists(), f"got {source}; expected {expected}; try unpacking or renaming it")
         files.append(source)
     need(files, "got no input; expected files, folders, globs, hub ids or `-` for stdin")
     return files
@@ -3516,6 +3517,7 @@ def at_path(row: dict, source: str, raw: dict[str, str]):
     head, *path = [source] if source in row or source in raw else source.split(".")
     value = row
     for key in [raw.get(head, head), *path]:
+        value = opened(value)
         if isinstance(value, list) and key.isdecimal():
             value = dict(enumerate(value)).get(int(key))
         else:

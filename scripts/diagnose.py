@@ -62,7 +62,7 @@ runs 2, then 1, then 3.
 #     2999-3294  outcomes      Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out set of …
 #     3297-3460  ranking       Find a run's signs, rank the causes that explain them, and give a verdict
 #     3463-3588  rescoring     --rescore: run the reward in the sandbox on gold, nonsense and logged samples, these …
-#     3591-3688  command       The command line: diagnose runs one after the other, and print verdicts as text or JSON
+#     3591-3686  command       The command line: diagnose runs one after the other, and print verdicts as text or JSON
 
 import argparse
 import ast
@@ -321,8 +321,8 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhe
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
-def bound_names(statement: ast.stmt) -> set[str]:
-    """The names that a top-level statement binds in its module."""
+def bound_names(statement: ast.AST) -> set[str]:
+    """The names that a top-level statement binds in its module; of a module, those that it binds anywhere."""
     if isinstance(statement, DEFINITIONS):
         return {statement.name}
     names = set()
@@ -336,9 +336,9 @@ def bound_names(statement: ast.stmt) -> set[str]:
     return names
 
 
-def read_names(node: ast.AST) -> set[str]:
-    """All names that occur in a statement."""
-    return {leaf.id for leaf in ast.walk(node) if isinstance(leaf, ast.Name)}
+def read_names(*nodes: ast.AST) -> set[str]:
+    """All names that occur in pieces of source."""
+    return {leaf.id for node in nodes for leaf in ast.walk(node) if isinstance(leaf, ast.Name)}
 
 
 def statements_of(source: str) -> list[tuple[ast.stmt, str]]:
@@ -3624,7 +3624,6 @@ def named_columns(pairs: list[str]) -> dict[str, str]:
 
 
 def print_verdict(run: LoggedRun, data: dict) -> None:
-    """Print a run's verdict as text."""
     first, last = data["steps"]
     since = f" since step {data['since_step']}" if data["since_step"] is not None else ""
     tell(f"{data['path']}: {data['trainer']}, {data['format']}, steps {first}-{last}: {data['verdict']}{since}")
@@ -3654,7 +3653,6 @@ def print_verdict(run: LoggedRun, data: dict) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
     words = sys.argv[1:] if argv is None else argv
     reports, failed = [], []
     try:

@@ -48,51 +48,51 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 #     1075-1299  data files          Open data files as text: decompress, decode, refuse files without data; parse …
 #     1302-1417  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
 #     1420-1660  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1663-1760  stated answers      Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1763-1898  answer marks        Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1901-2191  question parts      Detect columns that look like part of the question but are not in the prompt, …
-#     2194-2324  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2327-2353  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2356-2371  prompts             Load training and held-out prompts as token ids
-#     2374-2385  pass rates          Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
-#     2388-2438  text servers        Completions from OpenAI-compatible servers, one per request, with retries if a …
-#     2441-2663  user code           What users' rewards get: texts, copies of the columns, and their own state of …
-#     2666-2928  reward forms        The forms that a reward function may have, and loading rewards from files
-#     2931-3243  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3246-3401  environments        Load and check environments: classes whose methods are tools for the model, or …
-#     3404-3636  tool calls          Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3639-3780  tool runs           Run the calls of many conversations concurrently, each with a time limit; none …
-#     3783-3845  control tokens      Render messages so that their text never becomes control tokens, for versions of …
-#     3848-4103  turn bridge         Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4106-4264  conversations       Conversations with environments: their record, limits, and calls of the …
-#     4267-4431  play                Play a policy's conversations with environments; each turn samples all open …
-#     4434-4611  play setup          Set up and score conversations, for all programs that take --environment
-#     4614-4903  models              Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     4906-4914  batches             Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
-#     4917-5204  key cache           The key-value cache while sampling: it grows in blocks, holds shared prompts …
-#     5207-5374  forward             The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     5377-5425  folding             Fold LoRA into the weights while sampling: it saves a third of the kernels for …
-#     5428-5501  norms               Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
-#     5504-5692  cache probe         Probe what a model's cache and attention can do, before sampling and training …
-#     5695-5777  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5780-6010  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
-#     6013-6067  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
-#     6070-6083  rollouts            Sample and score a batch's rows over all processes; slow rewards run while other …
-#     6086-6112  trainer settings    Settings that several trainers have, with their defaults: a trainer's Config …
-#     6115-6266  memory              The memory that a run will need, from the shape of its networks
-#     6269-6323  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
-#     6326-6364  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     6367-6531  paired tests        Intervals, paired tests, pass@k
-#     6534-6586  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     6589-6731  settings            Settings
-#     6734-6900  rows                Rows: reading and checking them, those that the model was trained on, files that …
-#     6903-7193  tasks               What a task is; generation, mathematics, code
-#     7196-7341  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     7344-7535  requests            What is asked of a model: worked examples, templates, token ids; and what was …
-#     7538-7686  own tasks           Tasks of the user: reward functions, conversations with an environment
-#     7689-7954  local model         A model of transformers: batched sampling and scoring; the beginning that all …
-#     7957-8076  models              Models in vLLM, on servers, and none; opening those that were named
-#     8079-8248  run                 Running the tasks, and the command line
+#     1663-1765  stated answers      Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1768-1909  answer marks        Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1912-2202  question parts      Detect columns that look like part of the question but are not in the prompt, …
+#     2205-2335  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2338-2364  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2367-2382  prompts             Load training and held-out prompts as token ids
+#     2385-2396  pass rates          Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
+#     2399-2449  text servers        Completions from OpenAI-compatible servers, one per request, with retries if a …
+#     2452-2677  user code           What users' rewards get: texts, copies of the columns, and their own state of …
+#     2680-2948  reward forms        The forms that a reward function may have, and loading rewards from files
+#     2951-3262  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3265-3420  environments        Load and check environments: classes whose methods are tools for the model, or …
+#     3423-3655  tool calls          Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3658-3799  tool runs           Run the calls of many conversations concurrently, each with a time limit; none …
+#     3802-3864  control tokens      Render messages so that their text never becomes control tokens, for versions of …
+#     3867-4122  turn bridge         Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4125-4283  conversations       Conversations with environments: their record, limits, and calls of the …
+#     4286-4450  play                Play a policy's conversations with environments; each turn samples all open …
+#     4453-4630  play setup          Set up and score conversations, for all programs that take --environment
+#     4633-4922  models              Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     4925-4933  batches             Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
+#     4936-5223  key cache           The key-value cache while sampling: it grows in blocks, holds shared prompts …
+#     5226-5393  forward             The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     5396-5444  folding             Fold LoRA into the weights while sampling: it saves a third of the kernels for …
+#     5447-5520  norms               Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
+#     5523-5711  cache probe         Probe what a model's cache and attention can do, before sampling and training …
+#     5714-5796  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5799-6029  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
+#     6032-6086  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
+#     6089-6102  rollouts            Sample and score a batch's rows over all processes; slow rewards run while other …
+#     6105-6131  trainer settings    Settings that several trainers have, with their defaults: a trainer's Config …
+#     6134-6285  memory              The memory that a run will need, from the shape of its networks
+#     6288-6342  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
+#     6345-6383  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     6386-6550  paired tests        Intervals, paired tests, pass@k
+#     6553-6605  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#     6608-6750  settings            Settings
+#     6753-6919  rows                Rows: reading and checking them, those that the model was trained on, files that …
+#     6922-7212  tasks               What a task is; generation, mathematics, code
+#     7215-7360  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     7363-7554  requests            What is asked of a model: worked examples, templates, token ids; and what was …
+#     7557-7705  own tasks           Tasks of the user: reward functions, conversations with an environment
+#     7708-7973  local model         A model of transformers: batched sampling and scoring; the beginning that all …
+#     7976-8095  models              Models in vLLM, on servers, and none; opening those that were named
+#     8098-8267  run                 Running the tasks, and the command line
 
 import argparse
 import ast
@@ -1665,15 +1665,16 @@ def check_prompt(prompt, where: str) -> None:
 _TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
-    r"|\b(?:é|è|это|adalah|là|jest|ni|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
+    r"|\b(?:é|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
     **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
-    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jawaban jibu उत्तर উত্তর సమాధానం".split()},
+    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jibu vastaus उत्तर উত্তর సమాధానం".split()},
     **{word: rf"\b{word}" for word in ("la solution", "đáp án", "الجواب", "الإجابة")},
     **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
     "ans": r"\bans(?:wer)?",
+    "jawaban": r"\bjawaban(?:nya)?",
 }
 _MARKS = {
     **{
@@ -1691,7 +1692,11 @@ _MARKS = {
         rf"(?:应|應)?{word}[择擇]?(?:是|为|為)?[:：]?(?=[\s（(*]{{0,3}}[A-ZＡ-Ｚ](?![A-Za-z]))[\s:：*_]*"
         for word in ("选", "選")
     },
-    **{word: rf"(?<!\w){word}(?:は|[ *]{{0,3}}[:：=])[、\s:：*_]*" for word in ("答え", "正解", "解答", "答")},
+    **{
+        word: rf"(?<!\w){word}(?:[は은]|[ *]{{0,3}}[:：=])[、\s:：*_]*"
+        for word in ("答え", "正解", "解答", "答", "정답", "답")
+    },
+    "svar": r"\bsvar(?:et (?:är|er)\b|[ *]{0,3}[:：])[\s:：*_]*",
     "####": r"(?<!#)####(?!#)[ \t*_]*",
 }
 _BECAUSE = r"because|since|due to|weil|parce qu\w+|puisque|porque|ya que"
@@ -1702,9 +1707,9 @@ _IS_RIGHT = (
 _BEHIND = re.compile(  # after an answer: a reason, a claim that it is right, a remark in brackets, a copula
     rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{_BECAUSE}|{_IS_RIGHT})\b"
     r"|\s?[,;(]\s?(?:which|where|so|as|see|da|denn|siehe|car|voir|pues|véase)\b)"
-    r"|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
+    r"|\*\*, (?:the|an?)\b|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
     r"|\s{0,3}(?:(?:是|为)?正确|が(?:正解|正しい))|(?<=[A-ZＡ-Ｚ])\s{0,3}(?:项|項|选项|選項|選択肢)"
-    r"|(?:です|である|となります|になります|だ)(?=[。．.!！、\s]|$)"
+    r"|(?:です|である|となります|になります|だ|입니다|이다|이에요|예요)(?=[。．.!！、\s]|$)"
     r"|\s{0,3}[(（](?i:see|as|from|by|using|siehe|voir|véase|见|如上)[^\d()（）]{2,60}[)）][.。]?$"
 )
 _BEFORE = re.compile(
@@ -1890,12 +1895,18 @@ def is_matrix(value) -> bool:
     return plain and bool(rows) and {*map(len, rows)} == {max(1, len(rows[0]))}
 
 
+@functools.lru_cache(32)
+def parsed(source: str) -> ast.Module | None:
+    """The syntax tree of Python source, or None if it does not parse."""
+    with warnings.catch_warnings(), contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+        warnings.simplefilter("ignore")  # about invalid escapes
+        return parse_python(source)
+    return None
+
+
 def is_program(text: str) -> bool:
     """Whether a text is Python source with statements beyond expressions."""
-    try:
-        return any(isinstance(node, STATEMENTS) for node in parse_python(text).body)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
+    return any(isinstance(node, STATEMENTS) for node in getattr(parsed(text), "body", ()))
 
 
 # ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
@@ -2480,6 +2491,10 @@ def own_copy(value):
     return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
 
 
+# what TRL hands over besides the lists over the samples
+TRL_EXTRAS = {"trainer_state": None, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
+
+
 def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
     """Keyword arguments of a reward function in TRL's shapes; a column that a row lacks is None there.
 
@@ -2537,7 +2552,6 @@ def put_stream(name: str, stream, closed: bool) -> None:
 
 
 def put_filters(filters: list) -> None:
-    """Restore the filters of `warnings`."""
     warnings.filters[:] = filters
     getattr(warnings, "_filters_mutated", bool)()
 
@@ -2705,7 +2719,7 @@ class PerSample:
 
     def calls(self, prompts: list, completions: list, **columns) -> list:
         """One call for each completion, as functions without arguments."""
-        whole = {name: columns.pop(name) for name in ("trainer_state", "log_extra", "log_metric") if name in columns}
+        whole = {name: columns.pop(name) for name in TRL_EXTRAS if name in columns}
         calls = []
         for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
             given = {name: values[i] for name, values in columns.items()} | whole
@@ -2856,22 +2870,28 @@ def library_rewards(file: str) -> dict:
     return {n: m for n, m in members.items() if not n.startswith("_") and (is_reward(m) or is_preset(m))}
 
 
-def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
+def spec_parts(spec: str) -> tuple[str, str, str]:
+    """(file, name, weight) of `FILE.py:name[*weight]`, as text."""
+    target, _, weight = spec.partition("*")
+    file, _, name = target.rpartition(":")
+    return file, name, weight
+
+
+def full_spec(spec: str) -> str:
     """`FILE.py:name[*weight]` for a spec; a bare name always means the library's."""
     name = spec.partition("*")[0]
     if ":" in name:
         return spec
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
-    if name not in (names := library_rewards(library)):
+    if name not in (names := library_rewards(EMBEDDED_REWARDS)):
         raise UserError(f"got reward {spec!r}; {expected}{suggest(name, [*names])}")
-    return f"{library}:{spec}"
+    return f"{EMBEDDED_REWARDS}:{spec}"
 
 
 def find_reward(spec: str):
     """(The function or list of functions that a spec names, the members of its file)."""
-    target = full_spec(spec).partition("*")[0]
-    file, _, name = target.rpartition(":")
+    file, name, _ = spec_parts(full_spec(spec))
     need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
     module = import_file("reward", spec, file)
     members = vars(module)
@@ -2889,7 +2909,7 @@ def find_reward(spec: str):
 
 def weight_of(spec: str) -> float:
     """The number after the star of a spec, or 1."""
-    text = spec.partition("*")[2]
+    text = spec_parts(spec)[2]
     try:
         weight = float(text or 1.0)
     except ValueError:
@@ -2922,7 +2942,7 @@ def load_rewards(spec: str) -> list[tuple]:
         refuse_form_of_verl(spec, function)
     if not isinstance(reward, list):
         return [(reward, weight_of(spec))]
-    text = spec.partition("*")[2]
+    text = spec_parts(spec)[2]
     named = text if text.isidentifier() else ""
     factor = 1.0 if named else weight_of(spec)
     return [(f, factor * w) for f, w in zip(reward, list_weights(spec, members, reward, named), strict=True)]
@@ -2941,7 +2961,6 @@ class CallLimits:
 
 
 def call_limits(config) -> CallLimits:
-    """The limits in a run's settings."""
     return CallLimits(config.reward_timeout, config.reward_concurrency, config.reward_retries)
 
 

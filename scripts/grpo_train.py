@@ -46,49 +46,49 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #     1070-1294  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
 #     1297-1412  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
 #     1415-1661  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1664-1761  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1764-1899  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1902-2192  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2195-2392  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2395-2486  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2489-2568  prompts           Load training and held-out prompts as token ids
-#     2571-2788  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2791-3053  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3056-3342  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3345-3500  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     3503-3735  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3738-3879  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     3882-3944  control tokens    Render messages so that their text never becomes control tokens, for versions of …
-#     3947-4202  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4205-4363  conversations     Conversations with environments: their record, limits, and calls of the …
-#     4366-4542  play              Play a policy's conversations with environments; each turn samples all open …
-#     4545-4694  play setup        Set up and score conversations, for all programs that take --environment
-#     4697-5037  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     5040-5162  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5165-5226  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5229-5234  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     5237-5243  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5246-5327  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5330-5437  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5440-5458  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5461-5723  memory            The memory that a run will need, from the shape of its networks
-#     5726-5934  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     5937-6021  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     6024-6185  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6188-6197  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6200-6247  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     6250-6282  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     6285-6354  summary           summary.json and the lines at the end of a run
-#     6357-6552  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6555-6586  paired tests      Intervals, paired tests, pass@k
-#     6589-6824  settings          Settings under TRL's names, profiles, and contradictions between settings
-#     6827-6940  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
-#     6943-7135  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
-#     7138-7292  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
-#     7295-7410  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
-#     7413-7641  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
-#     7644-7744  trainer           TRL's trainer with this bundle's weights, prompts and sampler
-#     7747-7990  run               Loading and checks before the first step, --dry_run, the run, and the command line
+#     1664-1766  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1769-1910  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1913-2203  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2206-2403  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2406-2497  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2500-2579  prompts           Load training and held-out prompts as token ids
+#     2582-2802  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2805-3073  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3076-3361  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3364-3519  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3522-3754  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3757-3898  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     3901-3963  control tokens    Render messages so that their text never becomes control tokens, for versions of …
+#     3966-4221  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4224-4382  conversations     Conversations with environments: their record, limits, and calls of the …
+#     4385-4561  play              Play a policy's conversations with environments; each turn samples all open …
+#     4564-4713  play setup        Set up and score conversations, for all programs that take --environment
+#     4716-5056  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     5059-5181  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5184-5245  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5248-5253  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     5256-5262  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5265-5346  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5349-5456  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5459-5477  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5480-5742  memory            The memory that a run will need, from the shape of its networks
+#     5745-5953  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     5956-6040  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     6043-6204  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6207-6216  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6219-6266  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     6269-6301  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     6304-6373  summary           summary.json and the lines at the end of a run
+#     6376-6571  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     6574-6605  paired tests      Intervals, paired tests, pass@k
+#     6608-6843  settings          Settings under TRL's names, profiles, and contradictions between settings
+#     6846-6959  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
+#     6962-7152  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
+#     7155-7309  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
+#     7312-7427  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
+#     7430-7658  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
+#     7661-7761  trainer           TRL's trainer with this bundle's weights, prompts and sampler
+#     7764-8007  run               Loading and checks before the first step, --dry_run, the run, and the command line
 
 import argparse
 import ast
@@ -1666,15 +1666,16 @@ def check_prompt(prompt, where: str) -> None:
 _TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
-    r"|\b(?:é|è|это|adalah|là|jest|ni|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
+    r"|\b(?:é|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
     **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
-    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jawaban jibu उत्तर উত্তর సమాధానం".split()},
+    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jibu vastaus उत्तर উত্তর సమాధానం".split()},
     **{word: rf"\b{word}" for word in ("la solution", "đáp án", "الجواب", "الإجابة")},
     **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
     "ans": r"\bans(?:wer)?",
+    "jawaban": r"\bjawaban(?:nya)?",
 }
 _MARKS = {
     **{
@@ -1692,7 +1693,11 @@ _MARKS = {
         rf"(?:应|應)?{word}[择擇]?(?:是|为|為)?[:：]?(?=[\s（(*]{{0,3}}[A-ZＡ-Ｚ](?![A-Za-z]))[\s:：*_]*"
         for word in ("选", "選")
     },
-    **{word: rf"(?<!\w){word}(?:は|[ *]{{0,3}}[:：=])[、\s:：*_]*" for word in ("答え", "正解", "解答", "答")},
+    **{
+        word: rf"(?<!\w){word}(?:[は은]|[ *]{{0,3}}[:：=])[、\s:：*_]*"
+        for word in ("答え", "正解", "解答", "答", "정답", "답")
+    },
+    "svar": r"\bsvar(?:et (?:är|er)\b|[ *]{0,3}[:：])[\s:：*_]*",
     "####": r"(?<!#)####(?!#)[ \t*_]*",
 }
 _BECAUSE = r"because|since|due to|weil|parce qu\w+|puisque|porque|ya que"
@@ -1703,9 +1708,9 @@ _IS_RIGHT = (
 _BEHIND = re.compile(  # after an answer: a reason, a claim that it is right, a remark in brackets, a copula
     rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{_BECAUSE}|{_IS_RIGHT})\b"
     r"|\s?[,;(]\s?(?:which|where|so|as|see|da|denn|siehe|car|voir|pues|véase)\b)"
-    r"|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
+    r"|\*\*, (?:the|an?)\b|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
     r"|\s{0,3}(?:(?:是|为)?正确|が(?:正解|正しい))|(?<=[A-ZＡ-Ｚ])\s{0,3}(?:项|項|选项|選項|選択肢)"
-    r"|(?:です|である|となります|になります|だ)(?=[。．.!！、\s]|$)"
+    r"|(?:です|である|となります|になります|だ|입니다|이다|이에요|예요)(?=[。．.!！、\s]|$)"
     r"|\s{0,3}[(（](?i:see|as|from|by|using|siehe|voir|véase|见|如上)[^\d()（）]{2,60}[)）][.。]?$"
 )
 _BEFORE = re.compile(
@@ -1891,12 +1896,18 @@ def is_matrix(value) -> bool:
     return plain and bool(rows) and {*map(len, rows)} == {max(1, len(rows[0]))}
 
 
+@functools.lru_cache(32)
+def parsed(source: str) -> ast.Module | None:
+    """The syntax tree of Python source, or None if it does not parse."""
+    with warnings.catch_warnings(), contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+        warnings.simplefilter("ignore")  # about invalid escapes
+        return parse_python(source)
+    return None
+
+
 def is_program(text: str) -> bool:
     """Whether a text is Python source with statements beyond expressions."""
-    try:
-        return any(isinstance(node, STATEMENTS) for node in parse_python(text).body)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
+    return any(isinstance(node, STATEMENTS) for node in getattr(parsed(text), "body", ()))
 
 
 # ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
@@ -2605,6 +2616,10 @@ def own_copy(value):
     return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
 
 
+# what TRL hands over besides the lists over the samples
+TRL_EXTRAS = {"trainer_state": None, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
+
+
 def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
     """Keyword arguments of a reward function in TRL's shapes; a column that a row lacks is None there.
 
@@ -2662,7 +2677,6 @@ def put_stream(name: str, stream, closed: bool) -> None:
 
 
 def put_filters(filters: list) -> None:
-    """Restore the filters of `warnings`."""
     warnings.filters[:] = filters
     getattr(warnings, "_filters_mutated", bool)()
 
@@ -2830,7 +2844,7 @@ class PerSample:
 
     def calls(self, prompts: list, completions: list, **columns) -> list:
         """One call for each completion, as functions without arguments."""
-        whole = {name: columns.pop(name) for name in ("trainer_state", "log_extra", "log_metric") if name in columns}
+        whole = {name: columns.pop(name) for name in TRL_EXTRAS if name in columns}
         calls = []
         for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
             given = {name: values[i] for name, values in columns.items()} | whole
@@ -2981,22 +2995,28 @@ def library_rewards(file: str) -> dict:
     return {n: m for n, m in members.items() if not n.startswith("_") and (is_reward(m) or is_preset(m))}
 
 
-def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
+def spec_parts(spec: str) -> tuple[str, str, str]:
+    """(file, name, weight) of `FILE.py:name[*weight]`, as text."""
+    target, _, weight = spec.partition("*")
+    file, _, name = target.rpartition(":")
+    return file, name, weight
+
+
+def full_spec(spec: str) -> str:
     """`FILE.py:name[*weight]` for a spec; a bare name always means the library's."""
     name = spec.partition("*")[0]
     if ":" in name:
         return spec
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
-    if name not in (names := library_rewards(library)):
+    if name not in (names := library_rewards(EMBEDDED_REWARDS)):
         raise UserError(f"got reward {spec!r}; {expected}{suggest(name, [*names])}")
-    return f"{library}:{spec}"
+    return f"{EMBEDDED_REWARDS}:{spec}"
 
 
 def find_reward(spec: str):
     """(The function or list of functions that a spec names, the members of its file)."""
-    target = full_spec(spec).partition("*")[0]
-    file, _, name = target.rpartition(":")
+    file, name, _ = spec_parts(full_spec(spec))
     need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
     module = import_file("reward", spec, file)
     members = vars(module)
@@ -3014,7 +3034,7 @@ def find_reward(spec: str):
 
 def weight_of(spec: str) -> float:
     """The number after the star of a spec, or 1."""
-    text = spec.partition("*")[2]
+    text = spec_parts(spec)[2]
     try:
         weight = float(text or 1.0)
     except ValueError:
@@ -3047,7 +3067,7 @@ def load_rewards(spec: str) -> list[tuple]:
         refuse_form_of_verl(spec, function)
     if not isinstance(reward, list):
         return [(reward, weight_of(spec))]
-    text = spec.partition("*")[2]
+    text = spec_parts(spec)[2]
     named = text if text.isidentifier() else ""
     factor = 1.0 if named else weight_of(spec)
     return [(f, factor * w) for f, w in zip(reward, list_weights(spec, members, reward, named), strict=True)]
@@ -3066,7 +3086,6 @@ class CallLimits:
 
 
 def call_limits(config) -> CallLimits:
-    """The limits in a run's settings."""
     return CallLimits(config.reward_timeout, config.reward_concurrency, config.reward_retries)
 
 
@@ -6942,8 +6961,6 @@ def trl_config(config: Config, steps: int):
 
 # ------------------------------------------------------------------------ rewards (src/programs/grpo_train/rewards.py)
 
-TRL_EXTRAS = ("trainer_state", "log_extra", "log_metric")  # what TRL gives a reward beside the columns
-
 
 @dataclass
 class Stage:
@@ -7282,7 +7299,7 @@ def evaluate(
             ids, (share, said) = [x.response_ids for x in conversations], heard(share, conversations)
         else:
             said = as_completions(trainer.processing_class, share, ids, trainer.eos_token_ids)
-        extra = {"trainer_state": trainer.state, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
+        extra = TRL_EXTRAS | {"trainer_state": trainer.state}
         rewards = {name: scorer.score(name, share, said, ids, extra) for name in goal.weights if share}
         samples = scorer.as_samples(share, said, ids, rewards, goal.weights)
         if setup:

@@ -26,14 +26,14 @@ The reward library loads this file when a function grades mathematics.
 
 # Contents
 #         65-76  python source   Parses Python source in a process with threads
-#        79-215  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
-#       218-353  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#       356-634  vocabulary      Patterns, names and units; bringing texts into one notation
-#      637-1018  values          Read answers: expressions, evaluated at sample points, and the structures around them
-#     1021-1201  worker          The worker process that asks math-verify, with time limits
-#     1204-1416  equality        Equality of values and of answers
-#     1419-1561  answers         Find the final answer in a completion or a gold column, and tell results from copied …
-#     1564-1653  command         The score of a completion, and the command line
+#        79-224  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
+#       227-368  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#       371-659  vocabulary      Patterns, names and units; bringing texts into one notation
+#      662-1041  values          Read answers: expressions, evaluated at sample points, and the structures around them
+#     1044-1224  worker          The worker process that asks math-verify, with time limits
+#     1227-1439  equality        Equality of values and of answers
+#     1442-1584  answers         Find the final answer in a completion or a gold column, and tell results from copied …
+#     1587-1676  command         The score of a completion, and the command line
 
 import argparse
 import ast
@@ -82,15 +82,20 @@ ROUGHLY = "approximately|about|around|roughly|etwa|ungefähr|rund|environ|aproxi
 _TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
-    r"|\b(?:é|è|это|adalah|là|jest|ni|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
+    r"|\b(?:é|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
+SCALES = {  # words that multiply the number before them
+    **{"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12},
+    **{"lakh": 10**5, "crore": 10**7, **dict.fromkeys("万萬만", 10**4), **dict.fromkeys("亿億억", 10**8)},
+}
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
     **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
-    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jawaban jibu उत्तर উত্তর సమాధానం".split()},
+    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jibu vastaus उत्तर উত্তর సమాధానం".split()},
     **{word: rf"\b{word}" for word in ("la solution", "đáp án", "الجواب", "الإجابة")},
     **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
     "ans": r"\bans(?:wer)?",
+    "jawaban": r"\bjawaban(?:nya)?",
 }
 _MARKS = {
     **{
@@ -108,7 +113,11 @@ _MARKS = {
         rf"(?:应|應)?{word}[择擇]?(?:是|为|為)?[:：]?(?=[\s（(*]{{0,3}}[A-ZＡ-Ｚ](?![A-Za-z]))[\s:：*_]*"
         for word in ("选", "選")
     },
-    **{word: rf"(?<!\w){word}(?:は|[ *]{{0,3}}[:：=])[、\s:：*_]*" for word in ("答え", "正解", "解答", "答")},
+    **{
+        word: rf"(?<!\w){word}(?:[は은]|[ *]{{0,3}}[:：=])[、\s:：*_]*"
+        for word in ("答え", "正解", "解答", "答", "정답", "답")
+    },
+    "svar": r"\bsvar(?:et (?:är|er)\b|[ *]{0,3}[:：])[\s:：*_]*",
     "####": r"(?<!#)####(?!#)[ \t*_]*",
 }
 HEDGE = re.compile(  # after an answer: an alternative one
@@ -117,7 +126,7 @@ HEDGE = re.compile(  # after an answer: an alternative one
 )
 NEGATED = (
     r"\bnot\b|n[’']t\b|\b(?:wrong|incorrect|false|nicht|kein\w{0,2}|falsch|n'est pas|no es|fausse?|değil)\b"
-    "|不|没|ない|ません|नहीं|নয়|కాదు"
+    "|不|没|ない|ません|아니|아닙|아닌|नहीं|নয়|కాదు"
 )
 _BECAUSE = r"because|since|due to|weil|parce qu\w+|puisque|porque|ya que"
 _IS_RIGHT = (
@@ -127,9 +136,9 @@ _IS_RIGHT = (
 _BEHIND = re.compile(  # after an answer: a reason, a claim that it is right, a remark in brackets, a copula
     rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{_BECAUSE}|{_IS_RIGHT})\b"
     r"|\s?[,;(]\s?(?:which|where|so|as|see|da|denn|siehe|car|voir|pues|véase)\b)"
-    r"|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
+    r"|\*\*, (?:the|an?)\b|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
     r"|\s{0,3}(?:(?:是|为)?正确|が(?:正解|正しい))|(?<=[A-ZＡ-Ｚ])\s{0,3}(?:项|項|选项|選項|選択肢)"
-    r"|(?:です|である|となります|になります|だ)(?=[。．.!！、\s]|$)"
+    r"|(?:です|である|となります|になります|だ|입니다|이다|이에요|예요)(?=[。．.!！、\s]|$)"
     r"|\s{0,3}[(（](?i:see|as|from|by|using|siehe|voir|véase|见|如上)[^\d()（）]{2,60}[)）][.。]?$"
 )
 _BEFORE = re.compile(
@@ -345,19 +354,25 @@ def is_matrix(value) -> bool:
     return plain and bool(rows) and {*map(len, rows)} == {max(1, len(rows[0]))}
 
 
+@functools.lru_cache(32)
+def parsed(source: str) -> ast.Module | None:
+    """The syntax tree of Python source, or None if it does not parse."""
+    with warnings.catch_warnings(), contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+        warnings.simplefilter("ignore")  # about invalid escapes
+        return parse_python(source)
+    return None
+
+
 def is_program(text: str) -> bool:
     """Whether a text is Python source with statements beyond expressions."""
-    try:
-        return any(isinstance(node, STATEMENTS) for node in parse_python(text).body)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
+    return any(isinstance(node, STATEMENTS) for node in getattr(parsed(text), "body", ()))
 
 
 # ----------------------------------------------------------------- vocabulary (src/programs/math_grader/vocabulary.py)
 
 _TEXT = (
     r"\\(?:text(?:bf|it|rm|sf)?|math(?:rm|bf|it|sf|bb|cal)|mbox|operatorname|bm|boldsymbol|vec|boxed|fbox|underline"
-    r"|ensuremath)(?![a-z])"
+    r"|ensuremath|ce)(?![a-z])"
 )
 _MONEY = "＄€£¥₹₩₽₺₫₪฿₴₦"
 _AMOUNT = rf"[{_MONEY}]?\d+(?:[.,]\d+)*%?"
@@ -372,7 +387,29 @@ _REMARK = re.compile(
     rf"(?<=\d)( [{_LETTER_OF}]{{3,}}(?: [{_LETTER_OF}]+){{0,3}}) \(([{_LETTER_OF}]{{2,}}(?: [{_LETTER_OF}]+)*)\)$"
 )
 _CODES = "INR|USD|CAD|AUD|EUR|GBP|JPY|CNY|KRW|CHF|SEK|NOK|DKK|PLN|RUB|TRY|BRL|MXN"
-_MONTH = r"(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)(?:uary|ruary|ch|il|[ey]|ust|t(?:ember)?|ober|ember)?\.?"
+_TH = "(?:st|[nr]d|th)?"
+_MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
+_MONTH = rf"({'|'.join(_MONTHS)})(?:uary|ruary|ch|il|[ey]|ust|t(?:ember)?|ober|ember)?\.?"
+_ONES = "zero one two three four five six seven eight nine".split()
+_TEENS = "ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen".split()
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+_SMALL = {word: n for n, word in enumerate(_ONES + _TEENS)} | {word: 10 * n for n, word in enumerate(_TENS, 2)}
+_PARTS = {"half": 2, "halve": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "eighth": 8}
+_NUMERAL = (  # only number words: the sign, the number, its ones, hundred and the like, a fraction's denominator
+    rf"(?i)^ ?(?:(minus|negative) )?(\d+(?:\.\d+)?|{'|'.join(_SMALL)})(?:(?<=ty)[ -]({'|'.join(_ONES[1:])}))?"
+    rf"((?: (?:{'|'.join(SCALES)})\b)*)(?:[ -]({'|'.join(_PARTS)})s?)? ?$"
+)
+_OPERATIONS = {"plus": "+", "minus": "-", "times": "*", "multiplied by": "*", "divided by": "/"}
+_SIGNS = {  # LaTeX's command: the sign
+    name: sign
+    for sign, names in {
+        **{"≤": "le leq leqslant", "≥": "ge geq geqslant", "<": "lt", ">": "gt", "≠": "ne neq", "≈": "approx approxeq"},
+        **{"±": "pm", "∓": "mp", "*": "cdot times ast", "/": "div", "∪": "cup", "∈": "in", "∖": "setminus backslash"},
+        **{"|": "mid vert lvert rvert", "∞": "infty", "π": "pi", " or ": "lor vee", "⦃": "lbrace", "⦄": "rbrace"},
+        **{"(": "langle", ")": "rangle", "⦃⦄": "emptyset varnothing"},
+    }.items()
+    for name in names.split()
+}
 _CLEAN = [
     (re.compile(old), new)
     for old, new in (
@@ -389,53 +426,35 @@ _CLEAN = [
         (r"\\(?:(?:text)?color|colorbox|hspace|phantom)(?![a-z])\*?\s*\{[^{}]*\}", ""),
         (r"(?:\{|^)([^{}]*)\\over(?![a-z])([^{}]*)(?:\}|$)", r"\\frac{\1}{\2}"),
         (r"\\%", "%"),
-        ("℃", "°C"),
-        ("℉", "°F"),
-        (r"\^\s*(?:\\circ|\{\s*\\circ\s*\})|\\degrees?|[°º]", " degree "),
-        (r"degrees? +C(?![A-Za-z])", "degree celsius"),
-        (r"degrees? +F(?![A-Za-z])", "degree fahrenheit"),
         *[(_TEXT + r"\s*\{([^{}]*)\}", r" \1 ")] * 3,
         (_TEXT, ""),
+        (rf"\\({'|'.join(_SIGNS)})(?![a-z])", lambda m: _SIGNS[m[1]]),
+        (r"\^\s*(?:\\circ|\{\s*\\circ\s*\})|\\degrees?|[°º]", " degree "),
+        (r"degrees? +([CF])(?![A-Za-z])", lambda m: f"degree {'celsius' if m[1] == 'C' else 'fahrenheit'}"),
         (r"(?<![A-Za-z])Rs\b\.?\s*(?=\d)|(?<=\d)\s+Rs\b\.?", "₹"),  # rs and 2Rs are products
         (rf"(?<![A-Za-z])({_CODES})\s*(\d+(?:[.,/-]\d+)*)", r"\2 \1"),
         (rf"([{_MONEY}] ?\d[\d.,]*) ?([kKMB])(?![A-Za-z])", lambda m: f"{m[1]} {_SHORT[m[2].upper()]}"),
         (r",\s*(?:\.\.\.?|…|\\[lc]?dots)\s*$", ", and so on"),
         (r"(?<=[A-Za-z]) (squared|cubed)\b", lambda m: "^2" if m[1] == "squared" else "^3"),
         (r"(\d ?(?:[kcmd]?m|ft|in))([23])$", r"\1^\2"),  # 20 cm2
-        (r"(?<=\w) (?:times|multiplied by) (?=\w)", "*"),
-        (r"(?<![\d.])(\d+) and (?:a|one)[ -]half\b", r"(\1+1/2)"),
-        (r"\\(?:lor|vee)(?![a-z])|∨", " or "),
+        (rf"(?<=\w) ({'|'.join(_OPERATIONS)}) (?=\w)", lambda m: _OPERATIONS[m[1]]),
+        (rf"(?i)(?<![\w.])(\d+|{'|'.join(_SMALL)}) and (?:a|one)[ -]half\b", lambda m: f"({_in_digits('', m[1])}+1/2)"),
         (r"^\s*(?:either\b(?=.*\bor\b)|both\b(?=.*\band\b))", ""),
-        (r"(?<=\w) plus (?=\w)", "+"),
-        (r"(?<=\w) minus (?=\w)", "-"),
-        (r"(?<=\w) divided by (?=\w)", "/"),
-        (r"\\infty|\b(?i:inf(?:inity)?)\b", "∞"),
-        (r"\\pi(?![a-zA-Z])|(?<![A-Za-z\\])pi(?![A-Za-z])", "π"),
-        (r"\\pm|\+/-", "±"),
-        (r"\\(?:cdot|times|ast)(?![a-z])|[×·⋅∙]|(?<=\d)\s*[xX]\s*(?=10\s*\^)", "*"),
-        (r"\\div(?![a-z])|[÷∕]", "/"),
+        (r"\b(?i:inf(?:inity)?)\b", "∞"),
+        (r"(?<![A-Za-z\\])pi(?![A-Za-z])", "π"),
+        (r"\+/-", "±"),
+        (r"(?<=\d)\s*[xX]\s*(?=10\s*\^)", "*"),
         (r"\\sqrt\s*([\da-zA-Z])", r"√{\1}"),
         (r"\\sqrt|(?<![A-Za-z])sqrt(?=\s*[({])", "√"),
         (r"√\s*(\d+)", r"√{\1}"),
         (r"(\\frac|\\binom)\s*([\da-zA-Z])", r"\1{\2}"),
         (r"(\\frac\s*\{[^{}]*\})\s*([\da-zA-Z])", r"\1{\2}"),
-        (r"\\neq?(?![a-z])|\\not\s*=|(?<=\s)!=", "≠"),
-        (r"\\leq?(?:slant)?(?![a-z])|<=|⩽", "≤"),
-        (r"\\geq?(?:slant)?(?![a-z])|>=|⩾", "≥"),
-        (r"\\lt(?![a-z])", "<"),
-        (r"\\gt(?![a-z])", ">"),
-        (r"\\approx(?:eq)?(?![a-z])|≃", "≈"),
-        (r"\\mp", "∓"),
-        (r"\\cup(?![a-z])", "∪"),
-        (r"\\in(?![a-z])", "∈"),
-        (r"\\(?:mid|[lr]?vert)(?![a-z])", "|"),
-        (r"\\(?:setminus|backslash)(?![a-z])|∖|\\(?=\s*\\\{)", "∖"),
-        ("ℝ", "R"),
-        (r"\\(?:emptyset|varnothing)|[∅Ø]", "⦃⦄"),
-        (r"\\(?:\{|lbrace)", "⦃"),
-        (r"\\(?:\}|rbrace)", "⦄"),
-        (r"\\langle|⟨", "("),
-        (r"\\rangle|⟩", ")"),
+        (r"\\not\s*=|(?<=\s)!=", "≠"),
+        ("<=", "≤"),
+        (">=", "≥"),
+        (r"\\(?=\s*\\\{)", "∖"),
+        (r"\\\{", "⦃"),
+        (r"\\\}", "⦄"),
         (r"(?<=[\w)}])\*\*(?=[\w({-])", "^"),
         (r"\.(\d*)\\dot\s*\{(\d)\}(\d*)\\dot\s*\{(\d)\}", r".\1\\overline{\2\3\4}"),
         (r"(?<!\d)(\d{,20})\.(\d{,20}?)(\d{1,9}?)\3{2,20}\s*(?:\.{3,}|\\[lc]?dots)", lambda m: _repeating(*m.groups())),
@@ -461,8 +480,11 @@ _CLEAN = [
         (r"^ ?(?:DNE|(?i:does not exist)) ?$", "undefined"),
         (r"^((?:[^⦃]*[=∈])?) ?⦃ ?([^\s⦃⦄,;|:<>≤≥≠±][^⦃⦄,;|:<>≤≥≠±]*)⦄ ?$", r"\1 \2"),  # a set of one
         (r"^ ?(\d+)(?:st|[nr]d|th) ?$", r"\1"),
-        (rf"^ ?(\d\d?)(?:st|[nr]d|th)? (?:of )?{_MONTH}(?:,? (\d{{4}}))? ?$", r"\2 \1 \3"),
-        (rf"^ ?{_MONTH} (\d\d?)(?:st|[nr]d|th)?(?:,? (\d{{4}}))? ?$", r"\1 \2 \3"),
+        (rf"^ ?(\d\d?){_TH} (?:of )?{_MONTH}(?:,? (\d{{4}}))? ?$", r"\2 \1 \3"),
+        (rf"^ ?{_MONTH} (\d\d?){_TH}(?:,? (\d{{4}}))? ?$", r"\1 \2 \3"),
+        (rf"^({'|'.join(_MONTHS)}) (\d\d?) (\d{{4}})$", lambda m: f"{m[3]}-{_MONTHS.index(m[1]) + 1}-{m[2]}"),
+        (r"^ ?0(?=\d:\d\d)", ""),  # 09:05
+        (_NUMERAL, lambda m: _in_digits(*m.groups())),
         (
             r"^ ?(1[0-2]|0?[1-9])(:\d\d)? ?([AaPp])\.?[Mm] ?$",
             lambda m: f"{int(m[1]) % 12 + 12 * (m[3] in 'Pp')}{m[2] or ':00'}",
@@ -532,14 +554,11 @@ _SIZES = [  # {unit: its size in the smallest one}
 _FOLD = (
     dict.fromkeys(map(ord, "−–—‐‑‒"), "-")
     | {0x66B: ".", 0x66C: ",", 0x66A: "%", 0x2044: "/", 0x2032: "'"}
+    | str.maketrans("⩽⩾≃×·⋅∙÷∕⟨⟩", "≤≥≈****//()")
+    | str.maketrans({"∅": "⦃⦄", "Ø": "⦃⦄", "∨": " or "})
     | dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff\u200e\u200f"))
 )
-_SCALE = {
-    **{"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12},
-    **{"lakh": 10**5, "crore": 10**7, **dict.fromkeys("万萬만", 10**4), **dict.fromkeys("亿億억", 10**8)},
-}
 _SHORT = {"K": "thousand", "M": "million", "B": "billion"}
-_NUMBERS = "zero one two three four five six seven eight nine ten eleven twelve".split()
 _SI_BASE = "(?:[gsAKNJWVCFTLlΩB]|mol|Hz|Pa|eV|Wh|bar|cal|bps)"
 _SI = re.compile(rf"[kMGTcdmnpμ]?{_SI_BASE}|[kcdmnpμ]m|hp|dB|ppm|rpm")  # a number's unit, with its prefix
 _CHOICE = re.compile(
@@ -552,6 +571,12 @@ _CUT = re.compile(
     r"|,?\s+(?:because|since|which|where|so|as|i hope)\b|\n"
 )
 _FILLER = re.compile(rf"(?i)^(?:(?:{ROUGHLY}|exactly|simply|just|therefore|thus|equal to|given by)\b|[约約\s:*])+")
+
+
+def _in_digits(sign, word, ones="", scale="", part="") -> str:
+    """Write twenty-one as 21, minus two million as -2 million, and three quarters as 3/4."""
+    number = word if word[0].isdigit() else _SMALL[word.lower()] + _SMALL[(ones or "zero").lower()]
+    return f"{'-' if sign else ''}{number}{scale}" + (f"/{_PARTS[part.lower()]}" if part else "")
 
 
 def _compound(text: str) -> str:
@@ -733,9 +758,9 @@ class _Reader:
             top, low = self.read(9), self.read(9)
             if token == "\\frac":
                 return top / low
-            if not all(isinstance(n, Fraction) and n.denominator == 1 and 0 <= n < 500 for n in (top, low)):
+            if not isinstance(low, Fraction) or low.denominator > 1 or not 0 <= low < 500:
                 raise _Refused(False)
-            return Fraction(math.comb(int(top), int(low)))
+            return math.prod((top - i for i in range(int(low))), start=Fraction(1)) / math.factorial(int(low))
         if token == "√":
             degree = Fraction(2)
             if self.tokens[self.at] == "[":
@@ -935,22 +960,20 @@ def _as_number(text: str) -> _Value:
         words = [w for w in _WORD.findall(tail) if w != "of"] or ["of"]
         stems = [w.removesuffix("s") if len(w) > 2 else w for w in words]
         names = [_UNITS.get(w) or _UNITS.get(stem, stem) for w, stem in zip(words, stems, strict=True)]
-        known = all(name in _UNITS.values() or name in _SCALE for name in names)
+        known = all(name in _UNITS.values() or name in SCALES for name in names)
         known = known or (m[2] and all(map(_SI.fullmatch, re.findall(r"[^\W\d_]+", m[3]))))  # 5 kJ, 3 V/m
-        sound = not (_NO_UNIT | {*_CALLS}) & {*words} and not re.search(r"(?<!\^)\d", m[3])
+        sound = not (_NO_UNIT | {*_CALLS}) & {*words} and not re.search(rf"(?<!\^)\d|{NEGATED}", m[3])
         prose = ((m[2] and len(words[0]) > 2) or re.match(f"[{_CJK}]", m[3])) and sound
         letters = [w for w in words if w.isalpha()]
         if max(map(len, letters), default=0) == 1 and (len(letters) > 1 > words.count("/") or _LETTER.search(m[1])):
             known = False  # 1/2 m v^2, n^2 + 3 n
         known, prose = (m[3].count("{") == m[3].count("}") and found for found in (known, prose))  # 4/{9 n}
         if len(words) < 6 and (prose or (known and (m[2] or len(words[0]) > 1 or not words[0].isalpha()))):
-            number, scale = m[1], math.prod(_SCALE.get(name, 1) for name in names)
-            shown = " ".join(name for name in names if name not in _SCALE)
+            number, scale = m[1], math.prod(SCALES.get(name, 1) for name in names)
+            shown = " ".join(name for name in names if name not in SCALES)
             shown = re.sub(r"(?<=\w) (?:left|remaining|total)$", "", shown)  # 15 apples left
             above, *below = shown.replace("mph", "mile / h").replace("kph", "km / h").split("/")
             unit = " / ".join(" ".join(sorted(part.split())) for part in (above, *below)) or unit
-    elif text.lower() in _NUMBERS:
-        number = str(_NUMBERS.index(text.lower()))
     if m := re.fullmatch(r"(\d+)_\{?(\d+)\}?", number.strip()):
         number, unit = m[1], "_" + m[2]  # 12_8: another base is another unit
     try:
@@ -1083,7 +1106,7 @@ class MathWorker:
                 self.absent = not self.ready
             if self.absent:
                 self.stop()
-                warnings.warn("math-verify is missing: integrals, sums, … are compared as text", stacklevel=2)
+                warnings.warn("math-verify is missing or slow: integrals, sums, … are compared as text", stacklevel=2)
                 return False
             started = time.monotonic()
             try:

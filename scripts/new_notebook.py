@@ -31,9 +31,9 @@ Exit codes: 0 written, and run; 1 a cell of it raised an error; 2 bad input.
 #       109-113  bundle        Paths of this bundle and of its embedded model, data and rewards
 #       116-275  dialect       Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements …
 #       278-298  settings      Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       301-464  user code     What users' rewards get: texts, copies of the columns, and their own state of the process
-#       467-579  reward forms  The forms that a reward function may have, and loading rewards from files
-#       582-833  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
+#       301-463  user code     What users' rewards get: texts, copies of the columns, and their own state of the process
+#       466-578  reward forms  The forms that a reward function may have, and loading rewards from files
+#       581-832  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
 
 import argparse
 import ast
@@ -338,7 +338,6 @@ def put_stream(name: str, stream, closed: bool) -> None:
 
 
 def put_filters(filters: list) -> None:
-    """Restore the filters of `warnings`."""
     warnings.filters[:] = filters
     getattr(warnings, "_filters_mutated", bool)()
 
@@ -567,16 +566,16 @@ def library_rewards(file: str) -> dict:
     return {n: m for n, m in members.items() if not n.startswith("_") and (is_reward(m) or is_preset(m))}
 
 
-def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
+def full_spec(spec: str) -> str:
     """`FILE.py:name[*weight]` for a spec; a bare name always means the library's."""
     name = spec.partition("*")[0]
     if ":" in name:
         return spec
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
-    if name not in (names := library_rewards(library)):
+    if name not in (names := library_rewards(EMBEDDED_REWARDS)):
         raise UserError(f"got reward {spec!r}; {expected}{suggest(name, [*names])}")
-    return f"{library}:{spec}"
+    return f"{EMBEDDED_REWARDS}:{spec}"
 
 
 # ------------------------------------------------------------------------- new notebook (src/programs/new_notebook.py)

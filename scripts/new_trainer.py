@@ -48,22 +48,22 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 #       454-585  data files      Open data files as text: decompress, decode, refuse files without data; parse CSV …
 #       588-644  nested rows     Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
 #       647-745  rows            Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#       748-845  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
-#       848-983  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#      986-1276  question parts  Detect columns that look like part of the question but are not in the prompt, and …
-#     1279-1364  held out        Held-out prompts: split them off, and count or refuse those that also occur in training
-#     1367-1404  extracts        Extract from a Python file what some of its names need
-#     1407-1613  user code       What users' rewards get: texts, copies of the columns, and their own state of the …
-#     1616-1878  reward forms    The forms that a reward function may have, and loading rewards from files
-#     1881-1904  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     1907-1944  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
-#     1947-1953  losses          The KL to the reference, policy and value losses, and how losses per token become …
-#     1956-2031  idle settings   Settings without effect in a configuration: named at the start, with what would …
-#     2034-2045  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
-#     2048-2095  run end         Faults reported at a run's end, from its last steps and its held-out figures
-#     2098-2348  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
-#     2351-2468  training        The check of a page, its run, and the results of both
-#     2471-2736  command         The command line
+#       748-850  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
+#       853-994  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#      997-1287  question parts  Detect columns that look like part of the question but are not in the prompt, and …
+#     1290-1375  held out        Held-out prompts: split them off, and count or refuse those that also occur in training
+#     1378-1415  extracts        Extract from a Python file what some of its names need
+#     1418-1627  user code       What users' rewards get: texts, copies of the columns, and their own state of the …
+#     1630-1898  reward forms    The forms that a reward function may have, and loading rewards from files
+#     1901-1924  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     1927-1964  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
+#     1967-1973  losses          The KL to the reference, policy and value losses, and how losses per token become …
+#     1976-2051  idle settings   Settings without effect in a configuration: named at the start, with what would …
+#     2054-2065  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
+#     2068-2115  run end         Faults reported at a run's end, from its last steps and its held-out figures
+#     2118-2368  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
+#     2371-2488  training        The check of a page, its run, and the results of both
+#     2491-2755  command         The command line
 
 import argparse
 import ast
@@ -750,15 +750,16 @@ def check_prompt(prompt, where: str) -> None:
 _TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
-    r"|\b(?:é|è|это|adalah|là|jest|ni|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
+    r"|\b(?:é|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
     **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
-    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jawaban jibu उत्तर উত্তর సమాధానం".split()},
+    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jibu vastaus उत्तर উত্তর సమాధానం".split()},
     **{word: rf"\b{word}" for word in ("la solution", "đáp án", "الجواب", "الإجابة")},
     **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
     "ans": r"\bans(?:wer)?",
+    "jawaban": r"\bjawaban(?:nya)?",
 }
 _MARKS = {
     **{
@@ -776,7 +777,11 @@ _MARKS = {
         rf"(?:应|應)?{word}[择擇]?(?:是|为|為)?[:：]?(?=[\s（(*]{{0,3}}[A-ZＡ-Ｚ](?![A-Za-z]))[\s:：*_]*"
         for word in ("选", "選")
     },
-    **{word: rf"(?<!\w){word}(?:は|[ *]{{0,3}}[:：=])[、\s:：*_]*" for word in ("答え", "正解", "解答", "答")},
+    **{
+        word: rf"(?<!\w){word}(?:[は은]|[ *]{{0,3}}[:：=])[、\s:：*_]*"
+        for word in ("答え", "正解", "解答", "答", "정답", "답")
+    },
+    "svar": r"\bsvar(?:et (?:är|er)\b|[ *]{0,3}[:：])[\s:：*_]*",
     "####": r"(?<!#)####(?!#)[ \t*_]*",
 }
 _BECAUSE = r"because|since|due to|weil|parce qu\w+|puisque|porque|ya que"
@@ -787,9 +792,9 @@ _IS_RIGHT = (
 _BEHIND = re.compile(  # after an answer: a reason, a claim that it is right, a remark in brackets, a copula
     rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{_BECAUSE}|{_IS_RIGHT})\b"
     r"|\s?[,;(]\s?(?:which|where|so|as|see|da|denn|siehe|car|voir|pues|véase)\b)"
-    r"|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
+    r"|\*\*, (?:the|an?)\b|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
     r"|\s{0,3}(?:(?:是|为)?正确|が(?:正解|正しい))|(?<=[A-ZＡ-Ｚ])\s{0,3}(?:项|項|选项|選項|選択肢)"
-    r"|(?:です|である|となります|になります|だ)(?=[。．.!！、\s]|$)"
+    r"|(?:です|である|となります|になります|だ|입니다|이다|이에요|예요)(?=[。．.!！、\s]|$)"
     r"|\s{0,3}[(（](?i:see|as|from|by|using|siehe|voir|véase|见|如上)[^\d()（）]{2,60}[)）][.。]?$"
 )
 _BEFORE = re.compile(
@@ -975,12 +980,18 @@ def is_matrix(value) -> bool:
     return plain and bool(rows) and {*map(len, rows)} == {max(1, len(rows[0]))}
 
 
+@functools.lru_cache(32)
+def parsed(source: str) -> ast.Module | None:
+    """The syntax tree of Python source, or None if it does not parse."""
+    with warnings.catch_warnings(), contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+        warnings.simplefilter("ignore")  # about invalid escapes
+        return parse_python(source)
+    return None
+
+
 def is_program(text: str) -> bool:
     """Whether a text is Python source with statements beyond expressions."""
-    try:
-        return any(isinstance(node, STATEMENTS) for node in parse_python(text).body)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
+    return any(isinstance(node, STATEMENTS) for node in getattr(parsed(text), "body", ()))
 
 
 # ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
@@ -1370,8 +1381,8 @@ IMPORTS = (ast.Import, ast.ImportFrom)
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
-def bound_names(statement: ast.stmt) -> set[str]:
-    """The names that a top-level statement binds in its module."""
+def bound_names(statement: ast.AST) -> set[str]:
+    """The names that a top-level statement binds in its module; of a module, those that it binds anywhere."""
     if isinstance(statement, DEFINITIONS):
         return {statement.name}
     names = set()
@@ -1428,6 +1439,10 @@ def own_copy(value):
     if isinstance(value, dict):
         return {key: own_copy(item) for key, item in value.items()}
     return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
+
+
+# what TRL hands over besides the lists over the samples
+TRL_EXTRAS = {"trainer_state": None, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
 
 
 def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
@@ -1487,7 +1502,6 @@ def put_stream(name: str, stream, closed: bool) -> None:
 
 
 def put_filters(filters: list) -> None:
-    """Restore the filters of `warnings`."""
     warnings.filters[:] = filters
     getattr(warnings, "_filters_mutated", bool)()
 
@@ -1655,7 +1669,7 @@ class PerSample:
 
     def calls(self, prompts: list, completions: list, **columns) -> list:
         """One call for each completion, as functions without arguments."""
-        whole = {name: columns.pop(name) for name in ("trainer_state", "log_extra", "log_metric") if name in columns}
+        whole = {name: columns.pop(name) for name in TRL_EXTRAS if name in columns}
         calls = []
         for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
             given = {name: values[i] for name, values in columns.items()} | whole
@@ -1806,22 +1820,28 @@ def library_rewards(file: str) -> dict:
     return {n: m for n, m in members.items() if not n.startswith("_") and (is_reward(m) or is_preset(m))}
 
 
-def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
+def spec_parts(spec: str) -> tuple[str, str, str]:
+    """(file, name, weight) of `FILE.py:name[*weight]`, as text."""
+    target, _, weight = spec.partition("*")
+    file, _, name = target.rpartition(":")
+    return file, name, weight
+
+
+def full_spec(spec: str) -> str:
     """`FILE.py:name[*weight]` for a spec; a bare name always means the library's."""
     name = spec.partition("*")[0]
     if ":" in name:
         return spec
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
-    if name not in (names := library_rewards(library)):
+    if name not in (names := library_rewards(EMBEDDED_REWARDS)):
         raise UserError(f"got reward {spec!r}; {expected}{suggest(name, [*names])}")
-    return f"{library}:{spec}"
+    return f"{EMBEDDED_REWARDS}:{spec}"
 
 
 def find_reward(spec: str):
     """(The function or list of functions that a spec names, the members of its file)."""
-    target = full_spec(spec).partition("*")[0]
-    file, _, name = target.rpartition(":")
+    file, name, _ = spec_parts(full_spec(spec))
     need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
     module = import_file("reward", spec, file)
     members = vars(module)
@@ -1839,7 +1859,7 @@ def find_reward(spec: str):
 
 def weight_of(spec: str) -> float:
     """The number after the star of a spec, or 1."""
-    text = spec.partition("*")[2]
+    text = spec_parts(spec)[2]
     try:
         weight = float(text or 1.0)
     except ValueError:
@@ -1872,7 +1892,7 @@ def load_rewards(spec: str) -> list[tuple]:
         refuse_form_of_verl(spec, function)
     if not isinstance(reward, list):
         return [(reward, weight_of(spec))]
-    text = spec.partition("*")[2]
+    text = spec_parts(spec)[2]
     named = text if text.isidentifier() else ""
     factor = 1.0 if named else weight_of(spec)
     return [(f, factor * w) for f, w in zip(reward, list_weights(spec, members, reward, named), strict=True)]
@@ -2706,7 +2726,6 @@ def trainer_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
     if "--list" in (sys.argv[1:] if argv is None else argv):
         tell(catalogue())
         return 0

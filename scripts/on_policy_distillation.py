@@ -47,53 +47,53 @@ weights than the policy, 128 + n saved and stopped by signal n.
 #     1205-1429  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
 #     1432-1547  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
 #     1550-1796  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1799-1896  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1899-2034  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2037-2327  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2330-2527  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2530-2621  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2624-2703  prompts           Load training and held-out prompts as token ids
-#     2706-2735  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
-#     2738-2955  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2958-3220  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3223-3545  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3548-3564  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     3567-3607  conversations     Conversations with environments: their record, limits, and calls of the …
-#     3610-3622  play              Play a policy's conversations with environments; each turn samples all open …
-#     3625-4098  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     4101-4317  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     4320-4574  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     4577-4899  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     4902-4950  folding           Fold LoRA into the weights while sampling: it saves a third of the kernels for …
-#     4953-5026  norms             Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
-#     5029-5281  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     5284-5366  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5369-5604  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     5607-5744  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5747-5939  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5942-6129  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     6132-6207  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     6210-6291  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     6294-6350  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     6353-6515  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     6518-6679  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     6682-7005  memory            The memory that a run will need, from the shape of its networks
-#     7008-7238  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     7241-7325  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     7328-7489  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     7492-7599  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     7602-7649  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     7652-7684  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     7687-7756  summary           summary.json and the lines at the end of a run
-#     7759-8124  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     8127-8229  paired tests      Intervals, paired tests, pass@k
-#     8232-8311  settings          Settings of the trainer, and contradictions between them
-#     8314-8498  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
-#     8501-8695  teachers          The teacher, a local network or a server, and its log-probs of a batch's tokens
-#     8698-8745  models            Inputs of a run and their checks: prompts, student, teacher, an optional reward
-#     8748-8826  evaluation        The held-out gap between student and teacher
-#     8829-8978  step              One step, in the order of the data: rollout, the teacher's scores, update
-#     8981-9068  run               The memory and the plan of a run, its loop, and the command line
+#     1799-1901  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1904-2045  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2048-2338  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2341-2538  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2541-2632  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2635-2714  prompts           Load training and held-out prompts as token ids
+#     2717-2746  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
+#     2749-2969  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2972-3240  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3243-3564  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3567-3583  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3586-3626  conversations     Conversations with environments: their record, limits, and calls of the …
+#     3629-3641  play              Play a policy's conversations with environments; each turn samples all open …
+#     3644-4117  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     4120-4336  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     4339-4593  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     4596-4918  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     4921-4969  folding           Fold LoRA into the weights while sampling: it saves a third of the kernels for …
+#     4972-5045  norms             Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
+#     5048-5300  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     5303-5385  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5388-5623  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     5626-5763  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5766-5958  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5961-6148  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     6151-6226  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     6229-6310  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     6313-6369  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     6372-6534  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     6537-6698  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     6701-7024  memory            The memory that a run will need, from the shape of its networks
+#     7027-7257  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     7260-7344  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     7347-7508  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     7511-7618  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     7621-7668  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     7671-7703  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     7706-7775  summary           summary.json and the lines at the end of a run
+#     7778-8143  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     8146-8248  paired tests      Intervals, paired tests, pass@k
+#     8251-8330  settings          Settings of the trainer, and contradictions between them
+#     8333-8517  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
+#     8520-8714  teachers          The teacher, a local network or a server, and its log-probs of a batch's tokens
+#     8717-8764  models            Inputs of a run and their checks: prompts, student, teacher, an optional reward
+#     8767-8845  evaluation        The held-out gap between student and teacher
+#     8848-8997  step              One step, in the order of the data: rollout, the teacher's scores, update
+#     9000-9087  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -1801,15 +1801,16 @@ def check_prompt(prompt, where: str) -> None:
 _TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
-    r"|\b(?:é|è|это|adalah|là|jest|ni|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
+    r"|\b(?:é|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
     **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
-    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jawaban jibu उत्तर উত্তর సమాధానం".split()},
+    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jibu vastaus उत्तर উত্তর సమాధానం".split()},
     **{word: rf"\b{word}" for word in ("la solution", "đáp án", "الجواب", "الإجابة")},
     **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
     "ans": r"\bans(?:wer)?",
+    "jawaban": r"\bjawaban(?:nya)?",
 }
 _MARKS = {
     **{
@@ -1827,7 +1828,11 @@ _MARKS = {
         rf"(?:应|應)?{word}[择擇]?(?:是|为|為)?[:：]?(?=[\s（(*]{{0,3}}[A-ZＡ-Ｚ](?![A-Za-z]))[\s:：*_]*"
         for word in ("选", "選")
     },
-    **{word: rf"(?<!\w){word}(?:は|[ *]{{0,3}}[:：=])[、\s:：*_]*" for word in ("答え", "正解", "解答", "答")},
+    **{
+        word: rf"(?<!\w){word}(?:[は은]|[ *]{{0,3}}[:：=])[、\s:：*_]*"
+        for word in ("答え", "正解", "解答", "答", "정답", "답")
+    },
+    "svar": r"\bsvar(?:et (?:är|er)\b|[ *]{0,3}[:：])[\s:：*_]*",
     "####": r"(?<!#)####(?!#)[ \t*_]*",
 }
 _BECAUSE = r"because|since|due to|weil|parce qu\w+|puisque|porque|ya que"
@@ -1838,9 +1843,9 @@ _IS_RIGHT = (
 _BEHIND = re.compile(  # after an answer: a reason, a claim that it is right, a remark in brackets, a copula
     rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{_BECAUSE}|{_IS_RIGHT})\b"
     r"|\s?[,;(]\s?(?:which|where|so|as|see|da|denn|siehe|car|voir|pues|véase)\b)"
-    r"|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
+    r"|\*\*, (?:the|an?)\b|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
     r"|\s{0,3}(?:(?:是|为)?正确|が(?:正解|正しい))|(?<=[A-ZＡ-Ｚ])\s{0,3}(?:项|項|选项|選項|選択肢)"
-    r"|(?:です|である|となります|になります|だ)(?=[。．.!！、\s]|$)"
+    r"|(?:です|である|となります|になります|だ|입니다|이다|이에요|예요)(?=[。．.!！、\s]|$)"
     r"|\s{0,3}[(（](?i:see|as|from|by|using|siehe|voir|véase|见|如上)[^\d()（）]{2,60}[)）][.。]?$"
 )
 _BEFORE = re.compile(
@@ -2026,12 +2031,18 @@ def is_matrix(value) -> bool:
     return plain and bool(rows) and {*map(len, rows)} == {max(1, len(rows[0]))}
 
 
+@functools.lru_cache(32)
+def parsed(source: str) -> ast.Module | None:
+    """The syntax tree of Python source, or None if it does not parse."""
+    with warnings.catch_warnings(), contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+        warnings.simplefilter("ignore")  # about invalid escapes
+        return parse_python(source)
+    return None
+
+
 def is_program(text: str) -> bool:
     """Whether a text is Python source with statements beyond expressions."""
-    try:
-        return any(isinstance(node, STATEMENTS) for node in parse_python(text).body)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
+    return any(isinstance(node, STATEMENTS) for node in getattr(parsed(text), "body", ()))
 
 
 # ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
@@ -2772,6 +2783,10 @@ def own_copy(value):
     return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
 
 
+# what TRL hands over besides the lists over the samples
+TRL_EXTRAS = {"trainer_state": None, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
+
+
 def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
     """Keyword arguments of a reward function in TRL's shapes; a column that a row lacks is None there.
 
@@ -2829,7 +2844,6 @@ def put_stream(name: str, stream, closed: bool) -> None:
 
 
 def put_filters(filters: list) -> None:
-    """Restore the filters of `warnings`."""
     warnings.filters[:] = filters
     getattr(warnings, "_filters_mutated", bool)()
 
@@ -2997,7 +3011,7 @@ class PerSample:
 
     def calls(self, prompts: list, completions: list, **columns) -> list:
         """One call for each completion, as functions without arguments."""
-        whole = {name: columns.pop(name) for name in ("trainer_state", "log_extra", "log_metric") if name in columns}
+        whole = {name: columns.pop(name) for name in TRL_EXTRAS if name in columns}
         calls = []
         for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
             given = {name: values[i] for name, values in columns.items()} | whole
@@ -3148,22 +3162,28 @@ def library_rewards(file: str) -> dict:
     return {n: m for n, m in members.items() if not n.startswith("_") and (is_reward(m) or is_preset(m))}
 
 
-def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
+def spec_parts(spec: str) -> tuple[str, str, str]:
+    """(file, name, weight) of `FILE.py:name[*weight]`, as text."""
+    target, _, weight = spec.partition("*")
+    file, _, name = target.rpartition(":")
+    return file, name, weight
+
+
+def full_spec(spec: str) -> str:
     """`FILE.py:name[*weight]` for a spec; a bare name always means the library's."""
     name = spec.partition("*")[0]
     if ":" in name:
         return spec
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
-    if name not in (names := library_rewards(library)):
+    if name not in (names := library_rewards(EMBEDDED_REWARDS)):
         raise UserError(f"got reward {spec!r}; {expected}{suggest(name, [*names])}")
-    return f"{library}:{spec}"
+    return f"{EMBEDDED_REWARDS}:{spec}"
 
 
 def find_reward(spec: str):
     """(The function or list of functions that a spec names, the members of its file)."""
-    target = full_spec(spec).partition("*")[0]
-    file, _, name = target.rpartition(":")
+    file, name, _ = spec_parts(full_spec(spec))
     need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
     module = import_file("reward", spec, file)
     members = vars(module)
@@ -3181,7 +3201,7 @@ def find_reward(spec: str):
 
 def weight_of(spec: str) -> float:
     """The number after the star of a spec, or 1."""
-    text = spec.partition("*")[2]
+    text = spec_parts(spec)[2]
     try:
         weight = float(text or 1.0)
     except ValueError:
@@ -3214,7 +3234,7 @@ def load_rewards(spec: str) -> list[tuple]:
         refuse_form_of_verl(spec, function)
     if not isinstance(reward, list):
         return [(reward, weight_of(spec))]
-    text = spec.partition("*")[2]
+    text = spec_parts(spec)[2]
     named = text if text.isidentifier() else ""
     factor = 1.0 if named else weight_of(spec)
     return [(f, factor * w) for f, w in zip(reward, list_weights(spec, members, reward, named), strict=True)]
@@ -3233,7 +3253,6 @@ class CallLimits:
 
 
 def call_limits(config) -> CallLimits:
-    """The limits in a run's settings."""
     return CallLimits(config.reward_timeout, config.reward_concurrency, config.reward_retries)
 
 

@@ -50,59 +50,59 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #     1235-1459  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
 #     1462-1577  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
 #     1580-1826  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1829-1926  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1929-2064  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2067-2357  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2360-2557  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2560-2651  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2654-2733  prompts           Load training and held-out prompts as token ids
-#     2736-2953  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2956-3218  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3221-3550  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3553-3708  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     3711-3943  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3946-4087  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     4090-4152  control tokens    Render messages so that their text never becomes control tokens, for versions of …
-#     4155-4410  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4413-4571  conversations     Conversations with environments: their record, limits, and calls of the …
-#     4574-4750  play              Play a policy's conversations with environments; each turn samples all open …
-#     4753-4937  play setup        Set up and score conversations, for all programs that take --environment
-#     4940-5440  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     5443-5680  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     5683-5970  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     5973-6292  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     6295-6343  folding           Fold LoRA into the weights while sampling: it saves a third of the kernels for …
-#     6346-6419  norms             Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
-#     6422-6674  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     6677-6759  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     6762-7034  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     7037-7174  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     7177-7369  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     7372-7559  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     7562-7851  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     7854-7935  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     7938-8244  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     8247-8355  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     8358-8652  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     8655-8749  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     8752-8920  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     8923-9246  memory            The memory that a run will need, from the shape of its networks
-#     9249-9488  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     9491-9575  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     9578-9739  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     9742-9849  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     9852-9899  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     9902-9934  run check         diagnose.py's verdict on a run, while it trains and at its end
-#    9937-10006  summary           summary.json and the lines at the end of a run
-#   10009-10374  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#   10377-10408  paired tests      Intervals, paired tests, pass@k
-#   10411-10435  settings          Settings of the trainer
-#   10438-10512  pass band         Draw prompts by their running pass rate: those outside a band rarely, none dropped …
-#   10515-10700  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
-#   10703-10826  models            Inputs of a run and their checks: prompts, rewards, environments, networks
-#   10829-10848  chosen tokens     Tokens that Clip-Cov and KL-Cov treat separately, chosen from a whole minibatch
-#   10851-11010  step              One step: rollout, experience, update, in the order of the data
-#   11013-11102  run               The memory and the plan of a run, its loop, and the command line
+#     1829-1931  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1934-2075  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2078-2368  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2371-2568  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2571-2662  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2665-2744  prompts           Load training and held-out prompts as token ids
+#     2747-2967  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2970-3238  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3241-3569  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3572-3727  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3730-3962  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3965-4106  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     4109-4171  control tokens    Render messages so that their text never becomes control tokens, for versions of …
+#     4174-4429  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4432-4590  conversations     Conversations with environments: their record, limits, and calls of the …
+#     4593-4769  play              Play a policy's conversations with environments; each turn samples all open …
+#     4772-4956  play setup        Set up and score conversations, for all programs that take --environment
+#     4959-5459  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     5462-5699  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     5702-5989  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     5992-6311  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     6314-6362  folding           Fold LoRA into the weights while sampling: it saves a third of the kernels for …
+#     6365-6438  norms             Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
+#     6441-6693  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     6696-6778  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     6781-7053  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     7056-7193  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     7196-7388  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     7391-7578  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     7581-7870  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     7873-7954  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     7957-8263  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     8266-8374  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     8377-8671  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     8674-8768  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     8771-8939  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     8942-9265  memory            The memory that a run will need, from the shape of its networks
+#     9268-9507  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     9510-9594  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     9597-9758  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     9761-9868  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     9871-9918  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     9921-9953  run check         diagnose.py's verdict on a run, while it trains and at its end
+#    9956-10025  summary           summary.json and the lines at the end of a run
+#   10028-10393  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#   10396-10427  paired tests      Intervals, paired tests, pass@k
+#   10430-10454  settings          Settings of the trainer
+#   10457-10531  pass band         Draw prompts by their running pass rate: those outside a band rarely, none dropped …
+#   10534-10719  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
+#   10722-10845  models            Inputs of a run and their checks: prompts, rewards, environments, networks
+#   10848-10867  chosen tokens     Tokens that Clip-Cov and KL-Cov treat separately, chosen from a whole minibatch
+#   10870-11029  step              One step: rollout, experience, update, in the order of the data
+#   11032-11121  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -1831,15 +1831,16 @@ def check_prompt(prompt, where: str) -> None:
 _TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
-    r"|\b(?:é|è|это|adalah|là|jest|ni|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
+    r"|\b(?:é|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
     **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
-    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jawaban jibu उत्तर উত্তর సమాధానం".split()},
+    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jibu vastaus उत्तर উত্তর సమాధానం".split()},
     **{word: rf"\b{word}" for word in ("la solution", "đáp án", "الجواب", "الإجابة")},
     **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
     "ans": r"\bans(?:wer)?",
+    "jawaban": r"\bjawaban(?:nya)?",
 }
 _MARKS = {
     **{
@@ -1857,7 +1858,11 @@ _MARKS = {
         rf"(?:应|應)?{word}[择擇]?(?:是|为|為)?[:：]?(?=[\s（(*]{{0,3}}[A-ZＡ-Ｚ](?![A-Za-z]))[\s:：*_]*"
         for word in ("选", "選")
     },
-    **{word: rf"(?<!\w){word}(?:は|[ *]{{0,3}}[:：=])[、\s:：*_]*" for word in ("答え", "正解", "解答", "答")},
+    **{
+        word: rf"(?<!\w){word}(?:[は은]|[ *]{{0,3}}[:：=])[、\s:：*_]*"
+        for word in ("答え", "正解", "解答", "答", "정답", "답")
+    },
+    "svar": r"\bsvar(?:et (?:är|er)\b|[ *]{0,3}[:：])[\s:：*_]*",
     "####": r"(?<!#)####(?!#)[ \t*_]*",
 }
 _BECAUSE = r"because|since|due to|weil|parce qu\w+|puisque|porque|ya que"
@@ -1868,9 +1873,9 @@ _IS_RIGHT = (
 _BEHIND = re.compile(  # after an answer: a reason, a claim that it is right, a remark in brackets, a copula
     rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{_BECAUSE}|{_IS_RIGHT})\b"
     r"|\s?[,;(]\s?(?:which|where|so|as|see|da|denn|siehe|car|voir|pues|véase)\b)"
-    r"|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
+    r"|\*\*, (?:the|an?)\b|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
     r"|\s{0,3}(?:(?:是|为)?正确|が(?:正解|正しい))|(?<=[A-ZＡ-Ｚ])\s{0,3}(?:项|項|选项|選項|選択肢)"
-    r"|(?:です|である|となります|になります|だ)(?=[。．.!！、\s]|$)"
+    r"|(?:です|である|となります|になります|だ|입니다|이다|이에요|예요)(?=[。．.!！、\s]|$)"
     r"|\s{0,3}[(（](?i:see|as|from|by|using|siehe|voir|véase|见|如上)[^\d()（）]{2,60}[)）][.。]?$"
 )
 _BEFORE = re.compile(
@@ -2056,12 +2061,18 @@ def is_matrix(value) -> bool:
     return plain and bool(rows) and {*map(len, rows)} == {max(1, len(rows[0]))}
 
 
+@functools.lru_cache(32)
+def parsed(source: str) -> ast.Module | None:
+    """The syntax tree of Python source, or None if it does not parse."""
+    with warnings.catch_warnings(), contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+        warnings.simplefilter("ignore")  # about invalid escapes
+        return parse_python(source)
+    return None
+
+
 def is_program(text: str) -> bool:
     """Whether a text is Python source with statements beyond expressions."""
-    try:
-        return any(isinstance(node, STATEMENTS) for node in parse_python(text).body)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
+    return any(isinstance(node, STATEMENTS) for node in getattr(parsed(text), "body", ()))
 
 
 # ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
@@ -2770,6 +2781,10 @@ def own_copy(value):
     return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
 
 
+# what TRL hands over besides the lists over the samples
+TRL_EXTRAS = {"trainer_state": None, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
+
+
 def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
     """Keyword arguments of a reward function in TRL's shapes; a column that a row lacks is None there.
 
@@ -2827,7 +2842,6 @@ def put_stream(name: str, stream, closed: bool) -> None:
 
 
 def put_filters(filters: list) -> None:
-    """Restore the filters of `warnings`."""
     warnings.filters[:] = filters
     getattr(warnings, "_filters_mutated", bool)()
 
@@ -2995,7 +3009,7 @@ class PerSample:
 
     def calls(self, prompts: list, completions: list, **columns) -> list:
         """One call for each completion, as functions without arguments."""
-        whole = {name: columns.pop(name) for name in ("trainer_state", "log_extra", "log_metric") if name in columns}
+        whole = {name: columns.pop(name) for name in TRL_EXTRAS if name in columns}
         calls = []
         for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
             given = {name: values[i] for name, values in columns.items()} | whole
@@ -3146,22 +3160,28 @@ def library_rewards(file: str) -> dict:
     return {n: m for n, m in members.items() if not n.startswith("_") and (is_reward(m) or is_preset(m))}
 
 
-def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
+def spec_parts(spec: str) -> tuple[str, str, str]:
+    """(file, name, weight) of `FILE.py:name[*weight]`, as text."""
+    target, _, weight = spec.partition("*")
+    file, _, name = target.rpartition(":")
+    return file, name, weight
+
+
+def full_spec(spec: str) -> str:
     """`FILE.py:name[*weight]` for a spec; a bare name always means the library's."""
     name = spec.partition("*")[0]
     if ":" in name:
         return spec
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
-    if name not in (names := library_rewards(library)):
+    if name not in (names := library_rewards(EMBEDDED_REWARDS)):
         raise UserError(f"got reward {spec!r}; {expected}{suggest(name, [*names])}")
-    return f"{library}:{spec}"
+    return f"{EMBEDDED_REWARDS}:{spec}"
 
 
 def find_reward(spec: str):
     """(The function or list of functions that a spec names, the members of its file)."""
-    target = full_spec(spec).partition("*")[0]
-    file, _, name = target.rpartition(":")
+    file, name, _ = spec_parts(full_spec(spec))
     need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
     module = import_file("reward", spec, file)
     members = vars(module)
@@ -3179,7 +3199,7 @@ def find_reward(spec: str):
 
 def weight_of(spec: str) -> float:
     """The number after the star of a spec, or 1."""
-    text = spec.partition("*")[2]
+    text = spec_parts(spec)[2]
     try:
         weight = float(text or 1.0)
     except ValueError:
@@ -3212,7 +3232,7 @@ def load_rewards(spec: str) -> list[tuple]:
         refuse_form_of_verl(spec, function)
     if not isinstance(reward, list):
         return [(reward, weight_of(spec))]
-    text = spec.partition("*")[2]
+    text = spec_parts(spec)[2]
     named = text if text.isidentifier() else ""
     factor = 1.0 if named else weight_of(spec)
     return [(f, factor * w) for f, w in zip(reward, list_weights(spec, members, reward, named), strict=True)]
@@ -3231,7 +3251,6 @@ class CallLimits:
 
 
 def call_limits(config) -> CallLimits:
-    """The limits in a run's settings."""
     return CallLimits(config.reward_timeout, config.reward_concurrency, config.reward_retries)
 
 

@@ -64,36 +64,36 @@ could not be measured.
 #     1409-1444  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
 #     1447-1471  prompts             Load training and held-out prompts as token ids
 #     1474-1756  attacks             Correct and hostile programs, and calling a code reward on them in a separate …
-#     1759-1970  user code           What users' rewards get: texts, copies of the columns, and their own state of …
-#     1973-2235  reward forms        The forms that a reward function may have, and loading rewards from files
-#     2238-2545  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
-#     2548-2691  environments        Load and check environments: classes whose methods are tools for the model, or …
-#     2694-2756  control tokens      Render messages so that their text never becomes control tokens, for versions of …
-#     2759-2970  turn bridge         Compute the tokens between turns from the chat template, so that sampled ids are …
-#     2973-3005  text turns          Plain-text conversations: a stand-in for tokenizer and chat template when no …
-#     3008-3020  conversations       Conversations with environments: their record, limits, and calls of the …
-#     3023-3033  play setup          Set up and score conversations, for all programs that take --environment
-#     3036-3055  models              Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     3058-3118  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
-#     3121-3180  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
-#     3183-3195  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     3198-3224  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     3227-3298  proof               The record of a proof, and reports of the bundle's other scripts
-#     3301-3351  exact figures       Intervals and paired tests from their formulas, independent of the programs …
-#     3354-3635  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
-#     3638-3729  graded again        Compute an evaluation's scores again from its stored completions
-#     3732-3950  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
-#     3953-4033  attack proof        Try a reward that runs programs on hostile ones: are they paid, do they read, …
-#     4036-4209  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
-#     4212-4346  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
-#     4349-4387  trainer proof       A trainer or a verl job: what selfcheck.py and verl_train.py --check find, with …
-#     4390-4521  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
-#     4524-4673  recognition         Recognise a function's formula and its parameters' roles by name; nothing is …
-#     4676-4917  function calls      Make inputs by role for functions of losses and advantages; call a function with …
-#     4920-5048  function faults     Compare a function with every published way of its formula, and name the fault …
-#     5051-5208  function checks     Further checks of a function that computes its formula: other inputs, other …
-#     5211-5495  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
-#     5498-5594  command             The command line
+#     1759-1973  user code           What users' rewards get: texts, copies of the columns, and their own state of …
+#     1976-2244  reward forms        The forms that a reward function may have, and loading rewards from files
+#     2247-2554  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
+#     2557-2700  environments        Load and check environments: classes whose methods are tools for the model, or …
+#     2703-2765  control tokens      Render messages so that their text never becomes control tokens, for versions of …
+#     2768-2979  turn bridge         Compute the tokens between turns from the chat template, so that sampled ids are …
+#     2982-3014  text turns          Plain-text conversations: a stand-in for tokenizer and chat template when no …
+#     3017-3029  conversations       Conversations with environments: their record, limits, and calls of the …
+#     3032-3042  play setup          Set up and score conversations, for all programs that take --environment
+#     3045-3064  models              Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     3067-3127  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
+#     3130-3189  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
+#     3192-3204  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     3207-3233  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#     3236-3307  proof               The record of a proof, and reports of the bundle's other scripts
+#     3310-3360  exact figures       Intervals and paired tests from their formulas, independent of the programs …
+#     3363-3644  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
+#     3647-3738  graded again        Compute an evaluation's scores again from its stored completions
+#     3741-3959  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
+#     3962-4042  attack proof        Try a reward that runs programs on hostile ones: are they paid, do they read, …
+#     4045-4218  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
+#     4221-4355  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
+#     4358-4395  trainer proof       A trainer or a verl job: what selfcheck.py and verl_train.py --check find, with …
+#     4398-4529  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
+#     4532-4681  recognition         Recognise a function's formula and its parameters' roles by name; nothing is …
+#     4684-4925  function calls      Make inputs by role for functions of losses and advantages; call a function with …
+#     4928-5056  function faults     Compare a function with every published way of its formula, and name the fault …
+#     5059-5216  function checks     Further checks of a function that computes its formula: other inputs, other …
+#     5219-5503  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
+#     5506-5600  command             The command line
 
 import argparse
 import ast
@@ -1787,6 +1787,10 @@ def own_copy(value):
     return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
 
 
+# what TRL hands over besides the lists over the samples
+TRL_EXTRAS = {"trainer_state": None, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
+
+
 def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
     """Keyword arguments of a reward function in TRL's shapes; a column that a row lacks is None there.
 
@@ -1844,7 +1848,6 @@ def put_stream(name: str, stream, closed: bool) -> None:
 
 
 def put_filters(filters: list) -> None:
-    """Restore the filters of `warnings`."""
     warnings.filters[:] = filters
     getattr(warnings, "_filters_mutated", bool)()
 
@@ -2012,7 +2015,7 @@ class PerSample:
 
     def calls(self, prompts: list, completions: list, **columns) -> list:
         """One call for each completion, as functions without arguments."""
-        whole = {name: columns.pop(name) for name in ("trainer_state", "log_extra", "log_metric") if name in columns}
+        whole = {name: columns.pop(name) for name in TRL_EXTRAS if name in columns}
         calls = []
         for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
             given = {name: values[i] for name, values in columns.items()} | whole
@@ -2163,22 +2166,28 @@ def library_rewards(file: str) -> dict:
     return {n: m for n, m in members.items() if not n.startswith("_") and (is_reward(m) or is_preset(m))}
 
 
-def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
+def spec_parts(spec: str) -> tuple[str, str, str]:
+    """(file, name, weight) of `FILE.py:name[*weight]`, as text."""
+    target, _, weight = spec.partition("*")
+    file, _, name = target.rpartition(":")
+    return file, name, weight
+
+
+def full_spec(spec: str) -> str:
     """`FILE.py:name[*weight]` for a spec; a bare name always means the library's."""
     name = spec.partition("*")[0]
     if ":" in name:
         return spec
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
-    if name not in (names := library_rewards(library)):
+    if name not in (names := library_rewards(EMBEDDED_REWARDS)):
         raise UserError(f"got reward {spec!r}; {expected}{suggest(name, [*names])}")
-    return f"{library}:{spec}"
+    return f"{EMBEDDED_REWARDS}:{spec}"
 
 
 def find_reward(spec: str):
     """(The function or list of functions that a spec names, the members of its file)."""
-    target = full_spec(spec).partition("*")[0]
-    file, _, name = target.rpartition(":")
+    file, name, _ = spec_parts(full_spec(spec))
     need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
     module = import_file("reward", spec, file)
     members = vars(module)
@@ -2196,7 +2205,7 @@ def find_reward(spec: str):
 
 def weight_of(spec: str) -> float:
     """The number after the star of a spec, or 1."""
-    text = spec.partition("*")[2]
+    text = spec_parts(spec)[2]
     try:
         weight = float(text or 1.0)
     except ValueError:
@@ -2229,7 +2238,7 @@ def load_rewards(spec: str) -> list[tuple]:
         refuse_form_of_verl(spec, function)
     if not isinstance(reward, list):
         return [(reward, weight_of(spec))]
-    text = spec.partition("*")[2]
+    text = spec_parts(spec)[2]
     named = text if text.isidentifier() else ""
     factor = 1.0 if named else weight_of(spec)
     return [(f, factor * w) for f, w in zip(reward, list_weights(spec, members, reward, named), strict=True)]
@@ -3264,9 +3273,9 @@ def parsed(path: Path) -> list[ast.stmt]:
         raise UserError(f"got {path}, which cannot be read ({error}); expected Python in UTF-8") from None
 
 
-def shown(values, digits: int = 3) -> str:
+def shown(values) -> str:
     """Numbers as text: `0.434 to 0.910` for two, `0.434` for one."""
-    return " to ".join(f"{x:.{digits}f}" for x in (values if isinstance(values, list | tuple) else [values]))
+    return " to ".join(f"{x:.3f}" for x in (values if isinstance(values, list | tuple) else [values]))
 
 
 def report_of(script: str, words: list[str], seconds: float, python: str = sys.executable) -> dict:
@@ -3456,7 +3465,7 @@ def prove_run(folder: Path, seconds: float) -> Proof:
         proof.find(f"the run's reward fails on what the models answer: {error}")
         return proof
     describe_accuracy(run, proof, measured)
-    describe_kl(run, proof, measured, device)
+    describe_kl(proof, measured, device)
     return proof
 
 
@@ -3618,7 +3627,7 @@ def describe_accuracy(run, proof: Proof, measured: Measurement) -> None:
             proof.find(f"held-out accuracy ({how}) fell from {before} to {after}; {test}")
 
 
-def describe_kl(run, proof: Proof, measured: Measurement, device) -> None:
+def describe_kl(proof: Proof, measured: Measurement, device) -> None:
     """Add the sentence on the KL and the device that measured it."""
     import torch
 
@@ -3662,7 +3671,7 @@ def graded_by_reward(
     samples: list[dict], rows: dict[str, dict], specs: list[str], data: str
 ) -> list[tuple[dict, str, list]]:
     """Score all samples with the columns of their rows; returns (sample, function, [its score])."""
-    need(all(Path(x.partition("*")[0].rpartition(":")[0]).is_file() for x in specs), "its functions are not here")
+    need(all(Path(spec_parts(x)[0]).is_file() for x in specs), "its functions are not here")
     need(rows, f"its data {data} are not here")
     need(all(sample["key"] in rows for sample in samples), f"{data} has other rows by now")
     examples = []
@@ -3995,7 +4004,7 @@ def attacked_row(row: dict, names: set[str]) -> dict | None:
 
 def prove_against_attacks(proof: Proof, spec: str, row: dict) -> None:
     """Call a reward on right and hostile programs, and report which hostile ones were paid or did harm."""
-    (path, _, name), programs = spec.partition("*")[0].rpartition(":"), attack_programs()
+    (path, name, _), programs = spec_parts(spec), attack_programs()
     if TEST_OF_ATTACKS not in str(row) and "candidate(2)" not in str(row):  # tests of input and output
         programs = [(kind, about, code and f"{code}\n\n{FED_MAIN}") for kind, about, code in programs]
 
@@ -4086,7 +4095,7 @@ def forms_of(arguments: ast.arguments) -> dict[str, str]:
 
 def prove_reward(spec: str, data: str, flags: list[str], seconds: float) -> Proof:
     """Run reward_preflight.py on a reward and the rows of `data`, and hostile programs if the rows have tests."""
-    file, _, name = spec.partition("*")[0].rpartition(":")
+    file, name, _ = spec_parts(spec)
     proof, arguments, rows = Proof("reward", spec), arguments_of(Path(file), name), read_rows(data)
     classes = [node.name for node in parsed(Path(file)) if isinstance(node, ast.ClassDef)]
     need(name not in classes, f"got {spec}, a class; expected a function or an object of it; try reward = {name}()")
@@ -4353,7 +4362,6 @@ SHOWN = ("logprob_shift", "advantages_detached", "accumulation")  # checks whose
 
 
 def prove_trainer(file: Path, flags: list[str], seconds: float) -> Proof:
-    """Run selfcheck.py on a trainer."""
     proof, report = Proof("trainer", str(file)), report_of("selfcheck.py", [str(file), *flags, "--json"], seconds)
     passed, failed, rest = ([x for x in report["checks"] if x["status"] == s] for s in ("pass", "FAIL", "n/a"))
     proof.figures["checks"] = {x["name"]: x for x in report["checks"]}
@@ -4447,7 +4455,7 @@ def kl_token(name: str, c: dict, i: int, t: int):
     return value * (logp - c["old_logprobs"][i, t]).exp() if "ratio" in name else value
 
 
-def ways_of(formula: str, takes: set[str], full: bool = False) -> list[str]:
+def ways_of(formula: str, takes: set[str], full: bool) -> list[str]:
     """The published ways of writing a formula, for a function that takes these inputs.
 
     Args:
@@ -4637,8 +4645,8 @@ def once(known: dict[str, str], parameters: list[inspect.Parameter]) -> dict[str
     return kept
 
 
-def recognised(name: str, function, where: str, formula: str = "") -> Candidate:
-    """The candidate for a function: its formula, by name or as the user says, and its parameters' roles."""
+def recognised(name: str, function, where: str, formula: str) -> Candidate:
+    """The candidate for a function: its formula, by name or (if not "") as the user says, and its parameters' roles."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (ValueError, TypeError) as error:  # torch.jit.script leaves none
@@ -5506,7 +5514,6 @@ FLAGS = {"formulas": "--as", "numbers": "--set", "python": "--python", "flags": 
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The command line; flags work with `_` and `-`."""
     parser = argparse.ArgumentParser(
         usage="%(prog)s THING [--flag value ...] [-- flags of a trainer or of reward_preflight.py]",
         description=__doc__,
@@ -5581,7 +5588,6 @@ def prove(args) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
     argv = sys.argv[1:] if argv is None else argv
     at = argv.index("--") if "--" in argv else len(argv)  # what follows is selfcheck.py's or reward_preflight.py's
     args = parse_flags(make_parser(), argv[:at])

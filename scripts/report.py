@@ -59,7 +59,7 @@ Exit codes: 0 the page is written, 2 bad input; if only some runs are readable, 
 #     3916-4418  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
 #     4421-4522  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
 #     4525-5611  page                The page
-#     5614-5674  command             The command line
+#     5614-5671  command             The command line
 
 import argparse
 import ast
@@ -343,8 +343,8 @@ torch, np, transformers = map(lazy_module, ("torch", "numpy", "transformers"))
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
-def bound_names(statement: ast.stmt) -> set[str]:
-    """The names that a top-level statement binds in its module."""
+def bound_names(statement: ast.AST) -> set[str]:
+    """The names that a top-level statement binds in its module; of a module, those that it binds anywhere."""
     if isinstance(statement, DEFINITIONS):
         return {statement.name}
     names = set()
@@ -358,9 +358,9 @@ def bound_names(statement: ast.stmt) -> set[str]:
     return names
 
 
-def read_names(node: ast.AST) -> set[str]:
-    """All names that occur in a statement."""
-    return {leaf.id for leaf in ast.walk(node) if isinstance(leaf, ast.Name)}
+def read_names(*nodes: ast.AST) -> set[str]:
+    """All names that occur in pieces of source."""
+    return {leaf.id for node in nodes for leaf in ast.walk(node) if isinstance(leaf, ast.Name)}
 
 
 def statements_of(source: str) -> list[tuple[ast.stmt, str]]:
@@ -5615,7 +5615,6 @@ def make_page(sources: list[Source], failed: list[dict], max_mb: float) -> str:
 
 
 def command_line() -> argparse.ArgumentParser:
-    """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=Help, allow_abbrev=False)
     text = "run folder, log, or output of evaluation.py, see above; several appear side by side"
     parser.add_argument("runs", nargs="+", metavar="RUN", type=Path, help=text)
@@ -5641,7 +5640,6 @@ def output_of(args: argparse.Namespace) -> Path:
 
 
 def run(argv: list[str]) -> int:
-    """Do what a command line says and return the exit code."""
     args = parse_flags(command_line(), argv)
     need(args.max_mb > 0, f"got --max_mb {args.max_mb:g}; expected a size above 0; try 5")
     path = output_of(args)
@@ -5655,7 +5653,6 @@ def run(argv: list[str]) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
     try:
         return run(sys.argv[1:] if argv is None else argv)
     except UserError as error:

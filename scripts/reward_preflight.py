@@ -61,46 +61,46 @@ Exit codes: 0 ready (or listed; --model: RL now), 1 not ready, 2 bad input.
 #      834-1058  data files             Open data files as text: decompress, decode, refuse files without data; parse …
 #     1061-1176  nested rows            Find rows inside other JSON: an object with a list of rows, columns instead …
 #     1179-1425  rows                   Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1428-1525  stated answers         Find where a text states its final answer, by marks and phrases in 20 …
-#     1528-1688  answer marks           Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` …
-#     1691-1981  question parts         Detect columns that look like part of the question but are not in the prompt, …
-#     1984-2181  chat                   Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2184-2242  prompts                Load training and held-out prompts as token ids
-#     2245-2321  pass rates             Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm …
-#     2324-2546  user code              What users' rewards get: texts, copies of the columns, and their own state of …
-#     2549-2660  schema examples        Example values that a JSON Schema accepts, for tests of rewards
-#     2663-2925  reward forms           The forms that a reward function may have, and loading rewards from files
-#     2928-3240  rewards                The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3243-3398  environments           Load and check environments: classes whose methods are tools for the model, …
-#     3401-3592  tool calls             Parse tool calls in model output, by the tokenizer's response template or one …
-#     3595-3736  tool runs              Run the calls of many conversations concurrently, each with a time limit; …
-#     3739-3801  control tokens         Render messages so that their text never becomes control tokens, for versions …
-#     3804-4015  turn bridge            Compute the tokens between turns from the chat template, so that sampled ids …
-#     4018-4050  text turns             Plain-text conversations: a stand-in for tokenizer and chat template when no …
-#     4053-4211  conversations          Conversations with environments: their record, limits, and calls of the …
-#     4214-4378  play                   Play a policy's conversations with environments; each turn samples all open …
-#     4381-4464  play setup             Set up and score conversations, for all programs that take --environment
-#     4467-4822  models                 Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     4825-4833  batches                Batches: masked statistics, padding, micro-batches, and packed layouts that …
-#     4836-5090  key cache              The key-value cache while sampling: it grows in blocks, holds shared prompts …
-#     5093-5228  forward                The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     5231-5279  folding                Fold LoRA into the weights while sampling: it saves a third of the kernels …
-#     5282-5355  norms                  Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
-#     5358-5571  cache probe            Probe what a model's cache and attention can do, before sampling and training …
-#     5574-5656  room steps             One more token per row, with fixed shapes and addresses within the cache, as …
-#     5659-5881  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     5884-6055  rollouts               Sample and score a batch's rows over all processes; slow rewards run while …
-#     6058-6177  rows and gold          Rows of the data, and their reference completions (gold)
-#     6180-6374  probes                 Completions that must not be paid
-#     6377-6569  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
-#     6572-6763  scoring                Grading completions, and the findings of all checks
-#     6766-7076  preflight              The checks of a reward and the verdict
-#     7079-7252  policies               Scripted policies, which give the answers of a conversation turn by turn
-#     7255-7359  environment process    The environment's own process: scripted policies play conversations as in a …
-#     7362-7563  environment preflight  The checks of an environment and the verdict
-#     7566-7631  report                 Printed reports and --list
-#     7634-7713  model preflight        --model: how often a model's samples pass, and whether RL, a warm start or …
-#     7716-7833  command                The command line
+#     1428-1530  stated answers         Find where a text states its final answer, by marks and phrases in 20 …
+#     1533-1699  answer marks           Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` …
+#     1702-1992  question parts         Detect columns that look like part of the question but are not in the prompt, …
+#     1995-2192  chat                   Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2195-2253  prompts                Load training and held-out prompts as token ids
+#     2256-2332  pass rates             Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm …
+#     2335-2560  user code              What users' rewards get: texts, copies of the columns, and their own state of …
+#     2563-2674  schema examples        Example values that a JSON Schema accepts, for tests of rewards
+#     2677-2945  reward forms           The forms that a reward function may have, and loading rewards from files
+#     2948-3259  rewards                The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3262-3417  environments           Load and check environments: classes whose methods are tools for the model, …
+#     3420-3611  tool calls             Parse tool calls in model output, by the tokenizer's response template or one …
+#     3614-3755  tool runs              Run the calls of many conversations concurrently, each with a time limit; …
+#     3758-3820  control tokens         Render messages so that their text never becomes control tokens, for versions …
+#     3823-4034  turn bridge            Compute the tokens between turns from the chat template, so that sampled ids …
+#     4037-4069  text turns             Plain-text conversations: a stand-in for tokenizer and chat template when no …
+#     4072-4230  conversations          Conversations with environments: their record, limits, and calls of the …
+#     4233-4397  play                   Play a policy's conversations with environments; each turn samples all open …
+#     4400-4483  play setup             Set up and score conversations, for all programs that take --environment
+#     4486-4841  models                 Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     4844-4852  batches                Batches: masked statistics, padding, micro-batches, and packed layouts that …
+#     4855-5109  key cache              The key-value cache while sampling: it grows in blocks, holds shared prompts …
+#     5112-5247  forward                The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     5250-5298  folding                Fold LoRA into the weights while sampling: it saves a third of the kernels …
+#     5301-5374  norms                  Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
+#     5377-5590  cache probe            Probe what a model's cache and attention can do, before sampling and training …
+#     5593-5675  room steps             One more token per row, with fixed shapes and addresses within the cache, as …
+#     5678-5900  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     5903-6074  rollouts               Sample and score a batch's rows over all processes; slow rewards run while …
+#     6077-6195  rows and gold          Rows of the data, and their reference completions (gold)
+#     6198-6392  probes                 Completions that must not be paid
+#     6395-6582  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
+#     6585-6771  scoring                Grading completions, and the findings of all checks
+#     6774-7084  preflight              The checks of a reward and the verdict
+#     7087-7260  policies               Scripted policies, which give the answers of a conversation turn by turn
+#     7263-7367  environment process    The environment's own process: scripted policies play conversations as in a …
+#     7370-7571  environment preflight  The checks of an environment and the verdict
+#     7574-7639  report                 Printed reports and --list
+#     7642-7721  model preflight        --model: how often a model's samples pass, and whether RL, a warm start or …
+#     7724-7840  command                The command line
 
 import argparse
 import ast
@@ -1430,15 +1430,16 @@ def check_prompt(prompt, where: str) -> None:
 _TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
-    r"|\b(?:é|è|это|adalah|là|jest|ni|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
+    r"|\b(?:é|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
     **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
-    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jawaban jibu उत्तर উত্তর సమాధానం".split()},
+    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jibu vastaus उत्तर উত্তর సమాధానం".split()},
     **{word: rf"\b{word}" for word in ("la solution", "đáp án", "الجواب", "الإجابة")},
     **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
     "ans": r"\bans(?:wer)?",
+    "jawaban": r"\bjawaban(?:nya)?",
 }
 _MARKS = {
     **{
@@ -1456,7 +1457,11 @@ _MARKS = {
         rf"(?:应|應)?{word}[择擇]?(?:是|为|為)?[:：]?(?=[\s（(*]{{0,3}}[A-ZＡ-Ｚ](?![A-Za-z]))[\s:：*_]*"
         for word in ("选", "選")
     },
-    **{word: rf"(?<!\w){word}(?:は|[ *]{{0,3}}[:：=])[、\s:：*_]*" for word in ("答え", "正解", "解答", "答")},
+    **{
+        word: rf"(?<!\w){word}(?:[は은]|[ *]{{0,3}}[:：=])[、\s:：*_]*"
+        for word in ("答え", "正解", "解答", "答", "정답", "답")
+    },
+    "svar": r"\bsvar(?:et (?:är|er)\b|[ *]{0,3}[:：])[\s:：*_]*",
     "####": r"(?<!#)####(?!#)[ \t*_]*",
 }
 _BECAUSE = r"because|since|due to|weil|parce qu\w+|puisque|porque|ya que"
@@ -1467,9 +1472,9 @@ _IS_RIGHT = (
 _BEHIND = re.compile(  # after an answer: a reason, a claim that it is right, a remark in brackets, a copula
     rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{_BECAUSE}|{_IS_RIGHT})\b"
     r"|\s?[,;(]\s?(?:which|where|so|as|see|da|denn|siehe|car|voir|pues|véase)\b)"
-    r"|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
+    r"|\*\*, (?:the|an?)\b|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
     r"|\s{0,3}(?:(?:是|为)?正确|が(?:正解|正しい))|(?<=[A-ZＡ-Ｚ])\s{0,3}(?:项|項|选项|選項|選択肢)"
-    r"|(?:です|である|となります|になります|だ)(?=[。．.!！、\s]|$)"
+    r"|(?:です|である|となります|になります|だ|입니다|이다|이에요|예요)(?=[。．.!！、\s]|$)"
     r"|\s{0,3}[(（](?i:see|as|from|by|using|siehe|voir|véase|见|如上)[^\d()（）]{2,60}[)）][.。]?$"
 )
 _BEFORE = re.compile(
@@ -1680,12 +1685,18 @@ def hash_mark(text: str) -> re.Match | None:
     return mark if is_number or not answer or (count_words(answer) <= most and not is_program(before)) else None
 
 
+@functools.lru_cache(32)
+def parsed(source: str) -> ast.Module | None:
+    """The syntax tree of Python source, or None if it does not parse."""
+    with warnings.catch_warnings(), contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+        warnings.simplefilter("ignore")  # about invalid escapes
+        return parse_python(source)
+    return None
+
+
 def is_program(text: str) -> bool:
     """Whether a text is Python source with statements beyond expressions."""
-    try:
-        return any(isinstance(node, STATEMENTS) for node in parse_python(text).body)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
+    return any(isinstance(node, STATEMENTS) for node in getattr(parsed(text), "body", ()))
 
 
 # ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
@@ -2363,6 +2374,10 @@ def own_copy(value):
     return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
 
 
+# what TRL hands over besides the lists over the samples
+TRL_EXTRAS = {"trainer_state": None, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
+
+
 def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
     """Keyword arguments of a reward function in TRL's shapes; a column that a row lacks is None there.
 
@@ -2420,7 +2435,6 @@ def put_stream(name: str, stream, closed: bool) -> None:
 
 
 def put_filters(filters: list) -> None:
-    """Restore the filters of `warnings`."""
     warnings.filters[:] = filters
     getattr(warnings, "_filters_mutated", bool)()
 
@@ -2702,7 +2716,7 @@ class PerSample:
 
     def calls(self, prompts: list, completions: list, **columns) -> list:
         """One call for each completion, as functions without arguments."""
-        whole = {name: columns.pop(name) for name in ("trainer_state", "log_extra", "log_metric") if name in columns}
+        whole = {name: columns.pop(name) for name in TRL_EXTRAS if name in columns}
         calls = []
         for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
             given = {name: values[i] for name, values in columns.items()} | whole
@@ -2853,22 +2867,28 @@ def library_rewards(file: str) -> dict:
     return {n: m for n, m in members.items() if not n.startswith("_") and (is_reward(m) or is_preset(m))}
 
 
-def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
+def spec_parts(spec: str) -> tuple[str, str, str]:
+    """(file, name, weight) of `FILE.py:name[*weight]`, as text."""
+    target, _, weight = spec.partition("*")
+    file, _, name = target.rpartition(":")
+    return file, name, weight
+
+
+def full_spec(spec: str) -> str:
     """`FILE.py:name[*weight]` for a spec; a bare name always means the library's."""
     name = spec.partition("*")[0]
     if ":" in name:
         return spec
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
-    if name not in (names := library_rewards(library)):
+    if name not in (names := library_rewards(EMBEDDED_REWARDS)):
         raise UserError(f"got reward {spec!r}; {expected}{suggest(name, [*names])}")
-    return f"{library}:{spec}"
+    return f"{EMBEDDED_REWARDS}:{spec}"
 
 
 def find_reward(spec: str):
     """(The function or list of functions that a spec names, the members of its file)."""
-    target = full_spec(spec).partition("*")[0]
-    file, _, name = target.rpartition(":")
+    file, name, _ = spec_parts(full_spec(spec))
     need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
     module = import_file("reward", spec, file)
     members = vars(module)
@@ -2886,7 +2906,7 @@ def find_reward(spec: str):
 
 def weight_of(spec: str) -> float:
     """The number after the star of a spec, or 1."""
-    text = spec.partition("*")[2]
+    text = spec_parts(spec)[2]
     try:
         weight = float(text or 1.0)
     except ValueError:
@@ -2919,7 +2939,7 @@ def load_rewards(spec: str) -> list[tuple]:
         refuse_form_of_verl(spec, function)
     if not isinstance(reward, list):
         return [(reward, weight_of(spec))]
-    text = spec.partition("*")[2]
+    text = spec_parts(spec)[2]
     named = text if text.isidentifier() else ""
     factor = 1.0 if named else weight_of(spec)
     return [(f, factor * w) for f, w in zip(reward, list_weights(spec, members, reward, named), strict=True)]
@@ -2938,7 +2958,6 @@ class CallLimits:
 
 
 def call_limits(config) -> CallLimits:
-    """The limits in a run's settings."""
     return CallLimits(config.reward_timeout, config.reward_concurrency, config.reward_retries)
 
 
@@ -6131,10 +6150,9 @@ def load_rows(args, count: int) -> list[dict]:
 
 
 def pick(rows: list[dict], count: int, seed: int) -> list[dict]:
-    """Draw `count` rows with a seed and keep their order; all rows for 0."""
-    if not 0 < count < len(rows):
-        return rows
-    return [rows[i] for i in sorted(random.Random(seed).sample(range(len(rows)), count))]
+    """Draw at most `count` rows with a seed and keep their order."""
+    places = random.Random(seed).sample(range(len(rows)), min(count, len(rows)))
+    return [rows[i] for i in sorted(places)]
 
 
 def fill(template: str, values: dict) -> str:
@@ -6355,7 +6373,7 @@ def distractors(answer: str, others: list[str], rng: random.Random) -> list[str]
     return wrong if len(wrong) >= 2 else [*wrong, *invented][:4]
 
 
-def prepare_probes(rows: list[dict], everything: list[dict], seed: int, limit: int | None = None) -> None:
+def prepare_probes(rows: list[dict], everything: list[dict], seed: int, limit: int | None) -> None:
     """Set `wrong` (answers), `other_gold` (of a row with another answer) and `limit` (characters) in each row."""
     rng = random.Random(seed)
     answers = [row["answer"] for row in everything if row["answer"]]
@@ -6377,7 +6395,6 @@ def same_task(a: dict, b: dict) -> bool:
 # ---------------------------------------------------- reward process (src/programs/reward_preflight/reward_process.py)
 
 LOAD_LIMIT_S = 300.0  # an import may load torch or a judge
-TRL_EXTRAS = {"trainer_state": None, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
 
 
 def declared_range(function) -> str:
@@ -6441,7 +6458,7 @@ def call_once(function, arguments: dict, files: list[str], limits: CallLimits) -
 
 def load_functions(specs: list[str], row: dict) -> tuple:
     """(Descriptions of the functions that the specs and their presets name, function that answers a call)."""
-    files, reward = [file_of(spec) for spec in specs], Reward(specs)
+    files, reward = [spec_parts(spec)[0] for spec in specs], Reward(specs)
     check_columns(reward.functions, row, tuple(TRL_EXTRAS))
 
     def answer(name: str, arguments: dict) -> dict:
@@ -6561,12 +6578,8 @@ class OwnProcess:
 def reward_process(args, rows: list[dict]) -> OwnProcess:
     """Start the process of the rewards, for rows with these columns."""
     row = {"prompt": rows[0]["prompt"], "columns": {name: value for r in rows for name, value in r["columns"].items()}}
-    files, subject = [file_of(spec) for spec in args.reward], f"reward {', '.join(args.reward)}"
+    files, subject = [spec_parts(spec)[0] for spec in args.reward], f"reward {', '.join(args.reward)}"
     return OwnProcess("rewards", subject, {"specs": args.reward, "row": row}, files, args.timeout_s)
-
-
-def file_of(spec: str) -> str:
-    return spec.partition("*")[0].rpartition(":")[0]
 
 
 # ------------------------------------------------------------------ scoring (src/programs/reward_preflight/scoring.py)
@@ -6578,26 +6591,6 @@ TOKEN_CHARACTERS = 4  # characters that stand for a token
 PAYING_ROWS = 0.05  # share of rows that may be paid more than allowed; up to it each is a warning
 
 
-class Findings:
-    """Findings of all checks; three of each check are kept, the others counted."""
-
-    def __init__(self):
-        self.kept, self.counts = [], Counter()
-
-    def add(self, check: str, message: str, failed: bool, advice: str, extra: dict | None = None) -> None:
-        self.counts[check] += 1
-        entry = {"severity": "fail" if failed else "warning", "check": check, "message": message, "try": advice}
-        if self.counts[check] <= 3:
-            self.kept.append(entry | (extra or {}))
-
-    def verdict(self) -> dict:
-        """The end of a report: findings, failures first, and whether all is ready, as none failed."""
-        self.kept.sort(key=lambda finding: finding["severity"] != "fail")
-        more = {check: count - 3 for check, count in self.counts.items() if count > 3}
-        ready = all(finding["severity"] != "fail" for finding in self.kept)
-        return {"findings": self.kept, "more_findings": more, "ready": ready}
-
-
 class Checks:
     """Base of the checks of rewards and of environments; `report` is what --json prints.
 
@@ -6605,9 +6598,24 @@ class Checks:
     """
 
     def __init__(self, args, rows: list[dict], **about):
-        self.args, self.rows, self.findings = args, rows, Findings()
+        self.args, self.rows = args, rows
+        self.findings, self.counts = [], Counter()  # three of each check are kept, the others counted
         known = {"reward": args.reward, "data": args.data, "rows": len(rows), "seed": args.seed, "gold": None}
         self.report = about | known
+
+    def add(self, check: str, message: str, failed: bool, advice: str, extra: dict) -> None:
+        """Add a finding; `extra`: the evidence."""
+        self.counts[check] += 1
+        entry = {"severity": "fail" if failed else "warning", "check": check, "message": message, "try": advice}
+        if self.counts[check] <= 3:
+            self.findings.append(entry | extra)
+
+    def verdict(self) -> dict:
+        """The report with its end: findings, failures first, and whether all is ready, as none failed."""
+        findings = sorted(self.findings, key=lambda finding: finding["severity"] != "fail")
+        more = {check: count - 3 for check, count in self.counts.items() if count > 3}
+        ready = all(finding["severity"] != "fail" for finding in findings)
+        return self.report | {"findings": findings, "more_findings": more, "ready": ready}
 
     def judge_gold(self, noun: str, failed: bool, paid: list[float], low: list[tuple[str, object]]) -> None:
         """Add findings about gold; `low`: (message, evidence) of each gold without full marks."""
@@ -6765,7 +6773,6 @@ class Grader:
 
 # -------------------------------------------------------------- preflight (src/programs/reward_preflight/preflight.py)
 
-OWN_DATA = Path(__file__).resolve().parent.parent / "assets" / "data"  # plain text for the embedded model
 FULL_SHARE = 0.95  # share of the highest score that counts as full marks, as a part may shape the length
 MIN_RECALL = 0.95  # share of gold that must have full marks
 TRIAL_ROWS = 8  # rows on which the gold formats compete
@@ -6816,7 +6823,7 @@ class Preflight(Checks):
             if len(graded.text) > LONGEST // 2 and not self.args.limit_characters:
                 advice += "; or --max_new_tokens N, if completions of the run are shorter"
         varies = self.args.profile == "judge" and check in ("not_deterministic", "batch", "state")
-        self.findings.add(check, message, failed and not varies and check not in WARNINGS, advice, extra)
+        self.add(check, message, failed and not varies and check not in WARNINGS, advice, extra)
 
     def run(self) -> dict:
         """All checks; returns the report with the verdict."""
@@ -6825,7 +6832,7 @@ class Preflight(Checks):
         self.probes(golds)
         self.contract(golds)
         self.describe(golds)
-        return self.report | self.findings.verdict()
+        return self.verdict()
 
     # ---- gold
 
@@ -6988,7 +6995,8 @@ class Preflight(Checks):
         self.report["contract"] = result | {"takes_any_column": not closed}
         strings = sum(isinstance(row["prompt"], str) for row in self.rows)
         self.report["string_prompts"] = strings
-        if strings and not self.args.chat and Path(self.args.data).resolve().parent != OWN_DATA:
+        embedded = Path(EMBEDDED_DATA).parent  # plain text for the embedded model
+        if strings and not self.args.chat and Path(self.args.data).resolve().parent != embedded:
             message = f"{strings} of {len(self.rows)} prompts are strings, which bypass a model's chat template"
             self.find("chat", f"{message}: an instruct model rarely answers them, and rewards stay near 0")
 
@@ -7262,7 +7270,7 @@ def environment_process(args, rows: list[dict]) -> OwnProcess:
     """Start the process of an environment; its `about` describes the environment of each row."""
     loaded = {name: getattr(args, name) for name in ("environment", "reward", "max_turns", "tool_timeout")}
     loaded["rows"] = [{"prompt": row["prompt"], "columns": row["columns"]} for row in rows]
-    files = [file_of(spec) for spec in (args.environment, *args.reward)]
+    files = [spec_parts(spec)[0] for spec in (args.environment, *args.reward)]
     limit_s = args.timeout_s + args.tool_timeout
     return OwnProcess("environment", f"environment {args.environment}", loaded, files, limit_s)
 
@@ -7283,7 +7291,7 @@ def load_environment_process(**given) -> tuple:
     for row in rows[:1]:
         reward.check_columns(row)
     limits = PlayLimits(config.max_turns, 10**15, 1, config.tool_timeout, 8000)
-    files = [file_of(spec) for spec in (config.environment, *config.reward)]
+    files = [spec_parts(spec)[0] for spec in (config.environment, *config.reward)]
 
     def answer(name: str, arguments: dict) -> dict:
         jobs, kinds = arguments["jobs"], environments
@@ -7414,11 +7422,11 @@ class EnvironmentPreflight(Checks):
             {"policy": p.policy, "row": p.row["number"], "script": p.job["script"], "return": p.outcome["return"]}
             for p in few
         ]
-        return self.report | self.findings.verdict()
+        return self.verdict()
 
     def find(self, check: str, message: str, play: Played | None = None, failed: bool = True, advice: str = "") -> None:
         extra = {"row": play.row["number"], "policy": play.policy} if play else {}
-        self.findings.add(check, message, failed, advice or ENVIRONMENT_ADVICE[check], extra)
+        self.add(check, message, failed, advice or ENVIRONMENT_ADVICE[check], extra)
 
     def played(self, policy: str, pairs: list[tuple]) -> list[Played]:
         """Play (row, script) pairs one after the other, until too many hung or died."""
@@ -7715,7 +7723,6 @@ def model_preflight(args) -> int:
 
 # ------------------------------------------------------------------ command (src/programs/reward_preflight/command.py)
 
-LIBRARY = str(Path(__file__).resolve().parent.parent / "examples" / "reward_functions_library.py")
 ALL, CALLED, SAMPLED = ("reward", "environment", "model"), ("reward", "environment"), ("model",)
 PRECISIONS = ["auto", "fp32", "bf16", "fp16"]
 FLAGS = {  # name: (help, placeholder, default or its type, bounds or choices, modes in which it has an effect)
@@ -7767,7 +7774,7 @@ def make_parser() -> argparse.ArgumentParser:
         help += f" (default: {default})" if default else ""
         parser.add_argument(f"--{name}", help=help, metavar=metavar, **options)
 
-    flag("list", "list a library's functions and presets", "FILE.py", nargs="?", const=LIBRARY)
+    flag("list", "list a library's functions and presets", "FILE.py", nargs="?", const=EMBEDDED_REWARDS)
     flag("reward", "check a reward: FILE.py:function[*weight] or a name, repeatable", "FN", action="append")
     flag("environment", "check an environment; --reward adds to what it pays", "FILE.py:CLASS")
     flag("model", "sample a model, folder or hub id: how often it passes, and whether RL fits", "MODEL")
@@ -7800,7 +7807,7 @@ def check_arguments(args) -> None:
             need(low <= value <= high, f"got {name} {value}; expected {low:g} to {high:g}; try --{name} {low:g}")
         idle = mode in ALL and mode not in fits and value != getattr(defaults, name)
         need(not idle, f"got --{name} with --{mode}, where it has no effect; expected it with --{' or --'.join(fits)}")
-    args.reward = [full_spec(spec, LIBRARY) for spec in args.reward or []]
+    args.reward = [full_spec(spec) for spec in args.reward or []]
     args.allow = dict(args.allow or [])
     args.limit_characters = TOKEN_CHARACTERS * args.max_new_tokens if args.max_new_tokens else None
 

@@ -38,23 +38,23 @@ because namespaces do the same in a sixth of the time.
 #       103-114  python source    Parses Python source in a process with threads
 #       117-127  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #       130-136  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
-#       139-141  extracts         Extract from a Python file what some of its names need
-#       144-185  limits           Exceptions and limits of the sandbox
-#       188-226  messages         Messages between the processes: a length, then JSON; open files travel with the …
-#       229-339  values           Values sent between the processes: plain data as JSON with tags
-#       342-425  comparison       Compare results with expected values, and shorten both for verdicts
-#       428-576  shared objects   Objects that tests and program share: what one side changes, the other sees
-#       579-764  kernel           Layers of the kernel: seccomp, Landlock, namespaces
-#      767-1127  tests in python  Reading Python tests: which names are the program's, and what counts as a test
-#     1130-1296  remote objects   Functions, classes and objects of the program, as the tests hold them
-#     1299-1650  judge            The judge: calls the program, which runs in a separate process, and compares its …
-#     1653-1888  child            Inside a forked process
-#     1891-2259  server           The fork server
-#     2262-2433  process          The sandbox and its processes
-#     2436-2592  forms of tests   Tests, read and sorted
+#       139-162  extracts         Extract from a Python file what some of its names need
+#       165-206  limits           Exceptions and limits of the sandbox
+#       209-247  messages         Messages between the processes: a length, then JSON; open files travel with the …
+#       250-360  values           Values sent between the processes: plain data as JSON with tags
+#       363-446  comparison       Compare results with expected values, and shorten both for verdicts
+#       449-597  shared objects   Objects that tests and program share: what one side changes, the other sees
+#       600-784  kernel           Layers of the kernel: seccomp, Landlock, namespaces
+#      787-1129  tests in python  Reading Python tests: which names are the program's, and what counts as a test
+#     1132-1298  remote objects   Functions, classes and objects of the program, as the tests hold them
+#     1301-1652  judge            The judge: calls the program, which runs in a separate process, and compares its …
+#     1655-1890  child            Inside a forked process
+#     1893-2261  server           The fork server
+#     2264-2434  process          The sandbox and its processes
+#     2437-2592  forms of tests   Tests, read and sorted
 #     2595-2868  answers          The program in a model's answer
 #     2871-3224  run code         The caller's side: programs, their tests, and the verdicts
-#     3227-3280  command          The command line
+#     3227-3278  command          The command line
 
 import argparse
 import array
@@ -139,6 +139,27 @@ def visible(text: str) -> str:
 # ---------------------------------------------------------------------------- extracts (src/parts/rewards/extracts.py)
 
 IMPORTS = (ast.Import, ast.ImportFrom)
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+def bound_names(statement: ast.AST) -> set[str]:
+    """The names that a top-level statement binds in its module; of a module, those that it binds anywhere."""
+    if isinstance(statement, DEFINITIONS):
+        return {statement.name}
+    names = set()
+    for node in ast.walk(statement):
+        if isinstance(node, DEFINITIONS):
+            names.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {alias.asname or alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return names
+
+
+def read_names(*nodes: ast.AST) -> set[str]:
+    """All names that occur in pieces of source."""
+    return {leaf.id for node in nodes for leaf in ast.walk(node) if isinstance(leaf, ast.Name)}
 
 
 # ----------------------------------------------------------------------------- limits (src/programs/sandbox/limits.py)
@@ -592,7 +613,6 @@ def libc_call(function: str, *arguments) -> int:
 
 
 def kernel_call(number: int, *arguments) -> int:
-    """Make a system call by its number."""
     return libc_call("syscall", number, *arguments)
 
 
@@ -779,7 +799,7 @@ RAISES = ("raises", "assertRaises", "assertRaisesRegex")
 
 def is_main_guard(node: ast.stmt) -> bool:
     """Whether it is `if __name__ == "__main__":`."""
-    return isinstance(node, ast.If) and "__name__" in names_in(node.test)
+    return isinstance(node, ast.If) and "__name__" in read_names(node.test)
 
 
 class FromProgram(ast.NodeTransformer):
@@ -881,7 +901,7 @@ class CountAsserts(ast.NodeTransformer):
         silent = [h for h in node.handlers if not any(isinstance(part, ast.Assert) for part in ast.walk(h))]
         new = self.visit_guard(node)
         for handler in silent if expects else ():
-            if handler.type and not names_in(handler.type) & {"AssertionError", "Exception", "BaseException"}:
+            if handler.type and not read_names(handler.type) & {"AssertionError", "Exception", "BaseException"}:
                 handler.body.insert(0, self.call(node, "__check__", ast.Constant(True)))
         return ast.fix_missing_locations(new)
 
@@ -929,7 +949,7 @@ class Reflection(ast.NodeTransformer):
 
 def count_of_asserts(tests: ast.Module, entry_point: str | None) -> int:
     """How many asserts there are, without `assert False` and functions that nothing calls; changes the tests."""
-    used = names_in(tests) | ({"check"} if entry_point else set())
+    used = read_names(tests) | ({"check"} if entry_point else set())
     functions = [part for part in tests.body if isinstance(part, ast.FunctionDef)]
     unused = [part for part in functions if not part.name.startswith("test") and part.name not in used]
     tests.body = [part for part in tests.body if part not in unused]
@@ -956,24 +976,6 @@ STANDARD = {
 }
 
 
-def names_in(*nodes: ast.AST) -> set:
-    """The names that a piece of source uses."""
-    return {part.id for node in nodes for part in ast.walk(node) if isinstance(part, ast.Name)}
-
-
-def defined_names(tests: ast.AST) -> set:
-    """The names that a piece of source binds anywhere."""
-    found = set()
-    for part in ast.walk(tests):
-        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
-            found.add(part.id)
-        elif isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            found.add(part.name)
-        elif isinstance(part, ast.Import | ast.ImportFrom):
-            found.update((alias.asname or alias.name).partition(".")[0] for alias in part.names)
-    return found
-
-
 def missing_parameters(function: ast.FunctionDef, method: bool) -> set:
     """The parameters of a test that neither a default nor `parametrize` gives a value: pytest's fixtures."""
     names = [item.arg for item in [*function.args.posonlyargs, *function.args.args]]
@@ -987,7 +989,7 @@ def missing_parameters(function: ast.FunctionDef, method: bool) -> set:
 
 def unjudged(tests: ast.Module, setup: ast.Module) -> str:
     """What in these tests no judge in another process can do, whatever the program is; "" for nothing."""
-    known = defined_names(tests) | defined_names(setup) | vars(builtins).keys() | STANDARD.keys()
+    known = bound_names(tests) | bound_names(setup) | vars(builtins).keys() | STANDARD.keys()
     called = {call.func.id for call in calls_in(tests)}
     classes = [part for part in ast.walk(tests) if isinstance(part, ast.ClassDef)]
     for case in classes:
@@ -1051,7 +1053,7 @@ def caught_names(tests: ast.AST) -> set:
     for call in (part for part in ast.walk(tests) if isinstance(part, ast.Call)):
         name = getattr(call.func, "attr", getattr(call.func, "id", ""))
         kinds += call.args[:1] if name in RAISES else call.args[1:2] if name == "isinstance" else []
-    return names_in(*kinds)
+    return read_names(*kinds)
 
 
 def used_as_classes(tests: ast.AST) -> set:
@@ -1100,18 +1102,18 @@ def judging_names(tests: ast.AST, wanted: set, program: set) -> set:
     Such a function is called with the result of another one, or with a variable of the tests where these call another
     one at all, or stands on the other side of a comparison.
     """
-    found, called = set(), program & names_in(tests)
+    found, called = set(), program & read_names(tests)
     bound = {part.arg for part in ast.walk(tests) if isinstance(part, ast.arg)} - {"candidate"}
     bound |= {part.id for part in ast.walk(tests) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
     for call in calls_in(tests):
-        name, inside = call.func.id, names_in(*call.args, *(item.value for item in call.keywords))
+        name, inside = call.func.id, read_names(*call.args, *(item.value for item in call.keywords))
         others = program - {name}
         if name in wanted and (inside & others or (inside & bound and called & others)):
             found.add(name)
     for node in (part for part in ast.walk(tests) if isinstance(part, ast.Compare)):
         sides = [node.left, *node.comparators]
         for side in sides:
-            beside = names_in(*(other for other in sides if other is not side)) & program
+            beside = read_names(*(other for other in sides if other is not side)) & program
             found.update(call.func.id for call in calls_in(side) if beside - {call.func.id})
     return found & wanted
 
@@ -1124,7 +1126,7 @@ def wraps_a_call(tests: ast.AST, name: str, program: set) -> bool:
 
 def iterated_names(tests: ast.AST) -> set:
     """The names of functions that loops run over: they decide how often something is tested."""
-    return {name for part in ast.walk(tests) if hasattr(part, "iter") for name in names_in(part.iter)}
+    return {name for part in ast.walk(tests) if hasattr(part, "iter") for name in read_names(part.iter)}
 
 
 # ------------------------------------------------------------- remote objects (src/programs/sandbox/remote_objects.py)
@@ -1520,7 +1522,7 @@ class Judge:
         whole = ast.Module([statement for tree in trees for statement in tree.body], [])
         loaded, setup = self.load(), ast.parse(self.job["setup"], "setup.py")
         names = loaded["names"] if isinstance(loaded.get("names"), dict) else {}
-        every, known = ast.Module([*setup.body, *whole.body], []), defined_names(setup) | namespace.keys()
+        every, known = ast.Module([*setup.body, *whole.body], []), bound_names(setup) | namespace.keys()
         self.expect(loaded.get("errors"), caught_names(whole) & names.keys() - vars(builtins).keys() - known)
         self.classes = used_as_classes(every)
         self.offer({name: kind for name, kind in names.items() if name not in known}, namespace, every)
@@ -1536,7 +1538,7 @@ class Judge:
             self.attempt(lambda code=code: exec(code, namespace))
         self.run_functions(namespace, whole)
         defined = {name for name, kind in names.items() if not str(kind).startswith("module ")}
-        if not defined & (names_in(whole) | ({entry, "Solution"} if entry else set())):
+        if not defined & (read_names(whole) | ({entry, "Solution"} if entry else set())):
             self.passed = 0
             for result in self.results:
                 result.update(passed=False, detail=result["detail"] or "the tests use nothing that the program defines")
@@ -1553,7 +1555,7 @@ class Judge:
 
     def offer(self, names: dict, namespace: dict, tests: ast.AST) -> None:
         """Put the program's names that the tests use into their namespace, but not for what judges a result."""
-        entry, used = self.job["entry_point"], names_in(tests)
+        entry, used = self.job["entry_point"], read_names(tests)
         functions = {name for name, kind in names.items() if kind == "callable"} & used - namespace.keys()
         program = functions | ({entry, "candidate"} if entry else set())
         judging = judging_names(tests, (functions | STANDARD.keys() & used) - namespace.keys(), program)
@@ -1928,11 +1930,11 @@ class Server:
     def start(self) -> None:
         """Enter the namespaces, try the other layers on a process, and report."""
         self.namespaces()
-        if "mount" in self.config["disable"] or not self.on("mount"):
+        if self.on("mount"):
+            self.base = SCRATCH
+        else:
             self.base = self.folder = tempfile.mkdtemp(prefix="sandbox-", dir=self.config["folder"])
             os.chmod(self.base, 0o711)
-        else:
-            self.base = SCRATCH
         self.abi = landlock_abi() if LINUX else 0
         known = LINUX and os.uname().machine == "x86_64" and sys.maxsize > 2**32
         self.layers.setdefault("landlock", "on" if self.abi else "off: this kernel has none")
@@ -2391,8 +2393,7 @@ class Sandbox:
 def shared_sandbox() -> Sandbox:
     """The sandbox of a process; a lock that a thread holds at a fork is not locked in the child."""
     sandbox = Sandbox()
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=lambda: setattr(sandbox, "lock", threading.Lock()))
+    os.register_at_fork(after_in_child=lambda: setattr(sandbox, "lock", threading.Lock()))
     return sandbox
 
 
@@ -2491,7 +2492,6 @@ def read_tests(tests, entry_point: str | None, setup: str = "") -> Plan:
 
 
 def sort_tests(tests, entry_point: str | None, setup: str) -> Plan:
-    """Tell the forms of tests apart."""
     tests = loaded_tests(tests)
     if isinstance(tests, dict):
         tests = pair_up(tests)
@@ -3228,7 +3228,6 @@ def run_job(job: dict) -> Verdict:
 
 
 def command_flags() -> argparse.ArgumentParser:
-    """Flags of the command."""
     parser = argparse.ArgumentParser(
         description="Run an untrusted Python program against tests. Its verdict is JSON on stdout; exit 0 if all tests "
         "pass, 1 if not, 2 for bad input, 3 where the sandbox cannot run.",
@@ -3262,7 +3261,6 @@ def run_command(args: argparse.Namespace) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line; return the exit code."""
     argv = sys.argv[1:] if argv is None else argv
     argv = ["--" + arg[2:].replace("-", "_") if arg.startswith("--") and "=" not in arg else arg for arg in argv]
     try:

@@ -51,21 +51,21 @@ Exit codes: 0 every check passes, 1 one fails, 2 bad input.
 #       188-347  dialect              Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
 #       350-394  processes            The processes of a run: lazy torch, device, threads, sums, distribution of …
 #       397-415  exit codes           Program exit: errors that a user can fix become a message and an exit code
-#       418-581  user code            What users' rewards get: texts, copies of the columns, and their own state of …
-#       584-664  reward forms         The forms that a reward function may have, and loading rewards from files
-#       667-699  batches              Batches: masked statistics, padding, micro-batches, and packed layouts that …
-#       702-761  oracles              Formulas as loops over single tokens, independent of the numerics, for checks …
-#       764-834  contract             What a trainer must offer to be checked: names, signatures, shapes; …
-#      837-1066  trainer              The interface between trainers and checks, and comparing figures
-#     1069-1185  scripted talks       Scripted conversations: known answers, and an environment that records what it …
-#     1188-1338  scripts trainer      A script of this bundle, or a copy, behind the interface of the checks
-#     1341-1535  one page             A one-page trainer, of templates/ or a copy, behind the interface of the checks
-#     1538-1569  loading              Loading a trainer by its path
-#     1572-1673  oracle               The trainer's figures, computed independently from the plain networks and …
-#     1676-1779  input checks         Checks of inputs: tokens, template, reward
-#     1782-2137  numeric checks       Checks of critic, advantages, log-probs, padding and the policy's gradient
-#     2140-2302  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
-#     2305-2445  run                  Prepare the trainer, run the checks, the command line
+#       418-580  user code            What users' rewards get: texts, copies of the columns, and their own state of …
+#       583-663  reward forms         The forms that a reward function may have, and loading rewards from files
+#       666-698  batches              Batches: masked statistics, padding, micro-batches, and packed layouts that …
+#       701-760  oracles              Formulas as loops over single tokens, independent of the numerics, for checks …
+#       763-833  contract             What a trainer must offer to be checked: names, signatures, shapes; …
+#      836-1065  trainer              The interface between trainers and checks, and comparing figures
+#     1068-1184  scripted talks       Scripted conversations: known answers, and an environment that records what it …
+#     1187-1337  scripts trainer      A script of this bundle, or a copy, behind the interface of the checks
+#     1340-1534  one page             A one-page trainer, of templates/ or a copy, behind the interface of the checks
+#     1537-1568  loading              Loading a trainer by its path
+#     1571-1671  oracle               The trainer's figures, computed independently from the plain networks and …
+#     1674-1777  input checks         Checks of inputs: tokens, template, reward
+#     1780-2135  numeric checks       Checks of critic, advantages, log-probs, padding and the policy's gradient
+#     2138-2300  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
+#     2303-2442  run                  Prepare the trainer, run the checks, the command line
 
 import argparse
 import builtins
@@ -455,7 +455,6 @@ def put_stream(name: str, stream, closed: bool) -> None:
 
 
 def put_filters(filters: list) -> None:
-    """Restore the filters of `warnings`."""
     warnings.filters[:] = filters
     getattr(warnings, "_filters_mutated", bool)()
 
@@ -1578,7 +1577,6 @@ def own_ids(s: Trainer, sample: dict):
 
 
 def own_autocast(s: Trainer):
-    """The mixed precision of the trainer."""
     return torch.autocast(s.device.type, dtype=torch.bfloat16, enabled=s.precision == "bf16")
 
 
@@ -1624,7 +1622,7 @@ def own_surrogate(s: Trainer, logprobs, old_logprobs, advantages, clip: str):
     return sum(policy_token(CLIPS[clip], c, 0, t, range(len(logprobs))) for t in range(len(logprobs)))
 
 
-def own_policy_gradients(s: Trainer, batch: dict, definition: Definition, clip: str = "") -> list:
+def own_policy_gradients(s: Trainer, batch: dict, definition: Definition, clip: str) -> list:
     """Gradients of the policy loss by its definition, with the batch's advantages as constants.
 
     `clip`: one of CLIPS; "" takes the current log-probs as the old ones.
@@ -2406,7 +2404,6 @@ def print_table(results: list[dict], seconds: float) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
     parser = argparse.ArgumentParser(
         usage="selfcheck.py [-h] [--contract] TRAINER.py [the trainer's flags] [--leave_out NAME] [--json]",
         description=__doc__,

@@ -49,56 +49,56 @@ failed, 128 + n stopped by signal n.
 #     1231-1455  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
 #     1458-1573  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
 #     1576-1827  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1830-1927  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1930-2065  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2068-2358  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2361-2471  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2474-2515  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2518-2549  prompts           Load training and held-out prompts as token ids
-#     2552-2569  verl layout       verl's row layout: the ground truth in reward_model, all other columns in extra_info
-#     2572-2676  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
-#     2679-2717  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
-#     2720-2954  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
-#     2957-3031  extracts          Extract from a Python file what some of its names need
-#     3034-3257  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     3260-3522  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3525-3837  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3840-3995  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     3998-4230  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     4233-4374  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     4377-4439  control tokens    Render messages so that their text never becomes control tokens, for versions of …
-#     4442-4697  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4700-4858  conversations     Conversations with environments: their record, limits, and calls of the …
-#     4861-5002  play              Play a policy's conversations with environments; each turn samples all open …
-#     5005-5179  play setup        Set up and score conversations, for all programs that take --environment
-#     5182-5291  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     5294-5300  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5303-5384  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5387-5432  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     5435-5543  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     5546-5840  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5843-5927  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     5930-5955  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5958-6147  memory            The memory that a run will need, from the shape of its networks
-#     6150-6157  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6160-6264  names             verl's name of each setting, and the settings that verl refuses or ignores
-#     6267-6365  settings          Settings, and hardware by name
-#     6368-6804  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
-#     6807-6875  hydra             Overrides in Hydra's grammar, and those whose keys verl does not have, from …
-#     6878-6956  refusals          Settings that verl cannot express, ignores, or silently changes: errors and notes
-#     6959-7057  data              Rows as verl reads them
-#     7060-7148  model files       Facts from a model's files: shape, number of weights, end tokens, and the template …
-#     7151-7398  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, missing …
-#     7401-7652  overrides         Our settings as verl's overrides
-#     7655-7803  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
-#     7806-7901  memory            Memory of one GPU, and sizes that do not divide
-#     7904-8124  reward files      The reward's files, copied into the job with their imports, and tried there: verl …
-#     8127-8268  job folder        The folder of a job: data, rewards, an environment, settings
-#     8271-8380  checks            --check: everything that can be verified before a run
-#     8383-8657  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
-#     8660-8881  export            --export: a job as four files that need neither this script nor its bundle
-#     8884-8976  hand written      --overrides: check a file of hand-written overrides, without our settings
-#     8979-9027  command           The command line
+#     1830-1932  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1935-2076  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2079-2369  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2372-2482  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2485-2526  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2529-2560  prompts           Load training and held-out prompts as token ids
+#     2563-2580  verl layout       verl's row layout: the ground truth in reward_model, all other columns in extra_info
+#     2583-2687  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
+#     2690-2728  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
+#     2731-2965  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
+#     2968-3042  extracts          Extract from a Python file what some of its names need
+#     3045-3271  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     3274-3542  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3545-3856  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3859-4014  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     4017-4249  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     4252-4393  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     4396-4458  control tokens    Render messages so that their text never becomes control tokens, for versions of …
+#     4461-4716  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4719-4877  conversations     Conversations with environments: their record, limits, and calls of the …
+#     4880-5021  play              Play a policy's conversations with environments; each turn samples all open …
+#     5024-5198  play setup        Set up and score conversations, for all programs that take --environment
+#     5201-5310  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     5313-5319  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5322-5403  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5406-5451  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     5454-5562  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     5565-5859  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5862-5946  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     5949-5974  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5977-6166  memory            The memory that a run will need, from the shape of its networks
+#     6169-6176  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6179-6283  names             verl's name of each setting, and the settings that verl refuses or ignores
+#     6286-6384  settings          Settings, and hardware by name
+#     6387-6823  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
+#     6826-6894  hydra             Overrides in Hydra's grammar, and those whose keys verl does not have, from …
+#     6897-6975  refusals          Settings that verl cannot express, ignores, or silently changes: errors and notes
+#     6978-7076  data              Rows as verl reads them
+#     7079-7167  model files       Facts from a model's files: shape, number of weights, end tokens, and the template …
+#     7170-7417  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, missing …
+#     7420-7671  overrides         Our settings as verl's overrides
+#     7674-7822  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
+#     7825-7920  memory            Memory of one GPU, and sizes that do not divide
+#     7923-8143  reward files      The reward's files, copied into the job with their imports, and tried there: verl …
+#     8146-8287  job folder        The folder of a job: data, rewards, an environment, settings
+#     8290-8399  checks            --check: everything that can be verified before a run
+#     8402-8676  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
+#     8679-8900  export            --export: a job as four files that need neither this script nor its bundle
+#     8903-8995  hand written      --overrides: check a file of hand-written overrides, without our settings
+#     8998-9046  command           The command line
 
 import argparse
 import ast
@@ -1832,15 +1832,16 @@ def check_prompt(prompt, where: str) -> None:
 _TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
-    r"|\b(?:é|è|это|adalah|là|jest|ni|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
+    r"|\b(?:é|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
     **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
-    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jawaban jibu उत्तर উত্তর సమాధానం".split()},
+    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jibu vastaus उत्तर উত্তর సమాధానం".split()},
     **{word: rf"\b{word}" for word in ("la solution", "đáp án", "الجواب", "الإجابة")},
     **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
     "ans": r"\bans(?:wer)?",
+    "jawaban": r"\bjawaban(?:nya)?",
 }
 _MARKS = {
     **{
@@ -1858,7 +1859,11 @@ _MARKS = {
         rf"(?:应|應)?{word}[择擇]?(?:是|为|為)?[:：]?(?=[\s（(*]{{0,3}}[A-ZＡ-Ｚ](?![A-Za-z]))[\s:：*_]*"
         for word in ("选", "選")
     },
-    **{word: rf"(?<!\w){word}(?:は|[ *]{{0,3}}[:：=])[、\s:：*_]*" for word in ("答え", "正解", "解答", "答")},
+    **{
+        word: rf"(?<!\w){word}(?:[は은]|[ *]{{0,3}}[:：=])[、\s:：*_]*"
+        for word in ("答え", "正解", "解答", "答", "정답", "답")
+    },
+    "svar": r"\bsvar(?:et (?:är|er)\b|[ *]{0,3}[:：])[\s:：*_]*",
     "####": r"(?<!#)####(?!#)[ \t*_]*",
 }
 _BECAUSE = r"because|since|due to|weil|parce qu\w+|puisque|porque|ya que"
@@ -1869,9 +1874,9 @@ _IS_RIGHT = (
 _BEHIND = re.compile(  # after an answer: a reason, a claim that it is right, a remark in brackets, a copula
     rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{_BECAUSE}|{_IS_RIGHT})\b"
     r"|\s?[,;(]\s?(?:which|where|so|as|see|da|denn|siehe|car|voir|pues|véase)\b)"
-    r"|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
+    r"|\*\*, (?:the|an?)\b|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
     r"|\s{0,3}(?:(?:是|为)?正确|が(?:正解|正しい))|(?<=[A-ZＡ-Ｚ])\s{0,3}(?:项|項|选项|選項|選択肢)"
-    r"|(?:です|である|となります|になります|だ)(?=[。．.!！、\s]|$)"
+    r"|(?:です|である|となります|になります|だ|입니다|이다|이에요|예요)(?=[。．.!！、\s]|$)"
     r"|\s{0,3}[(（](?i:see|as|from|by|using|siehe|voir|véase|见|如上)[^\d()（）]{2,60}[)）][.。]?$"
 )
 _BEFORE = re.compile(
@@ -2057,12 +2062,18 @@ def is_matrix(value) -> bool:
     return plain and bool(rows) and {*map(len, rows)} == {max(1, len(rows[0]))}
 
 
+@functools.lru_cache(32)
+def parsed(source: str) -> ast.Module | None:
+    """The syntax tree of Python source, or None if it does not parse."""
+    with warnings.catch_warnings(), contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+        warnings.simplefilter("ignore")  # about invalid escapes
+        return parse_python(source)
+    return None
+
+
 def is_program(text: str) -> bool:
     """Whether a text is Python source with statements beyond expressions."""
-    try:
-        return any(isinstance(node, STATEMENTS) for node in parse_python(text).body)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
+    return any(isinstance(node, STATEMENTS) for node in getattr(parsed(text), "body", ()))
 
 
 # ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
@@ -2959,8 +2970,8 @@ def trl_defaults(config: str) -> dict:
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
-def bound_names(statement: ast.stmt) -> set[str]:
-    """The names that a top-level statement binds in its module."""
+def bound_names(statement: ast.AST) -> set[str]:
+    """The names that a top-level statement binds in its module; of a module, those that it binds anywhere."""
     if isinstance(statement, DEFINITIONS):
         return {statement.name}
     names = set()
@@ -2974,9 +2985,9 @@ def bound_names(statement: ast.stmt) -> set[str]:
     return names
 
 
-def read_names(node: ast.AST) -> set[str]:
-    """All names that occur in a statement."""
-    return {leaf.id for leaf in ast.walk(node) if isinstance(leaf, ast.Name)}
+def read_names(*nodes: ast.AST) -> set[str]:
+    """All names that occur in pieces of source."""
+    return {leaf.id for node in nodes for leaf in ast.walk(node) if isinstance(leaf, ast.Name)}
 
 
 def statements_of(source: str) -> list[tuple[ast.stmt, str]]:
@@ -3074,6 +3085,10 @@ def own_copy(value):
     return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
 
 
+# what TRL hands over besides the lists over the samples
+TRL_EXTRAS = {"trainer_state": None, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
+
+
 def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
     """Keyword arguments of a reward function in TRL's shapes; a column that a row lacks is None there.
 
@@ -3131,7 +3146,6 @@ def put_stream(name: str, stream, closed: bool) -> None:
 
 
 def put_filters(filters: list) -> None:
-    """Restore the filters of `warnings`."""
     warnings.filters[:] = filters
     getattr(warnings, "_filters_mutated", bool)()
 
@@ -3299,7 +3313,7 @@ class PerSample:
 
     def calls(self, prompts: list, completions: list, **columns) -> list:
         """One call for each completion, as functions without arguments."""
-        whole = {name: columns.pop(name) for name in ("trainer_state", "log_extra", "log_metric") if name in columns}
+        whole = {name: columns.pop(name) for name in TRL_EXTRAS if name in columns}
         calls = []
         for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
             given = {name: values[i] for name, values in columns.items()} | whole
@@ -3450,22 +3464,28 @@ def library_rewards(file: str) -> dict:
     return {n: m for n, m in members.items() if not n.startswith("_") and (is_reward(m) or is_preset(m))}
 
 
-def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
+def spec_parts(spec: str) -> tuple[str, str, str]:
+    """(file, name, weight) of `FILE.py:name[*weight]`, as text."""
+    target, _, weight = spec.partition("*")
+    file, _, name = target.rpartition(":")
+    return file, name, weight
+
+
+def full_spec(spec: str) -> str:
     """`FILE.py:name[*weight]` for a spec; a bare name always means the library's."""
     name = spec.partition("*")[0]
     if ":" in name:
         return spec
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
-    if name not in (names := library_rewards(library)):
+    if name not in (names := library_rewards(EMBEDDED_REWARDS)):
         raise UserError(f"got reward {spec!r}; {expected}{suggest(name, [*names])}")
-    return f"{library}:{spec}"
+    return f"{EMBEDDED_REWARDS}:{spec}"
 
 
 def find_reward(spec: str):
     """(The function or list of functions that a spec names, the members of its file)."""
-    target = full_spec(spec).partition("*")[0]
-    file, _, name = target.rpartition(":")
+    file, name, _ = spec_parts(full_spec(spec))
     need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
     module = import_file("reward", spec, file)
     members = vars(module)
@@ -3483,7 +3503,7 @@ def find_reward(spec: str):
 
 def weight_of(spec: str) -> float:
     """The number after the star of a spec, or 1."""
-    text = spec.partition("*")[2]
+    text = spec_parts(spec)[2]
     try:
         weight = float(text or 1.0)
     except ValueError:
@@ -3516,7 +3536,7 @@ def load_rewards(spec: str) -> list[tuple]:
         refuse_form_of_verl(spec, function)
     if not isinstance(reward, list):
         return [(reward, weight_of(spec))]
-    text = spec.partition("*")[2]
+    text = spec_parts(spec)[2]
     named = text if text.isidentifier() else ""
     factor = 1.0 if named else weight_of(spec)
     return [(f, factor * w) for f, w in zip(reward, list_weights(spec, members, reward, named), strict=True)]
@@ -3535,7 +3555,6 @@ class CallLimits:
 
 
 def call_limits(config) -> CallLimits:
-    """The limits in a run's settings."""
     return CallLimits(config.reward_timeout, config.reward_concurrency, config.reward_retries)
 
 

@@ -51,44 +51,44 @@ Exit codes: 0 RL can begin, 1 not yet (--resume --rounds N continues), 2 bad inp
 #     1121-1345  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
 #     1348-1463  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
 #     1466-1727  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1730-1827  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1830-1965  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1968-2258  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2261-2458  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2461-2546  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2549-2628  prompts           Load training and held-out prompts as token ids
-#     2631-2707  pass rates        Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
-#     2710-2765  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
-#     2768-2985  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2988-3250  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3253-3565  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3568-4032  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     4035-4198  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     4201-4455  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     4458-4662  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     4665-4713  folding           Fold LoRA into the weights while sampling: it saves a third of the kernels for …
-#     4716-4789  norms             Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
-#     4792-5005  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     5008-5090  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5093-5328  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     5331-5468  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5471-5663  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5666-5853  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     5856-5862  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5865-5946  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5949-5995  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5998-6016  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     6019-6291  memory            The memory that a run will need, from the shape of its networks
-#     6294-6497  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     6500-6661  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6664-6691  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6694-6700  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6703-6824  settings          Settings of the warm start, and contradictions between them
-#     6827-6954  solutions         Prompts that may train, and their solutions as token ids with the end token
-#     6957-7119  workshop          The tools of a run: the policy of a round, its sampler, its files, and the signal …
-#     7122-7325  samples           Samples of a round: written in parts, filtered, and judged: can RL take over?
-#     7328-7452  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
-#     7455-7691  run               The memory and the plan, the rounds, the handover to RL, and the command line
+#     1730-1832  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1835-1976  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1979-2269  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2272-2469  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2472-2557  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2560-2639  prompts           Load training and held-out prompts as token ids
+#     2642-2718  pass rates        Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
+#     2721-2776  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
+#     2779-2999  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     3002-3270  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3273-3584  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3587-4051  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     4054-4217  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     4220-4474  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     4477-4681  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     4684-4732  folding           Fold LoRA into the weights while sampling: it saves a third of the kernels for …
+#     4735-4808  norms             Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
+#     4811-5024  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     5027-5109  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5112-5347  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     5350-5487  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5490-5682  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5685-5872  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     5875-5881  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5884-5965  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5968-6014  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     6017-6035  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     6038-6310  memory            The memory that a run will need, from the shape of its networks
+#     6313-6516  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     6519-6680  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6683-6710  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6713-6719  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     6722-6843  settings          Settings of the warm start, and contradictions between them
+#     6846-6973  solutions         Prompts that may train, and their solutions as token ids with the end token
+#     6976-7138  workshop          The tools of a run: the policy of a round, its sampler, its files, and the signal …
+#     7141-7344  samples           Samples of a round: written in parts, filtered, and judged: can RL take over?
+#     7347-7471  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
+#     7474-7710  run               The memory and the plan, the rounds, the handover to RL, and the command line
 
 import argparse
 import ast
@@ -1732,15 +1732,16 @@ def check_prompt(prompt, where: str) -> None:
 _TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
-    r"|\b(?:é|è|это|adalah|là|jest|ni|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
+    r"|\b(?:é|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
     **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
-    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jawaban jibu उत्तर উত্তর సమాధానం".split()},
+    **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jibu vastaus उत्तर উত্তর సమాధానం".split()},
     **{word: rf"\b{word}" for word in ("la solution", "đáp án", "الجواب", "الإجابة")},
     **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
     "ans": r"\bans(?:wer)?",
+    "jawaban": r"\bjawaban(?:nya)?",
 }
 _MARKS = {
     **{
@@ -1758,7 +1759,11 @@ _MARKS = {
         rf"(?:应|應)?{word}[择擇]?(?:是|为|為)?[:：]?(?=[\s（(*]{{0,3}}[A-ZＡ-Ｚ](?![A-Za-z]))[\s:：*_]*"
         for word in ("选", "選")
     },
-    **{word: rf"(?<!\w){word}(?:は|[ *]{{0,3}}[:：=])[、\s:：*_]*" for word in ("答え", "正解", "解答", "答")},
+    **{
+        word: rf"(?<!\w){word}(?:[は은]|[ *]{{0,3}}[:：=])[、\s:：*_]*"
+        for word in ("答え", "正解", "解答", "答", "정답", "답")
+    },
+    "svar": r"\bsvar(?:et (?:är|er)\b|[ *]{0,3}[:：])[\s:：*_]*",
     "####": r"(?<!#)####(?!#)[ \t*_]*",
 }
 _BECAUSE = r"because|since|due to|weil|parce qu\w+|puisque|porque|ya que"
@@ -1769,9 +1774,9 @@ _IS_RIGHT = (
 _BEHIND = re.compile(  # after an answer: a reason, a claim that it is right, a remark in brackets, a copula
     rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{_BECAUSE}|{_IS_RIGHT})\b"
     r"|\s?[,;(]\s?(?:which|where|so|as|see|da|denn|siehe|car|voir|pues|véase)\b)"
-    r"|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
+    r"|\*\*, (?:the|an?)\b|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
     r"|\s{0,3}(?:(?:是|为)?正确|が(?:正解|正しい))|(?<=[A-ZＡ-Ｚ])\s{0,3}(?:项|項|选项|選項|選択肢)"
-    r"|(?:です|である|となります|になります|だ)(?=[。．.!！、\s]|$)"
+    r"|(?:です|である|となります|になります|だ|입니다|이다|이에요|예요)(?=[。．.!！、\s]|$)"
     r"|\s{0,3}[(（](?i:see|as|from|by|using|siehe|voir|véase|见|如上)[^\d()（）]{2,60}[)）][.。]?$"
 )
 _BEFORE = re.compile(
@@ -1957,12 +1962,18 @@ def is_matrix(value) -> bool:
     return plain and bool(rows) and {*map(len, rows)} == {max(1, len(rows[0]))}
 
 
+@functools.lru_cache(32)
+def parsed(source: str) -> ast.Module | None:
+    """The syntax tree of Python source, or None if it does not parse."""
+    with warnings.catch_warnings(), contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+        warnings.simplefilter("ignore")  # about invalid escapes
+        return parse_python(source)
+    return None
+
+
 def is_program(text: str) -> bool:
     """Whether a text is Python source with statements beyond expressions."""
-    try:
-        return any(isinstance(node, STATEMENTS) for node in parse_python(text).body)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
+    return any(isinstance(node, STATEMENTS) for node in getattr(parsed(text), "body", ()))
 
 
 # ------------------------------------------------------------------- question parts (src/parts/data/question_parts.py)
@@ -2802,6 +2813,10 @@ def own_copy(value):
     return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
 
 
+# what TRL hands over besides the lists over the samples
+TRL_EXTRAS = {"trainer_state": None, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
+
+
 def reward_arguments(rows: list[dict], completions: list, completion_ids: list[list[int]]) -> dict:
     """Keyword arguments of a reward function in TRL's shapes; a column that a row lacks is None there.
 
@@ -2859,7 +2874,6 @@ def put_stream(name: str, stream, closed: bool) -> None:
 
 
 def put_filters(filters: list) -> None:
-    """Restore the filters of `warnings`."""
     warnings.filters[:] = filters
     getattr(warnings, "_filters_mutated", bool)()
 
@@ -3027,7 +3041,7 @@ class PerSample:
 
     def calls(self, prompts: list, completions: list, **columns) -> list:
         """One call for each completion, as functions without arguments."""
-        whole = {name: columns.pop(name) for name in ("trainer_state", "log_extra", "log_metric") if name in columns}
+        whole = {name: columns.pop(name) for name in TRL_EXTRAS if name in columns}
         calls = []
         for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
             given = {name: values[i] for name, values in columns.items()} | whole
@@ -3178,22 +3192,28 @@ def library_rewards(file: str) -> dict:
     return {n: m for n, m in members.items() if not n.startswith("_") and (is_reward(m) or is_preset(m))}
 
 
-def full_spec(spec: str, library: str = EMBEDDED_REWARDS) -> str:
+def spec_parts(spec: str) -> tuple[str, str, str]:
+    """(file, name, weight) of `FILE.py:name[*weight]`, as text."""
+    target, _, weight = spec.partition("*")
+    file, _, name = target.rpartition(":")
+    return file, name, weight
+
+
+def full_spec(spec: str) -> str:
     """`FILE.py:name[*weight]` for a spec; a bare name always means the library's."""
     name = spec.partition("*")[0]
     if ":" in name:
         return spec
     expected = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
     need(name.isidentifier(), f"got reward {spec!r}; {expected}")
-    if name not in (names := library_rewards(library)):
+    if name not in (names := library_rewards(EMBEDDED_REWARDS)):
         raise UserError(f"got reward {spec!r}; {expected}{suggest(name, [*names])}")
-    return f"{library}:{spec}"
+    return f"{EMBEDDED_REWARDS}:{spec}"
 
 
 def find_reward(spec: str):
     """(The function or list of functions that a spec names, the members of its file)."""
-    target = full_spec(spec).partition("*")[0]
-    file, _, name = target.rpartition(":")
+    file, name, _ = spec_parts(full_spec(spec))
     need(file and Path(file).is_file(), f"got reward {spec!r}: no file {file!r}; expected FILE.py:function[*weight]")
     module = import_file("reward", spec, file)
     members = vars(module)
@@ -3211,7 +3231,7 @@ def find_reward(spec: str):
 
 def weight_of(spec: str) -> float:
     """The number after the star of a spec, or 1."""
-    text = spec.partition("*")[2]
+    text = spec_parts(spec)[2]
     try:
         weight = float(text or 1.0)
     except ValueError:
@@ -3244,7 +3264,7 @@ def load_rewards(spec: str) -> list[tuple]:
         refuse_form_of_verl(spec, function)
     if not isinstance(reward, list):
         return [(reward, weight_of(spec))]
-    text = spec.partition("*")[2]
+    text = spec_parts(spec)[2]
     named = text if text.isidentifier() else ""
     factor = 1.0 if named else weight_of(spec)
     return [(f, factor * w) for f, w in zip(reward, list_weights(spec, members, reward, named), strict=True)]
@@ -3263,7 +3283,6 @@ class CallLimits:
 
 
 def call_limits(config) -> CallLimits:
-    """The limits in a run's settings."""
     return CallLimits(config.reward_timeout, config.reward_concurrency, config.reward_retries)
 
 
