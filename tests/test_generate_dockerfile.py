@@ -19,7 +19,7 @@ from conftest import ROOT, load_script, run_script
 
 generator = load_script("generate_dockerfile")
 TABLE = tomllib.loads(generator.PINS)
-CHOICES = [(style, cuda) for style in generator.DOCKERFILES for cuda in TABLE[style]["torch"]]
+CHOICES = [(style, cuda) for style in generator.STYLES for cuda in TABLE[style]["torch"]]
 PINNED = {
     name.lower(): version
     for name, version in re.findall(r"(?m)^([\w-]+)==(\S+)", (ROOT / "requirements.txt").read_text("utf-8"))

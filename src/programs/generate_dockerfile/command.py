@@ -12,7 +12,7 @@ from parts.foundation.bundle import BUNDLE
 from parts.foundation.file_text import file_text
 from parts.foundation.messages import Help, UserError, need, tell
 from parts.foundation.settings import parse_flags
-from programs.generate_dockerfile.plan import DOCKERFILES, PINS, ImagePlan, make_plan
+from programs.generate_dockerfile.plan import PINS, STYLES, ImagePlan, make_plan
 
 COMPOSE = file_text("compose.yaml")
 DEVCONTAINER = file_text("devcontainer.json")
@@ -28,7 +28,7 @@ COMPILED = ["**/__pycache__", "**/*.pyc"]
 def read_flags(argv: list[str] | None) -> argparse.Namespace:
     """Read the command line; flags work with `_` and `-`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=Help, allow_abbrev=False)
-    parser.add_argument("--style", default="base", choices=list(DOCKERFILES), help="what the image is for")
+    parser.add_argument("--style", default="base", choices=list(STYLES), help="what the image is for")
     parser.add_argument("--cuda", default="", help="CUDA version, such as 12.8, or cpu (default: the style's first)")
     parser.add_argument("--sglang", action="store_true", help="with --style verl: the image with SGLang, not vLLM")
     parser.add_argument("--extra", action="append", default=[], metavar="NAME==V", help="further pin; may be repeated")
@@ -63,14 +63,8 @@ def devcontainer(plan: ImagePlan, output: Path) -> str:
     content["build"]["context"] = os.path.relpath(plan.context(output), folder)
     content["hostRequirements"]["gpu"] = plan.cuda != "cpu"
     content["runArgs"] = run_flags(plan)
-    content["mounts"] = [f"source={name},target={path},type=volume" for name, path in caches(plan).items()]
+    content["mounts"] = [f"source={name},target={path},type=volume" for name, path in plan.caches.items()]
     return json.dumps(content, indent=2) + "\n"
-
-
-def caches(plan: ImagePlan) -> dict[str, str]:
-    """{named volume: where it is mounted}."""
-    volumes = {"hf-cache": "/cache/huggingface"}
-    return volumes | ({"nanochat-cache": "/cache/nanochat"} if plan.style == "nanochat" else {})
 
 
 def run_flags(plan: ImagePlan) -> list[str]:
@@ -87,7 +81,7 @@ def commands(plan: ImagePlan, output: Path) -> dict[str, str]:
         "verl": "python3 -m verl.trainer.main_ppo --help",
         "nanochat": "python -m scripts.chat_rl --help",
     }[plan.style]
-    volumes = [word for name, path in caches(plan).items() for word in ("--volume", f"{name}:{path}")]
+    volumes = [word for name, path in plan.caches.items() for word in ("--volume", f"{name}:{path}")]
     tokens = ["--env", "HF_TOKEN", "--env", "WANDB_API_KEY"]
     build = ["docker", "build", "--platform", "linux/amd64", "--file", str(output), "--tag", plan.name]
     start = ["docker", "run", "--rm", "-it", "--init", *run_flags(plan), *volumes, *tokens]

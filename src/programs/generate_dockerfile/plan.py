@@ -1,5 +1,6 @@
 """Plan an image: a row of the table of compatible versions, and further packages."""
 
+import json
 import re
 import tomllib
 from dataclasses import dataclass
@@ -9,13 +10,11 @@ from parts.foundation.bundle import BUNDLE
 from parts.foundation.file_text import file_text
 from parts.foundation.messages import need
 
-BASE = file_text("base.Dockerfile")
-TRL = file_text("trl.Dockerfile")
+UBUNTU = file_text("ubuntu.Dockerfile")  # a paragraph that begins with `#: base trl` is for these styles only
 VERL = file_text("verl.Dockerfile")
-NANOCHAT = file_text("nanochat.Dockerfile")
 PINS = file_text("pins.toml")
 
-DOCKERFILES = {"base": BASE, "trl": TRL, "verl": VERL, "nanochat": NANOCHAT}
+STYLES = {"base": "this bundle", "trl": "GRPO with TRL and vLLM", "verl": "verl", "nanochat": "nanochat"}
 
 
 @dataclass(frozen=True)
@@ -42,12 +41,25 @@ class ImagePlan:
         return BUNDLE if self.style == "base" else output.absolute().parent
 
     @property
+    def caches(self) -> dict[str, str]:
+        """{named volume: where it is mounted}."""
+        volumes = {"hf-cache": "/cache/huggingface"}
+        return volumes | ({"nanochat-cache": "/cache/nanochat"} if self.style == "nanochat" else {})
+
+    @property
     def dockerfile(self) -> str:
-        text = DOCKERFILES[self.style]
-        if not self.extras:
-            text = re.sub(r"(?m)^# further packages\n(?:#.*\n)?(?:.*\\\n)*.*\n", "", text)
+        """The text, without the paragraphs of other styles."""
+        marks = {self.style} | ({"extras"} if self.extras else set())
+        paragraphs = (VERL if self.style == "verl" else UBUNTU).split("\n\n")
+        kept = [part for part in paragraphs if not part.startswith("#: ") or marks & {*part.partition("\n")[0].split()}]
+        text = re.sub("(?m)^#: .*\n", "", "\n\n".join(kept))
+        folders = [*self.caches.values(), *(["/opt/nanochat"] if self.style == "nanochat" else [])]
         values = {
             "NAME": self.name,
+            "PURPOSE": STYLES[self.style],
+            "SYSTEM": ' \\\n        "libnuma1=2.0.18*"' if self.style == "trl" else "",
+            "FOLDERS": " ".join(folders),
+            "VOLUMES": json.dumps([*self.caches.values()]),
             "UV": tomllib.loads(PINS)["images"]["uv"],
             "IMAGE": self.image,
             "TORCH": self.torch,
