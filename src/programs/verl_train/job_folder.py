@@ -84,7 +84,7 @@ def write_code(config: Config, folder: Path, setup: PlaySetup | None, columns: l
         Path(error_file).unlink(missing_ok=True)
     ours = [BUNDLE / "scripts" / f"{name}.py" for name in ("math_grader", "sandbox")]  # the library looks for them late
     environment = setup and {
-        "environment": config.environment,
+        "file": config.environment,
         "tools": {kind.name: kind.tools for kind in setup.environments.kinds.values()},
         "limits": dataclasses.asdict(setup.limits),
         "form": setup.form,
