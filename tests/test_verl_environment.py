@@ -349,7 +349,7 @@ def test_a_template_of_trls_goes_into_the_job(folder, tmp_path, monkeypatch):
 def test_a_copy_that_does_not_find_what_it_imports_is_a_finding(folder, tmp_path):
     config = verl.parse_config(flags_of(folder, "Talk", f"--output_dir={tmp_path}"))
     verl.prepare_job(config)
-    assert verl.job_findings(config, tmp_path / "job") == []
+    assert verl.job_findings(tmp_path / "job") == []
     (tmp_path / "job" / "environment" / "own_word.py").unlink()
-    [finding] = verl.job_findings(config, tmp_path / "job")
+    [finding] = verl.job_findings(tmp_path / "job")
     assert finding.startswith("environment: its copy") and "No module named 'own_word'" in finding

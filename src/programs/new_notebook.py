@@ -248,26 +248,18 @@ def run_notebook(path: Path) -> dict:
 def notebook_parser() -> argparse.ArgumentParser:
     """The command line's flags, spelled with `_` or `-`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=Help, allow_abbrev=False)
-    flags = {
-        "output": {"required": True, "metavar": "FILE", "help": "notebook to write, NAME.ipynb"},
-        "reward": {"action": "append", "metavar": "SPEC", "help": "FILE.py:function[*weight], repeatable"},
-        "model": {"default": "", "help": "folder or hub id (default: the embedded one)"},
-        "data": {"default": "", "help": "prompts: JSONL, JSON, CSV or parquet file, or hub id (default: embedded)"},
-        "eval_data": {"default": "", "metavar": "DATA", "help": "held-out prompts (default: the last tenth of --data)"},
-        "precision": {
-            "choices": ["auto", "fp32", "bf16"],
-            "default": "auto",
-            "help": "auto: bf16 if the GPU supports it",
-        },
-        "idea": {"action": "append", "metavar": "KIND=VALUE", "help": IDEA_HELP},
-        "seeds": {"type": int, "nargs": "+", "metavar": "N", "help": "seeds; both arms run once with each"},
-        "steps": {"type": int, "help": "steps of each run (default: the template's)"},
-        "run": {"action": "store_true", "help": "run it, and write it with outputs to NAME.run.ipynb"},
-        "force": {"action": "store_true", "help": "write over an existing file"},
-    }
-    for name, options in flags.items():
-        empty = {"default": []} if options.get("action") == "append" else {}
-        parser.add_argument(f"--{name}", **empty, **options)
+    add, repeated = parser.add_argument, {"action": "append", "default": []}
+    add("--output", required=True, metavar="FILE", help="notebook to write, NAME.ipynb")
+    add("--reward", **repeated, metavar="SPEC", help="FILE.py:function[*weight], repeatable")
+    add("--model", default="", help="folder or hub id (default: the embedded one)")
+    add("--data", default="", help="prompts: JSONL, JSON, CSV or parquet file, or hub id (default: embedded)")
+    add("--eval_data", default="", metavar="DATA", help="held-out prompts (default: the last tenth of --data)")
+    add("--precision", choices=["auto", "fp32", "bf16"], default="auto", help="auto: bf16 if the GPU supports it")
+    add("--idea", **repeated, metavar="KIND=VALUE", help=IDEA_HELP)
+    add("--seeds", type=int, nargs="+", metavar="N", help="seeds; both arms run once with each")
+    add("--steps", type=int, help="steps of each run (default: the template's)")
+    add("--run", action="store_true", help="run it, and write it with outputs to NAME.run.ipynb")
+    add("--force", action="store_true", help="write over an existing file")
     return parser
 
 

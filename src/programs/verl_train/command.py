@@ -32,7 +32,7 @@ def print_files(config: Config, run: TrlRun | None) -> int:
     for part, size in plan.items():
         say(f"memory: {size:10.3f} GiB  {part}")
     findings += [text for _, text in name_findings(overrides) or []]
-    for finding in findings + (job_findings(config, folder) if config.slurm else []):
+    for finding in findings + (job_findings(folder) if config.slurm else []):
         say(f"warning: {finding}")
     return 0
 

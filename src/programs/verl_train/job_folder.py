@@ -167,7 +167,7 @@ def environment_rows(config: Config, setup: PlaySetup, rows: list[dict], columns
     return [fit["row"] for fit in playable_rows(config, setup, known, source)]
 
 
-def job_findings(config: Config, folder: Path) -> list[str]:
+def job_findings(folder: Path) -> list[str]:
     """What is wrong with a job's files in a process of their own; an error of a reward there is a warning."""
     findings, trial = try_job(folder)
     if trial.get("raised"):
