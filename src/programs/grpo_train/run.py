@@ -6,14 +6,12 @@ import math
 import os
 import sys
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
 from parts.data.prompts import load_splits
 from parts.environments.environments import EnvironmentFault, load_environments
 from parts.environments.play_setup import (
-    PlaySetup,
     check_chat_template,
     check_environment_rows,
     make_play_setup,
@@ -49,10 +47,10 @@ from parts.running.output_folder import make_folder, write_settings
 from parts.running.progress import RunLog, seed_generators
 from parts.running.run_check import check_stop_when
 from parts.running.summary import report, run_summary
-from programs.grpo_train.callback import GrpoRun, export_final, resume_point
-from programs.grpo_train.data import BatchPlan, left_tokenizer, plan_batches, trl_config, trl_settings
+from programs.grpo_train.callback import GrpoRun, Prepared, export_final, resume_point
+from programs.grpo_train.data import left_tokenizer, plan_batches, trl_config, trl_settings
 from programs.grpo_train.evaluation import let_environments_score
-from programs.grpo_train.rewards import Scorer, Stage, load_stages
+from programs.grpo_train.rewards import load_stages
 from programs.grpo_train.settings import PROFILES, Config, check_machine, check_settings, fill_in, parse_config
 from programs.grpo_train.trainer import make_trainer
 
@@ -69,21 +67,6 @@ def quiet_libraries(config: Config):
     warnings.filterwarnings("ignore", message=".*gradient_checkpointing.*deprecated.*")  # inside TRL and peft
     with mock.patch.dict(os.environ, {name: value for name, value in defaults.items() if name not in os.environ}):
         yield
-
-
-@dataclass
-class Prepared:
-    """A run with all that can be known before the weights are loaded."""
-
-    config: Config  # resolved
-    plan: BatchPlan
-    tokenizer: object
-    rows: list[dict]
-    held_out: list[dict]
-    scorer: Scorer
-    stages: list[Stage]
-    parameters: int
-    setup: PlaySetup | None  # what conversations are played with
 
 
 def prepare_run(config: Config) -> Prepared:
@@ -233,9 +216,9 @@ def train(config: Config) -> int:
     settle_or_refuse(resolved, trl_device(resolved), sizes_of_run(ready, world()[1]))
     args = trl_config(resolved, plan.steps)
     make_folder(config)
-    run = GrpoRun(resolved, plan, ready.scorer, ready.stages, ready.held_out, ready.setup)
+    run = GrpoRun(ready)
     with room_for(*LOADING):
-        trainer = make_trainer(resolved, args, ready.rows, plan, run, ready.tokenizer)
+        trainer = make_trainer(ready, args, run)
     start = -1
     if checkpoint:
         run.restore(checkpoint)
