@@ -98,7 +98,6 @@ def code_cells(notebook: dict) -> list[dict]:
 
 
 def cell_of(notebook: dict, name: str) -> dict:
-    """The cell with this id."""
     return next(cell for cell in notebook["cells"] if cell["id"] == name)
 
 
@@ -264,7 +263,6 @@ def notebook_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
     args = parse_flags(notebook_parser(), argv)
     try:
         notebook = new_notebook(args)

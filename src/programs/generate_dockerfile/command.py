@@ -126,7 +126,6 @@ def generate(args: argparse.Namespace) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
     try:
         args = read_flags(argv)
         if args.list:

@@ -144,7 +144,6 @@ class GrpoRun:
         return {"args": {}, "attributes": {**self.kept, "seconds": seconds, **saved}}
 
     def restore(self, checkpoint: Path) -> None:
-        """Take back the state of a checkpoint."""
         state = json.loads((checkpoint / "trainer_state.json").read_text())
         saved = state["stateful_callbacks"]["RunCallback"]["attributes"]
         self.kept = {key: saved[key] for key in self.kept}

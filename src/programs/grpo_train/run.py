@@ -178,7 +178,6 @@ def sizes_of_run(ready: Prepared, processes: int) -> Sizes:
 
 
 def trl_device(config: Config) -> str:
-    """What TRL will train on."""
     if trl_settings(config, 1)["use_cpu"]:
         return "cpu"
     return f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
@@ -206,7 +205,6 @@ def show_trl_plan(config: Config) -> int:
 
 
 def train(config: Config) -> int:
-    """Train as configured and return the exit code."""
     if config.profile:
         say(f"profile {config.profile}: " + ", ".join(f"{k}={getattr(config, k)}" for k in PROFILES[config.profile]))
     ready = prepare_run(config)
@@ -268,14 +266,12 @@ def run_steps(trainer, checkpoint: Path | None) -> None:
 
 
 def run(argv: list[str]) -> int:
-    """Do what a command line says and return the exit code."""
     config = parse_config(argv)
     with quiet_libraries(config):
         return show_trl_plan(config) if config.dry_run else train(config)
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
     return exit_code(lambda: run(sys.argv[1:] if argv is None else argv))
 
 

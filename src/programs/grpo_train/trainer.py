@@ -47,7 +47,6 @@ def model_and_adapter(config: Config, args) -> tuple[object, dict]:
 
 
 def trained_tensors(model) -> dict:
-    """The tensors of a network that are trained."""
     return {name: p.data for name, p in model.named_parameters() if p.requires_grad}
 
 

@@ -66,7 +66,6 @@ def dry_run(config: Config) -> None:
 
 
 def train(config: Config) -> int:
-    """Train as configured and return the exit code."""
     started = time.perf_counter()
     settle_model(config)
     device = start_processes(config)
@@ -95,7 +94,6 @@ def train(config: Config) -> int:
 
 
 def run(argv: list[str]) -> int:
-    """Do what a command line says and return the exit code."""
     config = parse_config(argv)
     quiet_environment(config.rollout_engine == "vllm")
     if config.dry_run:
@@ -105,7 +103,6 @@ def run(argv: list[str]) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
     return exit_code(lambda: run(sys.argv[1:] if argv is None else argv))
 
 

@@ -106,5 +106,4 @@ def hardware_flags(words: list[str]) -> list[str]:
 
 
 def parse_config(argv: list[str]):
-    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
     return parse_settings(argv, Config, __doc__)
