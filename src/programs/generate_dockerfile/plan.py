@@ -107,7 +107,8 @@ def make_plan(style: str, cuda: str, sglang: bool, extra: list[str]) -> ImagePla
     known, got = list(rows["torch"]), f"got --cuda {cuda} with --style {style}"
     need(cuda in known, f"{got}; expected one of {', '.join(known)} (--list); try --style {style} --cuda {known[0]}")
     torch, on_pypi = rows["torch"][cuda]
-    pins, engine = {**rows.get(cuda, {}), **rows["pins"]}, "sglang" if sglang else "vllm"
+    pins = rows.get(cuda, {}) | {name: table["base"]["pins"][name] for name in rows.get("as_in_base", ())}
+    pins, engine = pins | rows.get("pins", {}), "sglang" if sglang else "vllm"
     wheel = cuda if cuda == "cpu" else f"cu{cuda.replace('.', '')}"
     index = "" if cuda == on_pypi else f"https://download.pytorch.org/whl/{wheel}"
     if style == "verl":
