@@ -58,9 +58,9 @@ from programs.grpo_train.trainer import make_trainer
 @contextlib.contextmanager
 def quiet_libraries(config: Config):
     """Set what must stand in the environment when TRL is imported and used; what the user has set stays."""
-    defaults = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
-    defaults |= {"TENSORBOARD_LOGGING_DIR": f"{config.output_dir}/tensorboard", "WANDB_DIR": config.output_dir}
-    defaults |= {"WANDB_PROJECT": "rl-training", "TRL_EXPERIMENTAL_SILENCE": "1"}  # of rollout_func: TRL is pinned
+    defaults = {"TENSORBOARD_LOGGING_DIR": f"{config.output_dir}/tensorboard", "WANDB_DIR": config.output_dir}
+    defaults |= {"WANDB_PROJECT": "rl-training", "HF_HUB_DISABLE_TELEMETRY": "1"}
+    defaults |= {"TRL_EXPERIMENTAL_SILENCE": "1"}  # of rollout_func: TRL is pinned
     quiet_environment(bool(config.use_vllm))
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
