@@ -26,7 +26,7 @@ JOB_TRIAL_SECONDS = 300
 TRIED_ROWS, SCORING_SECONDS = 50, 2.0  # no more rows, and none begun after that time: a function may be slow, or paid
 MODULE = file_text("job_files/module.py")  # how the modules of a job begin
 MODULES = {  # what verl loads of a job: its title, and what it has of verl_train.py
-    "verl_reward": ("The rewards of the run", "batcher = JOB.reward_batcher(HERE)"),
+    "verl_reward": ("The rewards of the run", "batcher = JOB.RewardBatcher(JOB.job_settings(HERE))"),
     "verl_hooks": (
         "The reward manager and the replay buffer of the run",
         "TokenRewardManager, StrictReplayBuffer = JOB.hooks(HERE)",
