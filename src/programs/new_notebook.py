@@ -213,8 +213,8 @@ def new_notebook(args) -> dict:
 
 def printed(notebook, name: str) -> list[str]:
     """The lines that a cell has printed."""
-    (cell,) = [cell for cell in notebook.cells if cell.id == name]
-    return "".join(out.text for out in cell.outputs if out.get("name") == "stdout").splitlines()
+    outputs = cell_of(notebook, name)["outputs"]
+    return "".join(out["text"] for out in outputs if out.get("name") == "stdout").splitlines()
 
 
 def run_notebook(path: Path) -> dict:
