@@ -31,7 +31,6 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--style", default="base", choices=list(STYLES), help="what the image is for")
     parser.add_argument("--cuda", default="", help="CUDA version, such as 12.8, or cpu (default: the style's first)")
     parser.add_argument("--sglang", action="store_true", help="with --style verl: the image with SGLang, not vLLM")
-    parser.add_argument("--extra", action="append", default=[], metavar="NAME==V", help="further pin; may be repeated")
     parser.add_argument("--output", default="Dockerfile", help="file to write, or - for stdout and no other file")
     parser.add_argument("--force", action="store_true", help="overwrite existing files")
     parser.add_argument("--compose", action="store_true", help="also write compose.yaml")
@@ -103,7 +102,7 @@ def write(files: dict[Path, str], force: bool) -> None:
 
 def generate(args: argparse.Namespace) -> None:
     """Write the files and print a report as JSON; UserError for bad input."""
-    plan = make_plan(args.style, args.cuda, args.sglang, args.extra)
+    plan = make_plan(args.style, args.cuda, args.sglang)
     base, output = plan.style == "base", Path(args.output)
     missing = [name for name in BUNDLE_FOLDERS if base and not (BUNDLE / name).is_dir()]
     need(not missing, f"got no {', '.join(missing)} beside this script; expected the whole bundle; try --style trl")

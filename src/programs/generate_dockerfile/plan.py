@@ -1,4 +1,4 @@
-"""Plan an image: a row of the table of compatible versions, and further packages."""
+"""Plan an image: a row of the table of compatible versions."""
 
 import json
 import re
@@ -27,14 +27,12 @@ class ImagePlan:
     index: str  # torch's own package index if PyPI's wheel is for another CUDA version, else ""
     image: str  # image to start from
     pins: dict[str, str]
-    extras: dict[str, str]
     name: str
 
     @property
     def requirements(self) -> list[str]:
         """All pins that the image installs, as NAME==VERSION."""
-        pins = {"torch": self.torch, **self.pins, **self.extras}
-        return [f"{name}=={version}" for name, version in pins.items()]
+        return [f"{name}=={version}" for name, version in {"torch": self.torch, **self.pins}.items()]
 
     def context(self, output: Path) -> Path:
         """The folder that the build may copy from."""
@@ -49,10 +47,8 @@ class ImagePlan:
     @property
     def dockerfile(self) -> str:
         """The text, without the paragraphs of other styles."""
-        marks = {self.style} | ({"extras"} if self.extras else set())
-        paragraphs = (VERL if self.style == "verl" else UBUNTU).split("\n\n")
-        kept = [part for part in paragraphs if not part.startswith("#: ") or marks & {*part.partition("\n")[0].split()}]
-        text = re.sub("(?m)^#: .*\n", "", "\n\n".join(kept))
+        text = VERL if self.style == "verl" else UBUNTU
+        text = re.sub(r"(?m)^#: (.*)\n((?:.+\n)*\n)", lambda mark: mark[2] * (self.style in mark[1].split()), text)
         folders = [*self.caches.values(), *(["/opt/nanochat"] if self.style == "nanochat" else [])]
         values = {
             "NAME": self.name,
@@ -64,41 +60,13 @@ class ImagePlan:
             "IMAGE": self.image,
             "TORCH": self.torch,
             "INDEX": f" --index-url {self.index}" if self.index else "",
-            "PINS": quoted(self.pins),
-            "EXTRAS": quoted(self.extras),
+            "PINS": " \\\n        ".join(f'"{name}=={version}"' for name, version in self.pins.items()),
             "DEVICE": "cpu" if self.cuda == "cpu" else "gpu",
         }
         return re.sub("@([A-Z]+)@", lambda mark: values[mark[1]], text)
 
 
-def quoted(pins: dict[str, str]) -> str:
-    """Pins, one per line, in double quotes, which hide `[` from the shell."""
-    return " \\\n        ".join(f'"{name}=={version}"' for name, version in pins.items())
-
-
-def plain_name(name: str) -> str:
-    """Normalized name of a distribution, without its extras."""
-    return re.sub(r"[-_.]+", "-", name.split("[")[0]).lower()
-
-
-def read_extras(texts: list[str], pins: dict[str, str]) -> dict[str, str]:
-    """{name: version} of --extra NAME==VERSION; UserError unless it is an exact pin of a package not pinned yet."""
-    extras = {}
-    for text in texts:
-        match = re.fullmatch(r"([A-Za-z0-9][\w.-]*(?:\[[\w,.-]+\])?)==([A-Za-z0-9][\w.!+-]*)", text, re.ASCII)
-        need(match, f"got --extra {text!r}; expected NAME==VERSION, an exact pin; try --extra liger-kernel==0.8.2")
-        name, version = match.groups()
-        pinned = {plain_name(key): f"{key}=={value}" for key, value in {**pins, **extras}.items()}
-        need(
-            plain_name(name) not in pinned,
-            f"got --extra {text}; expected a package that is not pinned yet ({pinned.get(plain_name(name))}); "
-            "try without it, and edit the written file for another version",
-        )
-        extras[name] = version
-    return extras
-
-
-def make_plan(style: str, cuda: str, sglang: bool, extra: list[str]) -> ImagePlan:
+def make_plan(style: str, cuda: str, sglang: bool) -> ImagePlan:
     """Plan an image from the table; UserError if it has no such CUDA version, or for SGLang without verl."""
     table = tomllib.loads(PINS)
     rows = table[style]
@@ -113,10 +81,8 @@ def make_plan(style: str, cuda: str, sglang: bool, extra: list[str]) -> ImagePla
     index = "" if cuda == on_pypi else f"https://download.pytorch.org/whl/{wheel}"
     if style == "verl":
         image, part = rows["images"][engine], f"{engine}-"
-        fixed = {"torch": torch, **pins, "vllm": "", "sglang": "", "flash-attn": ""}
     else:
         kind = "devel" if style == "trl" else "base"  # vLLM compiles kernels while it runs
         image, part = table["images"][cuda].format(kind=kind), f"vllm{pins['vllm']}-" if "vllm" in pins else ""
-        fixed = {"torch": torch, **pins}
     name = f"rl-{style}:{part}torch{torch}-{wheel}"
-    return ImagePlan(style, cuda, torch, index, image, pins, read_extras(extra, fixed), name)
+    return ImagePlan(style, cuda, torch, index, image, pins, name)

@@ -59,14 +59,6 @@ RUN --mount=type=cache,target=/home/trainer/.cache/uv,uid=1000,gid=1000 \
     uv venv --allow-existing --python 3.10 /opt/venv \
     && uv sync --frozen --extra @DEVICE@ --python /opt/venv/bin/python
 
-#: extras
-# further packages
-RUN --mount=type=cache,target=/home/trainer/.cache/uv,uid=1000,gid=1000 \
-    uv pip install \
-        "torch==@TORCH@" \
-        @EXTRAS@ \
-    && uv pip check
-
 #: base
 COPY --chown=1000:1000 assets /opt/rl-training-code/assets
 COPY --chown=1000:1000 examples /opt/rl-training-code/examples

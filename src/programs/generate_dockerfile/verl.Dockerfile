@@ -14,15 +14,6 @@ RUN --mount=type=cache,target=/var/cache/pip \
     python3 -m pip install --cache-dir=/var/cache/pip --no-deps \
         @PINS@
 
-#: extras
-# further packages
-# hadolint ignore=DL3042,DL3059
-RUN --mount=type=cache,target=/var/cache/pip \
-    python3 -m pip install --cache-dir=/var/cache/pip \
-        "torch==@TORCH@" \
-        @PINS@ \
-        @EXTRAS@
-
 RUN if getent passwd 1000; then userdel --remove "$(getent passwd 1000 | cut -d: -f1)"; fi \
     && if ! getent group 1000; then groupadd --gid 1000 trainer; fi \
     && useradd --create-home --uid 1000 --gid 1000 --shell /bin/bash trainer \
