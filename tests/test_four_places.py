@@ -165,7 +165,7 @@ def in_verl(place) -> tuple[list, list[float]]:
     output = place / "job"
     sizes = ["--max_new_tokens=96", "--max_prompt_tokens=736", "--algorithm=grpo", "--group_size=2", "--batch_size=12"]
     verl.prepare_job(verl.parse_config(flags_of(place, *sizes, "--print", f"--output_dir={output}")))
-    settings = verl_side.verl.loop_settings(output / "job")
+    settings = verl_side.verl.job_settings(output / "job")
     rows, tokenizer = verl_side.rows_of_parquet(output / "job" / "train.parquet"), tokenizer_of(place / "model")
     engine = Scripted(tokenizer)
 

@@ -1,7 +1,6 @@
 """verl_train.py --environment without verl: the job folder, its player against `play`, refusals, what ends a run."""
 
 import asyncio
-import dataclasses
 import json
 import types
 
@@ -140,7 +139,7 @@ def job(folder, tmp_path_factory):
 @pytest.fixture(scope="module")
 def settings(job):
     """What the job folder tells its loop."""
-    return verl.loop_settings(job[1])
+    return verl.job_settings(job[1])
 
 
 def tokenizer_of_job():
@@ -194,7 +193,7 @@ def played(settings, rows: list[dict], tokenizer, penalties=None) -> list[tuple]
         return await asyncio.gather(*(one(i, row) for i, row in enumerate(rows)))
 
     found = asyncio.run(all_of_them())
-    assert {limit for _, limit in server.asked} == {settings.limits["answer_tokens"]}
+    assert {limit for _, limit in server.asked} == {settings["environment"]["limits"]["answer_tokens"]}
     return found
 
 
@@ -211,16 +210,17 @@ def test_job_folder_has_the_environment_and_selects_its_loop(job, settings):
     # a prompt and four answers; verl's bound of what follows the prompt is one that no conversation meets
     assert config.conversation_tokens == 64 + 4 * 96 == overrides["data.max_response_length"]
     assert overrides["data.max_prompt_length"] == 64
-    assert settings.environment == f"{path}/environment/own.py:MIXED" and settings.form == "hermes"
-    assert settings.rewards == [f"{path}/rewards_0/own.py:length*0.5"]
-    assert PlayLimits(**settings.limits) == PlayLimits(4, 448, 96, 60.0, 8000)
-    names = {name: [tool["function"]["name"] for tool in tools] for name, tools in settings.tools.items()}
+    told = settings["environment"]
+    assert told["file"] == f"{path}/environment/own.py:MIXED" and told["form"] == "hermes"
+    assert settings["rewards"] == [f"{path}/rewards_0/own.py:length*0.5"]
+    assert PlayLimits(**told["limits"]) == PlayLimits(4, 448, 96, 60.0, 8000)
+    names = {name: [tool["function"]["name"] for tool in tools] for name, tools in told["tools"].items()}
     assert names == {"talk": [], "tools": ["open", "say", "show", "wait"]}
 
 
 def test_rows_have_the_columns_that_they_had(job, settings):
     rows = rows_of_parquet(job[1] / "train.parquet")
-    player = types.SimpleNamespace(columns=settings.columns)
+    player = types.SimpleNamespace(columns=settings["columns"])
     found = [verl.Player.row(player, row) for row in rows[:4]]
     for ours, row in zip(ROWS, found, strict=True):
         prompt = ours["prompt"] if isinstance(ours["prompt"], list) else [{"role": "user", "content": ours["prompt"]}]
@@ -243,14 +243,14 @@ def test_prompts_too_long_with_the_tools_are_left_out(folder, tmp_path, capsys):
 def test_player_gives_the_tokens_and_scores_of_play(job, settings):
     tokenizer, rows = tokenizer_of_job(), rows_of_parquet(job[1] / "train.parquet")[:4]
     found = played(settings, rows, tokenizer, {"missing_eos_penalty": 0.25, "overlong_share": 0.5})
-    environments = load_environments(settings.environment)
+    environments = load_environments(settings["environment"]["file"])
 
     def sample(prompts, numbers, turn):
         return [(ids := answer_ids(tokenizer, SCRIPTS[[*SCRIPTS][n]][turn]), [-1.0 - turn] * len(ids)) for n in numbers]
 
     own = [{"prompt": row["prompt"], "columns": {k: v for k, v in row.items() if k != "prompt"}} for row in ROWS]
     bridge = TurnBridge(tokenizer, [2])
-    expected = play(own, environments, bridge, sample, PlayLimits(**settings.limits), "hermes")
+    expected = play(own, environments, bridge, sample, PlayLimits(**settings["environment"]["limits"]), "hermes")
     for (talk, *_), ours in zip(found, expected, strict=True):
         for name in ("messages", "prompt_ids", "response_ids", "response_mask", "rollout_logprobs", "spans", "score"):
             assert getattr(talk, name) == getattr(ours, name), name
@@ -280,8 +280,8 @@ def test_a_tool_that_waits_holds_nobody_up(job, settings, monkeypatch):
 
 
 def test_a_fault_of_the_environment_is_named_with_its_row(job, settings):
-    broken = dataclasses.replace(settings, environment=settings.environment.replace("MIXED", "Broken"))
-    broken.tools = {"Broken": []}
+    file = settings["environment"]["file"].replace("MIXED", "Broken")
+    broken = settings | {"environment": settings["environment"] | {"file": file, "tools": {"Broken": []}}}
     row = rows_of_parquet(job[1] / "train.parquet")[1]
     with pytest.raises(verl.UserError, match=r"row 2 of the train data, prompt '2\+2='.* at .*own.py:\d+") as caught:
         played(broken, [row], tokenizer_of_job())
@@ -349,7 +349,7 @@ def test_a_template_of_trls_goes_into_the_job(folder, tmp_path, monkeypatch):
 def test_a_copy_that_does_not_find_what_it_imports_is_a_finding(folder, tmp_path):
     config = verl.parse_config(flags_of(folder, "Talk", f"--output_dir={tmp_path}"))
     verl.prepare_job(config)
-    assert verl.job_findings(config, tmp_path / "job") == []
+    assert verl.job_findings(tmp_path / "job") == []
     (tmp_path / "job" / "environment" / "own_word.py").unlink()
-    [finding] = verl.job_findings(config, tmp_path / "job")
+    [finding] = verl.job_findings(tmp_path / "job")
     assert finding.startswith("environment: its copy") and "No module named 'own_word'" in finding

@@ -326,7 +326,8 @@ python3 -m verl.trainer.main_ppo "${ARGS[@]}" \\
 def findings_of(*texts: str) -> tuple[list[str], list[str]]:
     """(Overrides that are left for Hydra, findings) of lines."""
     keys = (text.partition("=") for text in texts)
-    rest, found = verl.trap_findings([verl.Written(k, v, f"o.txt, line {i}") for i, (k, _, v) in enumerate(keys, 1)])
+    written = [verl.Override(k, v, f"o.txt, line {i}", is_written=True) for i, (k, _, v) in enumerate(keys, 1)]
+    rest, found = verl.trap_findings(written)
     return [o.text() for o in rest], found
 
 

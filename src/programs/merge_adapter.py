@@ -166,7 +166,6 @@ def command_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
     args = parse_flags(command_parser(), argv)
     try:
         report = merged_folder(args)

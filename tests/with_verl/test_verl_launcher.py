@@ -80,7 +80,8 @@ def test_values_arrive_as_they_were_meant():
     texts += ["back\\slash", "end\\", "quo\\'te", 'dou"ble', "[a]", "{a: b}", "a,b", "ü=1", "/gärtner/x", "$x", "#"]
     config = launcher.parse_config(["--print"])
     extra = [
-        launcher.Override(f"+trainer.text_{i}", launcher.hydra_value(text), "override") for i, text in enumerate(texts)
+        launcher.Override(f"+trainer.text_{i}", launcher.hydra_value(text), "override", True)
+        for i, text in enumerate(texts)
     ]
     found, refused = launcher.compose_config([*launcher.make_overrides(config, layout()), *extra])
     assert not refused and [found.trainer[f"text_{i}"] for i in range(len(texts))] == texts
@@ -150,7 +151,7 @@ def test_verl_takes_every_trap_without_a_word():
         "trainer.use_v1": "trainer.use_v1=False",
     }
     texts = [leaves.get(trap, f"{trap}=1") for trap in launcher.TRAPS]
-    users = [launcher.Override(*text.split("=", 1), "override") for text in texts]
+    users = [launcher.Override(*text.split("=", 1), "override", True) for text in texts]
     keys = {user.key.lstrip("+") for user in users}
     ours = launcher.make_overrides(launcher.parse_config(["--print"]), layout())
     found, refused = launcher.compose_config([*(o for o in ours if o.key not in keys), *users])
@@ -189,7 +190,7 @@ def test_names_are_those_of_the_installed_verl():
     verdicts = {}
     for word in words.split():
         key, _, value = word.partition("=")
-        override = launcher.Written(key, value if "=" in word else None, "here")
+        override = launcher.Override(key, value if "=" in word else None, "here", True)
         verdicts[word] = (bool(launcher.name_findings([override])), bool(launcher.compose_config([override])[1]))
     assert {word: v for word, v in verdicts.items() if v[0] != v[1]} == {}
     assert 5 <= sum(v[0] for v in verdicts.values()) < len(verdicts)

@@ -125,9 +125,8 @@ class LocalModel:
         sources = dict.fromkeys([source, base_of(source, config.base_model)])  # an adapter's base may change under it
         self.hash = "-".join(fingerprint(x) if Path(x).is_dir() else f"{x}@{commit}" for x in sources)
         text, longest = self.model.config.get_text_config(), self.tokenizer.model_max_length
-        limits = [getattr(text, name, None) for name in ("n_positions", "max_position_embeddings", "n_ctx")]
-        limits = [config.max_length, *limits, longest if longest < 10**12 else 2048]
-        self.max_length = next(int(x) for x in limits if x)
+        of_tokenizer = longest if longest < 10**12 else 2048
+        self.max_length = int(config.max_length or getattr(text, "max_position_embeddings", None) or of_tokenizer)
         self.eos_ids = ending_ids(self.model.generation_config.eos_token_id, self.tokenizer)
         starts = (self.tokenizer.bos_token_id, self.tokenizer.eos_token_id, *self.eos_ids, 0)
         self.prefix_id = next(i for i in starts if i is not None)

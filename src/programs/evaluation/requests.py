@@ -4,11 +4,12 @@ import contextlib
 import hashlib
 import json
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from parts.data.chat import TemplateForm, chat_text, joined_text, template_settings
-from parts.data.prompts import encode_text
+from parts.data.prompts import encode_prompt, encode_text
 from parts.foundation.messages import UserError, need, say
 from parts.foundation.processes import dealt, gather_rows, raised_in_all, world
 from parts.rewards.user_code import user_text
@@ -64,29 +65,23 @@ def add_shots(question, shots: list[tuple], system: str, chat: bool):
     return head + messages
 
 
-def render(tokenizer, prompt, **template) -> str:
-    """The text of chat messages by the chat template, up to where the model writes; text as it is."""
-    if isinstance(prompt, str):
-        return prompt
+@contextlib.contextmanager
+def refusals_told() -> Iterator[None]:
+    """Raise what a chat template raises, such as "system role not supported", as a UserError."""
     try:
-        return chat_text(tokenizer, prompt, **template)
-    except Exception as error:  # a template raises what it likes, such as "system role not supported"
+        yield
+    except Exception as error:
         raise UserError(f"got a prompt that the chat template refuses ({error}); try --chat_template off") from error
-
-
-def encode_rendered(tokenizer, prompt, **template) -> list[int]:
-    """Token ids of a prompt; the template of chat messages brings its own special tokens."""
-    text = render(tokenizer, prompt, **template)
-    return encode_text(tokenizer, text) if isinstance(prompt, str) else tokenizer.encode(text, add_special_tokens=False)
 
 
 def encode_pair(tokenizer, prompt, choice: str, **template) -> tuple[list[int], list[int]]:
     """(context, continuation) ids; spaces between them belong to the continuation, as tokenizers have them."""
-    text = render(tokenizer, prompt, **template)
     if isinstance(prompt, list):
+        with refusals_told():
+            text = chat_text(tokenizer, prompt, **template)
         whole, before = (tokenizer.encode(part, add_special_tokens=False) for part in (text + choice, text.rstrip()))
     else:
-        whole, before = (encode_text(tokenizer, part) for part in (f"{text} {choice}", text.rstrip()))
+        whole, before = (encode_text(tokenizer, part) for part in (f"{prompt} {choice}", prompt.rstrip()))
     return before, whole[len(before) :]
 
 
@@ -137,7 +132,8 @@ def completions_of(config: Config, task: Task, model, prompt, chat: bool) -> lis
         return [Request([], sample=i, prompt=prompt, **shared) for i in range(config.n)]
     room = (model.max_length or math.inf) - task.max_new_tokens
     need(room > 0, f"got max_new_tokens {task.max_new_tokens} for a context of {model.max_length}; expected less")
-    ids = encode_rendered(model.tokenizer, prompt, **template_settings(config)) or [model.prefix_id]
+    with refusals_told():
+        ids = encode_prompt(model.tokenizer, prompt, **template_settings(config)) or [model.prefix_id]
     long = len(ids) > room
     return [Request(ids[-room:] if long else ids, sample=i, cut=long, **shared) for i in range(config.n)]
 

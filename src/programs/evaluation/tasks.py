@@ -152,8 +152,13 @@ class Task:
         return (self.score_one(row, out) for row, out in pairs)
 
     def values_of(self, records: list[list[dict]]) -> dict:
-        """The values of all metrics in the records."""
-        return mean_values(records, self.directions) | pass_values(records, self.passes, self.ks)
+        """The values of all metrics in the records: a row's is the mean over its samples that have one."""
+        values = {}
+        for name in dict.fromkeys(n for outs in records for r in outs for n in r["metrics"]):
+            by_row = [[r["metrics"][name] for r in outs if r["metrics"].get(name) is not None] for outs in records]
+            means = [sum(x) / len(x) if x else None for x in by_row]
+            values[name] = Values(means, higher_is_better=self.directions.get(name, True))
+        return values | pass_values(records, self.passes, self.ks)
 
 
 def read_ks(task: Task) -> list[int]:
@@ -167,19 +172,6 @@ def read_ks(task: Task) -> list[int]:
     for k in ks:
         need(1 <= k <= n, f"got k={k} in {task.label!r} with n {n}; expected k of 1 to n; try --n {max(k, 1)}")
     return ks
-
-
-def mean_values(records: list[list[dict]], directions: dict | None = None) -> dict:
-    """Values of each metric in the records: a row's is the mean over its samples that have one.
-
-    `directions` says whether higher is better, None for neither, of the metrics where that is not so.
-    """
-    values = {}
-    for name in dict.fromkeys(n for outs in records for r in outs for n in r["metrics"]):
-        by_row = [[r["metrics"][name] for r in outs if r["metrics"].get(name) is not None] for outs in records]
-        means = [sum(x) / len(x) if x else None for x in by_row]
-        values[name] = Values(means, higher_is_better=(directions or {}).get(name, True))
-    return values
 
 
 def pass_values(records: list[list[dict]], metric: str, ks: list[int]) -> dict:

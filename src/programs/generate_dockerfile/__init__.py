@@ -16,11 +16,11 @@ In the image: pinned packages in layers ordered by how often they change, cache 
 that imports torch, a volume for HF_HOME, labels, no secrets. Tokens are passed when a container starts.
 
 Deliberately left out: images for arm64, ROCm and Ascend; flash-attn and Megatron-LM outside verl's image, because they
-compile for hours; versions that are not in the table: edit the written file.
+compile for hours; further packages, and versions that are not in the table: edit the written file.
 
     python scripts/generate_dockerfile.py --cuda cpu
     python scripts/generate_dockerfile.py --style trl --compose --devcontainer --output docker/Dockerfile
-    python scripts/generate_dockerfile.py --style verl --sglang --extra liger-kernel==0.8.2 --output -
+    python scripts/generate_dockerfile.py --style verl --sglang --output -
 
 Exit codes: 0 written (or listed), 2 bad input, or a combination outside the table.
 """

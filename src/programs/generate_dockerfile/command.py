@@ -12,7 +12,7 @@ from parts.foundation.bundle import BUNDLE
 from parts.foundation.file_text import file_text
 from parts.foundation.messages import Help, UserError, need, tell
 from parts.foundation.settings import parse_flags
-from programs.generate_dockerfile.plan import DOCKERFILES, PINS, ImagePlan, make_plan
+from programs.generate_dockerfile.plan import PINS, STYLES, ImagePlan, make_plan
 
 COMPOSE = file_text("compose.yaml")
 DEVCONTAINER = file_text("devcontainer.json")
@@ -28,10 +28,9 @@ COMPILED = ["**/__pycache__", "**/*.pyc"]
 def read_flags(argv: list[str] | None) -> argparse.Namespace:
     """Read the command line; flags work with `_` and `-`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=Help, allow_abbrev=False)
-    parser.add_argument("--style", default="base", choices=list(DOCKERFILES), help="what the image is for")
+    parser.add_argument("--style", default="base", choices=list(STYLES), help="what the image is for")
     parser.add_argument("--cuda", default="", help="CUDA version, such as 12.8, or cpu (default: the style's first)")
     parser.add_argument("--sglang", action="store_true", help="with --style verl: the image with SGLang, not vLLM")
-    parser.add_argument("--extra", action="append", default=[], metavar="NAME==V", help="further pin; may be repeated")
     parser.add_argument("--output", default="Dockerfile", help="file to write, or - for stdout and no other file")
     parser.add_argument("--force", action="store_true", help="overwrite existing files")
     parser.add_argument("--compose", action="store_true", help="also write compose.yaml")
@@ -63,14 +62,8 @@ def devcontainer(plan: ImagePlan, output: Path) -> str:
     content["build"]["context"] = os.path.relpath(plan.context(output), folder)
     content["hostRequirements"]["gpu"] = plan.cuda != "cpu"
     content["runArgs"] = run_flags(plan)
-    content["mounts"] = [f"source={name},target={path},type=volume" for name, path in caches(plan).items()]
+    content["mounts"] = [f"source={name},target={path},type=volume" for name, path in plan.caches.items()]
     return json.dumps(content, indent=2) + "\n"
-
-
-def caches(plan: ImagePlan) -> dict[str, str]:
-    """{named volume: where it is mounted}."""
-    volumes = {"hf-cache": "/cache/huggingface"}
-    return volumes | ({"nanochat-cache": "/cache/nanochat"} if plan.style == "nanochat" else {})
 
 
 def run_flags(plan: ImagePlan) -> list[str]:
@@ -87,7 +80,7 @@ def commands(plan: ImagePlan, output: Path) -> dict[str, str]:
         "verl": "python3 -m verl.trainer.main_ppo --help",
         "nanochat": "python -m scripts.chat_rl --help",
     }[plan.style]
-    volumes = [word for name, path in caches(plan).items() for word in ("--volume", f"{name}:{path}")]
+    volumes = [word for name, path in plan.caches.items() for word in ("--volume", f"{name}:{path}")]
     tokens = ["--env", "HF_TOKEN", "--env", "WANDB_API_KEY"]
     build = ["docker", "build", "--platform", "linux/amd64", "--file", str(output), "--tag", plan.name]
     start = ["docker", "run", "--rm", "-it", "--init", *run_flags(plan), *volumes, *tokens]
@@ -109,7 +102,7 @@ def write(files: dict[Path, str], force: bool) -> None:
 
 def generate(args: argparse.Namespace) -> None:
     """Write the files and print a report as JSON; UserError for bad input."""
-    plan = make_plan(args.style, args.cuda, args.sglang, args.extra)
+    plan = make_plan(args.style, args.cuda, args.sglang)
     base, output = plan.style == "base", Path(args.output)
     missing = [name for name in BUNDLE_FOLDERS if base and not (BUNDLE / name).is_dir()]
     need(not missing, f"got no {', '.join(missing)} beside this script; expected the whole bundle; try --style trl")
@@ -132,7 +125,6 @@ def generate(args: argparse.Namespace) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
     try:
         args = read_flags(argv)
         if args.list:

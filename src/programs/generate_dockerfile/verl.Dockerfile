@@ -13,13 +13,7 @@ ENV \
 RUN --mount=type=cache,target=/var/cache/pip \
     python3 -m pip install --cache-dir=/var/cache/pip --no-deps \
         @PINS@
-# further packages
-# hadolint ignore=DL3042,DL3059
-RUN --mount=type=cache,target=/var/cache/pip \
-    python3 -m pip install --cache-dir=/var/cache/pip \
-        "torch==@TORCH@" \
-        @PINS@ \
-        @EXTRAS@
+
 RUN if getent passwd 1000; then userdel --remove "$(getent passwd 1000 | cut -d: -f1)"; fi \
     && if ! getent group 1000; then groupadd --gid 1000 trainer; fi \
     && useradd --create-home --uid 1000 --gid 1000 --shell /bin/bash trainer \
@@ -27,12 +21,12 @@ RUN if getent passwd 1000; then userdel --remove "$(getent passwd 1000 | cut -d:
 USER 1000:1000
 WORKDIR /workspace
 
-VOLUME ["/cache/huggingface"]
+VOLUME @VOLUMES@
 HEALTHCHECK --interval=5m --timeout=2m --start-period=2m --retries=3 \
     CMD ["python3", "-c", \
         "import torch; assert torch.__version__.split('+')[0] == '@TORCH@'; assert torch.ones(2).sum() == 2"]
 LABEL \
     org.opencontainers.image.title="@NAME@" \
-    org.opencontainers.image.description="RL post-training of language models: verl" \
+    org.opencontainers.image.description="RL post-training of language models: @PURPOSE@" \
     org.opencontainers.image.base.name="@IMAGE@"
 CMD ["/bin/bash"]

@@ -5,6 +5,7 @@ import math
 import re
 import shutil
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from parts.environments.play_setup import PlaySetup
@@ -105,26 +106,34 @@ def our_metrics(logs: dict) -> dict:
     return {names[key]: logs[key] for key in ours}
 
 
+@dataclass
+class Prepared:
+    """A run with all that can be known before the weights are loaded."""
+
+    config: Config  # resolved
+    plan: BatchPlan
+    tokenizer: object
+    rows: list[dict]
+    held_out: list[dict]
+    scorer: Scorer
+    stages: list[Stage]
+    parameters: int
+    setup: PlaySetup | None  # what conversations are played with
+
+
 class GrpoRun:
     """What happens around TRL's steps: stages, evaluation, logs, stopping, and the state that a resume needs.
 
     `make_callback` gives it to the trainer as a callback whose state TRL writes into every trainer_state.json.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        plan: BatchPlan,
-        scorer: Scorer,
-        stages: list[Stage],
-        held_out: list[dict],
-        setup: PlaySetup | None = None,
-    ):
-        self.config, self.plan, self.scorer, self.stages, self.held_out = config, plan, scorer, stages, held_out
-        self.setup = setup  # what conversations are played with
+    def __init__(self, ready: Prepared):
+        self.config, self.plan, self.scorer, self.stages = ready.config, ready.plan, ready.scorer, ready.stages
+        self.held_out, self.setup = ready.held_out, ready.setup
         self.trainer = self.log = self.stop = self.watch = None
         self.kept = {"eval_before": None, "eval_after": None, "seconds": 0.0}
-        self.memory, self.pending, self.sizes = {}, {}, [plan.completions_per_step, plan.completions_per_rollout]
+        sizes = [self.plan.completions_per_step, self.plan.completions_per_rollout]
+        self.memory, self.pending, self.sizes = {}, {}, sizes
         self.stage, self.signum, self.bad, self.started = -1, 0, 0, time.perf_counter()
         self.step_started, self.noted = self.started, False
 
@@ -135,7 +144,6 @@ class GrpoRun:
         return {"args": {}, "attributes": {**self.kept, "seconds": seconds, **saved}}
 
     def restore(self, checkpoint: Path) -> None:
-        """Take back the state of a checkpoint."""
         state = json.loads((checkpoint / "trainer_state.json").read_text())
         saved = state["stateful_callbacks"]["RunCallback"]["attributes"]
         self.kept = {key: saved[key] for key in self.kept}

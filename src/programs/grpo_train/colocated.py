@@ -81,7 +81,6 @@ def watch_copies(config: Config, trainer) -> SyncCheck | None:
 
 
 def copy_and_compare(trainer, copy: Callable, watch: SyncCheck) -> None:
-    """Copy the policy's weights into TRL's engine, and compare them where that is due."""
     copy()
     engine, step = trainer.vllm_generation, trainer.state.global_step
     if engine.tensor_parallel_size > 1 or not watch.due(step):  # an engine on several GPUs has shards of tensors

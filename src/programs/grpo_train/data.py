@@ -1,7 +1,6 @@
 """Prompts and their order, how steps, rollouts and prompts divide, and our settings as TRL's."""
 
 import dataclasses
-import itertools
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from parts.data.chat import template_settings
 from parts.foundation.messages import UserError, need
 from parts.foundation.processes import torch
 from parts.networks.models import attention_choice, open_tokenizer, precision_on
-from parts.sampling.rollouts import epoch_order
+from parts.sampling.rollouts import batch_rows
 from programs.grpo_train.settings import Config, trainer_fields
 
 
@@ -69,9 +68,9 @@ def prompt_order(config: Config, count: int, length: int) -> list[int]:
     TRL shuffles each pass from a generator that a resume starts anew, drops each pass's tail, and trains nothing on
     fewer prompts than a rollout needs. One long list does none of that: a resume goes on where the run was.
     """
-    shuffled = config.shuffle_dataset
-    passes = (epoch_order(config, epoch, count) if shuffled else range(count) for epoch in itertools.count())
-    return list(itertools.islice(itertools.chain.from_iterable(passes), length))
+    if config.shuffle_dataset:
+        return batch_rows(range(count), config, 0, length)
+    return [i % count for i in range(length)]
 
 
 OPTIONAL = ("steps_per_generation", "epsilon_high", "vllm_server_base_url")  # 0 or "" here is None there

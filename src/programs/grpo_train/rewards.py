@@ -118,7 +118,6 @@ class Scorer:
         return {name: f.state_dict() for name, f in self.functions.items() if hasattr(f, "load_state_dict")}
 
     def load_state_dict(self, states: dict) -> None:
-        """Put saved states back."""
         for name, state in states.items():
             self.functions[name].load_state_dict(state)
 

@@ -6,14 +6,12 @@ import math
 import os
 import sys
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
 from parts.data.prompts import load_splits
 from parts.environments.environments import EnvironmentFault, load_environments
 from parts.environments.play_setup import (
-    PlaySetup,
     check_chat_template,
     check_environment_rows,
     make_play_setup,
@@ -49,10 +47,10 @@ from parts.running.output_folder import make_folder, write_settings
 from parts.running.progress import RunLog, seed_generators
 from parts.running.run_check import check_stop_when
 from parts.running.summary import report, run_summary
-from programs.grpo_train.callback import GrpoRun, export_final, resume_point
-from programs.grpo_train.data import BatchPlan, left_tokenizer, plan_batches, trl_config, trl_settings
+from programs.grpo_train.callback import GrpoRun, Prepared, export_final, resume_point
+from programs.grpo_train.data import left_tokenizer, plan_batches, trl_config, trl_settings
 from programs.grpo_train.evaluation import let_environments_score
-from programs.grpo_train.rewards import Scorer, Stage, load_stages
+from programs.grpo_train.rewards import load_stages
 from programs.grpo_train.settings import PROFILES, Config, check_machine, check_settings, fill_in, parse_config
 from programs.grpo_train.trainer import make_trainer
 
@@ -60,30 +58,15 @@ from programs.grpo_train.trainer import make_trainer
 @contextlib.contextmanager
 def quiet_libraries(config: Config):
     """Set what must stand in the environment when TRL is imported and used; what the user has set stays."""
-    defaults = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
-    defaults |= {"TENSORBOARD_LOGGING_DIR": f"{config.output_dir}/tensorboard", "WANDB_DIR": config.output_dir}
-    defaults |= {"WANDB_PROJECT": "rl-training", "TRL_EXPERIMENTAL_SILENCE": "1"}  # of rollout_func: TRL is pinned
+    defaults = {"TENSORBOARD_LOGGING_DIR": f"{config.output_dir}/tensorboard", "WANDB_DIR": config.output_dir}
+    defaults |= {"WANDB_PROJECT": "rl-training", "HF_HUB_DISABLE_TELEMETRY": "1"}
+    defaults |= {"TRL_EXPERIMENTAL_SILENCE": "1"}  # of rollout_func: TRL is pinned
     quiet_environment(bool(config.use_vllm))
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     warnings.filterwarnings("ignore", message=".*gradient_checkpointing.*deprecated.*")  # inside TRL and peft
     with mock.patch.dict(os.environ, {name: value for name, value in defaults.items() if name not in os.environ}):
         yield
-
-
-@dataclass
-class Prepared:
-    """A run with all that can be known before the weights are loaded."""
-
-    config: Config  # resolved
-    plan: BatchPlan
-    tokenizer: object
-    rows: list[dict]
-    held_out: list[dict]
-    scorer: Scorer
-    stages: list[Stage]
-    parameters: int
-    setup: PlaySetup | None  # what conversations are played with
 
 
 def prepare_run(config: Config) -> Prepared:
@@ -195,7 +178,6 @@ def sizes_of_run(ready: Prepared, processes: int) -> Sizes:
 
 
 def trl_device(config: Config) -> str:
-    """What TRL will train on."""
     if trl_settings(config, 1)["use_cpu"]:
         return "cpu"
     return f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
@@ -223,7 +205,6 @@ def show_trl_plan(config: Config) -> int:
 
 
 def train(config: Config) -> int:
-    """Train as configured and return the exit code."""
     if config.profile:
         say(f"profile {config.profile}: " + ", ".join(f"{k}={getattr(config, k)}" for k in PROFILES[config.profile]))
     ready = prepare_run(config)
@@ -233,9 +214,9 @@ def train(config: Config) -> int:
     settle_or_refuse(resolved, trl_device(resolved), sizes_of_run(ready, world()[1]))
     args = trl_config(resolved, plan.steps)
     make_folder(config)
-    run = GrpoRun(resolved, plan, ready.scorer, ready.stages, ready.held_out, ready.setup)
+    run = GrpoRun(ready)
     with room_for(*LOADING):
-        trainer = make_trainer(resolved, args, ready.rows, plan, run, ready.tokenizer)
+        trainer = make_trainer(ready, args, run)
     start = -1
     if checkpoint:
         run.restore(checkpoint)
@@ -285,14 +266,12 @@ def run_steps(trainer, checkpoint: Path | None) -> None:
 
 
 def run(argv: list[str]) -> int:
-    """Do what a command line says and return the exit code."""
     config = parse_config(argv)
     with quiet_libraries(config):
         return show_trl_plan(config) if config.dry_run else train(config)
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
     return exit_code(lambda: run(sys.argv[1:] if argv is None else argv))
 
 

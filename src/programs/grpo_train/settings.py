@@ -38,7 +38,6 @@ class Config(TrainerSettings, ConversationSettings):
     reward: list[str] = setting([], "FILE.py:function[*weight] or a library's name, repeatable; first: eval/accuracy")
     stages: list[str] = setting([], "rewards[+rewards…]:steps, separated by commas or repeated")
     output_dir: str = setting("runs/grpo", "folder for logs, checkpoints and final/", free=True)
-    seed: int = setting(0, "seed of data order, sampling and new adapters")
     # rollout
     steps: int = setting(
         100, "optimizer steps (TRL: max_steps); with --stages, their sum", free=True, section="rollout"
@@ -93,7 +92,6 @@ class Config(TrainerSettings, ConversationSettings):
     )
     use_cpu: bool = setting(False, "train on the CPU even if there is a GPU", free=True)
     gradient_checkpointing: str = setting("auto", "recompute activations; auto: on GPUs", ["auto", "true", "false"])
-    lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights, or as --model)")
     lora_dropout: float = setting(0.0, "dropout on the adapters' input")
     merge_lora: bool = setting(False, "merge the adapters into final/; they stay beside it in final/adapter", free=True)
     # logs and checkpoints

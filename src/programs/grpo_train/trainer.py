@@ -15,9 +15,9 @@ from parts.networks.models import (
     sample_plainly,
     with_adapter,
 )
-from programs.grpo_train.callback import GrpoRun, make_callback
+from programs.grpo_train.callback import GrpoRun, Prepared, make_callback
 from programs.grpo_train.colocated import engine_arguments, sample_tokens_only, watch_copies
-from programs.grpo_train.data import BatchPlan, prompt_order
+from programs.grpo_train.data import prompt_order
 from programs.grpo_train.evaluation import check_sampling_apart, rollout_function
 from programs.grpo_train.settings import Config
 
@@ -47,21 +47,21 @@ def model_and_adapter(config: Config, args) -> tuple[object, dict]:
 
 
 def trained_tensors(model) -> dict:
-    """The tensors of a network that are trained."""
     return {name: p.data for name, p in model.named_parameters() if p.requires_grad}
 
 
-def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: GrpoRun, tokenizer):
+def make_trainer(ready: Prepared, args, run: GrpoRun):
     """TRL's GRPOTrainer for this run; what it refuses is told as a UserError."""
     from datasets import Dataset
     from trl import GRPOTrainer
 
+    config, rows, tokenizer = ready.config, ready.rows, ready.tokenizer
     leave_out_cudnn_attention()
     # TRL has the text of a prompt, and its ids from here; a rollout function needs the number of its row
     decoded = [tokenizer.decode(row["prompt_ids"]) for row in rows]
     texts = {text: row["prompt_ids"] for text, row in zip(decoded, rows, strict=True)}
     sent = [*map(str, range(len(rows)))] if run.setup else decoded
-    order = prompt_order(config, len(rows), plan.rollouts * plan.prompts_per_rollout)
+    order = prompt_order(config, len(rows), ready.plan.rollouts * ready.plan.prompts_per_rollout)
     data = Dataset.from_dict({"prompt": sent, "row": list(range(len(sent)))}).select(order)
     given = {"reward_funcs": run.scorer.for_trl(), "processing_class": tokenizer, "args": args, "train_dataset": data}
     given |= {"rollout_func": rollout_function(run.setup, run.scorer)} if run.setup else {}

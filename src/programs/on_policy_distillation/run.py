@@ -64,7 +64,6 @@ def print_distillation_plan(config: Config) -> None:
 
 
 def train(config: Config) -> int:
-    """Train as configured and return the exit code."""
     started = time.perf_counter()
     settle_model(config)
     device = start_processes(config)
@@ -91,7 +90,6 @@ def train(config: Config) -> int:
 
 
 def run(argv: list[str]) -> int:
-    """Do what a command line says and return the exit code."""
     config = parse_config(argv)
     quiet_environment(config.rollout_engine == "vllm")
     if config.dry_run:
@@ -101,7 +99,6 @@ def run(argv: list[str]) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
     return exit_code(lambda: run(sys.argv[1:] if argv is None else argv))
 
 

@@ -86,5 +86,4 @@ def check_config(config: Config, world: int = 1) -> None:
 
 
 def parse_config(argv: list[str]):
-    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
     return parse_settings(argv, Config, __doc__)

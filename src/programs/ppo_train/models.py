@@ -134,33 +134,31 @@ def load_inputs(config: Config) -> Inputs:
     tokenizer = load_tokenizer(config)
     rows, held_out = load_splits(config, tokenizer)
     environments, reward = load_with_reward(config, tokenizer) if config.environment else (None, load_reward(config))
-    inputs = Inputs(tokenizer, rows, held_out, reward, environments)
-    validate(config, inputs=inputs)
-    return inputs
+    for row in (rows + held_out)[:: max(1, len(rows))]:
+        reward.check_columns(row)
+    if environments:
+        check_environment_rows(environments, rows + held_out)
+    return Inputs(tokenizer, rows, held_out, reward, environments)
 
 
-def validate(config: Config, processes: int = 1, inputs: Inputs | None = None, models: Models | None = None) -> None:
-    """Raise UserError for what cannot work: of the settings alone, then of the inputs, then of inputs with models."""
-    if models:
-        if inputs.environments:
-            limit = getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None)
-            check_fits(config, limit)
-            check_tokens(models, inputs.rows + inputs.held_out)
-        else:
-            check_context(config, models, inputs.rows + inputs.held_out)
-    elif inputs:
-        rows = inputs.rows + inputs.held_out
-        for row in rows[:: max(1, len(inputs.rows))]:
-            inputs.reward.check_columns(row)
-        if inputs.environments:
-            check_environment_rows(inputs.environments, rows)
+def validate(config: Config, processes: int) -> None:
+    """Raise UserError for settings that cannot work; say which do nothing."""
+    check_config(config, processes)
+    check_loss(config)
+    check_band(config, config.group_size)
+    check_idle(config, bool(config.environment), (*TURN_SETTINGS, "turn_baseline"))
+    check_turn_baseline(config)
+    check_room(config, config.max_prompt_tokens)
+
+
+def check_lengths(config: Config, inputs: Inputs, models: Models) -> None:
+    """Raise UserError where the longest completion or conversation exceeds a model, or a token has no embedding."""
+    rows = inputs.rows + inputs.held_out
+    if inputs.environments:
+        check_fits(config, getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None))
+        check_tokens(models, rows)
     else:
-        check_config(config, processes)  # ranges, choices, the algorithm's contradictions, the batch; says what is idle
-        check_loss(config)
-        check_band(config, config.group_size)
-        check_idle(config, bool(config.environment), (*TURN_SETTINGS, "turn_baseline"))
-        check_turn_baseline(config)
-        check_room(config, config.max_prompt_tokens)
+        check_context(config, models, rows)
 
 
 def check_turn_baseline(config: Config) -> None:

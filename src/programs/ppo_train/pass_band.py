@@ -7,18 +7,13 @@ from parts.sampling.rollouts import epoch_order
 RARE = 0.1  # share of their turns at which prompts outside the band are drawn; ours
 
 
-def band_of(config) -> tuple[float, float] | None:
-    """The bounds of --keep_between; None where prompts are drawn one as often as the other."""
-    return tuple(map(float, config.keep_between)) if config.keep_between else None
-
-
 def check_band(config, group_size: int) -> None:
     """Raise UserError for bounds that are none, or that would keep all, or where no group tells a pass rate."""
     got, hint = f"got keep_between {' '.join(config.keep_between)}", "try --keep_between 0.1 0.9"
     if not config.keep_between:
         return
     try:
-        low, high = band_of(config)
+        low, high = map(float, config.keep_between)
     except ValueError:
         low = high = -1.0
     need(0 <= low <= high <= 1, f"{got}; expected two numbers, 0 <= LOW <= HIGH <= 1; {hint}")
@@ -32,7 +27,7 @@ def draw_in_band(config, count: int, start: int, wanted: int, rates: dict[str, f
     A row whose pass rate is within the band, or unknown, is drawn at each of its turns, any other at every tenth. The
     passes are those of `batch_rows`, so without rates the same rows come. `rates` has row numbers as text.
     """
-    (low, high), picked, order = band_of(config), [], None
+    (low, high), picked, order = map(float, config.keep_between), [], None
     while len(picked) < wanted:
         epoch, index = divmod(start, count)
         if order is None or index == 0:
@@ -69,7 +64,7 @@ def next_rates(rates: dict[str, float], seen: list[tuple[int, bool | None]]) -> 
 
 def band_metrics(config, rates: dict[str, float], count: int) -> dict[str, float]:
     """Shares of all prompts: sampled so far, and with a running pass rate below, within and above the band."""
-    low, high = band_of(config)
+    low, high = map(float, config.keep_between)
     below, above = (sum(outside(rate) for rate in rates.values()) for outside in (low.__gt__, high.__lt__))
     return {
         "prompts/seen_frac": len(rates) / count,

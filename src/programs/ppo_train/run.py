@@ -18,7 +18,7 @@ from parts.running.memory import memory_of_trainer, network_weights
 from parts.running.progress import begin_run, grad_scaler, seed_generators
 from parts.sampling.sampling import HFEngine
 from parts.sampling.sampling_vllm import VllmEngine
-from programs.ppo_train.models import load_inputs, load_models, make_optimizer, validate
+from programs.ppo_train.models import check_lengths, load_inputs, load_models, make_optimizer, validate
 from programs.ppo_train.rollout import Sampler, evaluate
 from programs.ppo_train.settings import Config, parse_config
 from programs.ppo_train.step import train_step
@@ -66,7 +66,6 @@ def dry_run(config: Config) -> None:
 
 
 def train(config: Config) -> int:
-    """Train as configured and return the exit code."""
     started = time.perf_counter()
     settle_model(config)
     device = start_processes(config)
@@ -79,7 +78,7 @@ def train(config: Config) -> int:
     with room_for(*LOADING):
         models = load_models(config, device, checkpoint, inputs.tokenizer)
         inputs.prepare_play(config, models.eos_ids)
-        validate(config, inputs=inputs, models=models)
+        check_lengths(config, inputs, models)
         optimizer, scaler = make_optimizer(config, models), grad_scaler(config, device)
         state = restore(config, models, optimizer, scaler, checkpoint)
         engine = {"hf": HFEngine, "vllm": VllmEngine}[config.rollout_engine](config, models)
@@ -95,7 +94,6 @@ def train(config: Config) -> int:
 
 
 def run(argv: list[str]) -> int:
-    """Do what a command line says and return the exit code."""
     config = parse_config(argv)
     quiet_environment(config.rollout_engine == "vllm")
     if config.dry_run:
@@ -105,7 +103,6 @@ def run(argv: list[str]) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
     return exit_code(lambda: run(sys.argv[1:] if argv is None else argv))
 
 

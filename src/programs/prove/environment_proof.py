@@ -86,8 +86,9 @@ def in_evaluation(module, s: Script) -> list[float]:
 def in_verl(module, s: Script) -> list[float]:
     """Scores of the agent loop that verl_train.py gives to verl, with all conversations at once."""
     tools = {kind.name: kind.tools for kind in s.environments.kinds.values()}
-    settings = module.LoopSettings(s.spec, tools, vars(s.setup.limits), "hermes", [], (), [])
-    player = module.Player(settings, SimpleNamespace(chat_template="-", apply_chat_template=len), [0])
+    environment = {"file": s.spec, "tools": tools, "limits": vars(s.setup.limits), "form": "hermes"}
+    job = {"environment": environment, "rewards": [], "reward_limits": (), "columns": []}
+    player = module.Player(job, SimpleNamespace(chat_template="-", apply_chat_template=len), [0])
     player.setup = s.setup  # which has texts in place of a tokenizer
 
     async def one(number: int) -> float:

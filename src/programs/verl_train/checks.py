@@ -1,7 +1,6 @@
 """--check: everything that can be verified before a run."""
 
 import contextlib
-import importlib
 import importlib.util
 import json
 import sys

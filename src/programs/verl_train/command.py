@@ -32,13 +32,12 @@ def print_files(config: Config, run: TrlRun | None) -> int:
     for part, size in plan.items():
         say(f"memory: {size:10.3f} GiB  {part}")
     findings += [text for _, text in name_findings(overrides) or []]
-    for finding in findings + (job_findings(config, folder) if config.slurm else []):
+    for finding in findings + (job_findings(folder) if config.slurm else []):
         say(f"warning: {finding}")
     return 0
 
 
 def run(argv: list[str]) -> int:
-    """Do what a command line says and return the exit code."""
     words = in_own_words(argv, [f.name for f in dataclasses.fields(Config)])
     machines = hardware_flags(words)
     of_trl = trl_run(words, machines)
@@ -58,7 +57,6 @@ def run(argv: list[str]) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
     words = sys.argv[1:] if argv is None else argv
     return exit_code(lambda: run(words), mend="try the same command", stopped="stopped")
 

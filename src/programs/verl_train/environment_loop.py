@@ -6,7 +6,6 @@ import functools
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
@@ -33,34 +32,22 @@ from programs.verl_train.rewards import (
 ENVIRONMENT_FAILED = "ENVIRONMENT FAILED"
 
 
-@dataclass
-class LoopSettings:
-    """What a job tells its agent loop."""
-
-    environment: str  # FILE.py:NAME
-    tools: dict[str, list[dict]]  # schemas by kind, as the launcher's transformers made them
-    limits: dict  # of PlayLimits
-    form: str  # of tool calls
-    rewards: list[str]  # FILE.py:function*weight
-    reward_limits: tuple  # of CallLimits
-    columns: list[str]  # of the data
-    error_file: str = ""  # where to leave why the run ends
-
-
 class Player:
     """Plays conversations that come one at a time; what blocks runs in threads, never in the event loop.
 
-    As in our trainers, one thread begins all waiting conversations together, and one scores all that have ended.
+    As in our trainers, one thread begins all waiting conversations together, and one scores all that have ended. `job`
+    is what `job_settings` returns.
     """
 
-    def __init__(self, settings: LoopSettings, tokenizer, end_ids: list[int], template: dict | None = None):
-        environments = load_environments(settings.environment)
+    def __init__(self, job: dict, tokenizer, end_ids: list[int], template: dict | None = None):
+        told = job["environment"]
+        environments = load_environments(told["file"])
         for kind in environments.kinds.values():
-            kind.tools = settings.tools[kind.name]
+            kind.tools = told["tools"][kind.name]
         bridge = TurnBridge(copy.deepcopy(tokenizer), end_ids, template)  # verl goes on using its own
-        self.setup = PlaySetup(environments, bridge, settings.form, PlayLimits(**settings.limits))
-        self.reward = Reward(settings.rewards, CallLimits(*settings.reward_limits))
-        self.columns = settings.columns
+        self.setup = PlaySetup(environments, bridge, told["form"], PlayLimits(**told["limits"]))
+        self.reward = Reward(job["rewards"], CallLimits(*job["reward_limits"]))
+        self.columns = job["columns"]
         self.beginning, self.scoring = Gathering(self.begin_all, "begin"), Gathering(self.score_all, "score")
         self.turns = ThreadPoolExecutor(self.setup.limits.side_by_side, thread_name_prefix="turn")
         sys.setswitchinterval(SHORT_INTERVAL)  # jobs of many conversations begin and end all the time
@@ -129,20 +116,13 @@ class Sampler:
         return output.token_ids, output.log_probs
 
 
-def loop_settings(job: Path) -> LoopSettings:
-    """The settings of a job's agent loop."""
-    settings = job_settings(job)
-    shared = {name: settings[name] for name in ("rewards", "reward_limits", "columns", "error_file")}
-    return LoopSettings(**settings["environment"], **shared)
-
-
 def environment_loop(job: Path):
     """The class EnvironmentLoop, for verl; verl_environment.py calls this."""
     from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
     from verl.utils.rollout_trace import rollout_trace_op
 
-    settings, players = loop_settings(job), []  # a player for a process
-    load_environments(settings.environment)  # its errors are best told at the start
+    settings, players = job_settings(job), []  # a player for a process
+    load_environments(settings["environment"]["file"])  # its errors are best told at the start
 
     class EnvironmentLoop(AgentLoopBase):
         """One conversation with an environment; its tokens are those that were sampled, and those between turns."""
@@ -163,7 +143,7 @@ def environment_loop(job: Path):
                 score, logged = player.scores(conversation, values, self.config.reward.get("reward_kwargs") or {})
             except UserError as error:  # a plain error: Ray has to carry it to processes that do not know our classes
                 failure = REWARD_FAILED if isinstance(error, RewardError) else ENVIRONMENT_FAILED
-                tell_failure(f"{failure}: {error}", settings.error_file)
+                tell_failure(f"{failure}: {error}", settings["error_file"])
                 raise RuntimeError(f"{failure}: {error}") from None
             return AgentLoopOutput(
                 prompt_ids=conversation.prompt_ids,

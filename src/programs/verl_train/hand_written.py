@@ -19,14 +19,7 @@ LINE = re.compile(r"((?:\+\+|\+)?[\w.@/:-]+)=(.*)|(~[\w.@/:-]+)")
 SECOND = re.compile(r"[^'\"\[{(]*\s[+~]{0,2}[\w@/-]+\.[\w.@/-]+=.*")  # another KEY=VALUE in a value without quotes
 
 
-class Written(Override):
-    """An override as it stands in a file; `source` says where."""
-
-    def text(self) -> str:
-        return self.key if self.value is None else f"{self.key}={self.value}"
-
-
-def read_overrides(file: str) -> list[Written]:
+def read_overrides(file: str) -> list[Override]:
     """The overrides of a file: KEY=VALUE or ~KEY per line, as Hydra takes them; `#` begins a comment."""
     try:
         lines = Path(file).read_text(encoding="utf-8").splitlines()
@@ -41,12 +34,12 @@ def read_overrides(file: str) -> list[Written]:
             way = "printf '%s\\n' in place of `python3 -m verl.trainer.main_ppo`, which makes bash print such lines"
             raise UserError(f"{got}; for a shell script, try a copy with {way}")
         if match:
-            overrides.append(Written(match[1] or match[3], match[2], f"{file}, line {number}"))
+            overrides.append(Override(match[1] or match[3], match[2], f"{file}, line {number}", is_written=True))
     need(overrides, f"got --overrides {file} without overrides; expected KEY=VALUE, one per line")
     return overrides
 
 
-def trap_findings(overrides: list[Written]) -> tuple[list[Written], list[str]]:
+def trap_findings(overrides: list[Override]) -> tuple[list[Override], list[str]]:
     """(The other overrides, findings about those that verl does not act upon, and about keys that stand twice)."""
     findings, rest, seen = [], [], {}
     values = {o.key.lstrip("+"): str(o.value).lower() for o in overrides}

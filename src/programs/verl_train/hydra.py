@@ -22,16 +22,17 @@ ADDED = {
 
 @dataclass(frozen=True)
 class Override:
-    """One Hydra override and the setting that it comes from."""
+    """One Hydra override and the setting, or the line of a file, that it comes from."""
 
     key: str
     value: object
     source: str
+    is_written: bool = False  # by the user, in Hydra's grammar; without a value it is ~KEY
 
     def text(self) -> str:
         """KEY=VALUE in Hydra's grammar; `+` where verl's configuration has no such key."""
-        if self.source == "override":
-            return f"{self.key}={self.value}"
+        if self.is_written:
+            return self.key if self.value is None else f"{self.key}={self.value}"
         is_added = self.key in ADDED or self.key.startswith(f"{KWARGS}.") or self.key.endswith(COMPUTE)
         return f"{'+' if is_added else ''}{self.key}={hydra_value(self.value)}"
 

@@ -84,7 +84,7 @@ def write_code(config: Config, folder: Path, setup: PlaySetup | None, columns: l
         Path(error_file).unlink(missing_ok=True)
     ours = [BUNDLE / "scripts" / f"{name}.py" for name in ("math_grader", "sandbox")]  # the library looks for them late
     environment = setup and {
-        "environment": config.environment,
+        "file": config.environment,
         "tools": {kind.name: kind.tools for kind in setup.environments.kinds.values()},
         "limits": dataclasses.asdict(setup.limits),
         "form": setup.form,
@@ -167,7 +167,7 @@ def environment_rows(config: Config, setup: PlaySetup, rows: list[dict], columns
     return [fit["row"] for fit in playable_rows(config, setup, known, source)]
 
 
-def job_findings(config: Config, folder: Path) -> list[str]:
+def job_findings(folder: Path) -> list[str]:
     """What is wrong with a job's files in a process of their own; an error of a reward there is a warning."""
     findings, trial = try_job(folder)
     if trial.get("raised"):

@@ -153,7 +153,7 @@ def ready_job(config: Config, run: TrlRun | None, python: str = "python", remote
     folder = Path(job.output) / "job"
     for finding in size_findings(config, job.parameters)[2]:
         say(f"warning: {finding}")
-    findings = job_findings(config, folder)
+    findings = job_findings(folder)
     need(not findings, "".join(findings[:1]))
     write_script(folder / "run.sh", script(config, job, overrides, python, run=run))
     return job

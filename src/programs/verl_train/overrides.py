@@ -56,7 +56,7 @@ def make_overrides(config: Config, job: Layout) -> list[Override]:
     for text in config.override:
         sign, key, value = split_override(text)
         overrides.pop(key, None)
-        overrides[key] = Override(sign + key, value, "override")
+        overrides[key] = Override(sign + key, value, "override", is_written=True)
     return list(overrides.values())
 
 

@@ -26,7 +26,7 @@ JOB_TRIAL_SECONDS = 300
 TRIED_ROWS, SCORING_SECONDS = 50, 2.0  # no more rows, and none begun after that time: a function may be slow, or paid
 MODULE = file_text("job_files/module.py")  # how the modules of a job begin
 MODULES = {  # what verl loads of a job: its title, and what it has of verl_train.py
-    "verl_reward": ("The rewards of the run", "batcher = JOB.reward_batcher(HERE)"),
+    "verl_reward": ("The rewards of the run", "batcher = JOB.RewardBatcher(JOB.job_settings(HERE))"),
     "verl_hooks": (
         "The reward manager and the replay buffer of the run",
         "TokenRewardManager, StrictReplayBuffer = JOB.hooks(HERE)",
@@ -97,7 +97,8 @@ def write_modules(folder: Path, specs, columns: list[str], ship=(), functions=No
     Args:
         specs: rewards, FILE.py:function*weight.
         functions: {"advantage" or "loss": FILE.py:function}; other values are names that verl has.
-        environment: of LoopSettings, what is its own.
+        environment: {"file": FILE.py:NAME, "tools": {kind: schemas, as the launcher's transformers made them},
+            "limits": of PlayLimits, "form": of tool calls}.
         limits: `reward_limits` and `error_file`.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -113,8 +114,8 @@ def write_modules(folder: Path, specs, columns: list[str], ship=(), functions=No
     job["own"] = {kind: copied(folder, f"own_{kind}", spec, ship) for kind, spec in own.items()}
     needed = {"verl_reward": True, "verl_hooks": True, OWN_LOSS_MODULE: "loss" in own, "verl_environment": environment}
     if environment:
-        file = copied(folder, "environment", environment["environment"], ship)
-        job["environment"] = environment | {"environment": file}
+        file = copied(folder, "environment", environment["file"], ship)
+        job["environment"] = environment | {"file": file}
         (folder / "verl_environment.yaml").write_text(LOOP, encoding="utf-8")
     (folder / JOB_FILE).write_text(json.dumps(job, indent=1), encoding="utf-8")
     for name, (title, code) in MODULES.items():

@@ -62,11 +62,13 @@ class Gathering:
 class RewardBatcher:
     """Scores completions that come one at a time, as verl sends them, in the batches that reward functions expect.
 
-    One thread calls the functions, as in our trainers; what arrives while it is busy is its next batch.
+    One thread calls the functions, as in our trainers; what arrives while it is busy is its next batch. `job` is what
+    `job_settings` returns.
     """
 
-    def __init__(self, specs: list[str], columns: list[str], error_file: str = "", limits: tuple = ()):
-        self.reward, self.columns, self.error_file = Reward(specs, CallLimits(*limits)), columns, error_file
+    def __init__(self, job: dict):
+        self.reward = Reward(job["rewards"], CallLimits(*job["reward_limits"]))
+        self.columns, self.error_file = job["columns"], job["error_file"]
         self.gathering = Gathering(self.score_all, "reward")
 
     def score_all(self, batch: list[tuple]) -> list[dict]:
@@ -125,19 +127,14 @@ def tell_failure(text: str, error_file: str) -> None:
             Path(error_file).write_text(f"{text}\n", encoding="utf-8")
 
 
-def reward_batcher(job: Path) -> RewardBatcher:
-    """The rewards of a job; verl_reward.py calls this."""
-    settings = job_settings(job)
-    return RewardBatcher(*(settings[name] for name in ("rewards", "columns", "error_file", "reward_limits")))
-
-
 def hooks(job: Path) -> tuple[type, type]:
     """(TokenRewardManager, StrictReplayBuffer), for verl, with our estimators registered; verl_hooks.py calls this."""
-    register_estimators(job, job_settings(job)["own"].get("advantage", ""))
-    return token_reward_manager(job), strict_replay_buffer()
+    settings = job_settings(job)
+    register_estimators(job, settings["own"].get("advantage", ""))
+    return token_reward_manager(settings), strict_replay_buffer()
 
 
-def token_reward_manager(job: Path):
+def token_reward_manager(job: dict):
     """The class TokenRewardManager, for verl."""
     from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
@@ -150,7 +147,7 @@ def token_reward_manager(job: Path):
             self.missing, self.share = float(given.get("missing_eos_penalty", 0)), float(given.get("overlong_share", 0))
             self.limit, self.group_size = config.data.max_response_length, config.actor_rollout_ref.rollout.n
             self.ends = end_ids_of(config.actor_rollout_ref.model.path, tokenizer)
-            self.batcher = reward_batcher(job)
+            self.batcher = RewardBatcher(job)
 
         async def run_single(self, data) -> dict:
             item = data[-1]

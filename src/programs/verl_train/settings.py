@@ -28,8 +28,6 @@ class Config(PolicySettings):
         None, "policy loss, or your own, FILE.py:function of logprobs, old_logprobs …", lambda: NamesOrFiles(LOSSES)
     )
     aggregation: str = setting(None, "how token losses become one number", lambda: list(AGGREGATIONS))
-    # precision and memory
-    lora_rank: int = setting(0, "train LoRA adapters of this rank on policy and critic (0: all weights)")
     # machines
     hardware: str = setting(
         "", "preset for machines; other flags win over it", lambda: list(HARDWARE), section="machines"
@@ -106,5 +104,4 @@ def hardware_flags(words: list[str]) -> list[str]:
 
 
 def parse_config(argv: list[str]):
-    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
     return parse_settings(argv, Config, __doc__)

@@ -11,7 +11,7 @@ from pathlib import Path
 from parts.foundation.bundle import BUNDLE, HERE
 from parts.foundation.exit_codes import exit_code, quiet_environment
 from parts.foundation.messages import need, say, tell
-from parts.foundation.processes import device_name, start_processes, torch
+from parts.foundation.processes import StopRequested, device_name, start_processes, torch
 from parts.networks.models import check_context, settle_model, settle_precision, shaped_network
 from parts.rewards.text_servers import is_server
 from parts.running.checkpoints import export
@@ -41,7 +41,7 @@ from programs.warm_start.samples import measure, obstacles, sampled_solutions, w
 from programs.warm_start.settings import Config, check_warm_start, parse_config, settled_training
 from programs.warm_start.solutions import given_solutions, load_prompts_and_reward, without_solutions
 from programs.warm_start.supervise import enough_epochs, supervise
-from programs.warm_start.workshop import Stopped, Workshop, read_lines, write_json, write_lines
+from programs.warm_start.workshop import Workshop, read_lines, write_json, write_lines
 
 
 def warm_start_memory(config: Config, model, teacher, prompt: int) -> dict[str, float]:
@@ -255,9 +255,9 @@ def train(config: Config) -> int:
     try:
         check_context(config, shop.load(config.rounds), rows + held_out)
         return conclude(shop, run_rounds(shop, given))
-    except Stopped:
-        say(f"stopped by signal {shop.stop.signum}; --resume continues")
-        return 128 + shop.stop.signum
+    except StopRequested as stop:
+        say(f"stopped by signal {stop.signum}; --resume continues")
+        return 128 + stop.signum
     finally:
         shop.stop.restore()
 

@@ -75,7 +75,7 @@ def well_formed(sample: dict) -> bool:
 
 def draws_of_round(shop: Workshop, number: int) -> Iterator[list[dict]]:
     """Samples of a round, by the policy before it or by the teacher: `prompts_per_round` prompts at a time."""
-    config, folder, numbered = shop.config, shop.round_folder(number), [{"number": i} for i in range(len(shop.rows))]
+    config, folder = shop.config, shop.round_folder(number)
     count = min(config.prompts_per_round, len(shop.rows))
     earlier, start = [shop.round_folder(n) / "sampled.json" for n in range(1, number)], 0  # prompts that they used
     for path in earlier:
@@ -89,8 +89,8 @@ def draws_of_round(shop: Workshop, number: int) -> Iterator[list[dict]]:
 
     sampler = Sampler(shop, folder / "samples", source, TRAINING, number, config.samples)
     for draw in range(config.max_draws):
-        picked = batch_rows(numbered, config, start + draw * count, count)
-        yield sampler.parts(shop.rows, [row["number"] for row in picked])
+        picked = batch_rows(range(len(shop.rows)), config, start + draw * count, count)
+        yield sampler.parts(shop.rows, picked)
 
 
 def chosen_samples(config: Config, samples: list[dict]) -> list[dict]:

@@ -71,7 +71,6 @@ class Config(RunSettings):
     warmup_steps: int = setting(0, "steps of a round over which the learning rate rises")
     device: str = setting("auto", "auto: a CUDA GPU, else the CPU", ["auto", "cpu", "cuda"], free=True)
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
-    lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights, or as --model)")
     save_every: int = setting(
         100, "optimizer steps between checkpoints within a round (0: none)", free=True, section="checkpoints"
     )
@@ -91,7 +90,6 @@ class Config(RunSettings):
 
 
 def parse_config(argv: list[str]):
-    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
     return parse_settings(argv, Config, __doc__)
 
 

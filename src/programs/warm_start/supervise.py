@@ -6,12 +6,12 @@ import shutil
 from pathlib import Path
 
 from parts.foundation.messages import DivergedError, UserError, say
-from parts.foundation.processes import StopRequest, room_for, torch, transformers
+from parts.foundation.processes import StopRequest, StopRequested, room_for, torch, transformers
 from parts.networks.models import load_tokenizer, save_tokenizer, unwrapped
 from parts.running.checkpoints import trainer_checkpoints
 from parts.running.output_folder import write_folder
 from programs.warm_start.settings import Config, settled_training
-from programs.warm_start.workshop import Stopped, Workshop, write_json
+from programs.warm_start.workshop import Workshop, write_json
 
 
 def training_rows(shop: Workshop, solutions: list[dict]) -> list[dict]:
@@ -121,7 +121,7 @@ def supervise(shop: Workshop, number: int, solutions: list[dict]) -> None:
         trainer.train(resume_from_checkpoint=str(checkpoints[max(checkpoints)]) if checkpoints else None)
     steps = trainer.state.global_step
     if shop.stop.signum and steps < trainer.state.max_steps:
-        raise Stopped
+        raise StopRequested(shop.stop.signum)
     policy.config, policy.generation_config = settings
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     record = {"solutions": len(rows), "steps": steps, "loss_first": losses[0], "loss_last": losses[-1]}

@@ -10,7 +10,7 @@ from parts.data.chat import as_turns, template_settings
 from parts.data.prompts import checked_ids
 from parts.data.rows import read_json_lines
 from parts.foundation.messages import MemoryShortage, need, say
-from parts.foundation.processes import StopRequest, room_for, torch
+from parts.foundation.processes import StopRequest, StopRequested, room_for, torch
 from parts.networks.cache_probe import check_pads, load_sampler
 from parts.networks.forward import settle_logits
 from parts.networks.models import Models, check_context, end_and_pad_ids, load_policy, load_tokenizer
@@ -36,10 +36,6 @@ def read_lines(path: Path) -> list[dict]:
     return read_json_lines(path) if path.exists() else []
 
 
-class Stopped(Exception):
-    """A signal asked for the end; what is done is on disk."""
-
-
 class Workshop:
     """Loads policies when they are needed; `rows` are prompts without solutions, `held_out` those that are measured.
 
@@ -63,7 +59,7 @@ class Workshop:
 
     def check_stop(self) -> None:
         if self.stop.signum:
-            raise Stopped
+            raise StopRequested(self.stop.signum)
 
     def release(self) -> None:
         if self.models:
@@ -103,16 +99,16 @@ class Workshop:
     def sampler(self, number: int, temperature: float):
         """A function that samples and scores one completion of each row with the policy after a round."""
         engine = self.engine(number, temperature)
-        return lambda rows, noise: self.samples(self.models, engine, self.reward, rows, noise)
+        return lambda rows, noise: self.samples(self.models, engine, rows, noise)
 
-    def samples(self, models: Models, engine, reward: Reward, rows: list[dict], noise) -> list[dict]:
+    def samples(self, models: Models, engine, rows: list[dict], noise) -> list[dict]:
         """One scored completion of each row, in smaller batches where memory runs out."""
         while True:
             engine.config = dataclasses.replace(engine.config, rollout_batch_size=self.at_once)
             advice = f"a new run with a lower --max_new_tokens than {engine.config.max_new_tokens}"
             try:
                 with room_for("while sampling", advice):
-                    return collect(engine.config, models, engine, reward, rows, noise, {})
+                    return collect(engine.config, models, engine, self.reward, rows, noise, {})
             except MemoryShortage:
                 if self.at_once == 1 or engine is self.vllm:
                     raise
@@ -136,8 +132,7 @@ class Teacher:
 
     def sample(self, rows: list[dict], noise) -> list[dict]:
         """One scored completion of each row."""
-        shop, asked = self.shop, [*map(self.row, rows)]
-        return shop.samples(self.models, self.engine, shop.reward, asked, noise)
+        return self.shop.samples(self.models, self.engine, [*map(self.row, rows)], noise)
 
     def row(self, row: dict) -> dict:
         sent, template = as_turns(row["prompt"], self.config.chat), template_settings(self.config)

@@ -9,7 +9,7 @@ file, export = sys.argv[1:]
 module = runpy.run_path(file)
 job = module["JOB"]
 if environment := job.job_settings(module["HERE"])["environment"]:
-    job.load_environments(environment["environment"])
+    job.load_environments(environment["file"])
 print("\nLOADED", flush=True)
 found = job.tried_scores(module, Path(file).with_name("train.parquet"), export)
 print("\nTRIAL " + json.dumps(found))

@@ -15,13 +15,13 @@ RUN --mount=type=cache,target=/var/cache/apt,sharing=locked \
     && apt-get install --yes --no-install-recommends \
         "build-essential=12.10*" \
         "ca-certificates=20*" \
-        "git=1:2.43.*"
+        "git=1:2.43.*"@SYSTEM@
 
 RUN if getent passwd 1000; then userdel --remove "$(getent passwd 1000 | cut -d: -f1)"; fi \
     && if ! getent group 1000; then groupadd --gid 1000 trainer; fi \
     && useradd --create-home --uid 1000 --gid 1000 --shell /bin/bash trainer \
     && install --directory --owner=1000 --group=1000 \
-        /opt/python /opt/venv /cache/huggingface /workspace /cache/nanochat /opt/nanochat
+        /opt/python /opt/venv /workspace @FOLDERS@
 
 COPY --from=uv /uv /uvx /usr/local/bin/
 ENV \
@@ -31,12 +31,25 @@ ENV \
     PATH="/opt/venv/bin:$PATH" \
     UV_PYTHON_INSTALL_DIR="/opt/python" \
     UV_LINK_MODE="copy" \
-    UV_HTTP_TIMEOUT="300" \
+    UV_HTTP_TIMEOUT="300"
+USER 1000:1000
+
+#: base trl
+# torch first, as the largest and least often changed; each layer names it again, so that none can replace it
+RUN --mount=type=cache,target=/home/trainer/.cache/uv,uid=1000,gid=1000 \
+    uv venv --seed --allow-existing --python 3.12 /opt/venv \
+    && uv pip install@INDEX@ "torch==@TORCH@"
+RUN --mount=type=cache,target=/home/trainer/.cache/uv,uid=1000,gid=1000 \
+    uv pip install \
+        "torch==@TORCH@" \
+        @PINS@ \
+    && uv pip check
+
+#: nanochat
+ENV \
     UV_PROJECT_ENVIRONMENT="/opt/venv" \
     NANOCHAT_BASE_DIR="/cache/nanochat" \
     OMP_NUM_THREADS="1"
-USER 1000:1000
-
 WORKDIR /opt/nanochat
 RUN git init --quiet . \
     && git fetch --quiet --depth 1 https://github.com/karpathy/nanochat.git 92d63d4e8bb4df75c3b71618f31ddde2378b2bcd \
@@ -45,19 +58,23 @@ RUN git init --quiet . \
 RUN --mount=type=cache,target=/home/trainer/.cache/uv,uid=1000,gid=1000 \
     uv venv --allow-existing --python 3.10 /opt/venv \
     && uv sync --frozen --extra @DEVICE@ --python /opt/venv/bin/python
-# further packages
-RUN --mount=type=cache,target=/home/trainer/.cache/uv,uid=1000,gid=1000 \
-    uv pip install \
-        "torch==@TORCH@" \
-        @EXTRAS@ \
-    && uv pip check
 
-VOLUME ["/cache/huggingface", "/cache/nanochat"]
+#: base
+COPY --chown=1000:1000 assets /opt/rl-training-code/assets
+COPY --chown=1000:1000 examples /opt/rl-training-code/examples
+COPY --chown=1000:1000 references /opt/rl-training-code/references
+COPY --chown=1000:1000 scripts /opt/rl-training-code/scripts
+COPY --chown=1000:1000 templates /opt/rl-training-code/templates
+
+#: base trl
+WORKDIR /workspace
+
+VOLUME @VOLUMES@
 HEALTHCHECK --interval=5m --timeout=2m --start-period=2m --retries=3 \
     CMD ["python", "-c", \
         "import torch; assert torch.__version__.split('+')[0] == '@TORCH@'; assert torch.ones(2).sum() == 2"]
 LABEL \
     org.opencontainers.image.title="@NAME@" \
-    org.opencontainers.image.description="RL post-training of language models: nanochat" \
+    org.opencontainers.image.description="RL post-training of language models: @PURPOSE@" \
     org.opencontainers.image.base.name="@IMAGE@"
 CMD ["/bin/bash"]
