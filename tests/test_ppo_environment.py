@@ -17,7 +17,7 @@ from conftest import ROOT, read_lines, run_script, save_random_model, without_cl
 from parts.environments.environments import load_environments
 from parts.environments.play_setup import load_with_reward, make_play_setup
 from parts.learning.advantages import ADVANTAGES, advantages_by_turn, advantages_of, length_penalty
-from parts.networks.batches import collate, micro_batches, trimmed
+from parts.networks.batches import collate
 from parts.rewards.rewards import Reward
 from programs.ppo_train.models import load_models
 from programs.ppo_train.rollout import converse, sampled_lengths
@@ -195,16 +195,6 @@ def test_what_is_collated_has_the_response_whole_and_the_mask_of_what_was_sample
         assert batch["input_ids"][i, width : width + n].tolist() == s["response_ids"]
         assert batch["response_mask"][i, width : width + n].tolist() == s["response_mask"]
     assert batch["response_mask"].sum() == sum(sampled_lengths(samples)) == sum(m.count("1") for m in MASKS)
-
-
-@pytest.mark.parametrize("budget", [1, 90, 240, 10**6])
-def test_micro_batches_count_tokens_of_tools(budget):
-    batch = collate(samples_with_gaps(), 0, CPU)
-    groups = micro_batches(batch, range(8), budget)
-    assert sorted(int(row) for group in groups for row in group) == [*range(8)]
-    for group in groups:
-        piece = trimmed(batch, group)[0]
-        assert len(group) == 1 or piece["input_ids"].numel() <= budget
 
 
 def test_penalties_for_length_see_the_longest_answer():

@@ -414,21 +414,6 @@ def test_sampler_and_trainer_agree_on_logprobs(ppo, setup, family, temperature):
     assert batch["old_logprobs"].min() < -0.1
 
 
-@pytest.mark.parametrize("family", ["tiny_lm", "gpt2", "mistral"])
-def test_a_completion_does_not_depend_on_the_rest_of_its_batch(ppo, setup, family):
-    config, models = setup(family)
-    rows = chat_rows(ppo, models.tokenizer) * 3
-    noise = uniform(config, len(rows))
-    together = sample(ppo, config, models, rows, noise)
-    parts = sample(ppo, dataclasses.replace(config, rollout_batch_size=5), models, rows, noise)
-    alone = [sample(ppo, config, models, [row], noise[i : i + 1])[0] for i, row in enumerate(rows)]
-    for got in (parts, alone):
-        assert [ids for ids, _ in got] == [ids for ids, _ in together]
-        for (_, mine), (_, expected) in zip(got, together, strict=True):
-            assert mine == pytest.approx(expected, abs=1e-4)
-    assert len({tuple(ids) for ids, _ in together}) > 5
-
-
 @pytest.mark.parametrize("family", ["tiny_lm", "gpt2", "gemma3"])
 def test_greedy_decoding_equals_that_of_transformers(ppo, setup, family):
     """Rows end at different times here, so rows leave the batch while others go on."""
@@ -458,16 +443,6 @@ def test_large_linear_layers_run_in_onednn_with_the_weights_of_the_moment(bias):
         assert [m for m in layers if "forward" in vars(m)] == [layers[0]]
         torch.testing.assert_close(layers(x), expected, rtol=1e-5, atol=1e-5)
     assert "forward" not in vars(layers[0])
-
-
-def test_a_completion_ends_with_its_end_token_and_nothing_after_it(ppo, setup):
-    config, models = setup()
-    outputs = sample(ppo, config, models, chat_rows(ppo, models.tokenizer) * 4, uniform(config, 24))
-    assert any(ids[-1] in models.eos_ids for ids, _ in outputs)
-    for ids, logprobs in outputs:
-        assert not set(ids[:-1]) & set(models.eos_ids)
-        assert ids[-1] in models.eos_ids or len(ids) == config.max_new_tokens
-        assert len(ids) == len(logprobs) and all(p <= 0 for p in logprobs)
 
 
 def test_an_empty_share_of_prompts_is_no_error(ppo, setup):
