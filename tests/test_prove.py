@@ -16,10 +16,6 @@ prove = load_script("prove")
 REWARDS = '''"""Rewards, sound and not."""
 import random
 
-import torch
-
-CALLS = []
-
 
 def text_of(completion):
     return completion if isinstance(completion, str) else completion[-1]["content"]
@@ -102,11 +98,6 @@ def flipped(completions, answer, **kwargs):
 
 def of_the_next_row(completions, answer, **kwargs):
     return right(completions, [*answer[1:], answer[0]])
-
-
-def normalised(completions, answer, **kwargs):
-    scores = torch.tensor(right(completions, answer))
-    return ((scores - scores.mean()) / (scores.std(correction=0) + 1e-4)).tolist()
 
 
 LAST = [""]
@@ -342,6 +333,12 @@ def other_gold(line: str) -> str:
     return json.dumps(sample | {"completion": "7", "gold": "7"} | score) + "\n"
 
 
+def cut_off(line: str) -> str:
+    """A sample that counts as right and was cut off."""
+    sample = json.loads(line)
+    return json.dumps(sample | {"finish": "length", "metrics": sample["metrics"] | {"verified": 1.0}}) + "\n"
+
+
 PLANTS = {
     "results.json says 0.99": stated("value", 0.99),
     "results.json says 23 of": stated("n", 23),
@@ -349,6 +346,7 @@ PLANTS = {
     "results.json says nan": stated("value", math.nan),
     "has the interval [nan, nan]": stated("ci95", [math.nan, math.nan]),
     "gold '7', has verified 1.0, math_grader.py 0.0": samples(lambda lines: [*map(other_gold, lines)]),
+    "unfinished texts count as right": samples(lambda lines: [*map(cut_off, lines)]),
     "1 rows have no sample": samples(lambda lines: lines[1:]),
     "1 rows have a sample twice": samples(lambda lines: lines[:1] + lines),
     "p is 0.0001": other_p,
@@ -374,7 +372,6 @@ def test_a_fault_of_an_evaluation_is_named(compared, tmp_path, capsys, finding):
         ("relative", "batch: "),
         ("flipped", "sign: in one form of the answer"),
         ("of_the_next_row", "sign: in one form of the answer"),
-        ("normalised", "batch: "),
         ("goes_on", "batch: "),
         ("needs_gold", "neither TRL, verl nor this bundle can call"),
         ("first_kept", "state: first_kept scores 0.0, then 1.0 in a new process"),
@@ -633,35 +630,6 @@ def moved_to_noise(folder):
     """A saved model that is never right."""
     moved(0.3).save_pretrained(folder / "noise")
     return folder / "noise"
-
-
-def other_score(line: str) -> str:
-    """A sample whose score is not that of its text."""
-    sample = json.loads(line)
-    return (
-        json.dumps(sample | {"metrics": sample["metrics"] | {"verified": 1.0 - sample["metrics"]["verified"]}}) + "\n"
-    )
-
-
-def test_scores_that_are_not_those_of_their_texts_are_named(compared, tmp_path, capsys):
-    folder = shutil.copytree(compared, tmp_path / "out")
-    samples(lambda lines: [other_score(lines[0]), *lines[1:]])(folder)
-    code, report, err = run(capsys, folder / "after")
-    assert code == 1 and any(", math_grader.py " in text for text in report["findings"])
-    assert "24 scores of math were computed again from the completions by math_grader.py, 1 differ" in err
-
-
-def cut_off(line: str) -> str:
-    """A sample that counts as right and was cut off."""
-    sample = json.loads(line)
-    return json.dumps(sample | {"finish": "length", "metrics": sample["metrics"] | {"verified": 1.0}}) + "\n"
-
-
-def test_an_evaluation_that_counts_unfinished_texts_is_named(compared, tmp_path, capsys):
-    folder = shutil.copytree(compared, tmp_path / "out")
-    samples(lambda lines: [*map(cut_off, lines)])(folder)
-    code, report, _ = run(capsys, folder / "after")
-    assert code == 1 and any("unfinished texts count as right" in text for text in report["findings"])
 
 
 SOME_ARE_UNUSABLE = [  # of the second row's tests only two programs can say that they assert nothing
