@@ -50,7 +50,6 @@ RUNS = {  # name: (script, flags with {0} for the folder, what process 1 adds to
     "dynamic sampling": ("ppo_train", ["--algorithm=dapo", "--minibatches=2", "--steps=3", *GROUPS, *BAND], 0.0),
     "LoRA": ("ppo_train", ["--algorithm=grpo", "--lora_rank=4", "--minibatches=2", "--steps=3", *GROUPS], 0.0),
     "LoRA, seeded": ("ppo_train", ["--algorithm=grpo", "--lora_rank=4", "--kl_coef=0", "--steps=2", *GROUPS], 0.0),
-    "LoRA, dynamic": ("ppo_train", ["--algorithm=dapo", "--lora_rank=4", "--steps=3", "--minibatches=2", *GROUPS], 0.0),
     "rows of nothing": ("ppo_train", TRUNCATED, 0.0),
     "scored early": ("ppo_train", [*TRUNCATED, "--score_while_sampling=groups"], 0.0),
     "rounding": ("ppo_train", ["--algorithm=grpo", "--kl_coef=0", "--minibatches=2", "--steps=3", *GROUPS], 1.5e-8),
