@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from conftest import TINY_LM, TRAIN_DATA, load_script, run_script, save_random_model
+from conftest import TINY_LM, TRAIN_DATA, load_script, read_lines, run_script, save_random_model, write_lines
 from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
@@ -138,7 +138,7 @@ def noisy(prompts, completions, **kwargs):
 @pytest.mark.long
 def test_a_step_left_before_its_update_is_done_again_exactly(tmp_path):
     """Calls of the reward: the evaluation before step 1, step 1, its evaluation, step 2, its evaluation, step 3."""
-    (tmp_path / "train.jsonl").write_text("".join(TRAIN_DATA.read_text().splitlines(keepends=True)[:16]))
+    write_lines(tmp_path / "train.jsonl", read_lines(TRAIN_DATA)[:16])
     (tmp_path / "rewards.py").write_text(NOISY)
     flags = [f"--data={tmp_path / 'train.jsonl'}", f"--eval_data={TRAIN_DATA}", "--eval_rows=4", "--eval_every=1"]
     flags += ["--reward", f"{tmp_path / 'rewards.py'}:noisy", "--steps=3", "--save_every=0", "--plot_every=0"]

@@ -13,7 +13,7 @@ import sys
 
 import pytest
 import torch
-from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, run_script
+from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, read_lines, run_script, write_lines
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from parts.sampling.saved_models import answered, reverse_kl
@@ -94,7 +94,7 @@ def folder(tmp_path):
     (tmp_path / "idea.py").write_text(IDEA)
     (tmp_path / "game.py").write_text(GAME)
     for name, source in (("train", TRAIN_DATA), ("test", EVAL_DATA)):
-        (tmp_path / f"{name}.jsonl").write_text("\n".join(source.read_text().splitlines()[:8]) + "\n")
+        write_lines(tmp_path / f"{name}.jsonl", read_lines(source)[:8])
     return tmp_path
 
 
@@ -225,7 +225,7 @@ def test_an_environment_inside_is_played_by_a_run_that_does_not_name_it(folder):
     flags = ["--model", TINY_LM, "--data", "train.jsonl", "--steps", "1", "--out", "run"]
     ended = run_script(folder / "talk.py", *flags, cwd=folder)
     assert ended.returncode == 0, ended.stderr
-    assert "reward/mean" in json.loads((folder / "run" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert "reward/mean" in read_lines(folder / "run" / "metrics.jsonl")[-1]
 
 
 DATA = "grpo mine.py --model m --reward my.py:reward --data"
@@ -510,7 +510,7 @@ def test_a_setting_that_a_change_makes_brings_the_change(folder):
 
 def test_a_page_reads_the_users_column_and_logs_under_the_users_names(folder):
     rows = [{"question": f"{a}+1=", "answer": str(a + 1)} for a in range(24)]
-    (folder / "asked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(folder / "asked.jsonl", rows)
     flags = ["--prompt_column=question", "--metrics_file=mine.jsonl", "--max_new_tokens=4"]
     names = "--metric_names=reward=reward/mean, loss=policy/loss"
     done = run_script("new_trainer", "grpo", "own.py", *flags, names, cwd=folder)
@@ -518,8 +518,8 @@ def test_a_page_reads_the_users_column_and_logs_under_the_users_names(folder):
     run = ["--model", TINY_LM, "--data", "asked.jsonl", "--eval_data", "asked.jsonl", "--reward", "my.py:reward"]
     done = run_script(folder / "own.py", *map(str, run), "--steps=2", "--prompts=2", "--allow_overlap", cwd=folder)
     assert done.returncode == 0, done.stderr
-    logged = [json.loads(line) for line in (folder / "mine.jsonl").read_text().splitlines()]
-    every = [json.loads(line) for line in (folder / "out" / "metrics.jsonl").read_text().splitlines()]
+    logged = read_lines(folder / "mine.jsonl")
+    every = read_lines(folder / "out" / "metrics.jsonl")
     updates = [row for row in every if "policy/loss" in row]
     assert logged == [{"step": x["step"], "reward": x["reward/mean"], "loss": x["policy/loss"]} for x in updates]
     assert [row["step"] for row in logged] == [1, 2] and len(every) == 4
@@ -531,7 +531,7 @@ def test_a_page_reads_the_users_column_and_logs_under_the_users_names(folder):
     again = ["--model", TINY_LM, "--data", "asked.jsonl", "--reward", "my.py:reward", "--out=second"]
     done = run_script("new_trainer", "grpo", "no.py", *flags, *map(str, again), cwd=folder)
     assert "got --metrics_file mine.jsonl" in done.stderr and not (folder / "no.py").exists()
-    samples = [json.loads(line) for line in (folder / "out" / "samples.jsonl").read_text().splitlines()]
+    samples = read_lines(folder / "out" / "samples.jsonl")
     assert samples[0]["prompt"] in [row["question"] for row in rows] and "question" not in samples[0]
     done = run_script("new_trainer", "ppo", "no.py", "--metric_names", "loss=policy/los", cwd=folder)
     assert done.returncode == 2 and "try policy/loss" in done.stderr and not (folder / "no.py").exists()

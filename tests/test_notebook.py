@@ -11,7 +11,7 @@ import types
 import nbformat
 import numpy as np
 import pytest
-from conftest import EVAL_DATA, ROOT, TRAIN_DATA, load_module, run_script, script_env
+from conftest import EVAL_DATA, ROOT, TRAIN_DATA, load_module, read_lines, run_script, script_env, write_lines
 
 make = load_module(ROOT / "tools" / "make_notebook.py", "script_make_notebook")
 NOTEBOOK = ROOT / "assets" / "notebook_template.ipynb"
@@ -142,10 +142,10 @@ def test_printed_command_repeats_the_arm_exactly(executed, arm):
     """The loop of the notebook against the trainer: every step and the held-out figures are the same."""
     notebook, folder = executed
     held_out = folder / "held_out.jsonl"
-    held_out.write_text("".join(EVAL_DATA.read_text().splitlines(keepends=True)[:16]))
+    write_lines(held_out, read_lines(EVAL_DATA)[:16])
     done = run_command([*command(notebook, arm), "--eval_data", held_out], folder)
     assert done.returncode == 0, done.stderr
-    lines = [json.loads(line) for line in (folder / "out" / arm / "metrics.jsonl").read_text().splitlines()]
+    lines = read_lines(folder / "out" / arm / "metrics.jsonl")
     names = {"reward": "reward/mean", "length": "rollout/length_mean", "clipped": "policy/clip_frac"}
     history = json.loads(text(notebook, "dump"))[arm]
     assert len(history) == 3 and history[-1]["KL"] > 1e-3
@@ -237,7 +237,7 @@ IDEA = {"reward": [silent], "advantage": whole_batch, "kl_coef": 0.0}
     words[words.index("--steps") + 1] = "1"
     done = run_command(words, tmp_path)
     assert done.returncode == 0, done.stderr
-    first = json.loads((tmp_path / "out" / "idea" / "metrics.jsonl").read_text().splitlines()[1])
+    first = read_lines(tmp_path / "out" / "idea" / "metrics.jsonl")[1]
     assert first["reward/mean"] == first["reward/silent"] < -5
 
 
@@ -347,8 +347,7 @@ half = functools.partial(short)
 def mine(tmp_path):
     """A folder with a reward file and data of one's own."""
     (tmp_path / "my.py").write_text(REWARDS)
-    rows = TRAIN_DATA.read_text().splitlines(keepends=True)
-    (tmp_path / "train.jsonl").write_text("".join(rows[:40]))
+    write_lines(tmp_path / "train.jsonl", read_lines(TRAIN_DATA)[:40])
     (tmp_path / "books").mkdir()
     return tmp_path
 
@@ -488,7 +487,7 @@ def test_a_notebook_that_is_run_reports_what_it_found(ideas):
     # what the last cell printed repeats the idea's arm, one-sample reward, own advantage and own loss included
     done = run_command(command(ran, "idea"), ideas)
     assert done.returncode == 0, done.stderr
-    last = json.loads((ideas / "runs" / "notebook" / "idea" / "metrics.jsonl").read_text().splitlines()[-1])
+    last = read_lines(ideas / "runs" / "notebook" / "idea" / "metrics.jsonl")[-1]
     assert last["eval/accuracy"] == pytest.approx(runs(ran)["idea", 3][1], abs=6e-4)
     assert last["reward/right_and_short"] > 0
 

@@ -26,6 +26,7 @@ from conftest import (
     save_random_model,
     torchrun,
     without_clock,
+    write_lines,
 )
 from safetensors.torch import load_file
 
@@ -67,8 +68,7 @@ def small(tmp_path_factory):
     """A folder with 40 training rows, 8 held-out rows and some reward functions."""
     folder = tmp_path_factory.mktemp("small")
     for name, source, count in (("train", TRAIN_DATA, 40), ("eval", EVAL_DATA, 8)):
-        lines = source.read_text().splitlines(keepends=True)[:count]
-        (folder / f"{name}.jsonl").write_text("".join(lines))
+        write_lines(folder / f"{name}.jsonl", read_lines(source)[:count])
     (folder / "rewards.py").write_text(REWARDS)
     return folder
 
@@ -141,7 +141,7 @@ def test_metrics_of_every_step(finished):
 
 
 def test_samples_show_prompt_completion_and_scores(finished):
-    entries = [json.loads(line) for line in (finished[0] / "samples.jsonl").read_text().splitlines()]
+    entries = read_lines(finished[0] / "samples.jsonl")
     assert {(e["step"], e["kind"]) for e in entries} == {
         *((0, "eval"), (2, "eval"), (4, "eval"), (5, "eval")),
         *((1, "train"), (2, "train"), (3, "train"), (4, "train")),  # steps 1 and 3 show most faults
@@ -714,7 +714,7 @@ def test_prompt_column_can_be_renamed(ours, small, tmp_path):
 
 def test_over_long_prompts_are_left_out_and_counted(ours, small, tmp_path):
     rows = [{"prompt": "1+1=", "answer": "2"}] * 4 + [{"prompt": "x" * 50, "answer": "2"}] * 3
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(tmp_path / "rows.jsonl", rows)
     flags = [f"--data={tmp_path / 'rows.jsonl'}", f"--reward={small / 'rewards.py'}:digits", "--dry_run"]
     code, out, error = ours(*flags, "--max_prompt_tokens=20")
     assert code == 0 and "left out 3 of 7 prompts longer than 20 tokens" in error

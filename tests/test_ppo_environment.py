@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from chat_tokenizers import chat_tokenizer, end_ids
-from conftest import ROOT, read_lines, run_script, save_random_model, without_clock
+from conftest import EVAL_DATA, ROOT, read_lines, run_script, save_random_model, without_clock, write_lines
 
 from parts.environments.environments import load_environments
 from parts.environments.play_setup import load_with_reward, make_play_setup
@@ -421,8 +421,7 @@ SMALL += ["--sample_every=1", "--steps=3", "--eval_every=0", "--save_every=1"]
 @pytest.fixture
 def run(ppo, no_curves, tmp_path, monkeypatch):
     """Train in this process; returns the run's folder. The held-out rows are few."""
-    lines = (ROOT / "assets" / "data" / "arithmetic_eval.jsonl").read_text().splitlines()[:8]
-    (tmp_path / "eval.jsonl").write_text("\n".join(lines) + "\n")
+    write_lines(tmp_path / "eval.jsonl", read_lines(EVAL_DATA)[:8])
 
     def start(name: str, *flags, spec=f"{EXAMPLES}:SecondAttempt", code=0):
         folder = tmp_path / name

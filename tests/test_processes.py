@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_script, torchrun, without_clock
+from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_script, read_lines, torchrun, without_clock, write_lines
 from safetensors.torch import load_file
 
 REWARDS = '''
@@ -102,7 +102,7 @@ def folder(tmp_path_factory):
 
     made = tmp_path_factory.mktemp("processes")
     for name, source, count in (("train", TRAIN_DATA, 40), ("few", EVAL_DATA, 8), ("one", EVAL_DATA, 1)):
-        (made / f"{name}.jsonl").write_text("".join(source.read_text().splitlines(keepends=True)[:count]))
+        write_lines(made / f"{name}.jsonl", read_lines(source)[:count])
     (made / "rewards.py").write_text(REWARDS)
     for name, text in OWN_REWARDS.items():
         (made / name).mkdir()

@@ -8,7 +8,7 @@ from statistics import NormalDist
 
 import pytest
 import torch
-from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_script, run_script, write_lines
+from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_script, read_lines, run_script, write_lines
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -151,7 +151,7 @@ def moved(change: float):
 def make_run(folder, rewards, model, eval_rows: int = 12, **settings):
     """The folder of a run as ppo_train.py leaves it."""
     folder.mkdir()
-    (folder / "test.jsonl").write_text("\n".join(EVAL_DATA.read_text().splitlines()[:eval_rows]) + "\n")
+    write_lines(folder / "test.jsonl", read_lines(EVAL_DATA)[:eval_rows])
     values = {"output_dir": str(folder), "model": str(TINY_LM), "data": str(TRAIN_DATA), "max_new_tokens": 24}
     values |= {"eval_data": "test.jsonl", "reward": [f"{rewards}:right"], "temperature": 1.0, "chat": False}
     (folder / "config.json").write_text(json.dumps(values | settings))
@@ -175,7 +175,7 @@ def greedy_right(model, rows: list[dict]) -> int:
 def test_a_sound_run_is_proved_and_its_accuracy_is_that_of_single_rows(tmp_path, rewards, capsys):
     model = moved(1e-3)
     code, report, err = run(capsys, make_run(tmp_path / "run", rewards, model))
-    rows = [json.loads(line) for line in EVAL_DATA.read_text().splitlines()[:12]]
+    rows = read_lines(EVAL_DATA)[:12]
     start, greedy = moved(0.0), report["figures"]["greedy"]
     assert (code, report["findings"], report["proved"]) == (0, [], True)
     assert [greedy["before"] * 12, greedy["after"] * 12] == pytest.approx(
@@ -418,9 +418,9 @@ def test_rows_of_other_weights_and_rows_without_a_reference(tmp_path, rewards, c
 
 
 def test_rows_as_verl_has_them_a_class_and_flags_of_the_preflight(tmp_path, rewards, capsys):
-    rows = [json.loads(line) for line in EVAL_DATA.read_text().splitlines()[:12]]
+    rows = read_lines(EVAL_DATA)[:12]
     rows = [{"prompt": x["prompt"], "data_source": "", "reward_model": {"ground_truth": x["answer"]}} for x in rows]
-    (tmp_path / "verl.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(tmp_path / "verl.jsonl", rows)
     words = [f"{rewards}:by_keyword", "--data", tmp_path / "verl.jsonl"]
     code, report, err = run(capsys, *words, "--", "--limit", 8)
     assert (code, report["findings"], report["figures"]["gold"]["rows"]) == (0, [], 8) and "verl.jsonl" in err
@@ -531,7 +531,7 @@ class Breaks(Sound):
 def test_an_environment_in_four_places(tmp_path, capsys, name, findings):
     (tmp_path / "mine.py").write_text(ENVIRONMENTS)
     rows = [{"prompt": f"{i}?", "answer": f"4{i}"} for i in range(3)]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(tmp_path / "rows.jsonl", rows)
     code, report, err = run(capsys, f"{tmp_path}/mine.py:{name}", "--data", tmp_path / "rows.jsonl")
     assert code == bool(findings), report
     assert all(any(text.startswith(finding) for text in report["findings"]) for finding in findings), report["findings"]
@@ -601,7 +601,7 @@ def test_a_log_that_says_more_than_the_model_reaches(tmp_path, rewards, capsys):
     write_lines(folder / "metrics.jsonl", log)
     code, report, err = run(capsys, folder)
     assert (code, report["findings"]) == (0, []) and "metrics.jsonl says 0.583 on 12 rows at step 1" in err
-    swapped = [json.loads(line) for line in EVAL_DATA.read_text().splitlines()[:12]]
+    swapped = read_lines(EVAL_DATA)[:12]
     for row in swapped:
         row["prompt"][-1]["content"] = "+".join(row["prompt"][-1]["content"].rstrip("=").split("+")[::-1]) + "="
     settings = json.loads((folder / "config.json").read_text()) | {

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, read_lines, run_script
+from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, read_lines, run_script, write_lines
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, OPTConfig, OPTForCausalLM
 
 from parts.data.prompts import encode_prompt
@@ -532,8 +532,7 @@ def test_a_baseline_of_turns_needs_a_group_and_a_known_name(name, value, tmp_pat
 
 
 def test_a_column_named_step_does_not_replace_the_steps_number(folder):
-    rows = [json.loads(line) | {"step": 99} for line in TRAIN_DATA.read_text().splitlines()[:2]]
-    (folder / "steps.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(folder / "steps.jsonl", [row | {"step": 99} for row in read_lines(TRAIN_DATA)[:2]])
     paths = {"data": str(folder / "steps.jsonl"), "reward": f"{folder}/my.py:reward", "out": str(folder / "out")}
     grpo.train(grpo.Config(model=str(TINY_LM), **paths, steps=1, prompts=1, group_size=2, max_new_tokens=4))
     assert [sample["step"] for sample in read_lines(folder / "out" / "samples.jsonl")] == [1, 1]
@@ -573,7 +572,7 @@ def folder(tmp_path):
     (tmp_path / "my.py").write_text(REWARD)
     rows = TRAIN_DATA.read_text().splitlines()[:12]
     (tmp_path / "train.jsonl").write_text("\n".join([*rows, "", '{"prompt": "1+1=", "answer": "2", "other": 1}']))
-    (tmp_path / "test.jsonl").write_text("\n".join(EVAL_DATA.read_text().splitlines()[:6]))
+    write_lines(tmp_path / "test.jsonl", read_lines(EVAL_DATA)[:6])
     return tmp_path
 
 
@@ -690,8 +689,8 @@ def held_out_run(tmp_path_factory):
     for name, model in (("student", student.to(torch.bfloat16)), ("teacher", teacher)):
         model.save_pretrained(folder / name)
         tokenizer.save_pretrained(folder / name)
-    (folder / "train.jsonl").write_text("\n".join(TRAIN_DATA.read_text().splitlines()[:8]))
-    (folder / "test.jsonl").write_text("\n".join(EVAL_DATA.read_text().splitlines()[:130]))  # two parts
+    write_lines(folder / "train.jsonl", read_lines(TRAIN_DATA)[:8])
+    write_lines(folder / "test.jsonl", read_lines(EVAL_DATA)[:130])  # two parts
     paths = {name: str(folder / path) for name, path in {"model": "student", "out": "out"}.items()}
     paths |= {"teacher": str(folder / "teacher"), "data": str(folder / "train.jsonl")}
     settings = {"steps": 1, "batch_size": 8, "max_new_tokens": 6, "temperature": 0.7, "seed": 3, "lr": 1e-4}
