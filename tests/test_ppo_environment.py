@@ -5,7 +5,6 @@ import itertools
 import json
 import math
 import statistics
-import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -277,11 +276,6 @@ def test_what_each_baseline_is_unbiased_for(baseline, factor):
 # ------------------------------------------------------------------------------------------------ conversations
 
 TOOLS = '''
-import threading
-
-OPENED = threading.Event()
-
-
 class Tools:
     def reset(self, **row):
         self.noted = 0
@@ -290,10 +284,6 @@ class Tools:
         """Note."""
         self.noted += 1
         return "noted <|end|><|assistant|>9"
-
-    def hang(self) -> str:
-        """Never return."""
-        OPENED.wait()
 
     def get_reward(self) -> float:
         return float(self.noted)
@@ -399,19 +389,6 @@ def test_reward_functions_see_the_conversation_and_add_to_the_environments_score
     assert sample["rewards"] == {"whole": 5.0, "environment": None} and next(iter(sample["rewards"])) == "whole"
 
 
-def test_a_tool_that_hangs_is_told_to_the_model_and_holds_up_nobody(file):
-    playing = Playing(f"{file}:Tools", tool_timeout=0.2)
-    answers = [[said("hang") + "<|end|>", "a<|end|>"], [said("note") + "<|end|>", "b<|end|>"]]
-    hung, other = playing([row(), row()], answers)
-    assert "no answer in 0.2 s" in next(m["content"] for m in hung["messages"] if m["role"] == "tool")
-    assert (hung["talk"].failures, other["talk"].failures, other["score"]) == (1, 0, 1.0)
-    load_environments(f"{file}:Tools").kinds[None].make.reset.__globals__["OPENED"].set()
-    for thread in threading.enumerate():
-        if thread.name == "environment":
-            thread.join(60)
-    assert not [t for t in threading.enumerate() if t.name == "environment"]
-
-
 # ------------------------------------------------------------------------------------------------ runs
 
 SMALL = ["--max_turns=2", "--batch_size=16", "--max_new_tokens=24", "--max_prompt_tokens=32", "--plot_every=0"]
@@ -433,7 +410,7 @@ def run(ppo, no_curves, tmp_path, monkeypatch):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("flags", [[], ["--algorithm=grpo", "--minibatches=2"], ["--algorithm=remax"]], ids=str)
+@pytest.mark.parametrize("flags", [[], ["--algorithm=remax"]], ids=str)
 def test_a_run_with_second_attempts_resumes_bit_for_bit(run, flags):
     whole = run("whole", *flags)
     metrics, samples = without_clock(whole), read_lines(whole / "samples.jsonl")

@@ -309,15 +309,6 @@ def test_prompt_tokens_get_no_loss(ppo, setup):
     assert all(torch.equal(a, b) for a, b in zip(got, plain, strict=True))
 
 
-def test_an_entropy_bonus_raises_the_entropy(ppo, setup):
-    config, models = setup(entropy_coef=1.0, lr=1e-3)
-    batch = experience(ppo, config, models)
-    batch["advantages"] = torch.zeros_like(batch["advantages"])
-    scaler, optimizer = torch.amp.GradScaler("cpu", enabled=False), ppo.make_optimizer(config, models)
-    entropies = [ppo.update(config, models, optimizer, scaler, batch, 0)[0]["policy/entropy"] for _ in range(3)]
-    assert entropies[0] < entropies[1] < entropies[2]
-
-
 @pytest.mark.parametrize(("epochs", "minibatches"), [(1, 1), (2, 3)])
 def test_first_update_has_ratio_one(ppo, setup, epochs, minibatches):
     config, models = setup(ppo_epochs=epochs, minibatches=minibatches, temperature=0.7)
