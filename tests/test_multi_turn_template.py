@@ -1,6 +1,5 @@
 """templates/multi_turn.py: tokens as they were sampled, gradients by definition, refusals, changes."""
 
-import ast
 import json
 import re
 import sys
@@ -10,10 +9,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 from chat_tokenizers import chat_tokenizer, end_ids
-from conftest import ROOT, TINY_LM, load_module, load_script
+from conftest import ROOT, TINY_LM, edited, load_module, load_script
 
-PAGE, GRPO = ROOT / "templates" / "multi_turn.py", ROOT / "templates" / "grpo.py"
-SECOND_ATTEMPT = f"{ROOT / 'examples' / 'environments.py'}:SecondAttempt"
+PAGE = ROOT / "templates" / "multi_turn.py"
 page = load_module(PAGE, "template_multi_turn")
 
 
@@ -93,25 +91,6 @@ def script_answers(monkeypatch, turns, module=page) -> None:
 def columns_of(talk) -> list[list]:
     """Ids, whether sampled, log-probs of a conversation's tokens."""
     return [list(x) for i, x in enumerate(zip(*talk.tokens, strict=True)) if i != 1]
-
-
-# ------------------------------------------------------------------------------------------------ the page itself
-
-
-def body(path, name: str) -> str:
-    """The arguments and statements of a function."""
-    (found,) = [n for n in ast.parse(path.read_text("utf-8")).body if getattr(n, "name", "") == name]
-    return ast.dump(found.args) + "".join(map(ast.dump, found.body))
-
-
-SHARED = (
-    "group_advantages policy_loss load_models run token_logprobs generate make_experience accumulate_gradients update"
-)
-
-
-@pytest.mark.parametrize("name", SHARED.split())
-def test_what_it_shares_with_grpo_is_the_same(name):
-    assert body(PAGE, name) == body(GRPO, name)
 
 
 # ------------------------------------------------------------------------------------------------ tokens
@@ -339,11 +318,7 @@ CHANGES = {name: known["edits"] for name, known in load_script("new_trainer").ch
 
 def changed(name: str, folder) -> Path:
     """A copy of the page with a change of the reference."""
-    source = PAGE.read_text(encoding="utf-8")
-    for old, new in CHANGES[name]:
-        assert source.count(old) == 1, old
-        source = source.replace(old, new)
-    (folder / "changed.py").write_text(source)
+    (folder / "changed.py").write_text(edited(PAGE.read_text(encoding="utf-8"), CHANGES[name]))
     return folder / "changed.py"
 
 

@@ -213,7 +213,7 @@ def whole_batch(scores, **_):
 BASELINE = {"kl_coef": 0.0}
 IDEA = {"reward": [silent], "advantage": whole_batch, "kl_coef": 0.0}
 '''
-    execute(notebook, tmp_path, SMALL.replace("STEPS = 3", "STEPS = 8") + "\nLR = 1e-3")
+    execute(notebook, tmp_path, SMALL.replace("STEPS = 3", "STEPS = 5") + "\nLR = 1e-3")
     found = runs(notebook)
     assert set(found) == {(arm, seed) for arm in ("baseline", "idea") for seed in (3, 5, 7)}
     words = command(notebook, "idea")

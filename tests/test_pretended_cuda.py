@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, read_lines, write_lines
+from conftest import EVAL_DATA, ROOT, SECOND_ATTEMPT, TINY_LM, TRAIN_DATA, load_module, read_lines, write_lines
 from pretended_cuda import PretendedCuda
 from torch.nn.functional import embedding
 from torch.utils.checkpoint import checkpoint
@@ -21,7 +21,6 @@ from parts.sampling.sampling import HFEngine
 from programs.ppo_train.models import load_models
 from programs.ppo_train.settings import Config
 
-SECOND_ATTEMPT = f"{ROOT / 'examples' / 'environments.py'}:SecondAttempt"
 PAGES = ("grpo", "ppo", "distillation", "multi_turn")
 
 

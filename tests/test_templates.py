@@ -14,7 +14,19 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, read_lines, run_script, write_lines
+from conftest import (
+    EVAL_DATA,
+    ROOT,
+    SECOND_ATTEMPT,
+    TINY_LM,
+    TRAIN_DATA,
+    edited,
+    load_module,
+    load_script,
+    read_lines,
+    run_script,
+    write_lines,
+)
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, OPTConfig, OPTForCausalLM
 
 from parts.data.prompts import encode_prompt
@@ -25,7 +37,6 @@ PATHS = {name: ROOT / "templates" / f"{name}.py" for name in ALL}
 ppo, grpo, distillation = (load_module(PATHS[name], f"template_{name}") for name in NAMES)
 script = load_script("ppo_train")
 new_trainer = load_script("new_trainer")
-SECOND_ATTEMPT = f"{ROOT / 'examples' / 'environments.py'}:SecondAttempt"
 REWARD = """def reward(prompt, completion, answer) -> float:
     return float(answer in completion)
 
@@ -85,16 +96,17 @@ def test_the_policy_loss_is_the_scripts(dual_clip):
             assert torch.equal(x, y)
 
 
+OF_GROUPS = "group_advantages policy_loss load_models make_experience accumulate_gradients update"
 COMMON = {
     "check_settings": ALL,
     "check_fits": NAMES,
     "load_rows": NAMES,
     "load_reward": NAMES,
-    "run": NAMES,
-    "generate": NAMES,
+    "run": ALL,
+    "generate": ALL,
     "rollout": ("ppo", "grpo"),
-    "token_logprobs": ("ppo", "grpo"),
-}
+    "token_logprobs": ("ppo", "grpo", "multi_turn"),
+} | dict.fromkeys(OF_GROUPS.split(), ("grpo", "multi_turn"))
 
 
 @pytest.mark.parametrize("name", COMMON)
@@ -763,10 +775,8 @@ def test_a_broken_row_or_reward_is_named_by_file_and_line(folder, flags, said):
 
 @pytest.mark.parametrize("name", ALL)
 def test_a_loss_that_is_not_finite_stops_the_run_and_spares_the_weights(name, folder):
-    source = PATHS[name].read_text()
-    assert source.count(".isfinite().all()") == 1
-    source = source.replace(".isfinite().all()", ".div(0).isfinite().all()")
-    (folder / "changed.py").write_text(source)
+    pairs = [(".isfinite().all()", ".div(0).isfinite().all()")]
+    (folder / "changed.py").write_text(edited(PATHS[name].read_text(), pairs))
     done = run(name, folder, path=folder / "changed.py")
     assert done.returncode == 1 and "not finite" in done.stderr, done.stderr
     kept, start = (AutoModelForCausalLM.from_pretrained(f) for f in (folder / "out", TINY_LM))
@@ -834,10 +844,7 @@ def test_the_reference_shows_the_changes_as_they_are():
 
 def test_a_changed_page_has_the_form_of_the_pages(tmp_path):
     for name, change, pairs in CHANGES:
-        source = PATHS[name].read_text(encoding="utf-8")
-        for old, new in pairs:
-            source = source.replace(old, new)
-        (tmp_path / f"{name}_{change}.py").write_text(source)
+        (tmp_path / f"{name}_{change}.py").write_text(edited(PATHS[name].read_text(encoding="utf-8"), pairs))
     for words in (("check", "--select", "E,F,W,I"), ("format", "--check")):
         command = [sys.executable, "-m", "ruff", *words, "--isolated", "--line-length", "120", tmp_path]
         done = subprocess.run(command, capture_output=True, text=True)
@@ -847,11 +854,7 @@ def test_a_changed_page_has_the_form_of_the_pages(tmp_path):
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "change", "pairs"), OF_THE_LOOP, ids=[f"{n}: {t}" for n, t, _ in OF_THE_LOOP])
 def test_a_listed_change_of_the_loop_can_be_made_and_runs(name, change, pairs, folder):
-    source = PATHS[name].read_text(encoding="utf-8")
-    for old, new in pairs:
-        assert source.count(old) == 1, old
-        source = source.replace(old, new)
-    (folder / "changed.py").write_text(source)
+    (folder / "changed.py").write_text(edited(PATHS[name].read_text(encoding="utf-8"), pairs))
     done = run(name, folder, path=folder / "changed.py")
     assert done.returncode == 0, done.stderr
     assert [m["step"] for m in read_lines(folder / "out" / "metrics.jsonl")] == [1, 2]
