@@ -16,7 +16,7 @@ import types
 import warnings
 
 import pytest
-from conftest import ROOT, load_module, load_script, run_script, script_env, write_lines
+from conftest import ROOT, edited, load_module, load_script, run_script, script_env, write_lines
 
 LIBRARY = ROOT / "examples" / "reward_functions_library.py"
 TASKS = ["math", "code", "qa", "format", "llm_judge", "custom"]
@@ -112,10 +112,7 @@ MUTATIONS = {  # a fault in the core or an adapter, which the file's own test mu
 def test_own_test_sees_a_fault(files, what, tmp_path):
     shutil.copytree(files[what.split()[0], "both"], tmp_path / "copy")
     path = tmp_path / "copy" / "my_reward.py"
-    old, new = MUTATIONS[what]
-    source = path.read_text()
-    assert source.count(old) == 1
-    path.write_text(source.replace(old, new))
+    path.write_text(edited(path.read_text(), [MUTATIONS[what]]))
     done = self_test(path)
     assert done.returncode == 1 and ("WRONG" in done.stdout or what == "qa by trl"), done.stdout + done.stderr
 
