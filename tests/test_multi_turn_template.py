@@ -1,4 +1,4 @@
-"""templates/multi_turn.py: tokens as they were sampled, gradients by definition, refusals, changes."""
+"""templates/multi_turn.py: tokens as they were sampled, refusals, changes."""
 
 import json
 import re
@@ -190,28 +190,6 @@ def test_conversations_share_nothing(models):
     assert json.dumps(rows) == before
     assert len({id(talk.environment) for talk in talks}) == len({id(talk.messages[0]) for talk in talks}) == 4
     assert all(len(talk.environment.heard) == talk.turns for talk in talks)
-
-
-# ------------------------------------------------------------------------------------------------ gradients
-
-
-@pytest.fixture
-def batch(models):
-    """Conversations with holes, and numbers of an update that is under way."""
-    torch.manual_seed(1)
-    rows = [row for row in rows_of("1+1=", "23+34=") for _ in range(2)]
-    made, _, metrics = page.rollout(settings(), models, Talk, rows)
-    assert metrics["rollout/turns_mean"] > 1 and made["scores"].shape == (4,)
-    made |= {"scores": torch.tensor([1.0, 0.0, 0.5, 2.0])}
-    made = page.make_experience(settings(group_size=2), models, made)
-    noise = 0.3 * torch.randn(made["old_logprobs"].shape)
-    return made | {"old_logprobs": made["old_logprobs"] + noise * made["response_mask"]}
-
-
-def test_the_sampler_is_the_trainer(models, batch):
-    """Log-probs of turns that were sampled one by one, in batches of other widths, and of the whole at once."""
-    trained = page.token_logprobs(settings(), models.policy, batch)[0]
-    assert (trained - batch["rollout_logprobs"]).abs().max() < 1e-4
 
 
 # ------------------------------------------------------------------------------------------------ refusals

@@ -128,7 +128,7 @@ def direct_loss(config, models, batch, samples):
         n = len(sample["prompt_ids"])
         at = [n + j for j, sampled in enumerate(sample["response_mask"]) if sampled]  # tokens
         before = [j - 1 for j in at]  # the states that predict them
-        logits = models.policy(input_ids=ids).logits[0, before].double()
+        logits = models.policy(input_ids=ids).logits[0, before].double() / config.temperature
         logprobs = torch.log_softmax(logits, -1).gather(1, ids[0, at, None])[:, 0]
         mask = batch["response_mask"][i].bool()
         d = logprobs - batch["old_logprobs"][i, mask].double()
@@ -153,8 +153,8 @@ def direct_loss(config, models, batch, samples):
 @pytest.mark.parametrize("budget", [10**6, 120])
 @pytest.mark.parametrize("algorithm", ["ppo", "grpo", "gspo"])
 def test_gradient_is_that_of_the_flattened_tokens(folder, algorithm, budget):
-    kl = {"kl_coef": 0.1} if algorithm == "ppo" else {"kl_coef": 0.0}
-    config, models, batch = setup(folder, algorithm=algorithm, micro_batch_tokens=budget, **kl)
+    settings = {"kl_coef": 0.1, "clip_eps_high": 0.3} if algorithm == "ppo" else {"kl_coef": 0.0}
+    config, models, batch = setup(folder, algorithm=algorithm, micro_batch_tokens=budget, temperature=0.8, **settings)
     models.policy.double()
     got = gradients(config, models, batch)
     for network in networks(models):

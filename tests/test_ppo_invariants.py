@@ -208,34 +208,6 @@ def test_tied_embeddings_add_their_gradient_to_that_of_the_head(ppo, setup, whol
     assert not summed.is_sparse and relative(summed, gradient(False)) < 1e-6
 
 
-def test_minibatch_gradient_is_that_of_the_token_mean(ppo, setup):
-    """Oracle: the loss written out over the whole minibatch at once, from Hugging Face's logits, no padding."""
-    config, models = setup(temperature=0.8, clip_eps_high=0.3)
-    randomize_head(models.critic)
-    batch, rows = off_policy(experience(ppo, config, models)), [0, 2, 3, 5]
-    got, sums = gradients(ppo, dataclasses.replace(config, micro_batch_tokens=40), models, batch, rows)
-    policy_total, value_total, tokens = 0.0, 0.0, 0
-    for row in rows:
-        where, ids = batch["response_mask"][row].bool(), batch["input_ids"][row]
-        ids = ids[batch["attention_mask"][row].bool()][None]
-        count = int(where.sum())
-        logits = models.policy(input_ids=ids).logits[0, -count - 1 : -1] / 0.8
-        logprobs = torch.log_softmax(logits, -1).gather(1, ids[0, -count:, None])[:, 0]
-        a, ratio = batch["advantages"][row, where], (logprobs - batch["old_logprobs"][row, where]).exp()
-        policy_total -= torch.minimum(a * ratio, a * ratio.clamp(0.8, 1.3)).sum()  # no ratio comes near the dual clip
-        values = models.critic.head(models.critic.backbone(input_ids=ids).last_hidden_state[0, -count - 1 : -1])[:, 0]
-        old, goal = batch["values"][row, where], batch["returns"][row, where]
-        near = old + (values - old).clamp(-0.2, 0.2)
-        value_total += 0.5 * torch.maximum((values - goal) ** 2, (near - goal) ** 2).sum()
-        tokens += count
-    (policy_total / tokens + config.vf_coef * value_total / tokens).backward()
-    for mine, network in zip(got, (models.policy, models.critic), strict=True):
-        grads = [p.grad if p.grad is not None else torch.zeros_like(p) for p in network.parameters()]
-        assert relative(mine, torch.cat([g.flatten() for g in grads])) < 1e-5
-    assert sums["policy/loss"].item() == pytest.approx(policy_total.item() / tokens, abs=1e-5)
-    assert sums["value/loss"].item() == pytest.approx(value_total.item() / tokens, abs=1e-5)
-
-
 @pytest.mark.parametrize("budget", [1, 50, 10**6])
 def test_micro_batches_hold_every_row_once_within_the_budget(ppo, setup, budget):
     _, models = setup(kl_coef=0.0)
