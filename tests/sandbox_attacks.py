@@ -117,16 +117,6 @@ class Passed(BaseException):
 def f(x=None):
     raise Passed
 
-## exec_python [call]
-import os, sys
-os.execv(sys.executable, [sys.executable, "-c", "print('passed')"])
-
-## fork_and_leave
-import os, time
-if os.fork():
-    os._exit(0)
-time.sleep(1)
-
 ## exit_from_del
 import os
 class Leaver:
@@ -286,11 +276,6 @@ for fd in range(3, 16):
             channel.sendmsg([b"\x00\x00\x00\x02{}"], [rights])
     except OSError:
         pass
-
-## two_answers
-import os
-os.fork()
-return x
 
 ## trace_the_driver
 import sys
@@ -825,25 +810,8 @@ for page in range(low & ~4095, low + (8 << 20), 4096):
             if 73310 * 10**12 <= value < 73311 * 10**12 and value % 10 == x and a < 1 << 30:
                 return value
 
-## proc_of_the_caller
-return first(x, *("/proc/@PARENT@/" + name for name in "environ cmdline maps stack auxv syscall".split()))
-
-## memory_of_the_caller
-with open("/proc/@PARENT@/maps") as maps, open("/proc/@PARENT@/mem", "rb", 0) as memory:
-    for line in maps:
-        if "[heap]" in line or "[stack]" in line:
-            start, end = (int(part, 16) for part in line.split()[0].split("-"))
-            memory.seek(start)
-            found = pick(memory.read(end - start), x)
-            if found:
-                return found
-
 ## root_of_the_caller
 return pick(open("/proc/@PARENT@/root@DIR@/secret.txt", "rb").read(), x)
-
-## descriptors_of_the_caller
-import os
-return first(x, *("/proc/@PARENT@/fd/" + name for name in os.listdir("/proc/@PARENT@/fd")))
 
 ## every_process
 import glob
@@ -1357,12 +1325,6 @@ fcntl.ioctl(os.open("fixed", os.O_RDONLY), 0x40086602, array.array("l", [0x10]))
 """
 
 PROCESSES = r"""
-## fork_a_sleeper
-import os, time
-if os.fork() == 0:
-    brand()
-    time.sleep(30)
-
 ## daemon_that_writes_later
 import os, time
 if os.fork() == 0:
@@ -1524,19 +1486,6 @@ while True:
         kept.append(bytearray(1 << 20))
     except BaseException:
         pass
-
-## one_large_block [danger memory]
-block = bytearray(8 << 30)
-
-## anonymous_map [call danger memory]
-import mmap
-maps = []
-while True:
-    try:
-        maps.append(mmap.mmap(-1, 64 << 20))
-        maps[-1].write(b"x" * (64 << 20))
-    except (OSError, MemoryError):
-        break
 
 ## file_in_memory [danger memory]
 import os
@@ -1747,15 +1696,6 @@ atexit.register(time.sleep, 60)
 def f(x=None):
     return x
 
-## asleep_in_del
-import time
-class Sleepy:
-    def __del__(self):
-        time.sleep(60)
-kept = Sleepy()
-def f(x=None):
-    return x
-
 ## busy_in_threads
 import threading
 def work():
@@ -1777,23 +1717,6 @@ signal.signal(signal.SIGPROF, signal.SIG_IGN)
 def f(x=None):
     while True:
         pass
-
-## alarms_cancelled [call]
-import signal
-while True:
-    signal.alarm(0)
-    signal.setitimer(signal.ITIMER_REAL, 0)
-
-## unlimited_iterator
-class Endless:
-    def __iter__(self):
-        return self
-    def __next__(self):
-        return 1
-    def __len__(self):
-        return 1
-def f(x=None):
-    return Endless()
 
 ## list_that_grows_while_read
 class Growing(list):
@@ -1912,10 +1835,6 @@ SIGNALS = r"""
 ## kill_the_caller
 import os, signal
 os.kill(@PARENT@, signal.SIGKILL)
-
-## stop_the_caller
-import os, signal
-os.kill(@PARENT@, signal.SIGSTOP)
 
 ## kill_the_parent [call]
 import os, signal
@@ -2061,9 +1980,6 @@ return pick(b" ".join(texts), x)
 ## white_space_only
 print(" \n\t\r\x0b\x0c\u2003" * 1000)
 
-## wildcards
-print(".* ? % _ [0-9]+ nan NaN inf 1e999")
-
 ## not_a_number_printed
 return float("nan")
 
@@ -2077,9 +1993,6 @@ os.write(1, b"\xff\xfe\x80" * 100)
 ## stdin_as_stdout
 import os
 os.dup2(0, 1)
-
-## printed_words
-print("1 " * 4000000)
 
 ## output_after_death
 import os, time
