@@ -710,12 +710,12 @@ def test_prompts_with_unusual_characters_are_one_row_each(ppo, tmp_path):
 # ------------------------------------------------------------------------------------------------ bad input
 
 
-def file_with(name: str, text: str):
-    """A maker of a flag's value: the path of a file in the test's folder with this text."""
+def file_with(name: str, text: str, spec: str = ""):
+    """A maker of a flag's value: the path of a file in the test's folder with this text, and what stands behind it."""
 
     def make(folder: Path) -> str:
         (folder / name).write_text(text)
-        return str(folder / name)
+        return f"{folder / name}{spec}"
 
     return make
 
@@ -767,17 +767,14 @@ BAD_INPUT = {
     "reward file absent": (["--reward=", "nowhere.py:f"], ["nowhere.py", "FILE.py:function"]),
     "reward without function": (["--reward=", file_with("r.py", "")], ["FILE.py:function"]),
     "reward function absent": (
-        ["--reward=", lambda folder: file_with("r.py", "def mine(): pass\n")(folder) + ":f"],
+        ["--reward=", file_with("r.py", "def mine(): pass\n", ":f")],
         ["no function 'f'", "mine"],
     ),
-    "reward weight": (["--reward=", lambda folder: file_with("r.py", "def f(): 1\n")(folder) + ":f*x"], ["'x'"]),
-    "reward weight nan": (["--reward=", lambda folder: file_with("r.py", "def f(): 1\n")(folder) + ":f*nan"], ["nan"]),
-    "reward import": (
-        ["--reward=", lambda folder: file_with("r.py", "import nothing_like_it\n")(folder) + ":f"],
-        ["ModuleNotFoundError", "nothing_like_it"],
-    ),
+    "reward weight": (["--reward=", file_with("r.py", "def f(): 1\n", ":f*x")], ["'x'"]),
+    "reward weight nan": (["--reward=", file_with("r.py", "def f(): 1\n", ":f*nan")], ["nan"]),
+    "reward import": (["--reward=", file_with("r.py", "import nothing_like_it\n", ":f")], ["ModuleNotFoundError"]),
     "reward needs a column": (
-        ["--reward=", lambda folder: file_with("r.py", "def f(completions, gold): pass\n")(folder) + ":f"],
+        ["--reward=", file_with("r.py", "def f(completions, gold): pass\n", ":f")],
         ["'gold'", "answer"],
     ),
     "config absent": (["--config=", "nowhere.yaml"], ["nowhere.yaml"]),

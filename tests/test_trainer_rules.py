@@ -229,16 +229,10 @@ def model(request, tmp_path):
 
 
 RUNS = {
-    "ppo_train": [
-        "--batch_size=8",
-        "--max_new_tokens=4",
-        "--plot_every=1",
-        "--save_every=1",
-        "--report_to=tensorboard",
-    ],
-    "ppo_train LoRA": ["--batch_size=8", "--max_new_tokens=4", "--lora_rank=2", "--algorithm=grpo", "--save_every=1"],
-    "on_policy_distillation": ["--batch_size=8", "--max_new_tokens=4", "--save_every=1"],
-    "grpo_train": ["--profile=cpu", "--per_device_train_batch_size=8", "--max_completion_length=8", "--save_steps=1"],
+    "ppo_train": "--batch_size=8 --max_new_tokens=4 --plot_every=1 --save_every=1 --report_to=tensorboard",
+    "ppo_train LoRA": "--batch_size=8 --max_new_tokens=4 --lora_rank=2 --algorithm=grpo --save_every=1",
+    "on_policy_distillation": "--batch_size=8 --max_new_tokens=4 --save_every=1",
+    "grpo_train": "--profile=cpu --per_device_train_batch_size=8 --max_completion_length=8 --save_steps=1",
 }
 
 
@@ -251,7 +245,7 @@ def test_outputs_follow_the_umask_and_the_tokenizer_is_the_loaded_one(run, umask
     trainer, out = load_script(run.split()[0]), tmp_path / "run"
     data = tmp_path / "few.jsonl"
     write_lines(data, read_lines(EVAL_DATA)[:8])
-    flags = [f"--model={start}", f"--data={data}", "--steps=1", *RUNS[run], f"--output_dir={out}"]
+    flags = [f"--model={start}", f"--data={data}", "--steps=1", *RUNS[run].split(), f"--output_dir={out}"]
     flags += [f"--teacher={start}"] * (trainer is distillation)
     flags += [f"--reward={ROOT / 'examples' / 'reward_functions_library.py'}:correctness_reward"]
     assert trainer.main(flags) == 0
