@@ -299,7 +299,7 @@ def test_trl_trainer_scores_with_it(files, task, judge):
     assert scores.tolist() == [[1.0], [0.0]]
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", ["code", "qa", "format", "llm_judge"])
 def test_preflight_finds_it_ready(files, task, judge, tmp_path):
     arithmetic = [{"prompt": f"{a}+{b}=", "answer": str(a + b)} for a, b in ((34, 71), (5, 6), (19, 80), (7, 44))]
     double = {"prompt": "Double x.", "tests": ["assert g(3) == 6"], "solution": "def g(x):\n    return 2 * x"}
