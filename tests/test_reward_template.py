@@ -2,7 +2,9 @@
 
 import ast
 import asyncio
+import contextlib
 import http.server
+import io
 import itertools
 import json
 import math
@@ -26,10 +28,10 @@ numbers = itertools.count()
 
 
 def make(folder, *flags, name="my_reward.py") -> dict:
-    """Write a reward through the command line; returns what it says."""
-    done = run_script("create_reward_template", *flags, "--output", folder / name)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    """Write a reward as the command does; returns what it says."""
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        assert template.main([*map(str, flags), "--output", str(folder / name)]) == 0
+    return json.loads(out.getvalue())
 
 
 def load(folder, name="my_reward.py"):
