@@ -388,12 +388,6 @@ SCRIPT_FAULTS = {
         '    known = {name: piece[name] for name in ("advantages", "chosen") if name in piece}\n',
         '    known = {"advantages": piece["advantages"] - config.kl_coef * (logprobs - piece["ref_logprobs"])}\n',
     ),
-    "right padding": (
-        "padding",
-        '    prompt_ids, prompt_mask = left_pad([s["prompt_ids"] for s in samples], pad_id, device)\n',
-        '    turned = left_pad([s["prompt_ids"][::-1] for s in samples], pad_id, device)\n'
-        "    prompt_ids, prompt_mask = (x.flip(1) for x in turned)\n",
-    ),
 }
 # faults that only the named check sees
 ALONE = {

@@ -147,25 +147,10 @@ FAULTS = {
         r"conversation 1: the prompt of turn 2 departs from what was sampled, of turn 1: \[.* is \[",
         [('            talk.messages += [{"role": "assistant", "content": text}] + said * talk.goes_on\n', RENDERED)],
     ),
-    "mask shifted by one": (
-        {"turn_mask"},
-        r"conversation 0: 1 on \d+ tokens that were not sampled .*, 0 on \d+ tokens that were sampled",
-        [('"response_mask": sampled.long()', '"response_mask": sampled.long().roll(-1, 1)')],
-    ),
     "rewards of the conversations in reverse": (
         {"turn_rewards"},
         r"of conversation 0: score 3 changes with its return",
         [(SCORED, SCORED.replace("in talks]", "in talks[::-1]]"))],
-    ),
-    "the mean of a row's rewards": (
-        {"turn_rewards"},
-        r"of conversation 0: score 0, 1 changes with its return",
-        [
-            (
-                "torch.tensor([math.nan if s is None else s for s in scores], device=models.device)",
-                "torch.tensor([*map(float, scores)]).view(-1, 2).mean(1).repeat_interleave(2)",
-            )
-        ],
     ),
     "the reward asked for too soon": (
         {"turn_rewards"},

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -27,7 +28,14 @@ from conftest import (
     run_script,
     write_lines,
 )
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, OPTConfig, OPTForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    HfArgumentParser,
+    OPTConfig,
+    OPTForCausalLM,
+)
 
 from parts.data.prompts import encode_prompt
 
@@ -229,7 +237,7 @@ def test_a_reward_that_never_applies_leaves_distillation_without_a_mean(monkeypa
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_reward_that_sometimes_does_not_apply(name, folder):
+def test_a_reward_that_sometimes_does_not_apply(name, folder, train):
     (folder / "some.py").write_text(
         "def reward(completions, **kwargs):\n"
         "    return [None if i % 3 == 0 else float(len(str(x))) for i, x in enumerate(completions)]\n"
@@ -240,8 +248,7 @@ def test_a_reward_that_sometimes_does_not_apply(name, folder):
         "        COUNT[0] += 1\n        return None if COUNT[0] % 3 else 1.0\n"
     )
     pays = ["--environment", "some.py:Game"] if name == "multi_turn" else ["--reward", "some.py:reward"]
-    done = run(name, folder, *pays, "--eval_data", "test.jsonl")
-    assert done.returncode == 0, done.stderr
+    train(name, *pays, "--eval_data", "test.jsonl")
     assert all(math.isfinite(x) for row in read_lines(folder / "out" / "metrics.jsonl") for x in row.values())
     scores = [row["score"] for row in read_lines(folder / "out" / "samples.jsonl")]
     assert None in scores and any(scores)
@@ -597,10 +604,24 @@ def command(name, path, *flags) -> list[str]:
     return [sys.executable, str(path), *map(str, (*given, "--max_new_tokens", "12", *flags))]
 
 
-def run(name, folder, *flags, path=None, fresh=False) -> subprocess.CompletedProcess:
-    """Run a template, or a changed copy of it."""
-    line = command(name, path or PATHS[name], *flags)
+def run(name, folder, *flags, fresh=False) -> subprocess.CompletedProcess:
+    """Run a template."""
+    line = command(name, PATHS[name], *flags)
     return run_script(Path(line[1]), *line[2:], cwd=folder, fresh=fresh)
+
+
+@pytest.fixture
+def train(folder, monkeypatch):
+    """train(name, *flags) -> train with a template, or a changed copy of it, as its command does, in this process."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+
+    def start(name, *flags, path=None):
+        page = load_module(path or PATHS[name], f"trained_{name}")
+        [config] = HfArgumentParser(page.Config).parse_args_into_dataclasses(command(name, "", *flags)[2:])
+        page.train(config)
+
+    return start
 
 
 @pytest.mark.long
@@ -653,14 +674,15 @@ def test_two_steps_leave_a_model_its_tokenizer_and_logs(name, folder):
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["ppo", "grpo"])
-def test_a_reward_that_fell_is_said_at_the_end(name, folder):
+def test_a_reward_that_fell_is_said_at_the_end(name, folder, train, capsys):
     text = "calls = []\n\n\ndef falls(completions, **kwargs):\n    calls.append(1)\n"
     (folder / "falls.py").write_text(f"{text}    return [1 / len(calls) ** 4] * len(completions)\n")
-    done = run(name, folder, "--reward", "falls.py:falls", "--steps", "3")
-    assert "warning: the reward fell from 1.000 to 0.012; try a lower --lr" in done.stdout
+    train(name, "--reward", "falls.py:falls", "--steps", "3")
+    assert "warning: the reward fell from 1.000 to 0.012; try a lower --lr" in capsys.readouterr().out
     steady = text + "    return [1.0] * len(completions)\n"
     (folder / "falls.py").write_text(steady)
-    assert "warning" not in run(name, folder, "--reward", "falls.py:falls", "--steps", "3").stdout
+    train(name, "--reward", "falls.py:falls", "--steps", "3")
+    assert "warning" not in capsys.readouterr().out
 
 
 def test_distillation_needs_no_reward(folder):
@@ -756,7 +778,6 @@ def test_both_forms_of_a_reward_score_alike(folder):
         (["--reward", "my.py:broken"], ["my.py:broken, line 13, on train.jsonl:", "ZeroDivisionError"]),
         (["--reward", "my.py:endless"], ["my.py:endless, on train.jsonl:", "expected a finite number or None"]),
         (["--reward", "my.py:vast"], ["my.py:vast, on train.jsonl:", "expected a finite number"]),  # inf in float32
-        (["--out", "train.jsonl/out"], ["error: [Errno 20] Not a directory"]),
         (["--reward", "my.py:short"], ["my.py:short, on train.jsonl:", "expected a finite number or None for each"]),
         (["--reward", "my.py:missing"], ["'my.py:missing'", "expected FILE.py:function"]),
         (["--data", "no_json.jsonl"], ["no_json.jsonl:2: JSONDecodeError", "expected an object with a prompt"]),
@@ -764,30 +785,35 @@ def test_both_forms_of_a_reward_score_alike(folder):
         (["--max_prompt_tokens", "2"], ["got no prompt of 1 to 2 tokens"]),
     ],
 )
-def test_a_broken_row_or_reward_is_named_by_file_and_line(folder, flags, said):
+def test_a_broken_row_or_reward_is_named_by_file_and_line(folder, train, flags, said):
     good = '{"prompt": "1+1=", "answer": "2"}\n'
     (folder / "no_json.jsonl").write_text(good + "{\n")
     (folder / "no_prompt.jsonl").write_text('{"question": "1+1="}\n')
-    done = run("ppo", folder, *flags)
+    with pytest.raises(SystemExit) as stopped:
+        train("ppo", *flags)
+    assert all(text in str(stopped.value) for text in said)
+
+
+def test_a_folder_that_cannot_be_is_told_without_a_traceback(folder):
+    done = run("ppo", folder, "--out", "train.jsonl/out")
     assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert all(text in done.stderr for text in said), done.stderr
+    assert "error: [Errno 20] Not a directory" in done.stderr
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_loss_that_is_not_finite_stops_the_run_and_spares_the_weights(name, folder):
+def test_a_loss_that_is_not_finite_stops_the_run_and_spares_the_weights(name, folder, train):
     pairs = [(".isfinite().all()", ".div(0).isfinite().all()")]
     (folder / "changed.py").write_text(edited(PATHS[name].read_text(), pairs))
-    done = run(name, folder, path=folder / "changed.py")
-    assert done.returncode == 1 and "not finite" in done.stderr, done.stderr
+    with pytest.raises(SystemExit, match="not finite"):
+        train(name, path=folder / "changed.py")
     kept, start = (AutoModelForCausalLM.from_pretrained(f) for f in (folder / "out", TINY_LM))
     assert all(torch.equal(a, b) for a, b in zip(kept.parameters(), start.parameters(), strict=True))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ALL)
-def test_minutes_end_a_run_with_everything_saved(name, folder):
-    done = run(name, folder, "--steps", "100000", "--minutes", "0.001", "--eval_data", "test.jsonl")
-    assert done.returncode == 0, done.stderr
+def test_minutes_end_a_run_with_everything_saved(name, folder, train):
+    train(name, "--steps", "100000", "--minutes", "0.001", "--eval_data", "test.jsonl")
     assert [row["step"] for row in read_lines(folder / "out" / "metrics.jsonl")] == [0, 1, 1]  # one step is always made
     AutoModelForCausalLM.from_pretrained(folder / "out")
 
@@ -853,10 +879,9 @@ def test_a_changed_page_has_the_form_of_the_pages(tmp_path):
 
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "change", "pairs"), OF_THE_LOOP, ids=[f"{n}: {t}" for n, t, _ in OF_THE_LOOP])
-def test_a_listed_change_of_the_loop_can_be_made_and_runs(name, change, pairs, folder):
+def test_a_listed_change_of_the_loop_can_be_made_and_runs(name, change, pairs, folder, train):
     (folder / "changed.py").write_text(edited(PATHS[name].read_text(encoding="utf-8"), pairs))
-    done = run(name, folder, path=folder / "changed.py")
-    assert done.returncode == 0, done.stderr
+    train(name, path=folder / "changed.py")
     assert [m["step"] for m in read_lines(folder / "out" / "metrics.jsonl")] == [1, 2]
     AutoModelForCausalLM.from_pretrained(folder / "out")
 
