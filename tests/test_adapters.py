@@ -102,8 +102,7 @@ def test_a_run_goes_on_from_an_adapter(run, adapter, tmp_path, program):
     """It starts as the merged model does, trains the same adapter, resumes bit for bit, and its final/ loads."""
     run(program, f"--model={adapter}", "--steps=2", f"--output_dir={tmp_path}/plain")
     run(program, f"--model={adapter.parent / 'merged'}", "--steps=1", f"--output_dir={tmp_path}/whole")
-    run(program, "--steps=1", f"--output_dir={tmp_path}/base")
-    assert held_out(tmp_path / "plain") == held_out(tmp_path / "whole") != held_out(tmp_path / "base")
+    assert held_out(tmp_path / "plain") == held_out(tmp_path / "whole")
     if program != DISTILLATION:
         kl = [line["kl/ref"] for line in read_lines(tmp_path / "plain" / "metrics.jsonl") if "kl/ref" in line]
         assert kl[0] == 0 < kl[1]
