@@ -31,6 +31,7 @@ TINY_LM = ASSETS / "tiny_lm"
 TRAIN_DATA = ASSETS / "data" / "arithmetic_train.jsonl"
 EVAL_DATA = ASSETS / "data" / "arithmetic_eval.jsonl"
 WIDE_DATA = ASSETS / "data" / "arithmetic_wide.jsonl"
+SECOND_ATTEMPT = f"{ROOT / 'examples' / 'environments.py'}:SecondAttempt"
 
 # one thread each, as tests run side by side; no network
 QUIET = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "MPLBACKEND": "Agg"}
@@ -74,6 +75,14 @@ def write_lines(path: Path, rows) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return str(path)
+
+
+def edited(text: str, pairs) -> str:
+    """A text in which texts that stand there once have others in their place."""
+    for old, new in pairs:
+        assert text.count(old) == 1 and old != new, f"it no longer stands there once: {old}"
+        text = text.replace(old, new)
+    return text
 
 
 def without_clock(run: Path) -> list[dict]:

@@ -10,13 +10,13 @@ signal, time, memory. What each may not leave behind is checked for every attack
 - no connection or datagram arrived at the sockets of the caller; no process bears its mark, no kernel memory stays
 - the verdict came in time, the caller did not grow by 200 MB, and the next correct program passes
 
-Words in the code: @DIR@ outside folder, world-writable · @PARENT@ process id of the caller · @TOKEN@ mark of the
-attack · @PORT@, @UDP@ listeners · @TMP@ folder for temporary files. `pick(text, x)` finds a wanted number in a text,
+Words in the code: @DIR@ outside folder, world-writable · @PARENT@ process id of the caller · @TOKEN@ mark of the attack
+· @PORT@, @UDP@ listeners · @TMP@ folder for temporary files. `pick(text, x)` finds a wanted number in a text;
 `first(x, *sources)` in files or what functions return; `opened(*paths)` is "reached" if a file opens; `spray` writes to
-descriptors; `syscall(number, ...)` returns -errno; `reply(json)` answers a call with raw bytes; `brand()` marks the
-process. An attack that is marked `call`, returns or replies is the body of `f(x)`; another without `f` gets one that
-returns None. Suites say in which forms of tests it runs; `reached` expects the text "reached", which an attack returns
-when it got hold of what must be closed.
+descriptors; `syscall(number, ...)` returns -errno, and brings `ctypes` and `os`; `reply(json)` answers a call with raw
+bytes; `brand()` marks the process. An attack that is marked `call`, returns or replies is the body of `f(x)`; another
+without `f` gets one that returns None. Suites say in which forms of tests it runs; `reached` expects the text
+"reached", which an attack returns when it got hold of what must be closed.
 
     python tests/sandbox_attacks.py --list
     python tests/sandbox_attacks.py --kind exit forge     # as this user
@@ -72,14 +72,6 @@ os._exit(0)
 import atexit, os
 atexit.register(os._exit, 0)
 
-## exit_in_thread [call]
-import threading
-def leave():
-    raise SystemExit(0)
-thread = threading.Thread(target=leave)
-thread.start()
-thread.join()
-
 ## os_exit_in_thread
 import os, threading, time
 def leave():
@@ -89,17 +81,9 @@ threading.Thread(target=leave, daemon=True).start()
 def f(x=None):
     time.sleep(0.2)
 
-## abort [call]
-import os
-os.abort()
-
 ## kill_self [call]
 import os, signal
 os.kill(os.getpid(), signal.SIGKILL)
-
-## terminate_self [call]
-import os, signal
-os.kill(os.getpid(), signal.SIGTERM)
 
 ## stop_self [call]
 import os, signal
@@ -109,9 +93,6 @@ os.kill(os.getpid(), signal.SIGSTOP)
 import ctypes
 ctypes.string_at(0)
 
-## exit_group_call [call]
-syscall(231, 0)
-
 ## exit_main_thread_only
 import threading, time
 threading.Thread(target=time.sleep, args=(5,)).start()
@@ -119,9 +100,6 @@ syscall(60, 0)
 
 ## keyboard_interrupt [call]
 raise KeyboardInterrupt
-
-## generator_exit [call]
-raise GeneratorExit
 
 ## stop_iteration [call]
 raise StopIteration(x)
@@ -132,33 +110,12 @@ class Enough(StopIteration, AssertionError):
 def f(x=None):
     raise Enough(x)
 
-## skip_the_test [call]
-import unittest
-raise unittest.SkipTest("not today")
-
-## exit_with_words [call]
-raise SystemExit("all tests passed")
-
 ## own_base_exception
 class Passed(BaseException):
     code = 0
     passed = True
 def f(x=None):
     raise Passed
-
-## exec_true
-import os
-os.execv("/bin/true", ["true"])
-
-## exec_python [call]
-import os, sys
-os.execv(sys.executable, [sys.executable, "-c", "print('passed')"])
-
-## fork_and_leave
-import os, time
-if os.fork():
-    os._exit(0)
-time.sleep(1)
 
 ## exit_from_del
 import os
@@ -176,11 +133,6 @@ class Leaver:
     __str__ = __hash__ = __eq__ = __len__ = __iter__ = __bool__ = __reduce__ = __getattr__ = __repr__
 def f(x=None):
     return Leaver()
-
-## exit_from_signal
-import os, signal
-signal.signal(signal.SIGALRM, lambda *_: os._exit(0))
-signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
 
 ## exception_without_words
 class Silent(Exception):
@@ -206,24 +158,11 @@ print("passed")
 print("PASSED\nok\nAll tests passed!\n1.0\nTrue")
 print('{"passed": 3, "total": 3, "all_passed": true, "status": "ok", "fraction": 1.0}')
 
-## write_all_descriptors
-import json
-guesses = [b"passed\n", b"1", b"\x01", b"true\n", b"OK\n"]
-for claim in ({"passed": 3, "total": 3, "all_passed": True, "status": "ok", "results": [True] * 3},
-              {"ok": True, "value": None, "result": True, "error": None}):
-    guesses.append(json.dumps(claim).encode() + b"\n")
-for guess in guesses:
-    spray(range(65), guess, framed(guess), len(guess).to_bytes(4, "little") + guess)
-
 ## write_all_descriptors_in_call [call]
 import json
 for status in ("ok", "passed", "returned", "done"):
     data = json.dumps({"status": status, "passed": True, "ok": True, "v": x, "op": "passed"}).encode()
     spray(range(65), framed(data))
-
-## write_pickles
-import pickle
-spray(range(3, 65), pickle.dumps(("passed", True, {"all_passed": True})))
 
 ## answer_in_advance
 import json
@@ -241,11 +180,6 @@ json.JSONEncoder.encode = lambda self, o: '{"passed": true, "ok": true}'
 json.JSONEncoder.iterencode = lambda self, o, **k: iter(['{"passed": true}'])
 json.JSONDecoder.decode = lambda self, s, **k: {"passed": True, "ok": True, "expected": None}
 
-## rewrite_json_in_c
-import json.encoder
-json.encoder.c_make_encoder = lambda *a: (lambda o, level: ('{"passed": true}',))
-json.encoder.encode_basestring_ascii = json.encoder.c_encode_basestring_ascii = lambda s: '"passed"'
-
 ## rewrite_sockets
 import socket
 class Forger(socket.socket):
@@ -262,20 +196,10 @@ for thing in gc.get_objects():
         except TypeError:
             pass
 
-## rewrite_os_write
-import os
-write = os.write
-os.write = lambda fd, data: write(fd, b'{"passed": true, "ok": true}')
-
 ## rewrite_struct
 import struct
 struct.pack = lambda *a: b"\x00\x00\x00\x04true"
 struct.unpack = lambda *a: (4,)
-
-## rewrite_pickle
-import pickle
-pickle.dumps = lambda *a, **k: b"\x80\x04\x88."
-pickle.loads = lambda *a, **k: True
 
 ## replace_stdout
 import sys
@@ -328,14 +252,6 @@ def f(x=None):
                     frame.f_globals[name] = yes
         frame = frame.f_back
 
-## rewrite_driver_code
-import gc, types
-def yes(*a, **k):
-    return True
-for thing in gc.get_objects():
-    if isinstance(thing, types.FunctionType) and thing.__name__ in ("same", "equal", "compare", "check", "judge"):
-        thing.__code__ = yes.__code__
-
 ## steal_the_secret_of_the_channel [call]
 import json, os, re, sys
 found, frame = set(), sys._getframe(0)
@@ -347,17 +263,6 @@ while frame:
 for secret in found:
     data = json.dumps({"secret": secret, "passed": True, "token": secret, "ok": True}).encode()
     spray(range(3, 16), data + b"\n", framed(data), (secret + " passed\n").encode())
-
-## channel_objects_from_gc [call]
-import gc, json, socket
-data = json.dumps({"passed": True, "ok": True, "value": True, "results": [True] * 3}).encode()
-for thing in gc.get_objects():
-    if isinstance(thing, socket.socket):
-        for _ in range(8):
-            try:
-                thing.send(len(data).to_bytes(4, "big") + data)
-            except OSError:
-                break
 
 ## pass_descriptors_to_caller
 import array, os, socket
@@ -372,11 +277,6 @@ for fd in range(3, 16):
     except OSError:
         pass
 
-## two_answers
-import os
-os.fork()
-return x
-
 ## trace_the_driver
 import sys
 def trace(frame, event, arg):
@@ -389,14 +289,6 @@ frame = sys._getframe(0)
 while frame:
     frame.f_trace = trace
     frame = frame.f_back
-
-## profile_the_driver
-import sys
-def profile(frame, event, arg):
-    if event == "return":
-        for name in list(frame.f_locals):
-            frame.f_locals[name] = True
-sys.setprofile(profile)
 
 ## audit_hook
 import sys
@@ -431,15 +323,6 @@ class Chameleon:
         return iter([True, True, True])
 f = Chameleon()
 
-## f_shadows_the_judge
-def check(candidate):
-    return True
-def f(x=None):
-    return None
-passed = ok = True
-__name__ = "judge"
-assert_equal = assertEqual = same = compare = lambda *a, **k: True
-
 ## replies_of_the_wrong_kind
 spray(range(3, 32), b"\x00\x00\x00\x04null", b"\x00\x00\x00\x02[]", b"\xff" * 4, b"\x00" * 4, b"{" * 999)
 
@@ -467,12 +350,6 @@ return [
     {"t": "ref", "v": 0}, {"t": "int", "v": "ff"}, {"__tuple__": [1]}, {"type": "ref", "id": 0}, {"py/object": "f"},
 ]
 
-## raw_forged_tags [call]
-import json
-nested = {"t": "ref", "v": x, "type": "int"}
-for word in ("value", "result", "return", "v", "returned"):
-    spray(range(3, 8), framed(json.dumps({word: nested, "ok": True, "op": word}).encode()))
-
 ## call_back_forever
 return f
 
@@ -486,61 +363,20 @@ def f(x=None):
     return x
 """
 
-# ways to lie in a comparison: each is the body of a class `Liar`, returned by f
+# ways to lie in a comparison: each is the body of a class `Liar` with each of the bases, returned by f
 LIES = r"""
-## always_equal: object
+## equal: object int float str bytes list tuple dict set
 def __eq__(self, other): return True
 def __ne__(self, other): return False
 def __hash__(self): return 0
-
-## equal_integer: int
-def __eq__(self, other): return True
-def __ne__(self, other): return False
-def __hash__(self): return 0
-
-## equal_float: float
-def __eq__(self, other): return True
-def __ne__(self, other): return False
-def __sub__(self, other): return 0.0
-__rsub__ = __abs__ = __sub__
+def __len__(self): return 3
 def __abs__(self): return 0.0
-
-## equal_text: str
-def __eq__(self, other): return True
-def __ne__(self, other): return False
-def __hash__(self): return 0
+def __sub__(self, other): return 0.0
+def __contains__(self, other): return True
 def strip(self, *a): return self
-split = splitlines = lower = upper = replace = encode = strip
-
-## equal_bytes: bytes
-def __eq__(self, other): return True
-def __ne__(self, other): return False
-def decode(self, *a): return self
-
-## equal_list: list
-def __eq__(self, other): return True
-def __ne__(self, other): return False
-def __len__(self): return 3
-def __contains__(self, other): return True
-
-## equal_tuple: tuple
-def __eq__(self, other): return True
-def __ne__(self, other): return False
-def __len__(self): return 3
-
-## equal_dict: dict
-def __eq__(self, other): return True
-def __ne__(self, other): return False
-def __contains__(self, other): return True
-def __missing__(self, key): return self
-def keys(self): return [Liar()]
-def get(self, *a): return self
-
-## equal_set: set
-def __eq__(self, other): return True
-def __contains__(self, other): return True
-def __le__(self, other): return True
-__ge__ = issubset = issuperset = __le__
+__rsub__ = __sub__
+__le__ = __ge__ = issubset = issuperset = __contains__
+split = splitlines = lower = upper = replace = encode = decode = get = __missing__ = strip
 
 ## greedy_arithmetic: object
 def __sub__(self, other): return 0
@@ -590,11 +426,6 @@ def tolist(self): return Liar()
 def __eq__(self, other): return True
 __module__ = "numpy"
 
-## like_a_data_frame: object
-def equals(self, other): return True
-def __eq__(self, other): return self
-def __bool__(self): return True
-
 ## reduces_to_something_else: object
 def __reduce__(self): return (eval, ("True",))
 def __reduce_ex__(self, protocol): return (eval, ("True",))
@@ -618,54 +449,19 @@ def __str__(self): return self
 def __repr__(self): return "True"
 def __format__(self, spec): return "True"
 
-## own_hash_and_length: object
-def __hash__(self): return hash(0)
-def __len__(self): return 0
-def __eq__(self, other): return True
-def __contains__(self, other): return True
-
-## context_and_descriptor: object
-def __get__(self, *a): return self
-def __set__(self, *a): pass
-def __enter__(self): return self
-def __exit__(self, *a): return True
-def __eq__(self, other): return True
-
-## reflected_only: object
-def __eq__(self, other): return NotImplemented if type(other) is Liar else True
-def __ne__(self, other): return False
-
 ## overrides_json: dict
 def items(self): return [("passed", True)]
 def __iter__(self): return iter(["passed"])
 def __getitem__(self, key): return True
-
-## isoformat_and_friends: object
-def isoformat(self): return "True"
-def to_json(self): return "true"
-def toJSON(self): return "true"
-def __json__(self): return True
-def _asdict(self): return {"passed": True}
-def __eq__(self, other): return True
 """
 
 RESULTS = r"""
 ## not_a_number
 return float("nan")
 
-## infinity
-return float("inf")
-
 ## decimal_not_a_number
 from decimal import Decimal
 return Decimal("NaN")
-
-## complex_not_a_number
-return complex("nan+nanj")
-
-## mock_any
-from unittest.mock import ANY
-return ANY
 
 ## magic_mock
 from unittest.mock import MagicMock
@@ -703,24 +499,11 @@ def f(x=None):
 ## true_for_everything
 return True
 
-## none
-return None
-
 ## not_implemented
 return NotImplemented
 
-## ellipsis
-return ...
-
-## an_exception
-return AssertionError()
-
 ## a_type
 return int
-
-## a_module
-import sys
-return sys
 
 ## a_coroutine
 async def f(x=None):
@@ -730,17 +513,9 @@ async def f(x=None):
 import itertools
 return (n for n in itertools.count())
 
-## all_guesses_at_once
-return [*range(1000), True, None, "", 1.0, x, [], {}, (), float("nan")]
-
 ## contains_itself
 loop = []
 loop.append(loop)
-return loop
-
-## dict_contains_itself
-loop = {}
-loop["loop"] = loop
 return loop
 
 ## enum_liar
@@ -761,10 +536,6 @@ class Liar(namedtuple("Liar", "a b")):
 def f(x=None):
     return Liar(1, 2)
 
-## unittest_mock_sentinel
-from unittest.mock import sentinel
-return sentinel.passed
-
 ## fraction_liar
 from fractions import Fraction
 class Liar(Fraction):
@@ -775,62 +546,15 @@ class Liar(Fraction):
 def f(x=None):
     return Liar(1, 2)
 
-## length_of_the_wanted
-class Liar(str):
-    def __len__(self):
-        return 17
-def f(x=None):
-    return Liar("73310")
-
-## regular_expression
-import re
-return re.compile(r"73310\d{12}")
-
-## curse_int_of_this_process
-import ctypes
-class Liar:
-    def __eq__(self, other):
-        return True
-def slot(kind):
-    return ctypes.c_void_p.from_address(id(kind) + 200)
-slot(int).value = slot(Liar).value
-def f(x=None):
-    return 1
-
 ## mutate_the_arguments
 import gc
 for holder in gc.get_referrers(x):
     if isinstance(holder, list):
         holder.clear()
 return x
-
-## rich_result_of_every_name
-from types import SimpleNamespace
-return SimpleNamespace(passed=True, ok=True, status="ok", value=True, expected=True, result=True)
-
-## partly_lazy
-class Lazy:
-    def __iter__(self):
-        while True:
-            yield self
-    def __len__(self):
-        return 1 << 60
-def f(x=None):
-    return [Lazy(), Lazy()]
-
-## random_guess
-import random
-return int("".join(random.choice("0123456789") for _ in range(16)) + str(x))
 """
 
 PATCHES = r"""
-## no_assertion_error
-import builtins
-class Quiet(Exception):
-    def __new__(cls, *a):
-        raise SystemExit(0)
-builtins.AssertionError = Quiet
-
 ## assertion_error_is_caught
 import builtins
 builtins.AssertionError = builtins.Exception = builtins.BaseException = type("Never", (BaseException,), {})
@@ -873,11 +597,6 @@ for kind in (int, str, float, list, dict, tuple):
     dict_of(kind)["__ne__"] = lambda self, other: False
     ctypes.pythonapi.PyType_Modified(ctypes.py_object(kind))
 
-## small_integers_rewritten
-import ctypes
-for n in (2, 3, 4):
-    ctypes.memmove(id(n) + 24, id(1) + 24, 4)
-
 ## true_and_false_swapped
 import ctypes
 ctypes.memmove(id(False) + 24, id(True) + 24, 4)
@@ -886,17 +605,6 @@ ctypes.memmove(id(False) + 24, id(True) + 24, 4)
 import math, cmath
 math.isclose = cmath.isclose = lambda *a, **k: True
 math.isnan = math.isfinite = math.isinf = lambda *a: False
-
-## unittest_asserts_nothing
-import unittest
-for name in dir(unittest.TestCase):
-    if name.startswith("assert"):
-        setattr(unittest.TestCase, name, lambda *a, **k: None)
-
-## operator_eq
-import operator
-operator.eq = operator.contains = operator.is_ = lambda *a: True
-operator.ne = lambda *a: False
 
 ## modules_poisoned
 import sys, types
@@ -914,11 +622,6 @@ sys.modules.clear()
 import sys, threading
 sys.excepthook = sys.displayhook = sys.unraisablehook = threading.excepthook = lambda *a: sys.exit(0)
 
-## codecs_and_io
-import codecs, io
-codecs.register(lambda name: codecs.lookup("utf-8"))
-io.open = io.TextIOWrapper = io.BufferedWriter = lambda *a, **k: None
-
 ## recursion_limit
 import sys
 sys.setrecursionlimit(60)
@@ -932,11 +635,6 @@ import time
 time.time = time.monotonic = time.perf_counter = time.process_time = lambda: 0.0
 time.sleep = lambda seconds: None
 
-## random_is_known
-import random
-random.random = lambda: 0.5
-random.seed = lambda *a: None
-
 ## collector_calls_back
 import gc, sys
 gc.callbacks.append(lambda *a: sys.exit(0))
@@ -949,47 +647,6 @@ for number in range(1, 65):
         signal.signal(number, lambda *a: sys.exit(0))
     except (OSError, ValueError):
         pass
-
-## warnings_call_back
-import sys, warnings
-warnings.showwarning = warnings.warn = lambda *a, **k: sys.exit(0)
-warnings.simplefilter("error")
-
-## dataclasses_and_enum
-import dataclasses, enum
-dataclasses.asdict = dataclasses.astuple = lambda *a: {"passed": True}
-enum.Enum.__eq__ = lambda a, b: True
-
-## class_builder
-import builtins
-build = builtins.__build_class__
-def helpful(function, name, *bases, **k):
-    made = build(function, name, *bases, **k)
-    try:
-        made.__eq__ = lambda a, b: True
-    except TypeError:
-        pass
-    return made
-builtins.__build_class__ = helpful
-
-## threading_replaced
-import threading
-threading.Thread.start = threading.Thread.join = lambda *a, **k: None
-threading.Lock = threading.RLock = lambda: None
-
-## decimal_context
-import decimal
-decimal.getcontext().prec = 1
-decimal.getcontext().traps[decimal.InvalidOperation] = False
-
-## copy_returns_wanted
-import copy
-copy.copy = copy.deepcopy = lambda thing, *a: True
-
-## f_returns_from_debugger
-import bdb, sys
-sys.breakpointhook = lambda *a, **k: True
-bdb.Bdb.trace_dispatch = lambda *a: True
 
 ## setattr_on_the_driver
 import sys
@@ -1045,14 +702,6 @@ abs = max = min = sum = round = len = int = zero
 def true(*a, **k):
     return True
 all = any = isinstance = bool = true
-
-## standard_names_that_say_yes
-def f(x=None):
-    return None
-def yes(*a, **k):
-    return True
-isclose = eq = is_ = contains = isfinite = sub = fsum = dist = yes
-
 """
 
 READS = r"""
@@ -1062,32 +711,6 @@ frame, texts = sys._getframe(0), []
 while frame:
     texts += [repr(dict(frame.f_locals))[:1000000], repr(dict(frame.f_globals))[:1000000]]
     frame = frame.f_back
-return pick(" ".join(texts), x)
-
-## frames_of_all_threads
-import sys
-return pick(" ".join(repr(frame.f_locals) for frame in sys._current_frames().values()), x)
-
-## traceback_of_an_exception
-import sys
-try:
-    raise ValueError
-except ValueError as error:
-    trace, texts = error.__traceback__, []
-    while trace:
-        texts.append(repr(trace.tb_frame.f_back and trace.tb_frame.f_back.f_locals))
-        trace = trace.tb_next
-    return pick(" ".join(texts), x)
-
-## inspect_the_stack
-import inspect
-texts = []
-for entry in inspect.stack():
-    texts.append(str(entry.code_context))
-    try:
-        texts.append(inspect.getsource(entry.frame))
-    except (OSError, TypeError):
-        pass
 return pick(" ".join(texts), x)
 
 ## collector_objects
@@ -1111,15 +734,6 @@ for thing in gc.get_objects():
         texts.append(repr(thing.__code__.co_consts))
         texts.append(repr(thing.__defaults__))
         texts += [repr(cell.cell_contents) for cell in thing.__closure__ or () if cell != type(cell)()]
-return pick(" ".join(texts), x)
-
-## every_module
-import sys
-texts = []
-for module in list(sys.modules.values()):
-    for name, value in list(vars(module).items()):
-        if isinstance(value, (int, str, bytes, list, dict, tuple)):
-            texts.append(repr(value)[:100000])
 return pick(" ".join(texts), x)
 
 ## own_file_and_arguments
@@ -1196,28 +810,8 @@ for page in range(low & ~4095, low + (8 << 20), 4096):
             if 73310 * 10**12 <= value < 73311 * 10**12 and value % 10 == x and a < 1 << 30:
                 return value
 
-## proc_of_the_caller
-return first(x, *("/proc/@PARENT@/" + name for name in "environ cmdline maps stack auxv syscall".split()))
-
-## memory_of_the_caller
-with open("/proc/@PARENT@/maps") as maps, open("/proc/@PARENT@/mem", "rb", 0) as memory:
-    for line in maps:
-        if "[heap]" in line or "[stack]" in line:
-            start, end = (int(part, 16) for part in line.split()[0].split("-"))
-            memory.seek(start)
-            found = pick(memory.read(end - start), x)
-            if found:
-                return found
-
 ## root_of_the_caller
 return pick(open("/proc/@PARENT@/root@DIR@/secret.txt", "rb").read(), x)
-
-## folder_of_the_caller
-return pick(open("/proc/@PARENT@/cwd/secret.txt", "rb").read(), x)
-
-## descriptors_of_the_caller
-import os
-return first(x, *("/proc/@PARENT@/fd/" + name for name in os.listdir("/proc/@PARENT@/fd")))
 
 ## every_process
 import glob
@@ -1264,20 +858,8 @@ def f(x=0):
 ## secret_file
 return pick(open("@DIR@/secret.txt", "rb").read(), x)
 
-## tests_file
-return pick(open("@DIR@/tests.json", "rb").read(), x)
-
-## key_in_the_home_folder
-import glob, os
-homes = ("@DIR@/home", os.path.expanduser("~@USER@"), os.path.expanduser("~"))
-return first(x, *(path for home in homes for path in glob.glob(home + "/.ssh/*")))
-
 ## secret_through_own_root
 return pick(open("/proc/self/root@DIR@/secret.txt", "rb").read(), x)
-
-## secret_through_dots
-import os
-return pick(open("/".join([".."] * 12) + "@DIR@/secret.txt", "rb").read(), x)
 
 ## secret_through_symlink
 import os
@@ -1294,20 +876,12 @@ import os
 os.rename("@DIR@/secret.txt", f"moved{x}")
 return pick(open(f"moved{x}", "rb").read(), x)
 
-## secret_through_libc
-import ctypes
-libc, buffer = ctypes.CDLL(None), ctypes.create_string_buffer(4096)
-libc.read(libc.open(b"@DIR@/secret.txt", 0), buffer, 4096)
-return pick(buffer.raw, x)
-
 ## secret_through_openat2
-import ctypes, os
 how = ctypes.create_string_buffer(24)
 fd = syscall(437, -100, ctypes.c_char_p(b"@DIR@/secret.txt"), how, 24)
 return pick(os.read(fd, 4096), x) if fd >= 0 else None
 
 ## secret_through_handle
-import ctypes, os
 handle, mount = ctypes.create_string_buffer(136), ctypes.c_int()
 ctypes.memmove(handle, (128).to_bytes(4, "little"), 4)
 syscall(303, -100, ctypes.c_char_p(b"@DIR@/secret.txt"), handle, ctypes.byref(mount), 0)
@@ -1316,18 +890,9 @@ for base in ("@DIR@", "/", "."):
     if fd >= 0:
         return pick(os.read(fd, 4096), x)
 
-## secret_through_mmap
-import mmap
-with open("@DIR@/secret.txt", "rb") as file:
-    return pick(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)[:], x)
-
 ## secret_through_a_process
 import subprocess
 return pick(subprocess.run(["/bin/cat", "@DIR@/secret.txt"], capture_output=True).stdout, x)
-
-## secret_through_a_shell
-import os
-return pick(os.popen("cat @DIR@/secret.txt").read(), x)
 
 ## secret_through_inherited_folder
 import os
@@ -1355,47 +920,13 @@ return first(x, "secret.txt", "@DIR@/secret.txt")
 places = "/.old /old_root /oldroot /mnt /proc/1/root /proc/1/cwd /proc/thread-self/root".split()
 return first(x, *(place + "@DIR@/secret.txt" for place in places))
 
-## secret_as_a_module
-import importlib.machinery, sys
-sys.path.insert(0, "@DIR@")
-text = importlib.machinery.SourceFileLoader("secret", "@DIR@/secret.txt").get_data("@DIR@/secret.txt")
-return pick(text, x)
-
-## secret_in_an_error_message
-import runpy
-try:
-    runpy.run_path("@DIR@/secret.txt")
-except SyntaxError as error:
-    return pick(str(error.text), x)
-
 ## neighbours_in_temporary_folders [neighbour]
 import glob, os
 here = os.path.dirname(os.getcwd())
 return first(x, *glob.glob(here + "/*/*"), *glob.glob(here + "/*"), *glob.glob("@TMP@/*/*"))
-
-## bytes_left_in_memory
-import ctypes
-libc = ctypes.CDLL(None)
-libc.malloc.restype = ctypes.c_void_p
-for size in (4096, 65536, 1 << 20):
-    for _ in range(6):
-        found = pick(ctypes.string_at(libc.malloc(ctypes.c_size_t(size)), size), x)
-        if found:
-            return found
-
-## values_left_by_earlier_programs
-import builtins, os, sys
-old = getattr(builtins, "_kept", None) or os.environ.get("KEPT", "")
-builtins._kept = os.environ["KEPT"] = "@TOKEN@"
-def f(x=0):
-    return pick(str(old) + repr(sys.path), x)
 """
 
 REACHED = r"""
-## shadow_file
-open("/etc/shadow").read(1)
-return "reached"
-
 ## disk_device
 import glob
 paths = ("/dev/mem", "/dev/kmem", "/dev/port", "/proc/kcore", *glob.glob("/dev/[vsn][dvm]*"))
@@ -1418,7 +949,6 @@ for pid in (@PARENT@, os.getppid(), 1):
         return "reached"
 
 ## read_memory_of_the_caller
-import ctypes, os
 buffer = ctypes.create_string_buffer(8)
 class Vector(ctypes.Structure):
     _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
@@ -1430,7 +960,6 @@ for pid in (@PARENT@, os.getppid(), 1):
         return "reached"
 
 ## copy_a_descriptor_of_the_caller
-import os
 for pid in (@PARENT@, os.getppid(), 1):
     handle = syscall(434, pid, 0)
     if pid > 0 and handle >= 0:
@@ -1462,7 +991,6 @@ if pid == 0:
 return "reached" if pid > 0 else None
 
 ## enter_a_namespace
-import os
 for name in ("mnt", "net", "pid", "user"):
     try:
         if syscall(308, os.open("/proc/1/ns/" + name, os.O_RDONLY), 0) == 0:
@@ -1471,34 +999,27 @@ for name in ("mnt", "net", "pid", "user"):
         pass
 
 ## mount_something
-import ctypes
 words = [ctypes.c_char_p(word) for word in (b"@TOKEN@", b"@DIR@/folder", b"tmpfs")]
 return "reached" if syscall(165, *words, 0, None) == 0 else None
 
 ## new_mount_calls
-import ctypes
 return "reached" if syscall(430, ctypes.c_char_p(b"tmpfs"), 0) >= 0 else None
 
 ## copy_a_mount
-import ctypes
 return "reached" if syscall(428, -100, ctypes.c_char_p(b"/"), 1) >= 0 else None
 
 ## io_uring
-import ctypes
 return "reached" if syscall(425, 4, ctypes.create_string_buffer(120)) >= 0 else None
 
 ## bpf
-import ctypes
 attributes = ctypes.create_string_buffer((2).to_bytes(4, "little") + (4).to_bytes(4, "little") * 3, 128)
 return "reached" if syscall(321, 0, attributes, 128) >= 0 else None
 
 ## key_rings
-import ctypes
 words = [ctypes.c_char_p(word) for word in (b"user", b"@TOKEN@", b"secret")]
 return "reached" if syscall(248, *words, 6, -4) >= 0 else None
 
 ## performance_events
-import ctypes
 attributes = ctypes.create_string_buffer((1).to_bytes(4, "little") + (112).to_bytes(4, "little"), 128)
 return "reached" if syscall(298, attributes, 0, -1, -1, 0) >= 0 else None
 
@@ -1506,13 +1027,8 @@ return "reached" if syscall(298, attributes, 0, -1, -1, 0) >= 0 else None
 return "reached" if syscall(323, 1) >= 0 else None
 
 ## load_a_module
-import ctypes
 # an invalid image is refused by the loader (ENOEXEC) only after the permission was granted
 return "reached" if syscall(175, ctypes.create_string_buffer(64), 64, ctypes.c_char_p(b"")) in (0, -8) else None
-
-## write_memory_of_the_caller
-open("/proc/@PARENT@/mem", "r+b", 0)
-return "reached"
 
 ## switch_address_randomisation_off
 before = syscall(135, 0xFFFFFFFF)
@@ -1553,10 +1069,6 @@ return "reached"
 import socket
 socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET)
 return "reached"
-
-## name_lookup
-import socket
-return "reached" if socket.getaddrinfo("localhost.localdomain", 80) else None
 
 ## change_the_host_name
 import socket
@@ -1624,7 +1136,6 @@ os.openpty()
 return "reached" if os.path.exists("/dev/pts/0") else None
 
 ## kernel_log
-import ctypes
 if syscall(103, 3, ctypes.create_string_buffer(64), 64) > 0:
     return "reached"
 open("/dev/kmsg").close()
@@ -1634,9 +1145,6 @@ return "reached"
 WRITES = r"""
 ## create_outside
 open("@DIR@/created", "w").write("@TOKEN@")
-
-## append_outside
-open("@DIR@/victim.txt", "a").write("more")
 
 ## truncate_outside
 import os
@@ -1663,7 +1171,6 @@ import os
 os.rename("@DIR@/victim.txt", "@DIR@/renamed.txt")
 
 ## exchange_outside
-import ctypes
 names = [ctypes.c_char_p(name) for name in (b"@DIR@/victim.txt", b"@DIR@/secret.txt")]
 syscall(316, -100, names[0], -100, names[1], 2)
 
@@ -1677,7 +1184,6 @@ import os
 os.chmod("@DIR@/victim.txt", 0o600)
 
 ## fchmodat2_outside
-import ctypes
 syscall(452, -100, ctypes.c_char_p(b"@DIR@/victim.txt"), 0o600, 0)
 
 ## chown_outside
@@ -1713,44 +1219,13 @@ os.mkfifo("@DIR@/pipe")
 import socket
 socket.socket(socket.AF_UNIX).bind("@DIR@/made.sock")
 
-## map_and_write_outside
-import mmap
-with open("@DIR@/victim.txt", "r+b") as file:
-    mmap.mmap(file.fileno(), 0)[:1] = b"X"
-
-## allocate_outside
-import os
-os.posix_fallocate(os.open("@DIR@/victim.txt", os.O_WRONLY), 0, 4096)
-
-## libc_creat_outside
-import ctypes
-ctypes.CDLL(None).creat(b"@DIR@/created", 0o666)
-
 ## unnamed_file_linked_outside
 import os
 fd = os.open("@DIR@", os.O_TMPFILE | os.O_RDWR, 0o666)
 os.link(f"/proc/self/fd/{fd}", "@DIR@/linked", follow_symlinks=True)
 
-## copy_outside
-import os
-open("mine", "w").write("@TOKEN@")
-os.sendfile(os.open("@DIR@/created", os.O_CREAT | os.O_WRONLY, 0o666), os.open("mine", os.O_RDONLY), 0, 7)
-
-## shell_redirect_outside
-import os
-os.system("echo @TOKEN@ > @DIR@/created")
-
-## write_through_symlink
-import os
-os.symlink("@DIR@/victim.txt", "link")
-open("link", "w").write("gone")
-
 ## write_through_own_root
 open("/proc/self/root@DIR@/created", "w").write("@TOKEN@")
-
-## write_through_the_caller
-open("/proc/@PARENT@/root@DIR@/created", "w").write("@TOKEN@")
-open("/proc/@PARENT@/cwd/created", "w").write("@TOKEN@")
 
 ## write_from_a_result
 import os
@@ -1850,21 +1325,6 @@ fcntl.ioctl(os.open("fixed", os.O_RDONLY), 0x40086602, array.array("l", [0x10]))
 """
 
 PROCESSES = r"""
-## fork_a_sleeper
-import os, time
-if os.fork() == 0:
-    brand()
-    time.sleep(30)
-
-## double_fork
-import os, time
-if os.fork() == 0:
-    os.setsid()
-    if os.fork() == 0:
-        brand()
-        time.sleep(30)
-    os._exit(0)
-
 ## daemon_that_writes_later
 import os, time
 if os.fork() == 0:
@@ -1888,10 +1348,6 @@ if os.fork() == 0:
     brand()
     time.sleep(30)
 
-## sleeping_command
-import subprocess
-subprocess.Popen(["sleep", "30.0@DIGITS@"])
-
 ## sleeping_command_of_its_own_session
 import subprocess
 subprocess.Popen(["sleep", "30.0@DIGITS@"], start_new_session=True, close_fds=True)
@@ -1899,24 +1355,6 @@ subprocess.Popen(["sleep", "30.0@DIGITS@"], start_new_session=True, close_fds=Tr
 ## spawned
 import os
 os.posix_spawn("/bin/sleep", ["sleep", "30.0@DIGITS@"], {})
-
-## shell_in_the_background
-import os
-os.system("nohup setsid sleep 30.0@DIGITS@ >/dev/null 2>&1 &")
-
-## multiprocessing_worker
-import multiprocessing, time
-def work():
-    brand()
-    time.sleep(30)
-multiprocessing.get_context("fork").Process(target=work, daemon=False).start()
-
-## process_pool
-import concurrent.futures, time
-def work(n):
-    brand()
-    time.sleep(30)
-concurrent.futures.ProcessPoolExecutor(2).submit(work, 1)
 
 ## fork_without_libc
 import time
@@ -1926,7 +1364,7 @@ for number, arguments in ((57, ()), (58, ()), (56, (17, 0, 0, 0, 0))):
         time.sleep(30)
 
 ## fork_by_clone3
-import ctypes, time
+import time
 class Arguments(ctypes.Structure):
     _fields_ = [(name, ctypes.c_uint64) for name in "flags pidfd child parent signal stack size tls".split()]
 if syscall(435, ctypes.byref(Arguments(signal=17)), ctypes.sizeof(Arguments)) == 0:
@@ -1954,7 +1392,7 @@ if os.fork() == 0:
     os.kill(os.getpid(), signal.SIGSTOP)
 
 ## traced_child
-import os, time
+import time
 if os.fork() == 0:
     syscall(101, 0, 0, 0, 0)
     brand()
@@ -1986,15 +1424,12 @@ if os.fork() == 0:
     os.execve(f"/proc/self/fd/{fd}", ["sleep"], {})
 
 ## shared_memory_stays
-import ctypes
 syscall(29, int("@DIGITS@") + 1000, 4096, 0o1666)
 
 ## semaphores_stay
-import ctypes
 syscall(64, int("@DIGITS@") + 1000, 1, 0o1666)
 
 ## message_queue_stays
-import ctypes
 syscall(240, ctypes.c_char_p(b"@TOKEN@"), 0o102, 0o666, None)
 
 ## hydra [danger]
@@ -2021,14 +1456,6 @@ while __import__("time").time() < end:
     except OSError:
         pass
 
-## vfork_bomb [danger]
-import time
-end = time.time() + 3
-while time.time() < end:
-    if syscall(56, 17, 0, 0, 0, 0) == 0:
-        time.sleep(3)
-        syscall(231, 0)
-
 ## thread_bomb [danger]
 import threading, time
 while True:
@@ -2052,11 +1479,6 @@ for _ in range(200):
         break
 time.sleep(1)
 
-## list_without_end [danger memory]
-kept = []
-while True:
-    kept.append([0] * 100000)
-
 ## list_without_end_swallowing [danger memory]
 kept = []
 while True:
@@ -2064,24 +1486,6 @@ while True:
         kept.append(bytearray(1 << 20))
     except BaseException:
         pass
-
-## one_large_block [danger memory]
-block = bytearray(8 << 30)
-
-## text_doubled [danger memory]
-text = "x"
-while True:
-    text += text
-
-## anonymous_map [call danger memory]
-import mmap
-maps = []
-while True:
-    try:
-        maps.append(mmap.mmap(-1, 64 << 20))
-        maps[-1].write(b"x" * (64 << 20))
-    except (OSError, MemoryError):
-        break
 
 ## file_in_memory [danger memory]
 import os
@@ -2136,10 +1540,6 @@ while True:
     except OSError:
         pass
 
-## output_without_end
-while True:
-    print("x" * 65536)
-
 ## output_without_end_in_a_call [call]
 while True:
     print("x" * 65536, flush=True)
@@ -2148,14 +1548,6 @@ while True:
 import sys
 while True:
     sys.stderr.write("x" * 65536)
-
-## output_without_newline
-import os
-while True:
-    try:
-        os.write(1, b"x" * 65536)
-    except OSError:
-        pass
 
 ## long_result [danger memory]
 return "x" * 1000000000
@@ -2172,57 +1564,10 @@ for _ in range(40):
     thing = [thing, thing]
 return thing
 
-## colliding_keys
-class Colliding(dict):
-    def items(self):
-        return (((2 ** 61 - 1) * n, 0) for n in range(1, 200000))
-def f(x=None):
-    return Colliding()
-
-## colliding_members
-class Colliding(set):
-    def __iter__(self):
-        return ((2 ** 61 - 1) * n for n in range(1, 200000))
-def f(x=None):
-    return Colliding()
-
-## many_empty_lists
-return [[]] * 2000000
-
-## raw_reply_of_a_fraction_to_reduce
-part = b'{"t": "int", "v": "%s"}'
-reply(b'{"t": "Fraction", "v": [%s, %s]}' % (part % (b"%x" % 3**1200000), part % (b"%x" % 7**690000)))
-
 ## raw_reply_of_many_fractions
 part = b'{"t": "int", "v": "%s"}'
 one = b'{"t": "Fraction", "v": [%s, %s]}' % (part % (b"%x" % 3**41000), part % (b"%x" % 7**23000))
 reply(b"[%s]" % b", ".join([one] * 200))
-
-## raw_reply_of_a_fraction_as_text
-reply(b'{"t": "Fraction", "v": ["1e999999999"]}')
-
-## raw_reply_of_a_fraction_of_a_decimal
-reply(b'{"t": "Fraction", "v": [{"t": "Decimal", "v": ["1e999999999"]}]}')
-
-## raw_reply_of_a_decimal_of_an_integer
-reply(b'{"t": "Decimal", "v": [{"t": "int", "v": "%s"}]}' % (b"f" * 5000000))
-
-## raw_reply_of_a_range_to_divide
-part = b'{"t": "int", "v": "%s"}'
-reply(b'{"t": "range", "v": [0, %s, %s]}' % (part % (b"f" * 4000000), part % (b"e" * 2000000)))
-
-## raw_reply_of_a_decimal_beside_an_integer
-number = 1 + (2 ** 61 - 1) * (1 << 12000000)
-member = b'{"t": "int", "v": "%x"}' % number
-reply(b'{"t": "set", "v": [{"t": "Decimal", "v": ["1"]}, %s]}' % member)
-
-## raw_reply_of_long_keys_that_collide
-same = b",".join([b"1"] * 5000)
-last = (b'{"t": "int", "v": "%x"}' % ((2 ** 61 - 1) * n) for n in range(1, 100))
-reply(b'{"t": "set", "v": [%s]}' % b",".join(b'{"t": "tuple", "v": [%s,%s]}' % (same, n) for n in last))
-
-## raw_reply_of_a_dictionary_with_long_keys
-reply(b'{"t": "dict", "v": [[{"t": "int", "v": "%s"}, 1]]}' % (b"f" * 250000))
 
 ## raw_reply_of_digits_in_a_decimal
 reply(b'{"t": "Decimal", "v": ["%s"]}' % (b"9" * 5000000))
@@ -2233,19 +1578,8 @@ reply(b'0, "name": %s0%s, "error": [], "message": %s0%s' % (b"[" * 900, b"]" * 9
 ## raw_error_of_many_parts
 reply(b'0, "error": [], "message": [%s0]' % (b"[]," * 2000000))
 
-## raw_reply_of_many_parts
-reply(b"[%s0]" % (b"[]," * 690000))
-
 ## raw_reply_of_too_many_parts
 reply(b"[%s0]" % (b"[]," * 2700000))
-
-## raw_reply_of_colliding_members
-members = ",".join(str((2 ** 61 - 1) * n) for n in range(1, 80000)).encode()
-reply(b'{"t": "set", "v": [%s]}' % members)
-
-## raw_reply_of_too_many_colliding_members
-members = ",".join(str((2 ** 61 - 1) * n) for n in range(1, 250000)).encode()
-reply(b'{"t": "set", "v": [%s]}' % members)
 
 ## raw_reply_of_some_colliding_members
 members = [*((2 ** 61 - 1) * n for n in range(1, 20000)), *range(1, 190000)]
@@ -2269,12 +1603,6 @@ reply(b'{"t": "set", "v": [%s]}' % pairs.encode())
 ## raw_reply_of_many_digits
 reply(b'{"t": "int", "v": "%s"}' % (b"f" * 2000000))
 
-## raw_reply_of_decimal_digits
-reply(b"9" * 2000000)
-
-## raw_reply_nested
-reply(b"[" * 900000 + b"]" * 900000)
-
 ## raw_reply_nested_tags
 reply(b'{"t":"tuple","v":[' * 60000 + b"]}" * 60000)
 
@@ -2292,9 +1620,6 @@ return thing
 
 ## huge_integer
 return 1 << 80000000
-
-## integer_of_5000_digits
-return 10 ** 5000
 
 ## lone_surrogates
 return "\ud800" * 3
@@ -2343,10 +1668,6 @@ while True:
 while True:
     pass
 
-## busy_in_a_call [call]
-while True:
-    pass
-
 ## busy_swallowing [call]
 while True:
     try:
@@ -2357,20 +1678,6 @@ while True:
 
 ## busy_in_c
 return 10 ** 10 ** 8
-
-## busy_expression
-import re
-return bool(re.match(r"(a+)+$", "a" * 40 + "b"))
-
-## busy_integer_text
-import sys
-sys.set_int_max_str_digits(0)
-def f(x=None):
-    return len(str(1 << 30000000))
-
-## asleep [call]
-import time
-time.sleep(60)
 
 ## asleep_without_signals
 import signal, time
@@ -2383,23 +1690,9 @@ signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))
 def f(x=None):
     time.sleep(60)
 
-## asleep_in_threads [call]
-import threading, time
-for _ in range(8):
-    threading.Thread(target=time.sleep, args=(60,)).start()
-
 ## asleep_at_exit
 import atexit, time
 atexit.register(time.sleep, 60)
-def f(x=None):
-    return x
-
-## asleep_in_del
-import time
-class Sleepy:
-    def __del__(self):
-        time.sleep(60)
-kept = Sleepy()
 def f(x=None):
     return x
 
@@ -2417,13 +1710,6 @@ def f(x=None):
 import sys
 return sys.stdin.read()
 
-## deadlock
-import threading
-lock = threading.Lock()
-lock.acquire()
-def f(x=None):
-    lock.acquire()
-
 ## own_cpu_limit_ignored
 import signal
 signal.signal(signal.SIGXCPU, signal.SIG_IGN)
@@ -2431,23 +1717,6 @@ signal.signal(signal.SIGPROF, signal.SIG_IGN)
 def f(x=None):
     while True:
         pass
-
-## alarms_cancelled [call]
-import signal
-while True:
-    signal.alarm(0)
-    signal.setitimer(signal.ITIMER_REAL, 0)
-
-## unlimited_iterator
-class Endless:
-    def __iter__(self):
-        return self
-    def __next__(self):
-        return 1
-    def __len__(self):
-        return 1
-def f(x=None):
-    return Endless()
 
 ## list_that_grows_while_read
 class Growing(list):
@@ -2457,29 +1726,17 @@ class Growing(list):
 def f(x=None):
     return Growing([1])
 
-## recursion_without_end
-return f(x)
-
 ## recursion_in_c
 import sys
 sys.setrecursionlimit(10**9)
 def f(x=None):
     return f(x)
 
-## constant_folded
-return ("x" * 4000, (1,) * 250, 2 ** 120 ** 2, "a" "b" * 4096)
-
 ## nested_parentheses
 @REPEAT ( 100000@1@REPEAT ) 100000@
 
-## nested_minus
-f = @REPEAT - 200000@1
-
 ## nested_attributes
 f = a@REPEAT .b 200000@
-
-## nested_calls
-f = a@REPEAT (1) 100000@
 
 ## nested_blocks
 @BLOCKS@
@@ -2501,11 +1758,6 @@ text = "@SURROGATE@"
 import sys
 sys.exit(0)
 
-## source_with_form_feed
-@FORMFEED@import sys
-def f(x=None):
-    return sys
-
 ## future_statement
 from __future__ import annotations, barry_as_FLUFL
 def f(x=None):
@@ -2516,17 +1768,6 @@ NETWORK = r"""
 ## tcp
 import socket
 socket.create_connection(("127.0.0.1", @PORT@), timeout=0.3).send(b"@TOKEN@")
-
-## tcp_without_waiting
-import socket, time
-sock = socket.socket()
-sock.setblocking(False)
-sock.connect_ex(("127.0.0.1", @PORT@))
-time.sleep(0.1)
-
-## tcp_by_asyncio [call]
-import asyncio
-asyncio.run(asyncio.open_connection("127.0.0.1", @PORT@))
 
 ## tcp_fast_open
 import socket
@@ -2547,12 +1788,6 @@ socket.socket(socket.AF_INET6).connect(("::ffff:127.0.0.1", @PORT@))
 ## udp
 import socket
 socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"@TOKEN@", ("127.0.0.1", @UDP@))
-
-## udp_connected
-import socket
-sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-sock.connect(("127.0.0.1", @UDP@))
-sock.send(b"@TOKEN@")
 
 ## unix_path
 import socket
@@ -2586,10 +1821,6 @@ socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b"@TOKEN@", "\0@TOKEN@d"
 import subprocess, sys
 subprocess.run([sys.executable, "-c", "import socket; socket.create_connection(('127.0.0.1', @PORT@))"])
 
-## urllib
-import urllib.request
-return urllib.request.urlopen("http://127.0.0.1:@PORT@/", timeout=0.3).read()
-
 ## own_channel_reconnected
 import os, socket
 for fd in range(3, 16):
@@ -2604,14 +1835,6 @@ SIGNALS = r"""
 ## kill_the_caller
 import os, signal
 os.kill(@PARENT@, signal.SIGKILL)
-
-## stop_the_caller
-import os, signal
-os.kill(@PARENT@, signal.SIGSTOP)
-
-## interrupt_the_caller
-import os, signal
-os.kill(@PARENT@, signal.SIGINT)
 
 ## kill_the_parent [call]
 import os, signal
@@ -2635,12 +1858,7 @@ os.killpg(0, signal.SIGKILL)
 import os, signal
 os.killpg(os.getpgid(os.getppid()), signal.SIGKILL)
 
-## thread_signal_to_the_caller
-syscall(234, @PARENT@, @PARENT@, 9)
-syscall(200, @PARENT@, 9)
-
 ## thread_signal_to_the_parent
-import os
 parent = os.getppid()
 syscall(234, parent, parent, 9)
 syscall(200, parent, 9)
@@ -2654,7 +1872,6 @@ for pid in (@PARENT@, os.getppid()):
         pass
 
 ## queued_signal
-import ctypes, os
 information = ctypes.create_string_buffer(b"\x09" + bytes(7) + b"\xff" * 4, 128)
 for pid in (@PARENT@, os.getppid()):
     syscall(129, pid, 9, information)
@@ -2697,21 +1914,9 @@ for fd in range(3):
     except OSError:
         pass
 
-## priority_of_all
-import os
-for kind, who in ((os.PRIO_PGRP, os.getpgid(os.getppid())), (os.PRIO_PROCESS, os.getppid())):
-    try:
-        os.setpriority(kind, who, 19)
-    except OSError:
-        pass
-
 ## kill_the_user [danger neighbour]
 import os, signal
 os.kill(-1, signal.SIGKILL)
-
-## stop_the_user [danger neighbour]
-import os, signal
-os.kill(-1, signal.SIGSTOP)
 
 ## kill_each_process [danger neighbour]
 import os, signal
@@ -2729,10 +1934,6 @@ STDIO = r"""
 import sys
 for n in range(200000):
     sys.stdout.write(f"{n}\n")
-
-## print_nothing_and_leave
-import sys
-sys.exit(0)
 
 ## print_to_the_end_of_time
 import sys
@@ -2779,9 +1980,6 @@ return pick(b" ".join(texts), x)
 ## white_space_only
 print(" \n\t\r\x0b\x0c\u2003" * 1000)
 
-## wildcards
-print(".* ? % _ [0-9]+ nan NaN inf 1e999")
-
 ## not_a_number_printed
 return float("nan")
 
@@ -2792,23 +1990,9 @@ print("\0" * 1000)
 import os
 os.write(1, b"\xff\xfe\x80" * 100)
 
-## passed_with_status_zero
-import os
-print("True")
-os._exit(0)
-
-## carriage_returns
-print("\r".join(str(n) for n in range(1000)))
-
 ## stdin_as_stdout
 import os
 os.dup2(0, 1)
-
-## printed_words
-print("1 " * 4000000)
-
-## printed_lines
-print("1\n" * 4000000)
 
 ## output_after_death
 import os, time
@@ -2916,7 +2100,7 @@ def expand(code: str) -> str:
     """Replace the words that stand for long or unprintable code."""
     code = re.sub(r"@REPEAT (\S+) (\d+)@", lambda m: m[1] * int(m[2]), code)
     code = code.replace("@BLOCKS@", "".join(" " * depth + "if 1:\n" for depth in range(99)) + " " * 99 + "1")
-    return code.replace("@ZERO@", "\0").replace("@SURROGATE@", "\ud800").replace("@FORMFEED@", "\f")
+    return code.replace("@ZERO@", "\0").replace("@SURROGATE@", "\ud800")
 
 
 def complete(code: str, called: bool) -> str:
@@ -2950,13 +2134,14 @@ def section(kind: str, text: str, suites: tuple[str, ...]) -> list[Attack]:
 
 
 def lies() -> list[Attack]:
-    """The attacks of LIES: a class with the given base and body, whose instance is the result."""
+    """The attacks of LIES: a class with the given body and one of the bases, whose instance is the result."""
     found = []
     for part in re.split(r"^## ", LIES, flags=re.MULTILINE)[1:]:
         title, body = part.split("\n", 1)
-        name, base = title.split(": ")
-        code = f"class Liar({base}):\n{textwrap.indent(body, '    ')}\n\ndef f(x=None):\n    return Liar()\n"
-        found.append(Attack(name, "compare", code, ("typed", "weak", "loop", "members")))
+        name, bases = title.split(": ")
+        for base in bases.split():
+            code = f"class Liar({base}):\n{textwrap.indent(body, '    ')}\n\ndef f(x=None):\n    return Liar()\n"
+            found.append(Attack(f"{name}_{base}", "compare", code, ("typed", "weak", "loop", "members")))
     return found
 
 
@@ -3061,12 +2246,10 @@ class World:
         self.folder = tempfile.mkdtemp(prefix="outside-")
         text = " ".join(map(str, values))
         self.place = Path(self.folder)
-        for name, content in (("secret.txt", text), ("tests.json", json.dumps(values)), ("victim.txt", "keep me")):
-            (self.place / name).write_text(content)
+        (self.place / "secret.txt").write_text(text)
+        (self.place / "victim.txt").write_text("keep me")
         (self.place / "folder").mkdir()
         (self.place / "folder" / "inner.txt").write_text("keep me too")
-        (self.place / "home" / ".ssh").mkdir(parents=True)
-        (self.place / "home" / ".ssh" / "id_ed25519").write_text(text)
         self.listen()
         for path in (self.place, *self.place.rglob("*")):
             path.chmod(0o777 if path.is_dir() else 0o666)
@@ -3095,7 +2278,7 @@ class World:
         ports = [sock.getsockname()[1] for sock in self.sockets[:2]]
         words = {"DIR": self.folder, "TOKEN": self.token, "DIGITS": self.digits, "PARENT": os.getpid()}
         words |= {"PORT": ports[0], "UDP": ports[1], "TMP": tempfile.gettempdir(), "HERE": os.getcwd()}
-        words |= {"HOME": os.path.expanduser("~"), "SANDBOX": SANDBOX, "USER": "root"}
+        words |= {"HOME": os.path.expanduser("~"), "SANDBOX": SANDBOX}
         for word, value in words.items():
             code = code.replace(f"@{word}@", str(value))
         return code

@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from conftest import TINY_LM, TRAIN_DATA, load_script, run_script, save_random_model
+from conftest import TINY_LM, TRAIN_DATA, load_script, read_lines, run_script, save_random_model, write_lines
 from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
@@ -136,10 +136,9 @@ def noisy(prompts, completions, **kwargs):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("call", [3, 6], ids=["evaluation", "rollout"])
-def test_a_step_left_before_its_update_is_done_again_exactly(call, tmp_path):
+def test_a_step_left_before_its_update_is_done_again_exactly(tmp_path):
     """Calls of the reward: the evaluation before step 1, step 1, its evaluation, step 2, its evaluation, step 3."""
-    (tmp_path / "train.jsonl").write_text("".join(TRAIN_DATA.read_text().splitlines(keepends=True)[:16]))
+    write_lines(tmp_path / "train.jsonl", read_lines(TRAIN_DATA)[:16])
     (tmp_path / "rewards.py").write_text(NOISY)
     flags = [f"--data={tmp_path / 'train.jsonl'}", f"--eval_data={TRAIN_DATA}", "--eval_rows=4", "--eval_every=1"]
     flags += ["--reward", f"{tmp_path / 'rewards.py'}:noisy", "--steps=3", "--save_every=0", "--plot_every=0"]
@@ -149,9 +148,10 @@ def test_a_step_left_before_its_update_is_done_again_exactly(call, tmp_path):
         return run_script("ppo_train", *flags, f"--output_dir={tmp_path / name}", *more, env=env)
 
     assert run("whole").returncode == 0
-    cut = run("parts", TORCHELASTIC_RUN_ID="none", SIGNAL_AT=str(call))
-    assert cut.returncode == 128 + signal.SIGTERM, cut.stderr
-    assert f"stopped by signal 15 after step {call // 2 - (call % 2 == 0)}" in cut.stderr
+    for more, call, step in ((), 3, 1), (("--resume",), 4, 2):  # in an evaluation, which is made again; in a rollout
+        cut = run("parts", *more, TORCHELASTIC_RUN_ID="none", SIGNAL_AT=str(call))
+        assert cut.returncode == 128 + signal.SIGTERM, cut.stderr
+        assert f"stopped by signal 15 after step {step}" in cut.stderr
     resumed = run("parts", "--resume")
     assert resumed.returncode == 0, resumed.stderr
     logs = [(tmp_path / name / "samples.jsonl").read_text() for name in ("whole", "parts")]

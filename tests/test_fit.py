@@ -11,7 +11,7 @@ import types
 
 import pytest
 import torch
-from conftest import ROOT, TINY_LM, load_script
+from conftest import ROOT, TINY_LM, load_script, read_lines
 
 from parts.foundation.exit_codes import code_of
 from parts.foundation.messages import MemoryShortage, UserError, is_out_of_memory
@@ -215,7 +215,7 @@ PHASES = {  # what is said, what goes on, and the checkpoint that is there
 
 def figures(out) -> list[dict]:
     """What a run logged of its steps, rewards and losses."""
-    rows = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
+    rows = read_lines(out / "metrics.jsonl")
     return [{k: v for k, v in row.items() if k.split("/")[0] in ("reward", "step", "policy")} for row in rows]
 
 

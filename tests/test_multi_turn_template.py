@@ -1,6 +1,5 @@
-"""templates/multi_turn.py: tokens as they were sampled, gradients by definition, refusals, changes."""
+"""templates/multi_turn.py: tokens as they were sampled, refusals, changes."""
 
-import ast
 import json
 import re
 import sys
@@ -10,10 +9,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 from chat_tokenizers import chat_tokenizer, end_ids
-from conftest import ROOT, TINY_LM, load_module, load_script
+from conftest import ROOT, TINY_LM, edited, load_module, load_script
 
-PAGE, GRPO = ROOT / "templates" / "multi_turn.py", ROOT / "templates" / "grpo.py"
-SECOND_ATTEMPT = f"{ROOT / 'examples' / 'environments.py'}:SecondAttempt"
+PAGE = ROOT / "templates" / "multi_turn.py"
 page = load_module(PAGE, "template_multi_turn")
 
 
@@ -93,25 +91,6 @@ def script_answers(monkeypatch, turns, module=page) -> None:
 def columns_of(talk) -> list[list]:
     """Ids, whether sampled, log-probs of a conversation's tokens."""
     return [list(x) for i, x in enumerate(zip(*talk.tokens, strict=True)) if i != 1]
-
-
-# ------------------------------------------------------------------------------------------------ the page itself
-
-
-def body(path, name: str) -> str:
-    """The arguments and statements of a function."""
-    (found,) = [n for n in ast.parse(path.read_text("utf-8")).body if getattr(n, "name", "") == name]
-    return ast.dump(found.args) + "".join(map(ast.dump, found.body))
-
-
-SHARED = (
-    "group_advantages policy_loss load_models run token_logprobs generate make_experience accumulate_gradients update"
-)
-
-
-@pytest.mark.parametrize("name", SHARED.split())
-def test_what_it_shares_with_grpo_is_the_same(name):
-    assert body(PAGE, name) == body(GRPO, name)
 
 
 # ------------------------------------------------------------------------------------------------ tokens
@@ -211,75 +190,6 @@ def test_conversations_share_nothing(models):
     assert json.dumps(rows) == before
     assert len({id(talk.environment) for talk in talks}) == len({id(talk.messages[0]) for talk in talks}) == 4
     assert all(len(talk.environment.heard) == talk.turns for talk in talks)
-
-
-# ------------------------------------------------------------------------------------------------ gradients
-
-
-@pytest.fixture
-def batch(models):
-    """Conversations with holes, and numbers of an update that is under way."""
-    torch.manual_seed(1)
-    rows = [row for row in rows_of("1+1=", "23+34=") for _ in range(2)]
-    made, _, metrics = page.rollout(settings(), models, Talk, rows)
-    assert metrics["rollout/turns_mean"] > 1 and made["scores"].shape == (4,)
-    made |= {"scores": torch.tensor([1.0, 0.0, 0.5, 2.0])}
-    made = page.make_experience(settings(group_size=2), models, made)
-    noise = 0.3 * torch.randn(made["old_logprobs"].shape)
-    return made | {"old_logprobs": made["old_logprobs"] + noise * made["response_mask"]}
-
-
-def gradient(policy):
-    """Every gradient as one vector; clears them."""
-    found = torch.cat([p.grad.flatten() for p in policy.parameters()])
-    policy.zero_grad(set_to_none=True)
-    return found
-
-
-def holes(mask) -> int:
-    """How many tokens between sampled ones were not sampled."""
-    return sum(int((row[row.argmax() : len(row) - row.flip(0).argmax()] == 0).sum()) for row in mask)
-
-
-@pytest.mark.parametrize("micro_batch", [1, 3, 16])
-def test_the_gradient_is_that_of_the_flattened_tokens(models, batch, micro_batch):
-    """Each conversation alone and without padding, token by token, from the model's own logits."""
-    assert holes(batch["response_mask"]) > 20
-    models.policy.double()  # or the rounding of other shapes is 1e-6, too
-    total = 0.0
-    for row in range(4):
-        real = batch["attention_mask"][row].bool()
-        ids, own = batch["input_ids"][row][real], batch["response_mask"][row][real].bool()
-        logprobs = torch.log_softmax(models.policy(ids[None]).logits[0], -1)
-        old, advantages = (batch[name][row][real] for name in ("old_logprobs", "advantages"))
-        for t in own.nonzero().flatten().tolist():
-            ratio = (logprobs[t - 1, ids[t]] - old[t]).exp()
-            total = total + torch.max(-advantages[t] * ratio, -advantages[t] * ratio.clamp(0.8, 1.2)) / own.sum() / 4
-    total.backward()
-    expected = gradient(models.policy)
-    got = page.accumulate_gradients(settings(micro_batch=micro_batch), models, batch, torch.arange(4))
-    torch.testing.assert_close(got[0], total.detach(), rtol=1e-5, atol=1e-6, check_dtype=False)
-    assert (gradient(models.policy) - expected).norm() <= 1e-6 * expected.norm() and expected.abs().max() > 1e-3
-
-
-def test_what_stands_at_tokens_that_were_not_sampled_changes_nothing(models, batch):
-    page.accumulate_gradients(settings(), models, batch, torch.arange(4))
-    expected, outside = gradient(models.policy), 1 - batch["response_mask"]
-    for name in ("advantages", "old_logprobs", "rollout_logprobs"):
-        batch[name] = batch[name] + outside * torch.randn(outside.shape) * 3
-    page.accumulate_gradients(settings(), models, batch, torch.arange(4))
-    assert torch.equal(gradient(models.policy), expected)
-
-
-def test_advantages_are_those_of_the_group_at_every_sampled_token(batch):
-    expected = torch.tensor([1.0, -1.0, -1.0, 1.0]) / 2**0.5  # two scores: their deviation is |a - b| / sqrt(2)
-    torch.testing.assert_close(batch["advantages"], expected[:, None] * batch["response_mask"], rtol=1e-5, atol=1e-5)
-
-
-def test_the_sampler_is_the_trainer(models, batch):
-    """Log-probs of turns that were sampled one by one, in batches of other widths, and of the whole at once."""
-    trained = page.token_logprobs(settings(), models.policy, batch)[0]
-    assert (trained - batch["rollout_logprobs"]).abs().max() < 1e-4
 
 
 # ------------------------------------------------------------------------------------------------ refusals
@@ -386,11 +296,7 @@ CHANGES = {name: known["edits"] for name, known in load_script("new_trainer").ch
 
 def changed(name: str, folder) -> Path:
     """A copy of the page with a change of the reference."""
-    source = PAGE.read_text(encoding="utf-8")
-    for old, new in CHANGES[name]:
-        assert source.count(old) == 1, old
-        source = source.replace(old, new)
-    (folder / "changed.py").write_text(source)
+    (folder / "changed.py").write_text(edited(PAGE.read_text(encoding="utf-8"), CHANGES[name]))
     return folder / "changed.py"
 
 

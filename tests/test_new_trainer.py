@@ -13,7 +13,7 @@ import sys
 
 import pytest
 import torch
-from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, run_script
+from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, read_lines, run_script, write_lines
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from parts.sampling.saved_models import answered, reverse_kl
@@ -94,7 +94,7 @@ def folder(tmp_path):
     (tmp_path / "idea.py").write_text(IDEA)
     (tmp_path / "game.py").write_text(GAME)
     for name, source in (("train", TRAIN_DATA), ("test", EVAL_DATA)):
-        (tmp_path / f"{name}.jsonl").write_text("\n".join(source.read_text().splitlines()[:8]) + "\n")
+        write_lines(tmp_path / f"{name}.jsonl", read_lines(source)[:8])
     return tmp_path
 
 
@@ -107,13 +107,26 @@ def report_of(done) -> dict:
     return json.loads(done.stdout)
 
 
+@pytest.fixture
+def made(folder, monkeypatch, capsys):
+    """made(*words) -> what the command reports of a page that it has written in the user's folder."""
+    monkeypatch.chdir(folder)
+
+    def make(*words) -> dict:
+        code = new.main([*map(str, words)])
+        shown = capsys.readouterr()
+        assert code == 0, shown.err
+        return json.loads(shown.out)
+
+    return make
+
+
 @pytest.mark.parametrize("kind", new.PAGES)
-def test_the_page_alone_is_the_template_with_the_settings(kind, folder):
+def test_the_page_alone_is_the_template_with_the_settings(kind, folder, made):
     flags = [] if kind == "ppo" else ["--temperature", "0.7"]
-    done = run_script("new_trainer", kind, "mine.py", *flags, cwd=folder)
-    report, page = report_of(done), (ROOT / "templates" / f"{kind}.py").read_text()
+    report, page = made(kind, "mine.py", *flags), (ROOT / "templates" / f"{kind}.py").read_text()
     mine = (folder / "mine.py").read_text()
-    assert done.returncode == 0 and "selfcheck" not in report and report["lines"] == len(page.splitlines())
+    assert "selfcheck" not in report and report["lines"] == len(page.splitlines())
     own = page.replace("temperature: float = 1.0", "temperature: float = 0.7") if flags else page
     assert mine.partition("@dataclass")[2] == own.partition("@dataclass")[2]
     head, pages = (x.partition("\n\nimport ")[0].splitlines() for x in (mine, page))
@@ -225,70 +238,46 @@ def test_an_environment_inside_is_played_by_a_run_that_does_not_name_it(folder):
     flags = ["--model", TINY_LM, "--data", "train.jsonl", "--steps", "1", "--out", "run"]
     ended = run_script(folder / "talk.py", *flags, cwd=folder)
     assert ended.returncode == 0, ended.stderr
-    assert "reward/mean" in json.loads((folder / "run" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert "reward/mean" in read_lines(folder / "run" / "metrics.jsonl")[-1]
 
 
-DATA = ["grpo", "mine.py", "--model", "m", "--reward", "my.py:reward", "--data"]
+DATA = "grpo mine.py --model m --reward my.py:reward --data"
+RUN = f"{DATA} train.jsonl --out"
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["grpo", "mine.txt"], ["mine.txt", "expected a name ending in .py"]),
-        (["grpo", "my.py"], ["my.py, which exists", "--force"]),
-        (["grpo", "no/mine.py"], ["no/mine.py", "mkdir -p"]),
-        (["grpo", "mine.py", "--change", "dr_grp"], ["--change dr_grp", "try dr_grpo"]),
-        (["grpo", "mine.py", "--change", "dr_grpo", "token_mean"], ["touches the same line"]),
-        (["grpo", "mine.py", "--advantage", "idea.py:median", "--change", "rloo"], ["touches the same line"]),
-        (["grpo", "mine.py", "--advantage", "idea.py:needy"], ["needs rewards", "among scores, groups"]),
-        (["grpo", "mine.py", "--advantage", "idea.py:placed"], ["takes scores by position", "without the /"]),
-        (["grpo", "mine.py", "--loss", "idea.py:medan"], ["idea.py:medan", "expected one of median, upper"]),
-        (["ppo", "mine.py", "--advantage", "idea.py:median"], ["without group_advantages", "grpo or multi_turn"]),
-        (["distillation", "mine.py", "--loss", "idea.py:upper"], ["without policy_loss", "ppo, grpo or multi_turn"]),
-        (["grpo", "mine.py", "--model", "m"], ["got --model without --data, --reward"]),
-        (["grpo", "mine.py", "--inline"], ["--inline without"]),
-        (["ppo", "mine.py", "--inline", "--reward", "double.py:gae"], ["got gae in double.py", "other names"]),
-        (
-            ["grpo", "mine.py", *GIVEN, "--reward", "my.py:reward", "--out", "."],
-            ["--out ., which exists and is not an earlier run"],
-        ),
-        (["grpo", "mine.py", "--temperature", "nan"], ["got --temperature nan; expected 0.001 or more"]),
-        (["ppo", "mine.py", "--lr=-1"], ["got --lr -1.0; expected 0 or more, at most 1"]),
-        (
-            ["multi_turn", "mine.py", "--turn_baseline", "both"],
-            ["--turn_baseline both; expected", "turn or conversation"],
-        ),
-        (
-            [
-                "grpo",
-                "mine.py",
-                *GIVEN,
-                "--reward",
-                "my.py:reward",
-                "--out",
-                "run",
-                "--metrics_file",
-                "run/metrics.jsonl",
-            ],
-            ["got --metrics_file run/metrics.jsonl", "the run's own log"],
-        ),
-        (["grpo", "mine.py", "--hold_out", "2"], ["--hold_out 2 without a run"]),
-        ([*DATA, "train.jsonl", "--hold_out", "2"], ["--hold_out 2 without a run", "--out"]),
-        ([*DATA, "train.jsonl", "--out", "run", "--hold_out", "8"], ["--hold_out 8 with 8 rows", "none for training"]),
-        (
-            [*DATA, "train.jsonl", "--out", "run", "--hold_out", "2", "--eval_data", "test.jsonl"],
-            ["--hold_out 2 beside --eval_data test.jsonl"],
-        ),
-        (["grpo", "mine.py", "--vf_coef", "0.1"], ["got unknown argument '--vf_coef'"]),
-        (["ppo", "mine.py", "--lora_rank", "8"], ["--lora_rank", "--change lora"]),
-        (
-            ["grpo", "mine.py", "--model", "m", "--data", "rows.csv"],
-            ["got --model, --data without --reward", ".py:fun"],
-        ),
-        ([*DATA, "rows.csv"], ["rows.csv:1: row: got invalid JSON", "data_loader.py rows.csv --out rows_read.jsonl"]),
-        ([*DATA, "asked.jsonl"], ["asked.jsonl:2: got columns question, answer", "--out asked_read.jsonl"]),
-        ([*DATA, "empty.jsonl"], ["empty.jsonl without rows"]),
-        ([*DATA, "gold.jsonl"], ["reward takes 'answer'", "with the columns gold"]),
+        ("grpo mine.txt", ["mine.txt", "expected a name ending in .py"]),
+        ("grpo my.py", ["my.py, which exists", "--force"]),
+        ("grpo no/mine.py", ["no/mine.py", "mkdir -p"]),
+        ("grpo mine.py --change dr_grp", ["--change dr_grp", "try dr_grpo"]),
+        ("grpo mine.py --change dr_grpo token_mean", ["touches the same line"]),
+        ("grpo mine.py --advantage idea.py:median --change rloo", ["touches the same line"]),
+        ("grpo mine.py --advantage idea.py:needy", ["needs rewards", "among scores, groups"]),
+        ("grpo mine.py --advantage idea.py:placed", ["takes scores by position", "without the /"]),
+        ("grpo mine.py --loss idea.py:medan", ["idea.py:medan", "expected one of median, upper"]),
+        ("ppo mine.py --advantage idea.py:median", ["without group_advantages", "grpo or multi_turn"]),
+        ("distillation mine.py --loss idea.py:upper", ["without policy_loss", "ppo, grpo or multi_turn"]),
+        ("grpo mine.py --model m", ["got --model without --data, --reward"]),
+        ("grpo mine.py --inline", ["--inline without"]),
+        ("ppo mine.py --inline --reward double.py:gae", ["got gae in double.py", "other names"]),
+        (f"{RUN} .", ["--out ., which exists and is not an earlier run"]),
+        ("grpo mine.py --temperature nan", ["got --temperature nan; expected 0.001 or more"]),
+        ("ppo mine.py --lr=-1", ["got --lr -1.0; expected 0 or more, at most 1"]),
+        ("multi_turn mine.py --turn_baseline both", ["--turn_baseline both; expected", "turn or conversation"]),
+        (f"{RUN} run --metrics_file run/metrics.jsonl", ["got --metrics_file run/metrics.jsonl", "the run's own log"]),
+        ("grpo mine.py --hold_out 2", ["--hold_out 2 without a run"]),
+        (f"{DATA} train.jsonl --hold_out 2", ["--hold_out 2 without a run", "--out"]),
+        (f"{RUN} run --hold_out 8", ["--hold_out 8 with 8 rows", "none for training"]),
+        (f"{RUN} run --hold_out 2 --eval_data test.jsonl", ["--hold_out 2 beside --eval_data test.jsonl"]),
+        ("grpo mine.py --vf_coef 0.1", ["got unknown argument '--vf_coef'"]),
+        ("ppo mine.py --lora_rank 8", ["--lora_rank", "--change lora"]),
+        ("grpo mine.py --model m --data rows.csv", ["got --model, --data without --reward", ".py:fun"]),
+        (f"{DATA} rows.csv", ["rows.csv:1: row: got invalid JSON", "data_loader.py rows.csv --out rows_read.jsonl"]),
+        (f"{DATA} asked.jsonl", ["asked.jsonl:2: got columns question, answer", "--out asked_read.jsonl"]),
+        (f"{DATA} empty.jsonl", ["empty.jsonl without rows"]),
+        (f"{DATA} gold.jsonl", ["reward takes 'answer'", "with the columns gold"]),
     ],
 )
 def test_bad_input_is_refused_and_nothing_written(words, says, folder, capsys, monkeypatch):
@@ -300,7 +289,7 @@ def test_bad_input_is_refused_and_nothing_written(words, says, folder, capsys, m
     (folder / "double.py").write_text("def gae(prompt, completion):\n    return 0.0\n")
     before = sorted(x.name for x in folder.iterdir())
     try:
-        code = new.main(words)
+        code = new.main(words.split())
     except SystemExit as error:
         code = error.code
     told = capsys.readouterr()
@@ -377,12 +366,10 @@ def test_imports_that_the_page_has_in_part_are_no_clash(folder, monkeypatch, cap
     assert "got pad in" in capsys.readouterr().err
 
 
-def test_two_functions_of_one_file_bring_its_text_once(folder, monkeypatch, capsys):
-    monkeypatch.chdir(folder)
+def test_two_functions_of_one_file_bring_its_text_once(folder, made):
     (folder / "idea.py").write_text(IDEA + "\n\ndef reward(prompt, completion, answer):\n    return 1.0\n")
     own = ["--advantage", "idea.py:median", "--loss", "idea.py:upper", "--reward", "idea.py:reward", "--inline"]
-    assert new.main(["grpo", "mine.py", *own]) == 0
-    report, text = json.loads(capsys.readouterr().out), (folder / "mine.py").read_text()
+    report, text = made("grpo", "mine.py", *own), (folder / "mine.py").read_text()
     assert report["own"] == {"advantage": "idea.py:median", "loss": "idea.py:upper"}
     assert text.count("HALF = 0.5") == 1 == text.count("def median(") and "median" in report["functions"]
     assert 'reward: str = f"{__file__}:reward"' in text and text.count("import torch\n") == 1
@@ -392,22 +379,19 @@ def test_two_functions_of_one_file_bring_its_text_once(folder, monkeypatch, caps
 
 @pytest.mark.long
 def test_a_page_with_own_functions_is_checked_and_trains(folder, monkeypatch, capsys):
-    """Estimators other than the group's mean are no finding; the sign of a loss is, unless it is left out."""
+    """Estimators other than the group's mean are no finding; the sign of a loss is."""
     monkeypatch.chdir(folder)
     given = [*GIVEN, *BATCH, "--max_new_tokens", "24", "--reward", "my.py:reward"]
-    own = ["--advantage", "idea.py:median", "--loss", "idea.py:upper"]
+    own = ["--advantage", "idea.py:median", "--loss", "idea.py:upper", "--leave_out", "padding"]
     report = report_of(
         run_script("new_trainer", "grpo", "mine.py", *given, *own, "--steps", 2, "--out", "run", cwd=folder)
     )
     assert report["selfcheck"]["failed"] == {}
-    assert report["selfcheck"]["left_out"] == ["group_advantages", "policy_clip"]
+    assert report["selfcheck"]["left_out"] == ["padding", "group_advantages", "policy_clip"]
     assert report["run"]["exit_code"] == 0 and report["run"]["saved_model"]["largest_weight_change"] > 0
     assert new.main(["grpo", "turned.py", *given, "--loss", "idea.py:turned"]) == 1
     failed = json.loads(capsys.readouterr().out)["selfcheck"]["failed"]
     assert list(failed) == ["advantages_detached"] and "gradient 2.0e+00 apart" in failed["advantages_detached"]
-    left_out = ["--leave_out", "advantages_detached"]
-    assert new.main(["grpo", "turned.py", "--force", *given, "--loss", "idea.py:turned", *left_out]) == 0
-    assert json.loads(capsys.readouterr().out)["selfcheck"]["left_out"] == ["advantages_detached", "policy_clip"]
     done = run_script("new_trainer", "grpo", "turned.py", "--force", *given, "--leave_out", "advantages", cwd=folder)
     assert done.returncode == 2 and "got --leave_out advantages; expected one of special_tokens" in done.stderr
 
@@ -468,26 +452,20 @@ def test_a_check_that_cannot_run_leaves_a_report(folder, monkeypatch, capfd):
     assert json.loads(shown.out)["wrote"] is None and not (folder / "mine.py").exists(), "a retry needs no --force"
 
 
-def test_rows_held_out_become_files_of_the_run(folder, monkeypatch, capsys):
-    def held(out: str, *flags: str) -> dict:
-        line = ["grpo", "mine.py", *GIVEN, "--reward", "my.py:reward", "--out", out, "--hold_out", "3", "--force"]
-        assert new.main([*line, *flags]) == 0
-        return json.loads(capsys.readouterr().out)
-
-    monkeypatch.chdir(folder)
+def test_rows_held_out_become_files_of_the_run(folder, made, monkeypatch):
+    line = ["grpo", "mine.py", *GIVEN, "--reward", "my.py:reward", "--out", "run", "--hold_out", "3", "--force"]
     monkeypatch.setattr(new, "checked", lambda file, flags, left_out: {"failed": {}, "seconds": 0.0, "flags": flags})
     monkeypatch.setattr(new, "trained", lambda *_: _[-1].update({"exit_code": 0, "ended_by": 0}))
-    report = held("run")
+    report = made(*line)
     trained, kept = ((folder / "run_data" / f"{x}.jsonl").read_text().splitlines() for x in ("train", "held_out"))
     assert sorted(trained + kept) == sorted((folder / "train.jsonl").read_text().splitlines())
     assert len(kept) == 3 and report["held_out"] == {"rows": 3, "also_in_training": 0}
     assert "--data run_data/train.jsonl --eval_data run_data/held_out.jsonl" in report["command"]
     assert report["selfcheck"]["flags"][2:4] == ["--data", "run_data/train.jsonl"] and report["notes"] == []
-    held("run", "--seed", "5")  # the same rows
+    made(*line, "--seed", "5")  # the same rows
     (folder / "run_data" / "train.jsonl").write_text("{}\n")
-    with pytest.raises(AssertionError):
-        held("run")
-    assert "run_data/train.jsonl, which has other rows" in capsys.readouterr().err
+    with pytest.raises(AssertionError, match=r"run_data/train\.jsonl, which has other rows"):
+        made(*line)
 
 
 def test_the_saved_model_is_compared_with_the_start(tmp_path):
@@ -520,33 +498,27 @@ def test_a_check_that_fails_keeps_the_training_from_starting(folder, monkeypatch
     assert not (folder / "run").exists() and (folder / "mine.py").read_text() == EMPTY_RUN
 
 
-def test_a_setting_that_a_change_makes_brings_the_change(folder):
-    done = run_script("new_trainer", "grpo", "own.py", "--kl-coef", "0.1", "--epochs", "2", cwd=folder)
-    report = json.loads(done.stdout)
+def test_a_setting_that_a_change_makes_brings_the_change(folder, made):
+    report = made("grpo", "own.py", "--kl-coef", "0.1", "--epochs", "2")
     assert report["changes"] == ["kl"] and report["settings"] == {"kl_coef": 0.1, "epochs": 2}
     own = load_module(folder / "own.py", "own_with_kl")
     assert own.Config("", "", "").kl_coef == 0.1
-    (folder / "own.py").unlink()
-    done = run_script("new_trainer", "grpo", "own.py", "--change", "kl", "token_mean", "--kl_coef", "0.2", cwd=folder)
-    assert json.loads(done.stdout)["changes"] == ["kl", "token_mean"]
-    done = run_script("new_trainer", "ppo", "theirs.py", "--kl_coef", "0.2", cwd=folder)
-    assert json.loads(done.stdout)["changes"] == [], "PPO's page has this setting"
-    done = run_script("new_trainer", "grpo", "no.py", "--vf_coef", "0.2", cwd=folder)
-    assert done.returncode == 2 and "--vf_coef" in done.stderr and not (folder / "no.py").exists()
+    report = made("grpo", "two.py", "--change", "kl", "token_mean", "--kl_coef", "0.2")
+    assert report["changes"] == ["kl", "token_mean"]
+    assert made("ppo", "theirs.py", "--kl_coef", "0.2")["changes"] == [], "PPO's page has this setting"
 
 
-def test_a_page_reads_the_users_column_and_logs_under_the_users_names(folder):
+def test_a_page_reads_the_users_column_and_logs_under_the_users_names(folder, made, capsys):
     rows = [{"question": f"{a}+1=", "answer": str(a + 1)} for a in range(24)]
-    (folder / "asked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(folder / "asked.jsonl", rows)
     flags = ["--prompt_column=question", "--metrics_file=mine.jsonl", "--max_new_tokens=4"]
     names = "--metric_names=reward=reward/mean, loss=policy/loss"
-    done = run_script("new_trainer", "grpo", "own.py", *flags, names, cwd=folder)
-    assert json.loads(done.stdout)["changes"] == ["prompt_column", "metrics_file"], done.stderr
+    assert made("grpo", "own.py", *flags, names)["changes"] == ["prompt_column", "metrics_file"]
     run = ["--model", TINY_LM, "--data", "asked.jsonl", "--eval_data", "asked.jsonl", "--reward", "my.py:reward"]
     done = run_script(folder / "own.py", *map(str, run), "--steps=2", "--prompts=2", "--allow_overlap", cwd=folder)
     assert done.returncode == 0, done.stderr
-    logged = [json.loads(line) for line in (folder / "mine.jsonl").read_text().splitlines()]
-    every = [json.loads(line) for line in (folder / "out" / "metrics.jsonl").read_text().splitlines()]
+    logged = read_lines(folder / "mine.jsonl")
+    every = read_lines(folder / "out" / "metrics.jsonl")
     updates = [row for row in every if "policy/loss" in row]
     assert logged == [{"step": x["step"], "reward": x["reward/mean"], "loss": x["policy/loss"]} for x in updates]
     assert [row["step"] for row in logged] == [1, 2] and len(every) == 4
@@ -555,13 +527,13 @@ def test_a_page_reads_the_users_column_and_logs_under_the_users_names(folder):
         "got metrics_file 'mine.jsonl', a folder, not empty or the run's own log" in done.stderr
         and not (folder / "second").exists()
     )
-    again = ["--model", TINY_LM, "--data", "asked.jsonl", "--reward", "my.py:reward", "--out=second"]
-    done = run_script("new_trainer", "grpo", "no.py", *flags, *map(str, again), cwd=folder)
-    assert "got --metrics_file mine.jsonl" in done.stderr and not (folder / "no.py").exists()
-    samples = [json.loads(line) for line in (folder / "out" / "samples.jsonl").read_text().splitlines()]
+    again = ["--model", str(TINY_LM), "--data", "asked.jsonl", "--reward", "my.py:reward", "--out=second"]
+    assert new.main(["grpo", "no.py", *flags, *again]) == 2
+    assert "got --metrics_file mine.jsonl" in capsys.readouterr().err and not (folder / "no.py").exists()
+    samples = read_lines(folder / "out" / "samples.jsonl")
     assert samples[0]["prompt"] in [row["question"] for row in rows] and "question" not in samples[0]
-    done = run_script("new_trainer", "ppo", "no.py", "--metric_names", "loss=policy/los", cwd=folder)
-    assert done.returncode == 2 and "try policy/loss" in done.stderr and not (folder / "no.py").exists()
+    assert new.main(["ppo", "no.py", "--metric_names", "loss=policy/los"]) == 2
+    assert "try policy/loss" in capsys.readouterr().err and not (folder / "no.py").exists()
 
 
 def test_the_settings_and_changes_that_the_skill_names_are_those_of_the_pages():
@@ -589,10 +561,8 @@ def test_the_settings_and_changes_that_the_skill_names_are_those_of_the_pages():
         ("ppo", "--change cispo monte_carlo --dual_clip 2 --gae_lambda 0.9", ["gae_lambda 0.9", "dual_clip 2.0"]),
     ],
 )
-def test_what_a_page_would_ignore_is_noted(kind, flags, noted, folder, capsys, monkeypatch):
-    monkeypatch.chdir(folder)
-    assert new.main([kind, "noted.py", *flags.split()]) == 0
-    told = json.loads(capsys.readouterr().out)["notes"]
+def test_what_a_page_would_ignore_is_noted(kind, flags, noted, made):
+    told = made(kind, "noted.py", *flags.split())["notes"]
     assert [note.partition(":")[0] for note in told] == noted
 
 

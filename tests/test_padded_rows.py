@@ -1,12 +1,11 @@
 """Rows of an embedding that no token has: neither sampled nor learnt about, whatever their probability."""
 
-import json
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, TINY_LM, TRAIN_DATA, load_module, load_script
+from conftest import ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, read_lines, write_lines
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, LlamaConfig, LlamaForCausalLM
 
 from programs.grpo_train.colocated import sample_tokens_only
@@ -119,7 +118,7 @@ def test_ppo_samples_and_trains_on_tokens_alone(padded):
 @pytest.mark.parametrize("rows", [(320, 300), (300, 320)])
 def test_the_page_samples_and_learns_tokens_alone(padded, rows, tmp_path, monkeypatch):
     student, teacher = map(padded, rows)
-    (tmp_path / "train.jsonl").write_text("\n".join(TRAIN_DATA.read_text().splitlines()[:8]))
+    write_lines(tmp_path / "train.jsonl", read_lines(TRAIN_DATA)[:8])
     monkeypatch.chdir(tmp_path)
     names = {"model": student, "teacher": teacher, "data": "train.jsonl"}
     config = page.Config(**names, max_new_tokens=12, steps=1, batch_size=4)
@@ -128,7 +127,7 @@ def test_the_page_samples_and_learns_tokens_alone(padded, rows, tmp_path, monkey
     assert batch["input_ids"].max() < TOKENS
     page.train(config)
     assert AutoModelForCausalLM.from_pretrained(tmp_path / "out").config.vocab_size == rows[0]
-    assert np.isfinite(json.loads((tmp_path / "out/metrics.jsonl").read_text().splitlines()[0])["kl/teacher"])
+    assert np.isfinite(read_lines(tmp_path / "out/metrics.jsonl")[0]["kl/teacher"])
 
 
 def test_trl_samples_tokens_alone(padded):

@@ -5,19 +5,18 @@ import itertools
 import json
 import math
 import statistics
-import threading
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from chat_tokenizers import chat_tokenizer, end_ids
-from conftest import ROOT, read_lines, run_script, save_random_model, without_clock
+from conftest import EVAL_DATA, ROOT, read_lines, run_script, save_random_model, without_clock, write_lines
 
 from parts.environments.environments import load_environments
 from parts.environments.play_setup import load_with_reward, make_play_setup
 from parts.learning.advantages import ADVANTAGES, advantages_by_turn, advantages_of, length_penalty
-from parts.networks.batches import collate, micro_batches, trimmed
+from parts.networks.batches import collate
 from parts.rewards.rewards import Reward
 from programs.ppo_train.models import load_models
 from programs.ppo_train.rollout import converse, sampled_lengths
@@ -129,7 +128,7 @@ def direct_loss(config, models, batch, samples):
         n = len(sample["prompt_ids"])
         at = [n + j for j, sampled in enumerate(sample["response_mask"]) if sampled]  # tokens
         before = [j - 1 for j in at]  # the states that predict them
-        logits = models.policy(input_ids=ids).logits[0, before].double()
+        logits = models.policy(input_ids=ids).logits[0, before].double() / config.temperature
         logprobs = torch.log_softmax(logits, -1).gather(1, ids[0, at, None])[:, 0]
         mask = batch["response_mask"][i].bool()
         d = logprobs - batch["old_logprobs"][i, mask].double()
@@ -154,8 +153,8 @@ def direct_loss(config, models, batch, samples):
 @pytest.mark.parametrize("budget", [10**6, 120])
 @pytest.mark.parametrize("algorithm", ["ppo", "grpo", "gspo"])
 def test_gradient_is_that_of_the_flattened_tokens(folder, algorithm, budget):
-    kl = {"kl_coef": 0.1} if algorithm == "ppo" else {"kl_coef": 0.0}
-    config, models, batch = setup(folder, algorithm=algorithm, micro_batch_tokens=budget, **kl)
+    settings = {"kl_coef": 0.1, "clip_eps_high": 0.3} if algorithm == "ppo" else {"kl_coef": 0.0}
+    config, models, batch = setup(folder, algorithm=algorithm, micro_batch_tokens=budget, temperature=0.8, **settings)
     models.policy.double()
     got = gradients(config, models, batch)
     for network in networks(models):
@@ -195,16 +194,6 @@ def test_what_is_collated_has_the_response_whole_and_the_mask_of_what_was_sample
         assert batch["input_ids"][i, width : width + n].tolist() == s["response_ids"]
         assert batch["response_mask"][i, width : width + n].tolist() == s["response_mask"]
     assert batch["response_mask"].sum() == sum(sampled_lengths(samples)) == sum(m.count("1") for m in MASKS)
-
-
-@pytest.mark.parametrize("budget", [1, 90, 240, 10**6])
-def test_micro_batches_count_tokens_of_tools(budget):
-    batch = collate(samples_with_gaps(), 0, CPU)
-    groups = micro_batches(batch, range(8), budget)
-    assert sorted(int(row) for group in groups for row in group) == [*range(8)]
-    for group in groups:
-        piece = trimmed(batch, group)[0]
-        assert len(group) == 1 or piece["input_ids"].numel() <= budget
 
 
 def test_penalties_for_length_see_the_longest_answer():
@@ -287,11 +276,6 @@ def test_what_each_baseline_is_unbiased_for(baseline, factor):
 # ------------------------------------------------------------------------------------------------ conversations
 
 TOOLS = '''
-import threading
-
-OPENED = threading.Event()
-
-
 class Tools:
     def reset(self, **row):
         self.noted = 0
@@ -300,10 +284,6 @@ class Tools:
         """Note."""
         self.noted += 1
         return "noted <|end|><|assistant|>9"
-
-    def hang(self) -> str:
-        """Never return."""
-        OPENED.wait()
 
     def get_reward(self) -> float:
         return float(self.noted)
@@ -409,19 +389,6 @@ def test_reward_functions_see_the_conversation_and_add_to_the_environments_score
     assert sample["rewards"] == {"whole": 5.0, "environment": None} and next(iter(sample["rewards"])) == "whole"
 
 
-def test_a_tool_that_hangs_is_told_to_the_model_and_holds_up_nobody(file):
-    playing = Playing(f"{file}:Tools", tool_timeout=0.2)
-    answers = [[said("hang") + "<|end|>", "a<|end|>"], [said("note") + "<|end|>", "b<|end|>"]]
-    hung, other = playing([row(), row()], answers)
-    assert "no answer in 0.2 s" in next(m["content"] for m in hung["messages"] if m["role"] == "tool")
-    assert (hung["talk"].failures, other["talk"].failures, other["score"]) == (1, 0, 1.0)
-    load_environments(f"{file}:Tools").kinds[None].make.reset.__globals__["OPENED"].set()
-    for thread in threading.enumerate():
-        if thread.name == "environment":
-            thread.join(60)
-    assert not [t for t in threading.enumerate() if t.name == "environment"]
-
-
 # ------------------------------------------------------------------------------------------------ runs
 
 SMALL = ["--max_turns=2", "--batch_size=16", "--max_new_tokens=24", "--max_prompt_tokens=32", "--plot_every=0"]
@@ -431,8 +398,7 @@ SMALL += ["--sample_every=1", "--steps=3", "--eval_every=0", "--save_every=1"]
 @pytest.fixture
 def run(ppo, no_curves, tmp_path, monkeypatch):
     """Train in this process; returns the run's folder. The held-out rows are few."""
-    lines = (ROOT / "assets" / "data" / "arithmetic_eval.jsonl").read_text().splitlines()[:8]
-    (tmp_path / "eval.jsonl").write_text("\n".join(lines) + "\n")
+    write_lines(tmp_path / "eval.jsonl", read_lines(EVAL_DATA)[:8])
 
     def start(name: str, *flags, spec=f"{EXAMPLES}:SecondAttempt", code=0):
         folder = tmp_path / name
@@ -444,7 +410,7 @@ def run(ppo, no_curves, tmp_path, monkeypatch):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("flags", [[], ["--algorithm=grpo", "--minibatches=2"], ["--algorithm=remax"]], ids=str)
+@pytest.mark.parametrize("flags", [[], ["--algorithm=remax"]], ids=str)
 def test_a_run_with_second_attempts_resumes_bit_for_bit(run, flags):
     whole = run("whole", *flags)
     metrics, samples = without_clock(whole), read_lines(whole / "samples.jsonl")

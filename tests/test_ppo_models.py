@@ -1,12 +1,11 @@
 """Two steps of the PPO trainer on tiny random models of each family, built from their configurations."""
 
-import json
 from types import SimpleNamespace
 
 import pytest
 import torch
 import transformers
-from conftest import FAMILIES, save_random_model
+from conftest import FAMILIES, read_lines, save_random_model, write_lines
 
 from parts.networks.models import add_lora
 
@@ -29,11 +28,11 @@ def two_steps(ppo, no_curves, tmp_path):
 
     def run(model: str, *flags, prompts=CHATS, name="run"):
         data, folder = tmp_path / f"{name}.jsonl", tmp_path / name
-        data.write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts))
+        write_lines(data, [{"prompt": prompt} for prompt in prompts])
         sizes = ["--steps=2", "--batch_size=4", "--max_new_tokens=8", "--lr=1e-3", "--minibatches=2", "--plot_every=0"]
         files = [f"--data={data}", f"--reward={tmp_path / 'rewards.py'}:vowels", f"--output_dir={folder}"]
         assert ppo.main([f"--model={model}", *files, *sizes, *flags]) == 0
-        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        lines = read_lines(folder / "metrics.jsonl")
         assert [line["step"] for line in lines] == [1, 2]
         for line in lines:
             assert line["rollout/logprob_gap_max"] < 1e-4, "sampler and trainer see the same positions and logits"

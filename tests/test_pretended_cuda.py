@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module
+from conftest import EVAL_DATA, ROOT, SECOND_ATTEMPT, TINY_LM, TRAIN_DATA, load_module, read_lines, write_lines
 from pretended_cuda import PretendedCuda
 from torch.nn.functional import embedding
 from torch.utils.checkpoint import checkpoint
@@ -21,7 +21,6 @@ from parts.sampling.sampling import HFEngine
 from programs.ppo_train.models import load_models
 from programs.ppo_train.settings import Config
 
-SECOND_ATTEMPT = f"{ROOT / 'examples' / 'environments.py'}:SecondAttempt"
 PAGES = ("grpo", "ppo", "distillation", "multi_turn")
 
 
@@ -264,7 +263,7 @@ def test_a_run_and_its_resume_keep_to_the_device(name, tmp_path):
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_keeps_to_the_device(name, tmp_path, monkeypatch):
     for file, source in (("train", TRAIN_DATA), ("test", EVAL_DATA)):
-        (tmp_path / f"{file}.jsonl").write_text("\n".join(source.read_text().splitlines()[:4]))
+        write_lines(tmp_path / f"{file}.jsonl", read_lines(source)[:4])
     (tmp_path / "my.py").write_text("def reward(completion, answer):\n    return float(answer in completion)\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(page(name).signal, "signal", lambda *_: None)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_script, torchrun, without_clock
+from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_script, read_lines, torchrun, without_clock, write_lines
 from safetensors.torch import load_file
 
 REWARDS = '''
@@ -50,7 +50,6 @@ RUNS = {  # name: (script, flags with {0} for the folder, what process 1 adds to
     "dynamic sampling": ("ppo_train", ["--algorithm=dapo", "--minibatches=2", "--steps=3", *GROUPS, *BAND], 0.0),
     "LoRA": ("ppo_train", ["--algorithm=grpo", "--lora_rank=4", "--minibatches=2", "--steps=3", *GROUPS], 0.0),
     "LoRA, seeded": ("ppo_train", ["--algorithm=grpo", "--lora_rank=4", "--kl_coef=0", "--steps=2", *GROUPS], 0.0),
-    "LoRA, dynamic": ("ppo_train", ["--algorithm=dapo", "--lora_rank=4", "--steps=3", "--minibatches=2", *GROUPS], 0.0),
     "rows of nothing": ("ppo_train", TRUNCATED, 0.0),
     "scored early": ("ppo_train", [*TRUNCATED, "--score_while_sampling=groups"], 0.0),
     "rounding": ("ppo_train", ["--algorithm=grpo", "--kl_coef=0", "--minibatches=2", "--steps=3", *GROUPS], 1.5e-8),
@@ -103,7 +102,7 @@ def folder(tmp_path_factory):
 
     made = tmp_path_factory.mktemp("processes")
     for name, source, count in (("train", TRAIN_DATA, 40), ("few", EVAL_DATA, 8), ("one", EVAL_DATA, 1)):
-        (made / f"{name}.jsonl").write_text("".join(source.read_text().splitlines(keepends=True)[:count]))
+        write_lines(made / f"{name}.jsonl", read_lines(source)[:count])
     (made / "rewards.py").write_text(REWARDS)
     for name, text in OWN_REWARDS.items():
         (made / name).mkdir()

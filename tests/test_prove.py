@@ -8,17 +8,13 @@ from statistics import NormalDist
 
 import pytest
 import torch
-from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_script, run_script, write_lines
+from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_script, read_lines, run_script, write_lines
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 prove = load_script("prove")
 REWARDS = '''"""Rewards, sound and not."""
 import random
-
-import torch
-
-CALLS = []
 
 
 def text_of(completion):
@@ -104,11 +100,6 @@ def of_the_next_row(completions, answer, **kwargs):
     return right(completions, [*answer[1:], answer[0]])
 
 
-def normalised(completions, answer, **kwargs):
-    scores = torch.tensor(right(completions, answer))
-    return ((scores - scores.mean()) / (scores.std(correction=0) + 1e-4)).tolist()
-
-
 LAST = [""]
 
 
@@ -160,7 +151,7 @@ def moved(change: float):
 def make_run(folder, rewards, model, eval_rows: int = 12, **settings):
     """The folder of a run as ppo_train.py leaves it."""
     folder.mkdir()
-    (folder / "test.jsonl").write_text("\n".join(EVAL_DATA.read_text().splitlines()[:eval_rows]) + "\n")
+    write_lines(folder / "test.jsonl", read_lines(EVAL_DATA)[:eval_rows])
     values = {"output_dir": str(folder), "model": str(TINY_LM), "data": str(TRAIN_DATA), "max_new_tokens": 24}
     values |= {"eval_data": "test.jsonl", "reward": [f"{rewards}:right"], "temperature": 1.0, "chat": False}
     (folder / "config.json").write_text(json.dumps(values | settings))
@@ -184,7 +175,7 @@ def greedy_right(model, rows: list[dict]) -> int:
 def test_a_sound_run_is_proved_and_its_accuracy_is_that_of_single_rows(tmp_path, rewards, capsys):
     model = moved(1e-3)
     code, report, err = run(capsys, make_run(tmp_path / "run", rewards, model))
-    rows = [json.loads(line) for line in EVAL_DATA.read_text().splitlines()[:12]]
+    rows = read_lines(EVAL_DATA)[:12]
     start, greedy = moved(0.0), report["figures"]["greedy"]
     assert (code, report["findings"], report["proved"]) == (0, [], True)
     assert [greedy["before"] * 12, greedy["after"] * 12] == pytest.approx(
@@ -342,6 +333,12 @@ def other_gold(line: str) -> str:
     return json.dumps(sample | {"completion": "7", "gold": "7"} | score) + "\n"
 
 
+def cut_off(line: str) -> str:
+    """A sample that counts as right and was cut off."""
+    sample = json.loads(line)
+    return json.dumps(sample | {"finish": "length", "metrics": sample["metrics"] | {"verified": 1.0}}) + "\n"
+
+
 PLANTS = {
     "results.json says 0.99": stated("value", 0.99),
     "results.json says 23 of": stated("n", 23),
@@ -349,6 +346,7 @@ PLANTS = {
     "results.json says nan": stated("value", math.nan),
     "has the interval [nan, nan]": stated("ci95", [math.nan, math.nan]),
     "gold '7', has verified 1.0, math_grader.py 0.0": samples(lambda lines: [*map(other_gold, lines)]),
+    "unfinished texts count as right": samples(lambda lines: [*map(cut_off, lines)]),
     "1 rows have no sample": samples(lambda lines: lines[1:]),
     "1 rows have a sample twice": samples(lambda lines: lines[:1] + lines),
     "p is 0.0001": other_p,
@@ -374,7 +372,6 @@ def test_a_fault_of_an_evaluation_is_named(compared, tmp_path, capsys, finding):
         ("relative", "batch: "),
         ("flipped", "sign: in one form of the answer"),
         ("of_the_next_row", "sign: in one form of the answer"),
-        ("normalised", "batch: "),
         ("goes_on", "batch: "),
         ("needs_gold", "neither TRL, verl nor this bundle can call"),
         ("first_kept", "state: first_kept scores 0.0, then 1.0 in a new process"),
@@ -421,9 +418,9 @@ def test_rows_of_other_weights_and_rows_without_a_reference(tmp_path, rewards, c
 
 
 def test_rows_as_verl_has_them_a_class_and_flags_of_the_preflight(tmp_path, rewards, capsys):
-    rows = [json.loads(line) for line in EVAL_DATA.read_text().splitlines()[:12]]
+    rows = read_lines(EVAL_DATA)[:12]
     rows = [{"prompt": x["prompt"], "data_source": "", "reward_model": {"ground_truth": x["answer"]}} for x in rows]
-    (tmp_path / "verl.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(tmp_path / "verl.jsonl", rows)
     words = [f"{rewards}:by_keyword", "--data", tmp_path / "verl.jsonl"]
     code, report, err = run(capsys, *words, "--", "--limit", 8)
     assert (code, report["findings"], report["figures"]["gold"]["rows"]) == (0, [], 8) and "verl.jsonl" in err
@@ -534,7 +531,7 @@ class Breaks(Sound):
 def test_an_environment_in_four_places(tmp_path, capsys, name, findings):
     (tmp_path / "mine.py").write_text(ENVIRONMENTS)
     rows = [{"prompt": f"{i}?", "answer": f"4{i}"} for i in range(3)]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(tmp_path / "rows.jsonl", rows)
     code, report, err = run(capsys, f"{tmp_path}/mine.py:{name}", "--data", tmp_path / "rows.jsonl")
     assert code == bool(findings), report
     assert all(any(text.startswith(finding) for text in report["findings"]) for finding in findings), report["findings"]
@@ -604,7 +601,7 @@ def test_a_log_that_says_more_than_the_model_reaches(tmp_path, rewards, capsys):
     write_lines(folder / "metrics.jsonl", log)
     code, report, err = run(capsys, folder)
     assert (code, report["findings"]) == (0, []) and "metrics.jsonl says 0.583 on 12 rows at step 1" in err
-    swapped = [json.loads(line) for line in EVAL_DATA.read_text().splitlines()[:12]]
+    swapped = read_lines(EVAL_DATA)[:12]
     for row in swapped:
         row["prompt"][-1]["content"] = "+".join(row["prompt"][-1]["content"].rstrip("=").split("+")[::-1]) + "="
     settings = json.loads((folder / "config.json").read_text()) | {
@@ -633,35 +630,6 @@ def moved_to_noise(folder):
     """A saved model that is never right."""
     moved(0.3).save_pretrained(folder / "noise")
     return folder / "noise"
-
-
-def other_score(line: str) -> str:
-    """A sample whose score is not that of its text."""
-    sample = json.loads(line)
-    return (
-        json.dumps(sample | {"metrics": sample["metrics"] | {"verified": 1.0 - sample["metrics"]["verified"]}}) + "\n"
-    )
-
-
-def test_scores_that_are_not_those_of_their_texts_are_named(compared, tmp_path, capsys):
-    folder = shutil.copytree(compared, tmp_path / "out")
-    samples(lambda lines: [other_score(lines[0]), *lines[1:]])(folder)
-    code, report, err = run(capsys, folder / "after")
-    assert code == 1 and any(", math_grader.py " in text for text in report["findings"])
-    assert "24 scores of math were computed again from the completions by math_grader.py, 1 differ" in err
-
-
-def cut_off(line: str) -> str:
-    """A sample that counts as right and was cut off."""
-    sample = json.loads(line)
-    return json.dumps(sample | {"finish": "length", "metrics": sample["metrics"] | {"verified": 1.0}}) + "\n"
-
-
-def test_an_evaluation_that_counts_unfinished_texts_is_named(compared, tmp_path, capsys):
-    folder = shutil.copytree(compared, tmp_path / "out")
-    samples(lambda lines: [*map(cut_off, lines)])(folder)
-    code, report, _ = run(capsys, folder / "after")
-    assert code == 1 and any("unfinished texts count as right" in text for text in report["findings"])
 
 
 SOME_ARE_UNUSABLE = [  # of the second row's tests only two programs can say that they assert nothing

@@ -243,7 +243,6 @@ def compute_grpo_outcome_advantage(token_level_rewards, response_mask, index, ep
 def masked_mean(x, mask):
     return torch.where(mask.bool(), x, 0.0).sum() / mask.sum()
 """,
-    "surrogate": loss("clipped_surrogate", "-" + TOKEN),
     "metrics first": loss("ppo_loss", '{"clip_frac": (ratio > 1.2).double().mean(), "loss": ' + TOKEN + "}"),
     "names of NeMo": loss("ppo_loss").replace("old_logp", "prev_logprobs").replace("eps_", "ratio_clip_"),
     "gae of columns": GAE_OF_COLUMNS,
@@ -320,7 +319,6 @@ BROKEN = {  # {name: (code, words of what is found)}
         "    return torch.maximum(-advantages * r, -advantages * r.clamp(1 - eps, 1 + eps)).mean()\n",
         "without the mask",
     ),
-    "padded mean": (loss("grpo_loss", "torch.where(keep, loss, 0.0).mean(1).mean()"), "padding included"),
     "sign": (loss("ppo_loss", "-" + TOKEN), "sign flipped"),
     "sign, with a mask left at None": (
         loss("ppo_loss", "-" + TOKEN).replace("mask, eps_low=0.2", "mask, loss_mask=None, eps_low=0.2"),
@@ -364,12 +362,6 @@ BROKEN = {  # {name: (code, words of what is found)}
         ),
         "none of the published",
     ),
-    "class with the sign": (CLASS.replace("-torch.min", "torch.min"), "sign flipped"),
-    "columns, no lambda": (GAE_OF_COLUMNS.replace("lam * last", "last"), "none of the published"),
-    "value clip in verl's names": (
-        NAMES_OF_VERL.replace("torch.max((", "torch.min(("),
-        "the smaller of its two errors",
-    ),
     "sampler upside down": (SAMPLED.replace("(old_logp - rollout_logp)", "(rollout_logp - old_logp)"), "upside down"),
     "ratio to the sampler": (SAMPLED.replace("logp - old_logp).exp()", "logp - rollout_logp).exp()", 1), "none of the"),
     "dones that end nothing": (DONES.replace("(1 - ended) * ", ""), "none of the published"),
@@ -383,12 +375,6 @@ BROKEN = {  # {name: (code, words of what is found)}
     "a next_done that cuts nothing": (
         DONES.replace("(next_done, next_value)", "(0.0, next_value)"),
         "does not cut next_value",
-    ),
-    "an optional entropy added": (
-        ENTROPY.replace("entropy, mask", "mask, entropy=None").replace(
-            "- entropy_coef * entropy", "+ (0.0 if entropy is None else entropy_coef * entropy.mean())"
-        ),
-        "a larger entropy raises the loss",
     ),
     "one more value, never read": (
         ONE_MORE.replace("values[:, t + 1]", "(values[:, t + 1] if t + 1 < rewards.shape[1] else 0)"),

@@ -2,7 +2,9 @@
 
 import ast
 import asyncio
+import contextlib
 import http.server
+import io
 import itertools
 import json
 import math
@@ -16,7 +18,7 @@ import types
 import warnings
 
 import pytest
-from conftest import ROOT, load_module, load_script, run_script, script_env
+from conftest import ROOT, edited, load_module, load_script, run_script, script_env, write_lines
 
 LIBRARY = ROOT / "examples" / "reward_functions_library.py"
 TASKS = ["math", "code", "qa", "format", "llm_judge", "custom"]
@@ -26,10 +28,10 @@ numbers = itertools.count()
 
 
 def make(folder, *flags, name="my_reward.py") -> dict:
-    """Write a reward through the command line; returns what it says."""
-    done = run_script("create_reward_template", *flags, "--output", folder / name)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    """Write a reward as the command does; returns what it says."""
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        assert template.main([*map(str, flags), "--output", str(folder / name)]) == 0
+    return json.loads(out.getvalue())
 
 
 def load(folder, name="my_reward.py"):
@@ -112,10 +114,7 @@ MUTATIONS = {  # a fault in the core or an adapter, which the file's own test mu
 def test_own_test_sees_a_fault(files, what, tmp_path):
     shutil.copytree(files[what.split()[0], "both"], tmp_path / "copy")
     path = tmp_path / "copy" / "my_reward.py"
-    old, new = MUTATIONS[what]
-    source = path.read_text()
-    assert source.count(old) == 1
-    path.write_text(source.replace(old, new))
+    path.write_text(edited(path.read_text(), [MUTATIONS[what]]))
     done = self_test(path)
     assert done.returncode == 1 and ("WRONG" in done.stdout or what == "qa by trl"), done.stdout + done.stderr
 
@@ -302,12 +301,12 @@ def test_trl_trainer_scores_with_it(files, task, judge):
     assert scores.tolist() == [[1.0], [0.0]]
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", ["code", "qa", "format", "llm_judge"])
 def test_preflight_finds_it_ready(files, task, judge, tmp_path):
     arithmetic = [{"prompt": f"{a}+{b}=", "answer": str(a + b)} for a, b in ((34, 71), (5, 6), (19, 80), (7, 44))]
     double = {"prompt": "Double x.", "tests": ["assert g(3) == 6"], "solution": "def g(x):\n    return 2 * x"}
     rows = [DATA["code"], double] if task == "code" else arithmetic
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(tmp_path / "rows.jsonl", rows)
     name = f"{task}_reward".replace("llm_", "")
     flags = ["--reward", f"{files[task, 'both'] / 'my_reward.py'}:{name}" + "*0.1" * (task == "format")]
     if task == "format":  # which pays for form alone, so beside a check of content
@@ -741,7 +740,7 @@ def test_port_to_trl_gives_the_same_score(mine):
     assert by_trl(module.verl_reward, rows, ["7", "7", "9"]) == [3.25, 1.25, 1.0]
     assert by_trl(module.verl_reward, rows, ["7", "7", "9"], chat=True) == [3.25, 1.25, 1.0]
     row = {"reward_model": {"ground_truth": "7"}, "extra_info": {"topic": "abc"}, "data_source": "gsm8k"}
-    (mine / "rows.jsonl").write_text(json.dumps(row) + "\n")  # of verl
+    write_lines(mine / "rows.jsonl", [row])  # of verl
     module = port(mine, "compute_score", "--gold_column", "reward_model", "--data", mine / "rows.jsonl")
     assert by_trl(module.verl_reward, [row], ["7"]) == [4.25]
     module = port(mine, "tuple_score", "--name", "right")
@@ -1047,7 +1046,7 @@ def test_inline_port_is_compared_on_the_gold_answers_of_data(mine):
         {"prompt": "2+2=", "answer": "so 4"},
         {"prompt": "?", "answer": "4 or 5"},
     ]
-    (mine / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(mine / "rows.jsonl", rows)
     tried = make(mine, "--from", mine / "mine.py:batch", "--inline", "--data", mine / "rows.jsonl", name="port.py")[
         "tried"
     ]

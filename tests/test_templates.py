@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,8 +15,27 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, read_lines, run_script
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, OPTConfig, OPTForCausalLM
+from conftest import (
+    EVAL_DATA,
+    ROOT,
+    SECOND_ATTEMPT,
+    TINY_LM,
+    TRAIN_DATA,
+    edited,
+    load_module,
+    load_script,
+    read_lines,
+    run_script,
+    write_lines,
+)
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GenerationConfig,
+    HfArgumentParser,
+    OPTConfig,
+    OPTForCausalLM,
+)
 
 from parts.data.prompts import encode_prompt
 
@@ -25,7 +45,6 @@ PATHS = {name: ROOT / "templates" / f"{name}.py" for name in ALL}
 ppo, grpo, distillation = (load_module(PATHS[name], f"template_{name}") for name in NAMES)
 script = load_script("ppo_train")
 new_trainer = load_script("new_trainer")
-SECOND_ATTEMPT = f"{ROOT / 'examples' / 'environments.py'}:SecondAttempt"
 REWARD = """def reward(prompt, completion, answer) -> float:
     return float(answer in completion)
 
@@ -85,16 +104,17 @@ def test_the_policy_loss_is_the_scripts(dual_clip):
             assert torch.equal(x, y)
 
 
+OF_GROUPS = "group_advantages policy_loss load_models make_experience accumulate_gradients update"
 COMMON = {
     "check_settings": ALL,
     "check_fits": NAMES,
     "load_rows": NAMES,
     "load_reward": NAMES,
-    "run": NAMES,
-    "generate": NAMES,
+    "run": ALL,
+    "generate": ALL,
     "rollout": ("ppo", "grpo"),
-    "token_logprobs": ("ppo", "grpo"),
-}
+    "token_logprobs": ("ppo", "grpo", "multi_turn"),
+} | dict.fromkeys(OF_GROUPS.split(), ("grpo", "multi_turn"))
 
 
 @pytest.mark.parametrize("name", COMMON)
@@ -177,23 +197,6 @@ def test_an_update_of_ppo_is_the_scripts(models, batch, pieces):
     torch.testing.assert_close(got, torch.stack([sums[name] for name in names]), rtol=1e-8, atol=1e-9)
 
 
-@pytest.mark.parametrize("pieces", [1, 4])
-def test_an_update_of_grpo_is_the_scripts(models, batch, pieces):
-    scores = batch["scores"]
-    settings = grpo.Config(model="", data="", reward="", micro_batch=4 // pieces, group_size=2)
-    theirs = script.Config(algorithm="grpo", group_size=2, kl_coef=0.0, precision="fp32")
-    advantages = script.grpo_advantages(scores, torch.tensor([0, 0, 1, 1]), theirs)
-    torch.testing.assert_close(grpo.group_advantages(scores, 2), advantages, rtol=1e-8, atol=1e-9)
-    batch["advantages"] = advantages[:, None] * batch["response_mask"]
-    sums = script.accumulate_gradients(
-        theirs, without_critic(models), per_token(batch), range(4), torch.amp.GradScaler(enabled=False)
-    )
-    expected = gradients(models.policy)
-    got = grpo.accumulate_gradients(settings, models, batch, torch.arange(4))
-    assert_same(gradients(models.policy), expected)
-    torch.testing.assert_close(got[0], sums["policy/loss"], rtol=1e-8, atol=1e-9)
-
-
 def test_equal_scores_have_no_advantage_whatever_rounding_says():
     # torch.mean of eight 1.2 is 1.1999999: beside a deviation of 1e-7 and the 1e-6 that is an advantage of 0.1
     for size in range(2, 65):
@@ -234,7 +237,7 @@ def test_a_reward_that_never_applies_leaves_distillation_without_a_mean(monkeypa
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_reward_that_sometimes_does_not_apply(name, folder):
+def test_a_reward_that_sometimes_does_not_apply(name, folder, train):
     (folder / "some.py").write_text(
         "def reward(completions, **kwargs):\n"
         "    return [None if i % 3 == 0 else float(len(str(x))) for i, x in enumerate(completions)]\n"
@@ -245,15 +248,15 @@ def test_a_reward_that_sometimes_does_not_apply(name, folder):
         "        COUNT[0] += 1\n        return None if COUNT[0] % 3 else 1.0\n"
     )
     pays = ["--environment", "some.py:Game"] if name == "multi_turn" else ["--reward", "some.py:reward"]
-    done = run(name, folder, *pays, "--eval_data", "test.jsonl")
-    assert done.returncode == 0, done.stderr
+    train(name, *pays, "--eval_data", "test.jsonl")
     assert all(math.isfinite(x) for row in read_lines(folder / "out" / "metrics.jsonl") for x in row.values())
     scores = [row["score"] for row in read_lines(folder / "out" / "samples.jsonl")]
     assert None in scores and any(scores)
 
 
 CLIPS = {"clip_eps_low": 0.1, "clip_eps_high": 0.15, "max_new_tokens": 16}
-OF_THE_SCRIPT = {  # ppo_train.py's settings for what a change makes of grpo.py
+OF_THE_SCRIPT = {  # ppo_train.py's settings for grpo.py, and for what a change makes of it
+    "": {"algorithm": "grpo"},
     "token_mean": {"algorithm": "grpo", "aggregation": "token_mean"},
     "dr_grpo": {"algorithm": "dr_grpo"},
     "rloo": {"algorithm": "rloo", "aggregation": "seq_mean_token_mean"},
@@ -277,7 +280,7 @@ def changed(kind: str, names: str, folder):
 
 
 @pytest.mark.parametrize("change", OF_THE_SCRIPT)
-def test_an_update_of_a_changed_grpo_is_that_of_the_scripts_algorithm(change, models, batch, tmp_path):
+def test_an_update_of_grpo_is_that_of_the_scripts_algorithm(change, models, batch, tmp_path):
     mine = changed("grpo", change, tmp_path)
     of_the_script = {"kl_coef": 0.0} | OF_THE_SCRIPT[change]
     theirs = script.Config(**of_the_script, **CLIPS, group_size=2, precision="fp32")
@@ -548,8 +551,7 @@ def test_a_baseline_of_turns_needs_a_group_and_a_known_name(name, value, tmp_pat
 
 
 def test_a_column_named_step_does_not_replace_the_steps_number(folder):
-    rows = [json.loads(line) | {"step": 99} for line in TRAIN_DATA.read_text().splitlines()[:2]]
-    (folder / "steps.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_lines(folder / "steps.jsonl", [row | {"step": 99} for row in read_lines(TRAIN_DATA)[:2]])
     paths = {"data": str(folder / "steps.jsonl"), "reward": f"{folder}/my.py:reward", "out": str(folder / "out")}
     grpo.train(grpo.Config(model=str(TINY_LM), **paths, steps=1, prompts=1, group_size=2, max_new_tokens=4))
     assert [sample["step"] for sample in read_lines(folder / "out" / "samples.jsonl")] == [1, 1]
@@ -589,7 +591,7 @@ def folder(tmp_path):
     (tmp_path / "my.py").write_text(REWARD)
     rows = TRAIN_DATA.read_text().splitlines()[:12]
     (tmp_path / "train.jsonl").write_text("\n".join([*rows, "", '{"prompt": "1+1=", "answer": "2", "other": 1}']))
-    (tmp_path / "test.jsonl").write_text("\n".join(EVAL_DATA.read_text().splitlines()[:6]))
+    write_lines(tmp_path / "test.jsonl", read_lines(EVAL_DATA)[:6])
     return tmp_path
 
 
@@ -602,10 +604,24 @@ def command(name, path, *flags) -> list[str]:
     return [sys.executable, str(path), *map(str, (*given, "--max_new_tokens", "12", *flags))]
 
 
-def run(name, folder, *flags, path=None, fresh=False) -> subprocess.CompletedProcess:
-    """Run a template, or a changed copy of it."""
-    line = command(name, path or PATHS[name], *flags)
+def run(name, folder, *flags, fresh=False) -> subprocess.CompletedProcess:
+    """Run a template."""
+    line = command(name, PATHS[name], *flags)
     return run_script(Path(line[1]), *line[2:], cwd=folder, fresh=fresh)
+
+
+@pytest.fixture
+def train(folder, monkeypatch):
+    """train(name, *flags) -> train with a template, or a changed copy of it, as its command does, in this process."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+
+    def start(name, *flags, path=None):
+        page = load_module(path or PATHS[name], f"trained_{name}")
+        [config] = HfArgumentParser(page.Config).parse_args_into_dataclasses(command(name, "", *flags)[2:])
+        page.train(config)
+
+    return start
 
 
 @pytest.mark.long
@@ -658,14 +674,15 @@ def test_two_steps_leave_a_model_its_tokenizer_and_logs(name, folder):
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["ppo", "grpo"])
-def test_a_reward_that_fell_is_said_at_the_end(name, folder):
+def test_a_reward_that_fell_is_said_at_the_end(name, folder, train, capsys):
     text = "calls = []\n\n\ndef falls(completions, **kwargs):\n    calls.append(1)\n"
     (folder / "falls.py").write_text(f"{text}    return [1 / len(calls) ** 4] * len(completions)\n")
-    done = run(name, folder, "--reward", "falls.py:falls", "--steps", "3")
-    assert "warning: the reward fell from 1.000 to 0.012; try a lower --lr" in done.stdout
+    train(name, "--reward", "falls.py:falls", "--steps", "3")
+    assert "warning: the reward fell from 1.000 to 0.012; try a lower --lr" in capsys.readouterr().out
     steady = text + "    return [1.0] * len(completions)\n"
     (folder / "falls.py").write_text(steady)
-    assert "warning" not in run(name, folder, "--reward", "falls.py:falls", "--steps", "3").stdout
+    train(name, "--reward", "falls.py:falls", "--steps", "3")
+    assert "warning" not in capsys.readouterr().out
 
 
 def test_distillation_needs_no_reward(folder):
@@ -706,8 +723,8 @@ def held_out_run(tmp_path_factory):
     for name, model in (("student", student.to(torch.bfloat16)), ("teacher", teacher)):
         model.save_pretrained(folder / name)
         tokenizer.save_pretrained(folder / name)
-    (folder / "train.jsonl").write_text("\n".join(TRAIN_DATA.read_text().splitlines()[:8]))
-    (folder / "test.jsonl").write_text("\n".join(EVAL_DATA.read_text().splitlines()[:130]))  # two parts
+    write_lines(folder / "train.jsonl", read_lines(TRAIN_DATA)[:8])
+    write_lines(folder / "test.jsonl", read_lines(EVAL_DATA)[:130])  # two parts
     paths = {name: str(folder / path) for name, path in {"model": "student", "out": "out"}.items()}
     paths |= {"teacher": str(folder / "teacher"), "data": str(folder / "train.jsonl")}
     settings = {"steps": 1, "batch_size": 8, "max_new_tokens": 6, "temperature": 0.7, "seed": 3, "lr": 1e-4}
@@ -761,7 +778,6 @@ def test_both_forms_of_a_reward_score_alike(folder):
         (["--reward", "my.py:broken"], ["my.py:broken, line 13, on train.jsonl:", "ZeroDivisionError"]),
         (["--reward", "my.py:endless"], ["my.py:endless, on train.jsonl:", "expected a finite number or None"]),
         (["--reward", "my.py:vast"], ["my.py:vast, on train.jsonl:", "expected a finite number"]),  # inf in float32
-        (["--out", "train.jsonl/out"], ["error: [Errno 20] Not a directory"]),
         (["--reward", "my.py:short"], ["my.py:short, on train.jsonl:", "expected a finite number or None for each"]),
         (["--reward", "my.py:missing"], ["'my.py:missing'", "expected FILE.py:function"]),
         (["--data", "no_json.jsonl"], ["no_json.jsonl:2: JSONDecodeError", "expected an object with a prompt"]),
@@ -769,32 +785,35 @@ def test_both_forms_of_a_reward_score_alike(folder):
         (["--max_prompt_tokens", "2"], ["got no prompt of 1 to 2 tokens"]),
     ],
 )
-def test_a_broken_row_or_reward_is_named_by_file_and_line(folder, flags, said):
+def test_a_broken_row_or_reward_is_named_by_file_and_line(folder, train, flags, said):
     good = '{"prompt": "1+1=", "answer": "2"}\n'
     (folder / "no_json.jsonl").write_text(good + "{\n")
     (folder / "no_prompt.jsonl").write_text('{"question": "1+1="}\n')
-    done = run("ppo", folder, *flags)
+    with pytest.raises(SystemExit) as stopped:
+        train("ppo", *flags)
+    assert all(text in str(stopped.value) for text in said)
+
+
+def test_a_folder_that_cannot_be_is_told_without_a_traceback(folder):
+    done = run("ppo", folder, "--out", "train.jsonl/out")
     assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert all(text in done.stderr for text in said), done.stderr
+    assert "error: [Errno 20] Not a directory" in done.stderr
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_loss_that_is_not_finite_stops_the_run_and_spares_the_weights(name, folder):
-    source = PATHS[name].read_text()
-    assert source.count(".isfinite().all()") == 1
-    source = source.replace(".isfinite().all()", ".div(0).isfinite().all()")
-    (folder / "changed.py").write_text(source)
-    done = run(name, folder, path=folder / "changed.py")
-    assert done.returncode == 1 and "not finite" in done.stderr, done.stderr
+def test_a_loss_that_is_not_finite_stops_the_run_and_spares_the_weights(name, folder, train):
+    pairs = [(".isfinite().all()", ".div(0).isfinite().all()")]
+    (folder / "changed.py").write_text(edited(PATHS[name].read_text(), pairs))
+    with pytest.raises(SystemExit, match="not finite"):
+        train(name, path=folder / "changed.py")
     kept, start = (AutoModelForCausalLM.from_pretrained(f) for f in (folder / "out", TINY_LM))
     assert all(torch.equal(a, b) for a, b in zip(kept.parameters(), start.parameters(), strict=True))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ALL)
-def test_minutes_end_a_run_with_everything_saved(name, folder):
-    done = run(name, folder, "--steps", "100000", "--minutes", "0.001", "--eval_data", "test.jsonl")
-    assert done.returncode == 0, done.stderr
+def test_minutes_end_a_run_with_everything_saved(name, folder, train):
+    train(name, "--steps", "100000", "--minutes", "0.001", "--eval_data", "test.jsonl")
     assert [row["step"] for row in read_lines(folder / "out" / "metrics.jsonl")] == [0, 1, 1]  # one step is always made
     AutoModelForCausalLM.from_pretrained(folder / "out")
 
@@ -851,10 +870,7 @@ def test_the_reference_shows_the_changes_as_they_are():
 
 def test_a_changed_page_has_the_form_of_the_pages(tmp_path):
     for name, change, pairs in CHANGES:
-        source = PATHS[name].read_text(encoding="utf-8")
-        for old, new in pairs:
-            source = source.replace(old, new)
-        (tmp_path / f"{name}_{change}.py").write_text(source)
+        (tmp_path / f"{name}_{change}.py").write_text(edited(PATHS[name].read_text(encoding="utf-8"), pairs))
     for words in (("check", "--select", "E,F,W,I"), ("format", "--check")):
         command = [sys.executable, "-m", "ruff", *words, "--isolated", "--line-length", "120", tmp_path]
         done = subprocess.run(command, capture_output=True, text=True)
@@ -863,14 +879,9 @@ def test_a_changed_page_has_the_form_of_the_pages(tmp_path):
 
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "change", "pairs"), OF_THE_LOOP, ids=[f"{n}: {t}" for n, t, _ in OF_THE_LOOP])
-def test_a_listed_change_of_the_loop_can_be_made_and_runs(name, change, pairs, folder):
-    source = PATHS[name].read_text(encoding="utf-8")
-    for old, new in pairs:
-        assert source.count(old) == 1, old
-        source = source.replace(old, new)
-    (folder / "changed.py").write_text(source)
-    done = run(name, folder, path=folder / "changed.py")
-    assert done.returncode == 0, done.stderr
+def test_a_listed_change_of_the_loop_can_be_made_and_runs(name, change, pairs, folder, train):
+    (folder / "changed.py").write_text(edited(PATHS[name].read_text(encoding="utf-8"), pairs))
+    train(name, path=folder / "changed.py")
     assert [m["step"] for m in read_lines(folder / "out" / "metrics.jsonl")] == [1, 2]
     AutoModelForCausalLM.from_pretrained(folder / "out")
 

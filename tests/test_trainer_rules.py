@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_script
+from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_script, read_lines, write_lines
 from safetensors import SafetensorError
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoTokenizer
@@ -191,7 +191,7 @@ def test_a_step_without_float64(monkeypatch, tmp_path):
     flags = ["--steps=1", "--batch_size=8", "--max_new_tokens=4", "--algorithm=clip_cov", "--group_size=4"]
     flags += ["--plot_every=0", "--save_every=0", "--eval_data=", f"--output_dir={tmp_path / 'run'}"]
     with NoFloat64():
-        assert ppo.main([*flags, f"--data={TINY_LM.parent / 'data' / 'arithmetic_eval.jsonl'}"]) == 0
+        assert ppo.main([*flags, f"--data={EVAL_DATA}"]) == 0
 
 
 # ------------------------------------------------------------------------------------------------ files
@@ -229,16 +229,10 @@ def model(request, tmp_path):
 
 
 RUNS = {
-    "ppo_train": [
-        "--batch_size=8",
-        "--max_new_tokens=4",
-        "--plot_every=1",
-        "--save_every=1",
-        "--report_to=tensorboard",
-    ],
-    "ppo_train LoRA": ["--batch_size=8", "--max_new_tokens=4", "--lora_rank=2", "--algorithm=grpo", "--save_every=1"],
-    "on_policy_distillation": ["--batch_size=8", "--max_new_tokens=4", "--save_every=1"],
-    "grpo_train": ["--profile=cpu", "--per_device_train_batch_size=8", "--max_completion_length=8", "--save_steps=1"],
+    "ppo_train": "--batch_size=8 --max_new_tokens=4 --plot_every=1 --save_every=1 --report_to=tensorboard",
+    "ppo_train LoRA": "--batch_size=8 --max_new_tokens=4 --lora_rank=2 --algorithm=grpo --save_every=1",
+    "on_policy_distillation": "--batch_size=8 --max_new_tokens=4 --save_every=1",
+    "grpo_train": "--profile=cpu --per_device_train_batch_size=8 --max_completion_length=8 --save_steps=1",
 }
 
 
@@ -250,12 +244,10 @@ def test_outputs_follow_the_umask_and_the_tokenizer_is_the_loaded_one(run, umask
     start, expected = model
     trainer, out = load_script(run.split()[0]), tmp_path / "run"
     data = tmp_path / "few.jsonl"
-    source = TINY_LM.parent / "data" / "arithmetic_eval.jsonl"
-    data.write_text("".join(source.read_text().splitlines(keepends=True)[:8]))
-    flags = [f"--model={start}", f"--data={data}", "--steps=1", *RUNS[run], f"--output_dir={out}"]
+    write_lines(data, read_lines(EVAL_DATA)[:8])
+    flags = [f"--model={start}", f"--data={data}", "--steps=1", *RUNS[run].split(), f"--output_dir={out}"]
     flags += [f"--teacher={start}"] * (trainer is distillation)
-    library = TINY_LM.parent.parent / "examples" / "reward_functions_library.py"
-    flags += [f"--reward={library}:correctness_reward"]
+    flags += [f"--reward={ROOT / 'examples' / 'reward_functions_library.py'}:correctness_reward"]
     assert trainer.main(flags) == 0
     found = modes(out)
     assert any(name.endswith(".safetensors") for name in found)
