@@ -51,48 +51,48 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 #     1663-1765  stated answers      Find where a text states its final answer, by marks and phrases in 20 languages, …
 #     1768-1909  answer marks        Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
 #     1912-2202  question parts      Detect columns that look like part of the question but are not in the prompt, …
-#     2205-2335  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2338-2364  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2367-2382  prompts             Load training and held-out prompts as token ids
-#     2385-2396  pass rates          Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
-#     2399-2449  text servers        Completions from OpenAI-compatible servers, one per request, with retries if a …
-#     2452-2677  user code           What users' rewards get: texts, copies of the columns, and their own state of …
-#     2680-2948  reward forms        The forms that a reward function may have, and loading rewards from files
-#     2951-3262  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3265-3420  environments        Load and check environments: classes whose methods are tools for the model, or …
-#     3423-3655  tool calls          Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3658-3799  tool runs           Run the calls of many conversations concurrently, each with a time limit; none …
-#     3802-3864  control tokens      Render messages so that their text never becomes control tokens, for versions of …
-#     3867-4122  turn bridge         Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4125-4283  conversations       Conversations with environments: their record, limits, and calls of the …
-#     4286-4450  play                Play a policy's conversations with environments; each turn samples all open …
-#     4453-4630  play setup          Set up and score conversations, for all programs that take --environment
-#     4633-4922  models              Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     4925-4933  batches             Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
-#     4936-5223  key cache           The key-value cache while sampling: it grows in blocks, holds shared prompts …
-#     5226-5393  forward             The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     5396-5444  folding             Fold LoRA into the weights while sampling: it saves a third of the kernels for …
-#     5447-5520  norms               Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
-#     5523-5711  cache probe         Probe what a model's cache and attention can do, before sampling and training …
-#     5714-5796  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5799-6029  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
-#     6032-6086  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
-#     6089-6102  rollouts            Sample and score a batch's rows over all processes; slow rewards run while other …
-#     6105-6131  trainer settings    Settings that several trainers have, with their defaults: a trainer's Config …
-#     6134-6285  memory              The memory that a run will need, from the shape of its networks
-#     6288-6342  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
-#     6345-6383  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     6386-6550  paired tests        Intervals, paired tests, pass@k
-#     6553-6605  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     6608-6750  settings            Settings
-#     6753-6919  rows                Rows: reading and checking them, those that the model was trained on, files that …
-#     6922-7212  tasks               What a task is; generation, mathematics, code
-#     7215-7360  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     7363-7554  requests            What is asked of a model: worked examples, templates, token ids; and what was …
-#     7557-7705  own tasks           Tasks of the user: reward functions, conversations with an environment
-#     7708-7973  local model         A model of transformers: batched sampling and scoring; the beginning that all …
-#     7976-8095  models              Models in vLLM, on servers, and none; opening those that were named
-#     8098-8267  run                 Running the tasks, and the command line
+#     2205-2343  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2346-2372  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2375-2399  prompts             Load training and held-out prompts as token ids
+#     2402-2413  pass rates          Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
+#     2416-2466  text servers        Completions from OpenAI-compatible servers, one per request, with retries if a …
+#     2469-2694  user code           What users' rewards get: texts, copies of the columns, and their own state of …
+#     2697-2965  reward forms        The forms that a reward function may have, and loading rewards from files
+#     2968-3279  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3282-3437  environments        Load and check environments: classes whose methods are tools for the model, or …
+#     3440-3672  tool calls          Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3675-3816  tool runs           Run the calls of many conversations concurrently, each with a time limit; none …
+#     3819-3881  control tokens      Render messages so that their text never becomes control tokens, for versions of …
+#     3884-4139  turn bridge         Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4142-4300  conversations       Conversations with environments: their record, limits, and calls of the …
+#     4303-4467  play                Play a policy's conversations with environments; each turn samples all open …
+#     4470-4647  play setup          Set up and score conversations, for all programs that take --environment
+#     4650-4939  models              Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     4942-4950  batches             Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
+#     4953-5240  key cache           The key-value cache while sampling: it grows in blocks, holds shared prompts …
+#     5243-5410  forward             The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     5413-5461  folding             Fold LoRA into the weights while sampling: it saves a third of the kernels for …
+#     5464-5537  norms               Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
+#     5540-5728  cache probe         Probe what a model's cache and attention can do, before sampling and training …
+#     5731-5813  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5816-6046  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
+#     6049-6103  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
+#     6106-6119  rollouts            Sample and score a batch's rows over all processes; slow rewards run while other …
+#     6122-6148  trainer settings    Settings that several trainers have, with their defaults: a trainer's Config …
+#     6151-6302  memory              The memory that a run will need, from the shape of its networks
+#     6305-6359  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
+#     6362-6400  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     6403-6567  paired tests        Intervals, paired tests, pass@k
+#     6570-6622  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#     6625-6766  settings            Settings
+#     6769-6935  rows                Rows: reading and checking them, those that the model was trained on, files that …
+#     6938-7220  tasks               What a task is; generation, mathematics, code
+#     7223-7368  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     7371-7557  requests            What is asked of a model: worked examples, templates, token ids; and what was …
+#     7560-7708  own tasks           Tasks of the user: reward functions, conversations with an environment
+#     7711-7975  local model         A model of transformers: batched sampling and scoring; the beginning that all …
+#     7978-8097  models              Models in vLLM, on servers, and none; opening those that were named
+#     8100-8269  run                 Running the tasks, and the command line
 
 import argparse
 import ast
@@ -349,7 +349,7 @@ RELATIONS = (
     ("tools", "environment max_turns", "try --environment FILE.py:Class, with the functions as its methods"),
     ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --keep_between LOW HIGH"),
     ("generation_batch_size", "steps_per_generation", "try --steps_per_generation, forward passes per rollout"),
-    ("python torch vllm verl user from_env", "style", "try editing the Dockerfile: `pip freeze` shows versions"),
+    ("python torch vllm verl user extra from_env", "style", "try editing the Dockerfile: `pip freeze` shows versions"),
     ("megatron flash_attn", "style", "try --style verl, whose image has it"),
     ("parameters", "hardware", "try --lr"),
     ("plot", "inspect", "try --inspect, which prints percentiles of the lengths"),
@@ -2301,6 +2301,14 @@ def chat_text(tokenizer, messages: list[dict], **template) -> str:
     return begun + text
 
 
+def chat_ids(tokenizer, messages: list[dict], **template) -> list[int]:
+    """Token ids of `chat_text`."""
+    if messages[-1]["role"] == "assistant" or any(message.get("tool_calls") for message in messages):
+        return list(tokenizer(chat_text(tokenizer, messages, **template), add_special_tokens=False).input_ids)
+    given = {"add_generation_prompt": True, "return_dict": True, **template}
+    return list(tokenizer.apply_chat_template(with_arguments(as_object, messages), **given)["input_ids"])
+
+
 class TemplateForm:
     """The text that a chat template writes around a user's message; it identifies strings that are already rendered.
 
@@ -2380,6 +2388,15 @@ def encode_text(tokenizer, text: str) -> list[int]:
             if ids[n : n + len(bare)] == bare and bare[:n] == ids[:n]:
                 return ids[n:]
     return ids
+
+
+def encode_prompt(tokenizer, prompt, **template) -> list[int]:
+    """Token ids of a prompt up to where the model writes; messages are rendered by the chat template, if any."""
+    if isinstance(prompt, str):
+        return encode_text(tokenizer, prompt)
+    if tokenizer.chat_template:
+        return chat_ids(tokenizer, prompt, **template)
+    return encode_text(tokenizer, joined_text(prompt))
 
 
 # --------------------------------------------------------------------------- pass rates (src/parts/data/pass_rates.py)
@@ -6746,7 +6763,6 @@ def check_environment(config: Config) -> None:
 
 
 def parse_config(argv: list[str]):
-    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
     return parse_settings(argv, Config, __doc__)
 
 
@@ -7060,8 +7076,13 @@ class Task:
         return (self.score_one(row, out) for row, out in pairs)
 
     def values_of(self, records: list[list[dict]]) -> dict:
-        """The values of all metrics in the records."""
-        return mean_values(records, self.directions) | pass_values(records, self.passes, self.ks)
+        """The values of all metrics in the records: a row's is the mean over its samples that have one."""
+        values = {}
+        for name in dict.fromkeys(n for outs in records for r in outs for n in r["metrics"]):
+            by_row = [[r["metrics"][name] for r in outs if r["metrics"].get(name) is not None] for outs in records]
+            means = [sum(x) / len(x) if x else None for x in by_row]
+            values[name] = Values(means, higher_is_better=self.directions.get(name, True))
+        return values | pass_values(records, self.passes, self.ks)
 
 
 def read_ks(task: Task) -> list[int]:
@@ -7075,19 +7096,6 @@ def read_ks(task: Task) -> list[int]:
     for k in ks:
         need(1 <= k <= n, f"got k={k} in {task.label!r} with n {n}; expected k of 1 to n; try --n {max(k, 1)}")
     return ks
-
-
-def mean_values(records: list[list[dict]], directions: dict | None = None) -> dict:
-    """Values of each metric in the records: a row's is the mean over its samples that have one.
-
-    `directions` says whether higher is better, None for neither, of the metrics where that is not so.
-    """
-    values = {}
-    for name in dict.fromkeys(n for outs in records for r in outs for n in r["metrics"]):
-        by_row = [[r["metrics"][name] for r in outs if r["metrics"].get(name) is not None] for outs in records]
-        means = [sum(x) / len(x) if x else None for x in by_row]
-        values[name] = Values(means, higher_is_better=(directions or {}).get(name, True))
-    return values
 
 
 def pass_values(records: list[list[dict]], metric: str, ks: list[int]) -> dict:
@@ -7410,29 +7418,23 @@ def add_shots(question, shots: list[tuple], system: str, chat: bool):
     return head + messages
 
 
-def render(tokenizer, prompt, **template) -> str:
-    """The text of chat messages by the chat template, up to where the model writes; text as it is."""
-    if isinstance(prompt, str):
-        return prompt
+@contextlib.contextmanager
+def refusals_told() -> Iterator[None]:
+    """Raise what a chat template raises, such as "system role not supported", as a UserError."""
     try:
-        return chat_text(tokenizer, prompt, **template)
-    except Exception as error:  # a template raises what it likes, such as "system role not supported"
+        yield
+    except Exception as error:
         raise UserError(f"got a prompt that the chat template refuses ({error}); try --chat_template off") from error
-
-
-def encode_rendered(tokenizer, prompt, **template) -> list[int]:
-    """Token ids of a prompt; the template of chat messages brings its own special tokens."""
-    text = render(tokenizer, prompt, **template)
-    return encode_text(tokenizer, text) if isinstance(prompt, str) else tokenizer.encode(text, add_special_tokens=False)
 
 
 def encode_pair(tokenizer, prompt, choice: str, **template) -> tuple[list[int], list[int]]:
     """(context, continuation) ids; spaces between them belong to the continuation, as tokenizers have them."""
-    text = render(tokenizer, prompt, **template)
     if isinstance(prompt, list):
+        with refusals_told():
+            text = chat_text(tokenizer, prompt, **template)
         whole, before = (tokenizer.encode(part, add_special_tokens=False) for part in (text + choice, text.rstrip()))
     else:
-        whole, before = (encode_text(tokenizer, part) for part in (f"{text} {choice}", text.rstrip()))
+        whole, before = (encode_text(tokenizer, part) for part in (f"{prompt} {choice}", prompt.rstrip()))
     return before, whole[len(before) :]
 
 
@@ -7483,7 +7485,8 @@ def completions_of(config: Config, task: Task, model, prompt, chat: bool) -> lis
         return [Request([], sample=i, prompt=prompt, **shared) for i in range(config.n)]
     room = (model.max_length or math.inf) - task.max_new_tokens
     need(room > 0, f"got max_new_tokens {task.max_new_tokens} for a context of {model.max_length}; expected less")
-    ids = encode_rendered(model.tokenizer, prompt, **template_settings(config)) or [model.prefix_id]
+    with refusals_told():
+        ids = encode_prompt(model.tokenizer, prompt, **template_settings(config)) or [model.prefix_id]
     long = len(ids) > room
     return [Request(ids[-room:] if long else ids, sample=i, cut=long, **shared) for i in range(config.n)]
 
@@ -7797,9 +7800,8 @@ class LocalModel:
         sources = dict.fromkeys([source, base_of(source, config.base_model)])  # an adapter's base may change under it
         self.hash = "-".join(fingerprint(x) if Path(x).is_dir() else f"{x}@{commit}" for x in sources)
         text, longest = self.model.config.get_text_config(), self.tokenizer.model_max_length
-        limits = [getattr(text, name, None) for name in ("n_positions", "max_position_embeddings", "n_ctx")]
-        limits = [config.max_length, *limits, longest if longest < 10**12 else 2048]
-        self.max_length = next(int(x) for x in limits if x)
+        of_tokenizer = longest if longest < 10**12 else 2048
+        self.max_length = int(config.max_length or getattr(text, "max_position_embeddings", None) or of_tokenizer)
         self.eos_ids = ending_ids(self.model.generation_config.eos_token_id, self.tokenizer)
         starts = (self.tokenizer.bos_token_id, self.tokenizer.eos_token_id, *self.eos_ids, 0)
         self.prefix_id = next(i for i in starts if i is not None)

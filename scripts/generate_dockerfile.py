@@ -18,11 +18,11 @@ In the image: pinned packages in layers ordered by how often they change, cache 
 that imports torch, a volume for HF_HOME, labels, no secrets. Tokens are passed when a container starts.
 
 Deliberately left out: images for arm64, ROCm and Ascend; flash-attn and Megatron-LM outside verl's image, because they
-compile for hours; versions that are not in the table: edit the written file.
+compile for hours; further packages, and versions that are not in the table: edit the written file.
 
     python scripts/generate_dockerfile.py --cuda cpu
     python scripts/generate_dockerfile.py --style trl --compose --devcontainer --output docker/Dockerfile
-    python scripts/generate_dockerfile.py --style verl --sglang --extra liger-kernel==0.8.2 --output -
+    python scripts/generate_dockerfile.py --style verl --sglang --output -
 
 Exit codes: 0 written (or listed), 2 bad input, or a combination outside the table.
 """
@@ -32,8 +32,8 @@ Exit codes: 0 written (or listed), 2 bad input, or a combination outside the tab
 #         87-90  bundle    Paths of this bundle and of its embedded model, data and rewards
 #        93-252  dialect   Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements for …
 #       255-275  settings  Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       278-694  plan      Plan an image: a row of the table of compatible versions, and further packages
-#       697-884  command   The files beside the Dockerfile, and the command line
+#       278-545  plan      Plan an image: a row of the table of compatible versions
+#       548-727  command   The files beside the Dockerfile, and the command line
 
 import argparse
 import difflib
@@ -155,7 +155,7 @@ RELATIONS = (
     ("tools", "environment max_turns", "try --environment FILE.py:Class, with the functions as its methods"),
     ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --keep_between LOW HIGH"),
     ("generation_batch_size", "steps_per_generation", "try --steps_per_generation, forward passes per rollout"),
-    ("python torch vllm verl user from_env", "style", "try editing the Dockerfile: `pip freeze` shows versions"),
+    ("python torch vllm verl user extra from_env", "style", "try editing the Dockerfile: `pip freeze` shows versions"),
     ("megatron flash_attn", "style", "try --style verl, whose image has it"),
     ("parameters", "hardware", "try --lr"),
     ("plot", "inspect", "try --inspect, which prints percentiles of the lengths"),
@@ -277,7 +277,7 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhe
 
 # --------------------------------------------------------------------- plan (src/programs/generate_dockerfile/plan.py)
 
-BASE = r"""# syntax=docker/dockerfile:1
+UBUNTU = r"""# syntax=docker/dockerfile:1
 # @NAME@, made by scripts/generate_dockerfile.py; needs BuildKit
 
 FROM @UV@ AS uv
@@ -294,12 +294,13 @@ RUN --mount=type=cache,target=/var/cache/apt,sharing=locked \
     && apt-get install --yes --no-install-recommends \
         "build-essential=12.10*" \
         "ca-certificates=20*" \
-        "git=1:2.43.*"
+        "git=1:2.43.*"@SYSTEM@
 
 RUN if getent passwd 1000; then userdel --remove "$(getent passwd 1000 | cut -d: -f1)"; fi \
     && if ! getent group 1000; then groupadd --gid 1000 trainer; fi \
     && useradd --create-home --uid 1000 --gid 1000 --shell /bin/bash trainer \
-    && install --directory --owner=1000 --group=1000 /opt/python /opt/venv /cache/huggingface /workspace
+    && install --directory --owner=1000 --group=1000 \
+        /opt/python /opt/venv /workspace @FOLDERS@
 
 COPY --from=uv /uv /uvx /usr/local/bin/
 ENV \
@@ -312,6 +313,7 @@ ENV \
     UV_HTTP_TIMEOUT="300"
 USER 1000:1000
 
+#: base trl
 # torch first, as the largest and least often changed; each layer names it again, so that none can replace it
 RUN --mount=type=cache,target=/home/trainer/.cache/uv,uid=1000,gid=1000 \
     uv venv --seed --allow-existing --python 3.12 /opt/venv \
@@ -321,90 +323,38 @@ RUN --mount=type=cache,target=/home/trainer/.cache/uv,uid=1000,gid=1000 \
         "torch==@TORCH@" \
         @PINS@ \
     && uv pip check
-# further packages
-RUN --mount=type=cache,target=/home/trainer/.cache/uv,uid=1000,gid=1000 \
-    uv pip install \
-        "torch==@TORCH@" \
-        @EXTRAS@ \
-    && uv pip check
 
+#: nanochat
+ENV \
+    UV_PROJECT_ENVIRONMENT="/opt/venv" \
+    NANOCHAT_BASE_DIR="/cache/nanochat" \
+    OMP_NUM_THREADS="1"
+WORKDIR /opt/nanochat
+RUN git init --quiet . \
+    && git fetch --quiet --depth 1 https://github.com/karpathy/nanochat.git 92d63d4e8bb4df75c3b71618f31ddde2378b2bcd \
+    && git checkout --quiet FETCH_HEAD
+# the versions are those of its lock file
+RUN --mount=type=cache,target=/home/trainer/.cache/uv,uid=1000,gid=1000 \
+    uv venv --allow-existing --python 3.10 /opt/venv \
+    && uv sync --frozen --extra @DEVICE@ --python /opt/venv/bin/python
+
+#: base
 COPY --chown=1000:1000 assets /opt/rl-training-code/assets
 COPY --chown=1000:1000 examples /opt/rl-training-code/examples
 COPY --chown=1000:1000 references /opt/rl-training-code/references
 COPY --chown=1000:1000 scripts /opt/rl-training-code/scripts
 COPY --chown=1000:1000 templates /opt/rl-training-code/templates
+
+#: base trl
 WORKDIR /workspace
 
-VOLUME ["/cache/huggingface"]
+VOLUME @VOLUMES@
 HEALTHCHECK --interval=5m --timeout=2m --start-period=2m --retries=3 \
     CMD ["python", "-c", \
         "import torch; assert torch.__version__.split('+')[0] == '@TORCH@'; assert torch.ones(2).sum() == 2"]
 LABEL \
     org.opencontainers.image.title="@NAME@" \
-    org.opencontainers.image.description="RL post-training of language models: this bundle" \
-    org.opencontainers.image.base.name="@IMAGE@"
-CMD ["/bin/bash"]
-"""
-TRL = r"""# syntax=docker/dockerfile:1
-# @NAME@, made by scripts/generate_dockerfile.py; needs BuildKit
-
-FROM @UV@ AS uv
-
-FROM @IMAGE@
-SHELL ["/bin/bash", "-o", "pipefail", "-c"]
-ARG DEBIAN_FRONTEND=noninteractive
-
-# Ubuntu 24.04 keeps these versions for its whole life, but for security fixes
-RUN --mount=type=cache,target=/var/cache/apt,sharing=locked \
-    --mount=type=cache,target=/var/lib/apt/lists,sharing=locked \
-    rm -f /etc/apt/apt.conf.d/docker-clean \
-    && apt-get update \
-    && apt-get install --yes --no-install-recommends \
-        "build-essential=12.10*" \
-        "ca-certificates=20*" \
-        "git=1:2.43.*" \
-        "libnuma1=2.0.18*"
-
-RUN if getent passwd 1000; then userdel --remove "$(getent passwd 1000 | cut -d: -f1)"; fi \
-    && if ! getent group 1000; then groupadd --gid 1000 trainer; fi \
-    && useradd --create-home --uid 1000 --gid 1000 --shell /bin/bash trainer \
-    && install --directory --owner=1000 --group=1000 /opt/python /opt/venv /cache/huggingface /workspace
-
-COPY --from=uv /uv /uvx /usr/local/bin/
-ENV \
-    HF_HOME="/cache/huggingface" \
-    PYTHONUNBUFFERED="1" \
-    VIRTUAL_ENV="/opt/venv" \
-    PATH="/opt/venv/bin:$PATH" \
-    UV_PYTHON_INSTALL_DIR="/opt/python" \
-    UV_LINK_MODE="copy" \
-    UV_HTTP_TIMEOUT="300"
-USER 1000:1000
-
-# torch first, as the largest and least often changed; each layer names it again, so that none can replace it
-RUN --mount=type=cache,target=/home/trainer/.cache/uv,uid=1000,gid=1000 \
-    uv venv --seed --allow-existing --python 3.12 /opt/venv \
-    && uv pip install@INDEX@ "torch==@TORCH@"
-RUN --mount=type=cache,target=/home/trainer/.cache/uv,uid=1000,gid=1000 \
-    uv pip install \
-        "torch==@TORCH@" \
-        @PINS@ \
-    && uv pip check
-# further packages
-RUN --mount=type=cache,target=/home/trainer/.cache/uv,uid=1000,gid=1000 \
-    uv pip install \
-        "torch==@TORCH@" \
-        @EXTRAS@ \
-    && uv pip check
-WORKDIR /workspace
-
-VOLUME ["/cache/huggingface"]
-HEALTHCHECK --interval=5m --timeout=2m --start-period=2m --retries=3 \
-    CMD ["python", "-c", \
-        "import torch; assert torch.__version__.split('+')[0] == '@TORCH@'; assert torch.ones(2).sum() == 2"]
-LABEL \
-    org.opencontainers.image.title="@NAME@" \
-    org.opencontainers.image.description="RL post-training of language models: GRPO with TRL and vLLM" \
+    org.opencontainers.image.description="RL post-training of language models: @PURPOSE@" \
     org.opencontainers.image.base.name="@IMAGE@"
 CMD ["/bin/bash"]
 """
@@ -423,13 +373,7 @@ ENV \
 RUN --mount=type=cache,target=/var/cache/pip \
     python3 -m pip install --cache-dir=/var/cache/pip --no-deps \
         @PINS@
-# further packages
-# hadolint ignore=DL3042,DL3059
-RUN --mount=type=cache,target=/var/cache/pip \
-    python3 -m pip install --cache-dir=/var/cache/pip \
-        "torch==@TORCH@" \
-        @PINS@ \
-        @EXTRAS@
+
 RUN if getent passwd 1000; then userdel --remove "$(getent passwd 1000 | cut -d: -f1)"; fi \
     && if ! getent group 1000; then groupadd --gid 1000 trainer; fi \
     && useradd --create-home --uid 1000 --gid 1000 --shell /bin/bash trainer \
@@ -437,77 +381,13 @@ RUN if getent passwd 1000; then userdel --remove "$(getent passwd 1000 | cut -d:
 USER 1000:1000
 WORKDIR /workspace
 
-VOLUME ["/cache/huggingface"]
+VOLUME @VOLUMES@
 HEALTHCHECK --interval=5m --timeout=2m --start-period=2m --retries=3 \
     CMD ["python3", "-c", \
         "import torch; assert torch.__version__.split('+')[0] == '@TORCH@'; assert torch.ones(2).sum() == 2"]
 LABEL \
     org.opencontainers.image.title="@NAME@" \
-    org.opencontainers.image.description="RL post-training of language models: verl" \
-    org.opencontainers.image.base.name="@IMAGE@"
-CMD ["/bin/bash"]
-"""
-NANOCHAT = r"""# syntax=docker/dockerfile:1
-# @NAME@, made by scripts/generate_dockerfile.py; needs BuildKit
-
-FROM @UV@ AS uv
-
-FROM @IMAGE@
-SHELL ["/bin/bash", "-o", "pipefail", "-c"]
-ARG DEBIAN_FRONTEND=noninteractive
-
-# Ubuntu 24.04 keeps these versions for its whole life, but for security fixes
-RUN --mount=type=cache,target=/var/cache/apt,sharing=locked \
-    --mount=type=cache,target=/var/lib/apt/lists,sharing=locked \
-    rm -f /etc/apt/apt.conf.d/docker-clean \
-    && apt-get update \
-    && apt-get install --yes --no-install-recommends \
-        "build-essential=12.10*" \
-        "ca-certificates=20*" \
-        "git=1:2.43.*"
-
-RUN if getent passwd 1000; then userdel --remove "$(getent passwd 1000 | cut -d: -f1)"; fi \
-    && if ! getent group 1000; then groupadd --gid 1000 trainer; fi \
-    && useradd --create-home --uid 1000 --gid 1000 --shell /bin/bash trainer \
-    && install --directory --owner=1000 --group=1000 \
-        /opt/python /opt/venv /cache/huggingface /workspace /cache/nanochat /opt/nanochat
-
-COPY --from=uv /uv /uvx /usr/local/bin/
-ENV \
-    HF_HOME="/cache/huggingface" \
-    PYTHONUNBUFFERED="1" \
-    VIRTUAL_ENV="/opt/venv" \
-    PATH="/opt/venv/bin:$PATH" \
-    UV_PYTHON_INSTALL_DIR="/opt/python" \
-    UV_LINK_MODE="copy" \
-    UV_HTTP_TIMEOUT="300" \
-    UV_PROJECT_ENVIRONMENT="/opt/venv" \
-    NANOCHAT_BASE_DIR="/cache/nanochat" \
-    OMP_NUM_THREADS="1"
-USER 1000:1000
-
-WORKDIR /opt/nanochat
-RUN git init --quiet . \
-    && git fetch --quiet --depth 1 https://github.com/karpathy/nanochat.git 92d63d4e8bb4df75c3b71618f31ddde2378b2bcd \
-    && git checkout --quiet FETCH_HEAD
-# the versions are those of its lock file
-RUN --mount=type=cache,target=/home/trainer/.cache/uv,uid=1000,gid=1000 \
-    uv venv --allow-existing --python 3.10 /opt/venv \
-    && uv sync --frozen --extra @DEVICE@ --python /opt/venv/bin/python
-# further packages
-RUN --mount=type=cache,target=/home/trainer/.cache/uv,uid=1000,gid=1000 \
-    uv pip install \
-        "torch==@TORCH@" \
-        @EXTRAS@ \
-    && uv pip check
-
-VOLUME ["/cache/huggingface", "/cache/nanochat"]
-HEALTHCHECK --interval=5m --timeout=2m --start-period=2m --retries=3 \
-    CMD ["python", "-c", \
-        "import torch; assert torch.__version__.split('+')[0] == '@TORCH@'; assert torch.ones(2).sum() == 2"]
-LABEL \
-    org.opencontainers.image.title="@NAME@" \
-    org.opencontainers.image.description="RL post-training of language models: nanochat" \
+    org.opencontainers.image.description="RL post-training of language models: @PURPOSE@" \
     org.opencontainers.image.base.name="@IMAGE@"
 CMD ["/bin/bash"]
 """
@@ -553,6 +433,11 @@ tensorboard = "2.21.0"
 wandb = "0.31.0"
 trackio = "0.43.0"
 
+[trl]
+as_in_base = [
+  "transformers", "peft", "accelerate", "datasets", "math-verify", "pyyaml", "tqdm", "matplotlib", "tensorboard", "wandb",
+]
+
 # vLLM names torch exactly, trl[vllm] a range of vLLM: 2026-11-21, Requires-Dist of the wheels on PyPI
 [trl.torch]
 "13.0" = ["2.13.0", "13.0"]
@@ -565,18 +450,6 @@ vllm = "0.30.0"
 [trl."12.8"]  # for drivers before 580; TRL is older than this bundle's scripts need
 vllm = "0.19.1"
 "trl[vllm]" = "1.13.0"
-
-[trl.pins]
-transformers = "5.23.0"
-peft = "0.21.2"
-accelerate = "1.15.0"
-datasets = "5.2.0"
-math-verify = "0.9.0"
-pyyaml = "6.0.3"
-tqdm = "4.70.1"
-matplotlib = "3.11.2"
-tensorboard = "2.21.0"
-wandb = "0.31.0"
 
 # verl's own images lack verl, and have other versions of what verl 0.9.1 needs: 2026-08-22, verl docker/ at 1dda039
 [verl.torch]
@@ -596,11 +469,9 @@ tensordict = "0.10.0"
 [nanochat.torch]
 "12.8" = ["2.9.1", "12.8"]
 cpu = ["2.9.1", "12.8"]
-
-[nanochat.pins]
 """
 
-DOCKERFILES = {"base": BASE, "trl": TRL, "verl": VERL, "nanochat": NANOCHAT}
+STYLES = {"base": "this bundle", "trl": "GRPO with TRL and vLLM", "verl": "verl", "nanochat": "nanochat"}
 
 
 @dataclass(frozen=True)
@@ -613,65 +484,46 @@ class ImagePlan:
     index: str  # torch's own package index if PyPI's wheel is for another CUDA version, else ""
     image: str  # image to start from
     pins: dict[str, str]
-    extras: dict[str, str]
     name: str
 
     @property
     def requirements(self) -> list[str]:
         """All pins that the image installs, as NAME==VERSION."""
-        pins = {"torch": self.torch, **self.pins, **self.extras}
-        return [f"{name}=={version}" for name, version in pins.items()]
+        return [f"{name}=={version}" for name, version in {"torch": self.torch, **self.pins}.items()]
 
     def context(self, output: Path) -> Path:
         """The folder that the build may copy from."""
         return BUNDLE if self.style == "base" else output.absolute().parent
 
     @property
+    def caches(self) -> dict[str, str]:
+        """{named volume: where it is mounted}."""
+        volumes = {"hf-cache": "/cache/huggingface"}
+        return volumes | ({"nanochat-cache": "/cache/nanochat"} if self.style == "nanochat" else {})
+
+    @property
     def dockerfile(self) -> str:
-        text = DOCKERFILES[self.style]
-        if not self.extras:
-            text = re.sub(r"(?m)^# further packages\n(?:#.*\n)?(?:.*\\\n)*.*\n", "", text)
+        """The text, without the paragraphs of other styles."""
+        text = VERL if self.style == "verl" else UBUNTU
+        text = re.sub(r"(?m)^#: (.*)\n((?:.+\n)*\n)", lambda mark: mark[2] * (self.style in mark[1].split()), text)
+        folders = [*self.caches.values(), *(["/opt/nanochat"] if self.style == "nanochat" else [])]
         values = {
             "NAME": self.name,
+            "PURPOSE": STYLES[self.style],
+            "SYSTEM": ' \\\n        "libnuma1=2.0.18*"' if self.style == "trl" else "",
+            "FOLDERS": " ".join(folders),
+            "VOLUMES": json.dumps([*self.caches.values()]),
             "UV": tomllib.loads(PINS)["images"]["uv"],
             "IMAGE": self.image,
             "TORCH": self.torch,
             "INDEX": f" --index-url {self.index}" if self.index else "",
-            "PINS": quoted(self.pins),
-            "EXTRAS": quoted(self.extras),
+            "PINS": " \\\n        ".join(f'"{name}=={version}"' for name, version in self.pins.items()),
             "DEVICE": "cpu" if self.cuda == "cpu" else "gpu",
         }
         return re.sub("@([A-Z]+)@", lambda mark: values[mark[1]], text)
 
 
-def quoted(pins: dict[str, str]) -> str:
-    """Pins, one per line, in double quotes, which hide `[` from the shell."""
-    return " \\\n        ".join(f'"{name}=={version}"' for name, version in pins.items())
-
-
-def plain_name(name: str) -> str:
-    """Normalized name of a distribution, without its extras."""
-    return re.sub(r"[-_.]+", "-", name.split("[")[0]).lower()
-
-
-def read_extras(texts: list[str], pins: dict[str, str]) -> dict[str, str]:
-    """{name: version} of --extra NAME==VERSION; UserError unless it is an exact pin of a package not pinned yet."""
-    extras = {}
-    for text in texts:
-        match = re.fullmatch(r"([A-Za-z0-9][\w.-]*(?:\[[\w,.-]+\])?)==([A-Za-z0-9][\w.!+-]*)", text, re.ASCII)
-        need(match, f"got --extra {text!r}; expected NAME==VERSION, an exact pin; try --extra liger-kernel==0.8.2")
-        name, version = match.groups()
-        pinned = {plain_name(key): f"{key}=={value}" for key, value in {**pins, **extras}.items()}
-        need(
-            plain_name(name) not in pinned,
-            f"got --extra {text}; expected a package that is not pinned yet ({pinned.get(plain_name(name))}); "
-            "try without it, and edit the written file for another version",
-        )
-        extras[name] = version
-    return extras
-
-
-def make_plan(style: str, cuda: str, sglang: bool, extra: list[str]) -> ImagePlan:
+def make_plan(style: str, cuda: str, sglang: bool) -> ImagePlan:
     """Plan an image from the table; UserError if it has no such CUDA version, or for SGLang without verl."""
     table = tomllib.loads(PINS)
     rows = table[style]
@@ -680,18 +532,17 @@ def make_plan(style: str, cuda: str, sglang: bool, extra: list[str]) -> ImagePla
     known, got = list(rows["torch"]), f"got --cuda {cuda} with --style {style}"
     need(cuda in known, f"{got}; expected one of {', '.join(known)} (--list); try --style {style} --cuda {known[0]}")
     torch, on_pypi = rows["torch"][cuda]
-    pins, engine = {**rows.get(cuda, {}), **rows["pins"]}, "sglang" if sglang else "vllm"
+    pins = rows.get(cuda, {}) | {name: table["base"]["pins"][name] for name in rows.get("as_in_base", ())}
+    pins, engine = pins | rows.get("pins", {}), "sglang" if sglang else "vllm"
     wheel = cuda if cuda == "cpu" else f"cu{cuda.replace('.', '')}"
     index = "" if cuda == on_pypi else f"https://download.pytorch.org/whl/{wheel}"
     if style == "verl":
         image, part = rows["images"][engine], f"{engine}-"
-        fixed = {"torch": torch, **pins, "vllm": "", "sglang": "", "flash-attn": ""}
     else:
         kind = "devel" if style == "trl" else "base"  # vLLM compiles kernels while it runs
         image, part = table["images"][cuda].format(kind=kind), f"vllm{pins['vllm']}-" if "vllm" in pins else ""
-        fixed = {"torch": torch, **pins}
     name = f"rl-{style}:{part}torch{torch}-{wheel}"
-    return ImagePlan(style, cuda, torch, index, image, pins, read_extras(extra, fixed), name)
+    return ImagePlan(style, cuda, torch, index, image, pins, name)
 
 
 # --------------------------------------------------------------- command (src/programs/generate_dockerfile/command.py)
@@ -760,10 +611,9 @@ COMPILED = ["**/__pycache__", "**/*.pyc"]
 def read_flags(argv: list[str] | None) -> argparse.Namespace:
     """Read the command line; flags work with `_` and `-`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=Help, allow_abbrev=False)
-    parser.add_argument("--style", default="base", choices=list(DOCKERFILES), help="what the image is for")
+    parser.add_argument("--style", default="base", choices=list(STYLES), help="what the image is for")
     parser.add_argument("--cuda", default="", help="CUDA version, such as 12.8, or cpu (default: the style's first)")
     parser.add_argument("--sglang", action="store_true", help="with --style verl: the image with SGLang, not vLLM")
-    parser.add_argument("--extra", action="append", default=[], metavar="NAME==V", help="further pin; may be repeated")
     parser.add_argument("--output", default="Dockerfile", help="file to write, or - for stdout and no other file")
     parser.add_argument("--force", action="store_true", help="overwrite existing files")
     parser.add_argument("--compose", action="store_true", help="also write compose.yaml")
@@ -795,14 +645,8 @@ def devcontainer(plan: ImagePlan, output: Path) -> str:
     content["build"]["context"] = os.path.relpath(plan.context(output), folder)
     content["hostRequirements"]["gpu"] = plan.cuda != "cpu"
     content["runArgs"] = run_flags(plan)
-    content["mounts"] = [f"source={name},target={path},type=volume" for name, path in caches(plan).items()]
+    content["mounts"] = [f"source={name},target={path},type=volume" for name, path in plan.caches.items()]
     return json.dumps(content, indent=2) + "\n"
-
-
-def caches(plan: ImagePlan) -> dict[str, str]:
-    """{named volume: where it is mounted}."""
-    volumes = {"hf-cache": "/cache/huggingface"}
-    return volumes | ({"nanochat-cache": "/cache/nanochat"} if plan.style == "nanochat" else {})
 
 
 def run_flags(plan: ImagePlan) -> list[str]:
@@ -819,7 +663,7 @@ def commands(plan: ImagePlan, output: Path) -> dict[str, str]:
         "verl": "python3 -m verl.trainer.main_ppo --help",
         "nanochat": "python -m scripts.chat_rl --help",
     }[plan.style]
-    volumes = [word for name, path in caches(plan).items() for word in ("--volume", f"{name}:{path}")]
+    volumes = [word for name, path in plan.caches.items() for word in ("--volume", f"{name}:{path}")]
     tokens = ["--env", "HF_TOKEN", "--env", "WANDB_API_KEY"]
     build = ["docker", "build", "--platform", "linux/amd64", "--file", str(output), "--tag", plan.name]
     start = ["docker", "run", "--rm", "-it", "--init", *run_flags(plan), *volumes, *tokens]
@@ -841,7 +685,7 @@ def write(files: dict[Path, str], force: bool) -> None:
 
 def generate(args: argparse.Namespace) -> None:
     """Write the files and print a report as JSON; UserError for bad input."""
-    plan = make_plan(args.style, args.cuda, args.sglang, args.extra)
+    plan = make_plan(args.style, args.cuda, args.sglang)
     base, output = plan.style == "base", Path(args.output)
     missing = [name for name in BUNDLE_FOLDERS if base and not (BUNDLE / name).is_dir()]
     need(not missing, f"got no {', '.join(missing)} beside this script; expected the whole bundle; try --style trl")
@@ -864,7 +708,6 @@ def generate(args: argparse.Namespace) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
     try:
         args = read_flags(argv)
         if args.list:

@@ -66,29 +66,29 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #     4716-5056  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
 #     5059-5181  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
 #     5184-5245  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5248-5253  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     5256-5262  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5265-5346  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5349-5456  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5459-5477  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5480-5742  memory            The memory that a run will need, from the shape of its networks
-#     5745-5953  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     5956-6040  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     6043-6204  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6207-6216  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6219-6266  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     6269-6301  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     6304-6373  summary           summary.json and the lines at the end of a run
-#     6376-6571  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6574-6605  paired tests      Intervals, paired tests, pass@k
-#     6608-6843  settings          Settings under TRL's names, profiles, and contradictions between settings
-#     6846-6959  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
-#     6962-7152  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
-#     7155-7309  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
-#     7312-7427  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
-#     7430-7658  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
-#     7661-7761  trainer           TRL's trainer with this bundle's weights, prompts and sampler
-#     7764-8007  run               Loading and checks before the first step, --dry_run, the run, and the command line
+#     5248-5264  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     5267-5273  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5276-5357  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5360-5467  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5470-5488  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5491-5753  memory            The memory that a run will need, from the shape of its networks
+#     5756-5964  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     5967-6051  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     6054-6215  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6218-6227  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6230-6277  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     6280-6312  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     6315-6384  summary           summary.json and the lines at the end of a run
+#     6387-6582  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     6585-6616  paired tests      Intervals, paired tests, pass@k
+#     6619-6852  settings          Settings under TRL's names, profiles, and contradictions between settings
+#     6855-6968  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
+#     6971-7160  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
+#     7163-7316  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
+#     7319-7433  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
+#     7436-7671  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
+#     7674-7774  trainer           TRL's trainer with this bundle's weights, prompts and sampler
+#     7777-8001  run               Loading and checks before the first step, --dry_run, the run, and the command line
 
 import argparse
 import ast
@@ -378,7 +378,7 @@ RELATIONS = (
     ("tools", "environment max_turns", "try --environment FILE.py:Class, with the functions as its methods"),
     ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --keep_between LOW HIGH"),
     ("generation_batch_size", "steps_per_generation", "try --steps_per_generation, forward passes per rollout"),
-    ("python torch vllm verl user from_env", "style", "try editing the Dockerfile: `pip freeze` shows versions"),
+    ("python torch vllm verl user extra from_env", "style", "try editing the Dockerfile: `pip freeze` shows versions"),
     ("megatron flash_attn", "style", "try --style verl, whose image has it"),
     ("parameters", "hardware", "try --lr"),
     ("plot", "inspect", "try --inspect, which prints percentiles of the lengths"),
@@ -5253,6 +5253,17 @@ def epoch_order(config: BaseConfig, epoch: int, count: int) -> list[int]:
     return np.random.default_rng([config.seed, 1, epoch]).permutation(count).tolist()
 
 
+def batch_rows(rows: list[dict], config: BaseConfig, start: int, count: int) -> list[dict]:
+    """`count` prompts from position `start` of one endless stream of reshuffled passes over the data."""
+    picked = []
+    for position in range(start, start + count):
+        epoch, index = divmod(position, len(rows))
+        if not picked or index == 0:
+            order = epoch_order(config, epoch, len(rows))
+        picked.append(rows[order[index]])
+    return picked
+
+
 # ------------------------------------------------------------------------------- losses (src/parts/learning/losses.py)
 
 
@@ -5387,7 +5398,7 @@ class RunSettings(BaseConfig):
     attn_implementation: str = setting(
         "auto", "transformers' attention implementation; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
     )
-    lora_rank: int = setting(0, "train LoRA adapters of this rank (0: all weights, or --model's own adapters)")
+    lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights, or as --model)")
     lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
     threads: str = setting("auto", "CPU threads: a number, or auto (fewer if other processes use the cores)", free=True)
     # logs and checkpoints
@@ -6631,7 +6642,6 @@ class Config(TrainerSettings, ConversationSettings):
     reward: list[str] = setting([], "FILE.py:function[*weight] or a library's name, repeatable; first: eval/accuracy")
     stages: list[str] = setting([], "rewards[+rewards…]:steps, separated by commas or repeated")
     output_dir: str = setting("runs/grpo", "folder for logs, checkpoints and final/", free=True)
-    seed: int = setting(0, "seed of data order, sampling and new adapters")
     # rollout
     steps: int = setting(
         100, "optimizer steps (TRL: max_steps); with --stages, their sum", free=True, section="rollout"
@@ -6686,7 +6696,6 @@ class Config(TrainerSettings, ConversationSettings):
     )
     use_cpu: bool = setting(False, "train on the CPU even if there is a GPU", free=True)
     gradient_checkpointing: str = setting("auto", "recompute activations; auto: on GPUs", ["auto", "true", "false"])
-    lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights, or as --model)")
     lora_dropout: float = setting(0.0, "dropout on the adapters' input")
     merge_lora: bool = setting(False, "merge the adapters into final/; they stay beside it in final/adapter", free=True)
     # logs and checkpoints
@@ -6901,9 +6910,9 @@ def prompt_order(config: Config, count: int, length: int) -> list[int]:
     TRL shuffles each pass from a generator that a resume starts anew, drops each pass's tail, and trains nothing on
     fewer prompts than a rollout needs. One long list does none of that: a resume goes on where the run was.
     """
-    shuffled = config.shuffle_dataset
-    passes = (epoch_order(config, epoch, count) if shuffled else range(count) for epoch in itertools.count())
-    return list(itertools.islice(itertools.chain.from_iterable(passes), length))
+    if config.shuffle_dataset:
+        return batch_rows(range(count), config, 0, length)
+    return [i % count for i in range(length)]
 
 
 OPTIONAL = ("steps_per_generation", "epsilon_high", "vllm_server_base_url")  # 0 or "" here is None there
@@ -7065,7 +7074,6 @@ class Scorer:
         return {name: f.state_dict() for name, f in self.functions.items() if hasattr(f, "load_state_dict")}
 
     def load_state_dict(self, states: dict) -> None:
-        """Put saved states back."""
         for name, state in states.items():
             self.functions[name].load_state_dict(state)
 
@@ -7266,7 +7274,6 @@ def greedy_completions(trainer, prompts: list[list[int]], batch_size: int) -> li
 
 
 def greedy_conversations(config: Config, trainer, setup: PlaySetup, rows: list[dict]) -> list[Conversation]:
-    """One greedy conversation per row."""
 
     def sample(so_far: list[list[int]], numbers: list[int], turn: int) -> list[tuple[list[int], list[float]]]:
         made = greedy_completions(trainer, so_far, config.per_device_eval_batch_size)
@@ -7382,7 +7389,6 @@ def watch_copies(config: Config, trainer) -> SyncCheck | None:
 
 
 def copy_and_compare(trainer, copy: Callable, watch: SyncCheck) -> None:
-    """Copy the policy's weights into TRL's engine, and compare them where that is due."""
     copy()
     engine, step = trainer.vllm_generation, trainer.state.global_step
     if engine.tensor_parallel_size > 1 or not watch.due(step):  # an engine on several GPUs has shards of tensors
@@ -7502,26 +7508,34 @@ def our_metrics(logs: dict) -> dict:
     return {names[key]: logs[key] for key in ours}
 
 
+@dataclass
+class Prepared:
+    """A run with all that can be known before the weights are loaded."""
+
+    config: Config  # resolved
+    plan: BatchPlan
+    tokenizer: object
+    rows: list[dict]
+    held_out: list[dict]
+    scorer: Scorer
+    stages: list[Stage]
+    parameters: int
+    setup: PlaySetup | None  # what conversations are played with
+
+
 class GrpoRun:
     """What happens around TRL's steps: stages, evaluation, logs, stopping, and the state that a resume needs.
 
     `make_callback` gives it to the trainer as a callback whose state TRL writes into every trainer_state.json.
     """
 
-    def __init__(
-        self,
-        config: Config,
-        plan: BatchPlan,
-        scorer: Scorer,
-        stages: list[Stage],
-        held_out: list[dict],
-        setup: PlaySetup | None = None,
-    ):
-        self.config, self.plan, self.scorer, self.stages, self.held_out = config, plan, scorer, stages, held_out
-        self.setup = setup  # what conversations are played with
+    def __init__(self, ready: Prepared):
+        self.config, self.plan, self.scorer, self.stages = ready.config, ready.plan, ready.scorer, ready.stages
+        self.held_out, self.setup = ready.held_out, ready.setup
         self.trainer = self.log = self.stop = self.watch = None
         self.kept = {"eval_before": None, "eval_after": None, "seconds": 0.0}
-        self.memory, self.pending, self.sizes = {}, {}, [plan.completions_per_step, plan.completions_per_rollout]
+        sizes = [self.plan.completions_per_step, self.plan.completions_per_rollout]
+        self.memory, self.pending, self.sizes = {}, {}, sizes
         self.stage, self.signum, self.bad, self.started = -1, 0, 0, time.perf_counter()
         self.step_started, self.noted = self.started, False
 
@@ -7532,7 +7546,6 @@ class GrpoRun:
         return {"args": {}, "attributes": {**self.kept, "seconds": seconds, **saved}}
 
     def restore(self, checkpoint: Path) -> None:
-        """Take back the state of a checkpoint."""
         state = json.loads((checkpoint / "trainer_state.json").read_text())
         saved = state["stateful_callbacks"]["RunCallback"]["attributes"]
         self.kept = {key: saved[key] for key in self.kept}
@@ -7686,21 +7699,21 @@ def model_and_adapter(config: Config, args) -> tuple[object, dict]:
 
 
 def trained_tensors(model) -> dict:
-    """The tensors of a network that are trained."""
     return {name: p.data for name, p in model.named_parameters() if p.requires_grad}
 
 
-def make_trainer(config: Config, args, rows: list[dict], plan: BatchPlan, run: GrpoRun, tokenizer):
+def make_trainer(ready: Prepared, args, run: GrpoRun):
     """TRL's GRPOTrainer for this run; what it refuses is told as a UserError."""
     from datasets import Dataset
     from trl import GRPOTrainer
 
+    config, rows, tokenizer = ready.config, ready.rows, ready.tokenizer
     leave_out_cudnn_attention()
     # TRL has the text of a prompt, and its ids from here; a rollout function needs the number of its row
     decoded = [tokenizer.decode(row["prompt_ids"]) for row in rows]
     texts = {text: row["prompt_ids"] for text, row in zip(decoded, rows, strict=True)}
     sent = [*map(str, range(len(rows)))] if run.setup else decoded
-    order = prompt_order(config, len(rows), plan.rollouts * plan.prompts_per_rollout)
+    order = prompt_order(config, len(rows), ready.plan.rollouts * ready.plan.prompts_per_rollout)
     data = Dataset.from_dict({"prompt": sent, "row": list(range(len(sent)))}).select(order)
     given = {"reward_funcs": run.scorer.for_trl(), "processing_class": tokenizer, "args": args, "train_dataset": data}
     given |= {"rollout_func": rollout_function(run.setup, run.scorer)} if run.setup else {}
@@ -7767,30 +7780,15 @@ def check_padding(trainer) -> None:
 @contextlib.contextmanager
 def quiet_libraries(config: Config):
     """Set what must stand in the environment when TRL is imported and used; what the user has set stays."""
-    defaults = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
-    defaults |= {"TENSORBOARD_LOGGING_DIR": f"{config.output_dir}/tensorboard", "WANDB_DIR": config.output_dir}
-    defaults |= {"WANDB_PROJECT": "rl-training", "TRL_EXPERIMENTAL_SILENCE": "1"}  # of rollout_func: TRL is pinned
+    defaults = {"TENSORBOARD_LOGGING_DIR": f"{config.output_dir}/tensorboard", "WANDB_DIR": config.output_dir}
+    defaults |= {"WANDB_PROJECT": "rl-training", "HF_HUB_DISABLE_TELEMETRY": "1"}
+    defaults |= {"TRL_EXPERIMENTAL_SILENCE": "1"}  # of rollout_func: TRL is pinned
     quiet_environment(bool(config.use_vllm))
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     warnings.filterwarnings("ignore", message=".*gradient_checkpointing.*deprecated.*")  # inside TRL and peft
     with mock.patch.dict(os.environ, {name: value for name, value in defaults.items() if name not in os.environ}):
         yield
-
-
-@dataclass
-class Prepared:
-    """A run with all that can be known before the weights are loaded."""
-
-    config: Config  # resolved
-    plan: BatchPlan
-    tokenizer: object
-    rows: list[dict]
-    held_out: list[dict]
-    scorer: Scorer
-    stages: list[Stage]
-    parameters: int
-    setup: PlaySetup | None  # what conversations are played with
 
 
 def prepare_run(config: Config) -> Prepared:
@@ -7902,7 +7900,6 @@ def sizes_of_run(ready: Prepared, processes: int) -> Sizes:
 
 
 def trl_device(config: Config) -> str:
-    """What TRL will train on."""
     if trl_settings(config, 1)["use_cpu"]:
         return "cpu"
     return f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
@@ -7930,7 +7927,6 @@ def show_trl_plan(config: Config) -> int:
 
 
 def train(config: Config) -> int:
-    """Train as configured and return the exit code."""
     if config.profile:
         say(f"profile {config.profile}: " + ", ".join(f"{k}={getattr(config, k)}" for k in PROFILES[config.profile]))
     ready = prepare_run(config)
@@ -7940,9 +7936,9 @@ def train(config: Config) -> int:
     settle_or_refuse(resolved, trl_device(resolved), sizes_of_run(ready, world()[1]))
     args = trl_config(resolved, plan.steps)
     make_folder(config)
-    run = GrpoRun(resolved, plan, ready.scorer, ready.stages, ready.held_out, ready.setup)
+    run = GrpoRun(ready)
     with room_for(*LOADING):
-        trainer = make_trainer(resolved, args, ready.rows, plan, run, ready.tokenizer)
+        trainer = make_trainer(ready, args, run)
     start = -1
     if checkpoint:
         run.restore(checkpoint)
@@ -7992,14 +7988,12 @@ def run_steps(trainer, checkpoint: Path | None) -> None:
 
 
 def run(argv: list[str]) -> int:
-    """Do what a command line says and return the exit code."""
     config = parse_config(argv)
     with quiet_libraries(config):
         return show_trl_plan(config) if config.dry_run else train(config)
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
     return exit_code(lambda: run(sys.argv[1:] if argv is None else argv))
 
 

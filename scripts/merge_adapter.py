@@ -30,7 +30,7 @@ Exit codes: 0 written, 1 written, but the adapter changes nothing, 2 bad input (
 #       324-346  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
 #       349-497  models         Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
 #       500-537  output folder  The output folder: which run owns it, folders written whole or not at all, modes by …
-#       540-697  merge adapter  Merge a LoRA adapter into its base: one plain folder for transformers, vLLM or …
+#       540-696  merge adapter  Merge a LoRA adapter into its base: one plain folder for transformers, vLLM or …
 
 import argparse
 import difflib
@@ -180,7 +180,7 @@ RELATIONS = (
     ("tools", "environment max_turns", "try --environment FILE.py:Class, with the functions as its methods"),
     ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --keep_between LOW HIGH"),
     ("generation_batch_size", "steps_per_generation", "try --steps_per_generation, forward passes per rollout"),
-    ("python torch vllm verl user from_env", "style", "try editing the Dockerfile: `pip freeze` shows versions"),
+    ("python torch vllm verl user extra from_env", "style", "try editing the Dockerfile: `pip freeze` shows versions"),
     ("megatron flash_attn", "style", "try --style verl, whose image has it"),
     ("parameters", "hardware", "try --lr"),
     ("plot", "inspect", "try --inspect, which prints percentiles of the lengths"),
@@ -675,7 +675,6 @@ def command_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
     args = parse_flags(command_parser(), argv)
     try:
         report = merged_folder(args)

@@ -33,7 +33,7 @@ Exit codes: 0 written, and run; 1 a cell of it raised an error; 2 bad input.
 #       278-298  settings      Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
 #       301-463  user code     What users' rewards get: texts, copies of the columns, and their own state of the process
 #       466-578  reward forms  The forms that a reward function may have, and loading rewards from files
-#       581-832  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
+#       581-822  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
 
 import argparse
 import ast
@@ -178,7 +178,7 @@ RELATIONS = (
     ("tools", "environment max_turns", "try --environment FILE.py:Class, with the functions as its methods"),
     ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --keep_between LOW HIGH"),
     ("generation_batch_size", "steps_per_generation", "try --steps_per_generation, forward passes per rollout"),
-    ("python torch vllm verl user from_env", "style", "try editing the Dockerfile: `pip freeze` shows versions"),
+    ("python torch vllm verl user extra from_env", "style", "try editing the Dockerfile: `pip freeze` shows versions"),
     ("megatron flash_attn", "style", "try --style verl, whose image has it"),
     ("parameters", "hardware", "try --lr"),
     ("plot", "inspect", "try --inspect, which prints percentiles of the lengths"),
@@ -638,7 +638,6 @@ def code_cells(notebook: dict) -> list[dict]:
 
 
 def cell_of(notebook: dict, name: str) -> dict:
-    """The cell with this id."""
     return next(cell for cell in notebook["cells"] if cell["id"] == name)
 
 
@@ -754,8 +753,8 @@ def new_notebook(args) -> dict:
 
 def printed(notebook, name: str) -> list[str]:
     """The lines that a cell has printed."""
-    (cell,) = [cell for cell in notebook.cells if cell.id == name]
-    return "".join(out.text for out in cell.outputs if out.get("name") == "stdout").splitlines()
+    outputs = cell_of(notebook, name)["outputs"]
+    return "".join(out["text"] for out in outputs if out.get("name") == "stdout").splitlines()
 
 
 def run_notebook(path: Path) -> dict:
@@ -788,31 +787,22 @@ def run_notebook(path: Path) -> dict:
 def notebook_parser() -> argparse.ArgumentParser:
     """The command line's flags, spelled with `_` or `-`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=Help, allow_abbrev=False)
-    flags = {
-        "output": {"required": True, "metavar": "FILE", "help": "notebook to write, NAME.ipynb"},
-        "reward": {"action": "append", "metavar": "SPEC", "help": "FILE.py:function[*weight], repeatable"},
-        "model": {"default": "", "help": "folder or hub id (default: the embedded one)"},
-        "data": {"default": "", "help": "prompts: JSONL, JSON, CSV or parquet file, or hub id (default: embedded)"},
-        "eval_data": {"default": "", "metavar": "DATA", "help": "held-out prompts (default: the last tenth of --data)"},
-        "precision": {
-            "choices": ["auto", "fp32", "bf16"],
-            "default": "auto",
-            "help": "auto: bf16 if the GPU supports it",
-        },
-        "idea": {"action": "append", "metavar": "KIND=VALUE", "help": IDEA_HELP},
-        "seeds": {"type": int, "nargs": "+", "metavar": "N", "help": "seeds; both arms run once with each"},
-        "steps": {"type": int, "help": "steps of each run (default: the template's)"},
-        "run": {"action": "store_true", "help": "run it, and write it with outputs to NAME.run.ipynb"},
-        "force": {"action": "store_true", "help": "write over an existing file"},
-    }
-    for name, options in flags.items():
-        empty = {"default": []} if options.get("action") == "append" else {}
-        parser.add_argument(f"--{name}", **empty, **options)
+    add, repeated = parser.add_argument, {"action": "append", "default": []}
+    add("--output", required=True, metavar="FILE", help="notebook to write, NAME.ipynb")
+    add("--reward", **repeated, metavar="SPEC", help="FILE.py:function[*weight], repeatable")
+    add("--model", default="", help="folder or hub id (default: the embedded one)")
+    add("--data", default="", help="prompts: JSONL, JSON, CSV or parquet file, or hub id (default: embedded)")
+    add("--eval_data", default="", metavar="DATA", help="held-out prompts (default: the last tenth of --data)")
+    add("--precision", choices=["auto", "fp32", "bf16"], default="auto", help="auto: bf16 if the GPU supports it")
+    add("--idea", **repeated, metavar="KIND=VALUE", help=IDEA_HELP)
+    add("--seeds", type=int, nargs="+", metavar="N", help="seeds; both arms run once with each")
+    add("--steps", type=int, help="steps of each run (default: the template's)")
+    add("--run", action="store_true", help="run it, and write it with outputs to NAME.run.ipynb")
+    add("--force", action="store_true", help="write over an existing file")
     return parser
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
     args = parse_flags(notebook_parser(), argv)
     try:
         notebook = new_notebook(args)

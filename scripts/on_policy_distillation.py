@@ -87,13 +87,13 @@ weights than the policy, 128 + n saved and stopped by signal n.
 #     7706-7775  summary           summary.json and the lines at the end of a run
 #     7778-8143  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
 #     8146-8248  paired tests      Intervals, paired tests, pass@k
-#     8251-8330  settings          Settings of the trainer, and contradictions between them
-#     8333-8517  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
-#     8520-8714  teachers          The teacher, a local network or a server, and its log-probs of a batch's tokens
-#     8717-8764  models            Inputs of a run and their checks: prompts, student, teacher, an optional reward
-#     8767-8845  evaluation        The held-out gap between student and teacher
-#     8848-8997  step              One step, in the order of the data: rollout, the teacher's scores, update
-#     9000-9087  run               The memory and the plan of a run, its loop, and the command line
+#     8251-8329  settings          Settings of the trainer, and contradictions between them
+#     8332-8516  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
+#     8519-8713  teachers          The teacher, a local network or a server, and its log-probs of a batch's tokens
+#     8716-8763  models            Inputs of a run and their checks: prompts, student, teacher, an optional reward
+#     8766-8844  evaluation        The held-out gap between student and teacher
+#     8847-8996  step              One step, in the order of the data: rollout, the teacher's scores, update
+#     8999-9083  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -363,7 +363,7 @@ RELATIONS = (
     ("tools", "environment max_turns", "try --environment FILE.py:Class, with the functions as its methods"),
     ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --keep_between LOW HIGH"),
     ("generation_batch_size", "steps_per_generation", "try --steps_per_generation, forward passes per rollout"),
-    ("python torch vllm verl user from_env", "style", "try editing the Dockerfile: `pip freeze` shows versions"),
+    ("python torch vllm verl user extra from_env", "style", "try editing the Dockerfile: `pip freeze` shows versions"),
     ("megatron flash_attn", "style", "try --style verl, whose image has it"),
     ("parameters", "hardware", "try --lr"),
     ("plot", "inspect", "try --inspect, which prints percentiles of the lengths"),
@@ -6410,7 +6410,7 @@ class RunSettings(BaseConfig):
     attn_implementation: str = setting(
         "auto", "transformers' attention implementation; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
     )
-    lora_rank: int = setting(0, "train LoRA adapters of this rank (0: all weights, or --model's own adapters)")
+    lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights, or as --model)")
     lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
     threads: str = setting("auto", "CPU threads: a number, or auto (fewer if other processes use the cores)", free=True)
     # logs and checkpoints
@@ -8326,7 +8326,6 @@ def check_config(config: Config, world: int = 1) -> None:
 
 
 def parse_config(argv: list[str]):
-    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
     return parse_settings(argv, Config, __doc__)
 
 
@@ -9042,7 +9041,6 @@ def print_distillation_plan(config: Config) -> None:
 
 
 def train(config: Config) -> int:
-    """Train as configured and return the exit code."""
     started = time.perf_counter()
     settle_model(config)
     device = start_processes(config)
@@ -9069,7 +9067,6 @@ def train(config: Config) -> int:
 
 
 def run(argv: list[str]) -> int:
-    """Do what a command line says and return the exit code."""
     config = parse_config(argv)
     quiet_environment(config.rollout_engine == "vllm")
     if config.dry_run:
@@ -9079,7 +9076,6 @@ def run(argv: list[str]) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
     return exit_code(lambda: run(sys.argv[1:] if argv is None else argv))
 
 

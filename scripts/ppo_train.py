@@ -96,13 +96,13 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #    9956-10025  summary           summary.json and the lines at the end of a run
 #   10028-10393  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
 #   10396-10427  paired tests      Intervals, paired tests, pass@k
-#   10430-10454  settings          Settings of the trainer
-#   10457-10531  pass band         Draw prompts by their running pass rate: those outside a band rarely, none dropped …
-#   10534-10719  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
-#   10722-10845  models            Inputs of a run and their checks: prompts, rewards, environments, networks
-#   10848-10867  chosen tokens     Tokens that Clip-Cov and KL-Cov treat separately, chosen from a whole minibatch
-#   10870-11029  step              One step: rollout, experience, update, in the order of the data
-#   11032-11121  run               The memory and the plan of a run, its loop, and the command line
+#   10430-10453  settings          Settings of the trainer
+#   10456-10525  pass band         Draw prompts by their running pass rate: those outside a band rarely, none dropped …
+#   10528-10713  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
+#   10716-10837  models            Inputs of a run and their checks: prompts, rewards, environments, networks
+#   10840-10859  chosen tokens     Tokens that Clip-Cov and KL-Cov treat separately, chosen from a whole minibatch
+#   10862-11021  step              One step: rollout, experience, update, in the order of the data
+#   11024-11110  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -393,7 +393,7 @@ RELATIONS = (
     ("tools", "environment max_turns", "try --environment FILE.py:Class, with the functions as its methods"),
     ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --keep_between LOW HIGH"),
     ("generation_batch_size", "steps_per_generation", "try --steps_per_generation, forward passes per rollout"),
-    ("python torch vllm verl user from_env", "style", "try editing the Dockerfile: `pip freeze` shows versions"),
+    ("python torch vllm verl user extra from_env", "style", "try editing the Dockerfile: `pip freeze` shows versions"),
     ("megatron flash_attn", "style", "try --style verl, whose image has it"),
     ("parameters", "hardware", "try --lr"),
     ("plot", "inspect", "try --inspect, which prints percentiles of the lengths"),
@@ -8415,7 +8415,7 @@ class RunSettings(BaseConfig):
     attn_implementation: str = setting(
         "auto", "transformers' attention implementation; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
     )
-    lora_rank: int = setting(0, "train LoRA adapters of this rank (0: all weights, or --model's own adapters)")
+    lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights, or as --model)")
     lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
     threads: str = setting("auto", "CPU threads: a number, or auto (fewer if other processes use the cores)", free=True)
     # logs and checkpoints
@@ -10450,7 +10450,6 @@ class Config(PolicySettings):
 
 
 def parse_config(argv: list[str]):
-    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
     return parse_settings(argv, Config, __doc__)
 
 
@@ -10459,18 +10458,13 @@ def parse_config(argv: list[str]):
 RARE = 0.1  # share of their turns at which prompts outside the band are drawn; ours
 
 
-def band_of(config) -> tuple[float, float] | None:
-    """The bounds of --keep_between; None where prompts are drawn one as often as the other."""
-    return tuple(map(float, config.keep_between)) if config.keep_between else None
-
-
 def check_band(config, group_size: int) -> None:
     """Raise UserError for bounds that are none, or that would keep all, or where no group tells a pass rate."""
     got, hint = f"got keep_between {' '.join(config.keep_between)}", "try --keep_between 0.1 0.9"
     if not config.keep_between:
         return
     try:
-        low, high = band_of(config)
+        low, high = map(float, config.keep_between)
     except ValueError:
         low = high = -1.0
     need(0 <= low <= high <= 1, f"{got}; expected two numbers, 0 <= LOW <= HIGH <= 1; {hint}")
@@ -10484,7 +10478,7 @@ def draw_in_band(config, count: int, start: int, wanted: int, rates: dict[str, f
     A row whose pass rate is within the band, or unknown, is drawn at each of its turns, any other at every tenth. The
     passes are those of `batch_rows`, so without rates the same rows come. `rates` has row numbers as text.
     """
-    (low, high), picked, order = band_of(config), [], None
+    (low, high), picked, order = map(float, config.keep_between), [], None
     while len(picked) < wanted:
         epoch, index = divmod(start, count)
         if order is None or index == 0:
@@ -10521,7 +10515,7 @@ def next_rates(rates: dict[str, float], seen: list[tuple[int, bool | None]]) -> 
 
 def band_metrics(config, rates: dict[str, float], count: int) -> dict[str, float]:
     """Shares of all prompts: sampled so far, and with a running pass rate below, within and above the band."""
-    low, high = band_of(config)
+    low, high = map(float, config.keep_between)
     below, above = (sum(outside(rate) for rate in rates.values()) for outside in (low.__gt__, high.__lt__))
     return {
         "prompts/seen_frac": len(rates) / count,
@@ -10809,33 +10803,31 @@ def load_inputs(config: Config) -> Inputs:
     tokenizer = load_tokenizer(config)
     rows, held_out = load_splits(config, tokenizer)
     environments, reward = load_with_reward(config, tokenizer) if config.environment else (None, load_reward(config))
-    inputs = Inputs(tokenizer, rows, held_out, reward, environments)
-    validate(config, inputs=inputs)
-    return inputs
+    for row in (rows + held_out)[:: max(1, len(rows))]:
+        reward.check_columns(row)
+    if environments:
+        check_environment_rows(environments, rows + held_out)
+    return Inputs(tokenizer, rows, held_out, reward, environments)
 
 
-def validate(config: Config, processes: int = 1, inputs: Inputs | None = None, models: Models | None = None) -> None:
-    """Raise UserError for what cannot work: of the settings alone, then of the inputs, then of inputs with models."""
-    if models:
-        if inputs.environments:
-            limit = getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None)
-            check_fits(config, limit)
-            check_tokens(models, inputs.rows + inputs.held_out)
-        else:
-            check_context(config, models, inputs.rows + inputs.held_out)
-    elif inputs:
-        rows = inputs.rows + inputs.held_out
-        for row in rows[:: max(1, len(inputs.rows))]:
-            inputs.reward.check_columns(row)
-        if inputs.environments:
-            check_environment_rows(inputs.environments, rows)
+def validate(config: Config, processes: int) -> None:
+    """Raise UserError for settings that cannot work; say which do nothing."""
+    check_config(config, processes)
+    check_loss(config)
+    check_band(config, config.group_size)
+    check_idle(config, bool(config.environment), (*TURN_SETTINGS, "turn_baseline"))
+    check_turn_baseline(config)
+    check_room(config, config.max_prompt_tokens)
+
+
+def check_lengths(config: Config, inputs: Inputs, models: Models) -> None:
+    """Raise UserError where the longest completion or conversation exceeds a model, or a token has no embedding."""
+    rows = inputs.rows + inputs.held_out
+    if inputs.environments:
+        check_fits(config, getattr(unwrapped(models.policy).config.get_text_config(), "max_position_embeddings", None))
+        check_tokens(models, rows)
     else:
-        check_config(config, processes)  # ranges, choices, the algorithm's contradictions, the batch; says what is idle
-        check_loss(config)
-        check_band(config, config.group_size)
-        check_idle(config, bool(config.environment), (*TURN_SETTINGS, "turn_baseline"))
-        check_turn_baseline(config)
-        check_room(config, config.max_prompt_tokens)
+        check_context(config, models, rows)
 
 
 def check_turn_baseline(config: Config) -> None:
@@ -11074,7 +11066,6 @@ def dry_run(config: Config) -> None:
 
 
 def train(config: Config) -> int:
-    """Train as configured and return the exit code."""
     started = time.perf_counter()
     settle_model(config)
     device = start_processes(config)
@@ -11087,7 +11078,7 @@ def train(config: Config) -> int:
     with room_for(*LOADING):
         models = load_models(config, device, checkpoint, inputs.tokenizer)
         inputs.prepare_play(config, models.eos_ids)
-        validate(config, inputs=inputs, models=models)
+        check_lengths(config, inputs, models)
         optimizer, scaler = make_optimizer(config, models), grad_scaler(config, device)
         state = restore(config, models, optimizer, scaler, checkpoint)
         engine = {"hf": HFEngine, "vllm": VllmEngine}[config.rollout_engine](config, models)
@@ -11103,7 +11094,6 @@ def train(config: Config) -> int:
 
 
 def run(argv: list[str]) -> int:
-    """Do what a command line says and return the exit code."""
     config = parse_config(argv)
     quiet_environment(config.rollout_engine == "vllm")
     if config.dry_run:
@@ -11113,7 +11103,6 @@ def run(argv: list[str]) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
     return exit_code(lambda: run(sys.argv[1:] if argv is None else argv))
 
 

@@ -250,7 +250,7 @@ RELATIONS = (
     ("tools", "environment max_turns", "try --environment FILE.py:Class, with the functions as its methods"),
     ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --keep_between LOW HIGH"),
     ("generation_batch_size", "steps_per_generation", "try --steps_per_generation, forward passes per rollout"),
-    ("python torch vllm verl user from_env", "style", "try editing the Dockerfile: `pip freeze` shows versions"),
+    ("python torch vllm verl user extra from_env", "style", "try editing the Dockerfile: `pip freeze` shows versions"),
     ("megatron flash_attn", "style", "try --style verl, whose image has it"),
     ("parameters", "hardware", "try --lr"),
     ("plot", "inspect", "try --inspect, which prints percentiles of the lengths"),

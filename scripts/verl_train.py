@@ -82,23 +82,23 @@ failed, 128 + n stopped by signal n.
 #     5977-6166  memory            The memory that a run will need, from the shape of its networks
 #     6169-6176  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
 #     6179-6283  names             verl's name of each setting, and the settings that verl refuses or ignores
-#     6286-6384  settings          Settings, and hardware by name
-#     6387-6823  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
-#     6826-6894  hydra             Overrides in Hydra's grammar, and those whose keys verl does not have, from …
-#     6897-6975  refusals          Settings that verl cannot express, ignores, or silently changes: errors and notes
-#     6978-7076  data              Rows as verl reads them
-#     7079-7167  model files       Facts from a model's files: shape, number of weights, end tokens, and the template …
-#     7170-7417  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, missing …
-#     7420-7671  overrides         Our settings as verl's overrides
-#     7674-7822  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
-#     7825-7920  memory            Memory of one GPU, and sizes that do not divide
-#     7923-8143  reward files      The reward's files, copied into the job with their imports, and tried there: verl …
-#     8146-8287  job folder        The folder of a job: data, rewards, an environment, settings
-#     8290-8399  checks            --check: everything that can be verified before a run
-#     8402-8676  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
-#     8679-8900  export            --export: a job as four files that need neither this script nor its bundle
-#     8903-8995  hand written      --overrides: check a file of hand-written overrides, without our settings
-#     8998-9046  command           The command line
+#     6286-6381  settings          Settings, and hardware by name
+#     6384-6820  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
+#     6823-6892  hydra             Overrides in Hydra's grammar, and those whose keys verl does not have, from …
+#     6895-6973  refusals          Settings that verl cannot express, ignores, or silently changes: errors and notes
+#     6976-7074  data              Rows as verl reads them
+#     7077-7165  model files       Facts from a model's files: shape, number of weights, end tokens, and the template …
+#     7168-7412  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, missing …
+#     7415-7666  overrides         Our settings as verl's overrides
+#     7669-7798  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
+#     7801-7896  memory            Memory of one GPU, and sizes that do not divide
+#     7899-8120  reward files      The reward's files, copied into the job with their imports, and tried there: verl …
+#     8123-8264  job folder        The folder of a job: data, rewards, an environment, settings
+#     8267-8376  checks            --check: everything that can be verified before a run
+#     8379-8653  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
+#     8656-8877  export            --export: a job as four files that need neither this script nor its bundle
+#     8880-8965  hand written      --overrides: check a file of hand-written overrides, without our settings
+#     8968-9014  command           The command line
 
 import argparse
 import ast
@@ -393,7 +393,7 @@ RELATIONS = (
     ("tools", "environment max_turns", "try --environment FILE.py:Class, with the functions as its methods"),
     ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --keep_between LOW HIGH"),
     ("generation_batch_size", "steps_per_generation", "try --steps_per_generation, forward passes per rollout"),
-    ("python torch vllm verl user from_env", "style", "try editing the Dockerfile: `pip freeze` shows versions"),
+    ("python torch vllm verl user extra from_env", "style", "try editing the Dockerfile: `pip freeze` shows versions"),
     ("megatron flash_attn", "style", "try --style verl, whose image has it"),
     ("parameters", "hardware", "try --lr"),
     ("plot", "inspect", "try --inspect, which prints percentiles of the lengths"),
@@ -5603,7 +5603,7 @@ class RunSettings(BaseConfig):
     attn_implementation: str = setting(
         "auto", "transformers' attention implementation; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
     )
-    lora_rank: int = setting(0, "train LoRA adapters of this rank (0: all weights, or --model's own adapters)")
+    lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights, or as --model)")
     lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
     threads: str = setting("auto", "CPU threads: a number, or auto (fewer if other processes use the cores)", free=True)
     # logs and checkpoints
@@ -6302,8 +6302,6 @@ class Config(PolicySettings):
         None, "policy loss, or your own, FILE.py:function of logprobs, old_logprobs …", lambda: NamesOrFiles(LOSSES)
     )
     aggregation: str = setting(None, "how token losses become one number", lambda: list(AGGREGATIONS))
-    # precision and memory
-    lora_rank: int = setting(0, "train LoRA adapters of this rank on policy and critic (0: all weights)")
     # machines
     hardware: str = setting(
         "", "preset for machines; other flags win over it", lambda: list(HARDWARE), section="machines"
@@ -6380,7 +6378,6 @@ def hardware_flags(words: list[str]) -> list[str]:
 
 
 def parse_config(argv: list[str]):
-    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
     return parse_settings(argv, Config, __doc__)
 
 
@@ -6839,16 +6836,17 @@ ADDED = {
 
 @dataclass(frozen=True)
 class Override:
-    """One Hydra override and the setting that it comes from."""
+    """One Hydra override and the setting, or the line of a file, that it comes from."""
 
     key: str
     value: object
     source: str
+    is_written: bool = False  # by the user, in Hydra's grammar; without a value it is ~KEY
 
     def text(self) -> str:
         """KEY=VALUE in Hydra's grammar; `+` where verl's configuration has no such key."""
-        if self.source == "override":
-            return f"{self.key}={self.value}"
+        if self.is_written:
+            return self.key if self.value is None else f"{self.key}={self.value}"
         is_added = self.key in ADDED or self.key.startswith(f"{KWARGS}.") or self.key.endswith(COMPUTE)
         return f"{'+' if is_added else ''}{self.key}={hydra_value(self.value)}"
 
@@ -7213,11 +7211,13 @@ class Gathering:
 class RewardBatcher:
     """Scores completions that come one at a time, as verl sends them, in the batches that reward functions expect.
 
-    One thread calls the functions, as in our trainers; what arrives while it is busy is its next batch.
+    One thread calls the functions, as in our trainers; what arrives while it is busy is its next batch. `job` is what
+    `job_settings` returns.
     """
 
-    def __init__(self, specs: list[str], columns: list[str], error_file: str = "", limits: tuple = ()):
-        self.reward, self.columns, self.error_file = Reward(specs, CallLimits(*limits)), columns, error_file
+    def __init__(self, job: dict):
+        self.reward = Reward(job["rewards"], CallLimits(*job["reward_limits"]))
+        self.columns, self.error_file = job["columns"], job["error_file"]
         self.gathering = Gathering(self.score_all, "reward")
 
     def score_all(self, batch: list[tuple]) -> list[dict]:
@@ -7276,19 +7276,14 @@ def tell_failure(text: str, error_file: str) -> None:
             Path(error_file).write_text(f"{text}\n", encoding="utf-8")
 
 
-def reward_batcher(job: Path) -> RewardBatcher:
-    """The rewards of a job; verl_reward.py calls this."""
-    settings = job_settings(job)
-    return RewardBatcher(*(settings[name] for name in ("rewards", "columns", "error_file", "reward_limits")))
-
-
 def hooks(job: Path) -> tuple[type, type]:
     """(TokenRewardManager, StrictReplayBuffer), for verl, with our estimators registered; verl_hooks.py calls this."""
-    register_estimators(job, job_settings(job)["own"].get("advantage", ""))
-    return token_reward_manager(job), strict_replay_buffer()
+    settings = job_settings(job)
+    register_estimators(job, settings["own"].get("advantage", ""))
+    return token_reward_manager(settings), strict_replay_buffer()
 
 
-def token_reward_manager(job: Path):
+def token_reward_manager(job: dict):
     """The class TokenRewardManager, for verl."""
     from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
@@ -7301,7 +7296,7 @@ def token_reward_manager(job: Path):
             self.missing, self.share = float(given.get("missing_eos_penalty", 0)), float(given.get("overlong_share", 0))
             self.limit, self.group_size = config.data.max_response_length, config.actor_rollout_ref.rollout.n
             self.ends = end_ids_of(config.actor_rollout_ref.model.path, tokenizer)
-            self.batcher = reward_batcher(job)
+            self.batcher = RewardBatcher(job)
 
         async def run_single(self, data) -> dict:
             item = data[-1]
@@ -7447,7 +7442,7 @@ def make_overrides(config: Config, job: Layout) -> list[Override]:
     for text in config.override:
         sign, key, value = split_override(text)
         overrides.pop(key, None)
-        overrides[key] = Override(sign + key, value, "override")
+        overrides[key] = Override(sign + key, value, "override", is_written=True)
     return list(overrides.values())
 
 
@@ -7676,34 +7671,22 @@ def model_path(model: str) -> str:
 ENVIRONMENT_FAILED = "ENVIRONMENT FAILED"
 
 
-@dataclass
-class LoopSettings:
-    """What a job tells its agent loop."""
-
-    environment: str  # FILE.py:NAME
-    tools: dict[str, list[dict]]  # schemas by kind, as the launcher's transformers made them
-    limits: dict  # of PlayLimits
-    form: str  # of tool calls
-    rewards: list[str]  # FILE.py:function*weight
-    reward_limits: tuple  # of CallLimits
-    columns: list[str]  # of the data
-    error_file: str = ""  # where to leave why the run ends
-
-
 class Player:
     """Plays conversations that come one at a time; what blocks runs in threads, never in the event loop.
 
-    As in our trainers, one thread begins all waiting conversations together, and one scores all that have ended.
+    As in our trainers, one thread begins all waiting conversations together, and one scores all that have ended. `job`
+    is what `job_settings` returns.
     """
 
-    def __init__(self, settings: LoopSettings, tokenizer, end_ids: list[int], template: dict | None = None):
-        environments = load_environments(settings.environment)
+    def __init__(self, job: dict, tokenizer, end_ids: list[int], template: dict | None = None):
+        told = job["environment"]
+        environments = load_environments(told["file"])
         for kind in environments.kinds.values():
-            kind.tools = settings.tools[kind.name]
+            kind.tools = told["tools"][kind.name]
         bridge = TurnBridge(copy.deepcopy(tokenizer), end_ids, template)  # verl goes on using its own
-        self.setup = PlaySetup(environments, bridge, settings.form, PlayLimits(**settings.limits))
-        self.reward = Reward(settings.rewards, CallLimits(*settings.reward_limits))
-        self.columns = settings.columns
+        self.setup = PlaySetup(environments, bridge, told["form"], PlayLimits(**told["limits"]))
+        self.reward = Reward(job["rewards"], CallLimits(*job["reward_limits"]))
+        self.columns = job["columns"]
         self.beginning, self.scoring = Gathering(self.begin_all, "begin"), Gathering(self.score_all, "score")
         self.turns = ThreadPoolExecutor(self.setup.limits.side_by_side, thread_name_prefix="turn")
         sys.setswitchinterval(SHORT_INTERVAL)  # jobs of many conversations begin and end all the time
@@ -7772,20 +7755,13 @@ class Sampler:
         return output.token_ids, output.log_probs
 
 
-def loop_settings(job: Path) -> LoopSettings:
-    """The settings of a job's agent loop."""
-    settings = job_settings(job)
-    shared = {name: settings[name] for name in ("rewards", "reward_limits", "columns", "error_file")}
-    return LoopSettings(**settings["environment"], **shared)
-
-
 def environment_loop(job: Path):
     """The class EnvironmentLoop, for verl; verl_environment.py calls this."""
     from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
     from verl.utils.rollout_trace import rollout_trace_op
 
-    settings, players = loop_settings(job), []  # a player for a process
-    load_environments(settings.environment)  # its errors are best told at the start
+    settings, players = job_settings(job), []  # a player for a process
+    load_environments(settings["environment"]["file"])  # its errors are best told at the start
 
     class EnvironmentLoop(AgentLoopBase):
         """One conversation with an environment; its tokens are those that were sampled, and those between turns."""
@@ -7806,7 +7782,7 @@ def environment_loop(job: Path):
                 score, logged = player.scores(conversation, values, self.config.reward.get("reward_kwargs") or {})
             except UserError as error:  # a plain error: Ray has to carry it to processes that do not know our classes
                 failure = REWARD_FAILED if isinstance(error, RewardError) else ENVIRONMENT_FAILED
-                tell_failure(f"{failure}: {error}", settings.error_file)
+                tell_failure(f"{failure}: {error}", settings["error_file"])
                 raise RuntimeError(f"{failure}: {error}") from None
             return AgentLoopOutput(
                 prompt_ids=conversation.prompt_ids,
@@ -7934,7 +7910,7 @@ file, export = sys.argv[1:]
 module = runpy.run_path(file)
 job = module["JOB"]
 if environment := job.job_settings(module["HERE"])["environment"]:
-    job.load_environments(environment["environment"])
+    job.load_environments(environment["file"])
 print("\nLOADED", flush=True)
 found = job.tried_scores(module, Path(file).with_name("train.parquet"), export)
 print("\nTRIAL " + json.dumps(found))
@@ -7957,7 +7933,7 @@ if NAME not in sys.modules:
 JOB = sys.modules[NAME]
 '''
 MODULES = {  # what verl loads of a job: its title, and what it has of verl_train.py
-    "verl_reward": ("The rewards of the run", "batcher = JOB.reward_batcher(HERE)"),
+    "verl_reward": ("The rewards of the run", "batcher = JOB.RewardBatcher(JOB.job_settings(HERE))"),
     "verl_hooks": (
         "The reward manager and the replay buffer of the run",
         "TokenRewardManager, StrictReplayBuffer = JOB.hooks(HERE)",
@@ -8031,7 +8007,8 @@ def write_modules(folder: Path, specs, columns: list[str], ship=(), functions=No
     Args:
         specs: rewards, FILE.py:function*weight.
         functions: {"advantage" or "loss": FILE.py:function}; other values are names that verl has.
-        environment: of LoopSettings, what is its own.
+        environment: {"file": FILE.py:NAME, "tools": {kind: schemas, as the launcher's transformers made them},
+            "limits": of PlayLimits, "form": of tool calls}.
         limits: `reward_limits` and `error_file`.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -8047,8 +8024,8 @@ def write_modules(folder: Path, specs, columns: list[str], ship=(), functions=No
     job["own"] = {kind: copied(folder, f"own_{kind}", spec, ship) for kind, spec in own.items()}
     needed = {"verl_reward": True, "verl_hooks": True, OWN_LOSS_MODULE: "loss" in own, "verl_environment": environment}
     if environment:
-        file = copied(folder, "environment", environment["environment"], ship)
-        job["environment"] = environment | {"environment": file}
+        file = copied(folder, "environment", environment["file"], ship)
+        job["environment"] = environment | {"file": file}
         (folder / "verl_environment.yaml").write_text(LOOP, encoding="utf-8")
     (folder / JOB_FILE).write_text(json.dumps(job, indent=1), encoding="utf-8")
     for name, (title, code) in MODULES.items():
@@ -8196,7 +8173,7 @@ def write_code(config: Config, folder: Path, setup: PlaySetup | None, columns: l
         Path(error_file).unlink(missing_ok=True)
     ours = [BUNDLE / "scripts" / f"{name}.py" for name in ("math_grader", "sandbox")]  # the library looks for them late
     environment = setup and {
-        "environment": config.environment,
+        "file": config.environment,
         "tools": {kind.name: kind.tools for kind in setup.environments.kinds.values()},
         "limits": dataclasses.asdict(setup.limits),
         "form": setup.form,
@@ -8279,7 +8256,7 @@ def environment_rows(config: Config, setup: PlaySetup, rows: list[dict], columns
     return [fit["row"] for fit in playable_rows(config, setup, known, source)]
 
 
-def job_findings(config: Config, folder: Path) -> list[str]:
+def job_findings(folder: Path) -> list[str]:
     """What is wrong with a job's files in a process of their own; an error of a reward there is a warning."""
     findings, trial = try_job(folder)
     if trial.get("raised"):
@@ -8578,7 +8555,7 @@ def ready_job(config: Config, run: TrlRun | None, python: str = "python", remote
     folder = Path(job.output) / "job"
     for finding in size_findings(config, job.parameters)[2]:
         say(f"warning: {finding}")
-    findings = job_findings(config, folder)
+    findings = job_findings(folder)
     need(not findings, "".join(findings[:1]))
     write_script(folder / "run.sh", script(config, job, overrides, python, run=run))
     return job
@@ -8906,14 +8883,7 @@ LINE = re.compile(r"((?:\+\+|\+)?[\w.@/:-]+)=(.*)|(~[\w.@/:-]+)")
 SECOND = re.compile(r"[^'\"\[{(]*\s[+~]{0,2}[\w@/-]+\.[\w.@/-]+=.*")  # another KEY=VALUE in a value without quotes
 
 
-class Written(Override):
-    """An override as it stands in a file; `source` says where."""
-
-    def text(self) -> str:
-        return self.key if self.value is None else f"{self.key}={self.value}"
-
-
-def read_overrides(file: str) -> list[Written]:
+def read_overrides(file: str) -> list[Override]:
     """The overrides of a file: KEY=VALUE or ~KEY per line, as Hydra takes them; `#` begins a comment."""
     try:
         lines = Path(file).read_text(encoding="utf-8").splitlines()
@@ -8928,12 +8898,12 @@ def read_overrides(file: str) -> list[Written]:
             way = "printf '%s\\n' in place of `python3 -m verl.trainer.main_ppo`, which makes bash print such lines"
             raise UserError(f"{got}; for a shell script, try a copy with {way}")
         if match:
-            overrides.append(Written(match[1] or match[3], match[2], f"{file}, line {number}"))
+            overrides.append(Override(match[1] or match[3], match[2], f"{file}, line {number}", is_written=True))
     need(overrides, f"got --overrides {file} without overrides; expected KEY=VALUE, one per line")
     return overrides
 
 
-def trap_findings(overrides: list[Written]) -> tuple[list[Written], list[str]]:
+def trap_findings(overrides: list[Override]) -> tuple[list[Override], list[str]]:
     """(The other overrides, findings about those that verl does not act upon, and about keys that stand twice)."""
     findings, rest, seen = [], [], {}
     values = {o.key.lstrip("+"): str(o.value).lower() for o in overrides}
@@ -9011,13 +8981,12 @@ def print_files(config: Config, run: TrlRun | None) -> int:
     for part, size in plan.items():
         say(f"memory: {size:10.3f} GiB  {part}")
     findings += [text for _, text in name_findings(overrides) or []]
-    for finding in findings + (job_findings(config, folder) if config.slurm else []):
+    for finding in findings + (job_findings(folder) if config.slurm else []):
         say(f"warning: {finding}")
     return 0
 
 
 def run(argv: list[str]) -> int:
-    """Do what a command line says and return the exit code."""
     words = in_own_words(argv, [f.name for f in dataclasses.fields(Config)])
     machines = hardware_flags(words)
     of_trl = trl_run(words, machines)
@@ -9037,7 +9006,6 @@ def run(argv: list[str]) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
     words = sys.argv[1:] if argv is None else argv
     return exit_code(lambda: run(words), mend="try the same command", stopped="stopped")
 

@@ -83,12 +83,12 @@ Exit codes: 0 RL can begin, 1 not yet (--resume --rounds N continues), 2 bad inp
 #     6519-6680  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
 #     6683-6710  checkpoints       The state of a run, checkpoints, resuming, the exported model
 #     6713-6719  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6722-6843  settings          Settings of the warm start, and contradictions between them
-#     6846-6973  solutions         Prompts that may train, and their solutions as token ids with the end token
-#     6976-7138  workshop          The tools of a run: the policy of a round, its sampler, its files, and the signal …
-#     7141-7344  samples           Samples of a round: written in parts, filtered, and judged: can RL take over?
-#     7347-7471  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
-#     7474-7710  run               The memory and the plan, the rounds, the handover to RL, and the command line
+#     6722-6841  settings          Settings of the warm start, and contradictions between them
+#     6844-6971  solutions         Prompts that may train, and their solutions as token ids with the end token
+#     6974-7131  workshop          The tools of a run: the policy of a round, its sampler, its files, and the signal …
+#     7134-7337  samples           Samples of a round: written in parts, filtered, and judged: can RL take over?
+#     7340-7464  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
+#     7467-7703  run               The memory and the plan, the rounds, the handover to RL, and the command line
 
 import argparse
 import ast
@@ -380,7 +380,7 @@ RELATIONS = (
     ("tools", "environment max_turns", "try --environment FILE.py:Class, with the functions as its methods"),
     ("keep_between", "trainer_args", "try scripts/ppo_train.py --algorithm grpo --keep_between LOW HIGH"),
     ("generation_batch_size", "steps_per_generation", "try --steps_per_generation, forward passes per rollout"),
-    ("python torch vllm verl user from_env", "style", "try editing the Dockerfile: `pip freeze` shows versions"),
+    ("python torch vllm verl user extra from_env", "style", "try editing the Dockerfile: `pip freeze` shows versions"),
     ("megatron flash_attn", "style", "try --style verl, whose image has it"),
     ("parameters", "hardware", "try --lr"),
     ("plot", "inspect", "try --inspect, which prints percentiles of the lengths"),
@@ -6006,7 +6006,7 @@ class RunSettings(BaseConfig):
     attn_implementation: str = setting(
         "auto", "transformers' attention implementation; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
     )
-    lora_rank: int = setting(0, "train LoRA adapters of this rank (0: all weights, or --model's own adapters)")
+    lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights, or as --model)")
     lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
     threads: str = setting("auto", "CPU threads: a number, or auto (fewer if other processes use the cores)", free=True)
     # logs and checkpoints
@@ -6779,7 +6779,6 @@ class Config(RunSettings):
     warmup_steps: int = setting(0, "steps of a round over which the learning rate rises")
     device: str = setting("auto", "auto: a CUDA GPU, else the CPU", ["auto", "cpu", "cuda"], free=True)
     gradient_checkpointing: bool = setting(False, "recompute activations in the backward pass", free=True)
-    lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights, or as --model)")
     save_every: int = setting(
         100, "optimizer steps between checkpoints within a round (0: none)", free=True, section="checkpoints"
     )
@@ -6799,7 +6798,6 @@ class Config(RunSettings):
 
 
 def parse_config(argv: list[str]):
-    """Return the settings of a command line: defaults, then --config, then flags; a later one wins."""
     return parse_settings(argv, Config, __doc__)
 
 
@@ -6989,10 +6987,6 @@ def read_lines(path: Path) -> list[dict]:
     return read_json_lines(path) if path.exists() else []
 
 
-class Stopped(Exception):
-    """A signal asked for the end; what is done is on disk."""
-
-
 class Workshop:
     """Loads policies when they are needed; `rows` are prompts without solutions, `held_out` those that are measured.
 
@@ -7016,7 +7010,7 @@ class Workshop:
 
     def check_stop(self) -> None:
         if self.stop.signum:
-            raise Stopped
+            raise StopRequested(self.stop.signum)
 
     def release(self) -> None:
         if self.models:
@@ -7056,16 +7050,16 @@ class Workshop:
     def sampler(self, number: int, temperature: float):
         """A function that samples and scores one completion of each row with the policy after a round."""
         engine = self.engine(number, temperature)
-        return lambda rows, noise: self.samples(self.models, engine, self.reward, rows, noise)
+        return lambda rows, noise: self.samples(self.models, engine, rows, noise)
 
-    def samples(self, models: Models, engine, reward: Reward, rows: list[dict], noise) -> list[dict]:
+    def samples(self, models: Models, engine, rows: list[dict], noise) -> list[dict]:
         """One scored completion of each row, in smaller batches where memory runs out."""
         while True:
             engine.config = dataclasses.replace(engine.config, rollout_batch_size=self.at_once)
             advice = f"a new run with a lower --max_new_tokens than {engine.config.max_new_tokens}"
             try:
                 with room_for("while sampling", advice):
-                    return collect(engine.config, models, engine, reward, rows, noise, {})
+                    return collect(engine.config, models, engine, self.reward, rows, noise, {})
             except MemoryShortage:
                 if self.at_once == 1 or engine is self.vllm:
                     raise
@@ -7089,8 +7083,7 @@ class Teacher:
 
     def sample(self, rows: list[dict], noise) -> list[dict]:
         """One scored completion of each row."""
-        shop, asked = self.shop, [*map(self.row, rows)]
-        return shop.samples(self.models, self.engine, shop.reward, asked, noise)
+        return self.shop.samples(self.models, self.engine, [*map(self.row, rows)], noise)
 
     def row(self, row: dict) -> dict:
         sent, template = as_turns(row["prompt"], self.config.chat), template_settings(self.config)
@@ -7198,7 +7191,7 @@ def well_formed(sample: dict) -> bool:
 
 def draws_of_round(shop: Workshop, number: int) -> Iterator[list[dict]]:
     """Samples of a round, by the policy before it or by the teacher: `prompts_per_round` prompts at a time."""
-    config, folder, numbered = shop.config, shop.round_folder(number), [{"number": i} for i in range(len(shop.rows))]
+    config, folder = shop.config, shop.round_folder(number)
     count = min(config.prompts_per_round, len(shop.rows))
     earlier, start = [shop.round_folder(n) / "sampled.json" for n in range(1, number)], 0  # prompts that they used
     for path in earlier:
@@ -7212,8 +7205,8 @@ def draws_of_round(shop: Workshop, number: int) -> Iterator[list[dict]]:
 
     sampler = Sampler(shop, folder / "samples", source, TRAINING, number, config.samples)
     for draw in range(config.max_draws):
-        picked = batch_rows(numbered, config, start + draw * count, count)
-        yield sampler.parts(shop.rows, [row["number"] for row in picked])
+        picked = batch_rows(range(len(shop.rows)), config, start + draw * count, count)
+        yield sampler.parts(shop.rows, picked)
 
 
 def chosen_samples(config: Config, samples: list[dict]) -> list[dict]:
@@ -7454,7 +7447,7 @@ def supervise(shop: Workshop, number: int, solutions: list[dict]) -> None:
         trainer.train(resume_from_checkpoint=str(checkpoints[max(checkpoints)]) if checkpoints else None)
     steps = trainer.state.global_step
     if shop.stop.signum and steps < trainer.state.max_steps:
-        raise Stopped
+        raise StopRequested(shop.stop.signum)
     policy.config, policy.generation_config = settings
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     record = {"solutions": len(rows), "steps": steps, "loss_first": losses[0], "loss_last": losses[-1]}
@@ -7685,9 +7678,9 @@ def train(config: Config) -> int:
     try:
         check_context(config, shop.load(config.rounds), rows + held_out)
         return conclude(shop, run_rounds(shop, given))
-    except Stopped:
-        say(f"stopped by signal {shop.stop.signum}; --resume continues")
-        return 128 + shop.stop.signum
+    except StopRequested as stop:
+        say(f"stopped by signal {stop.signum}; --resume continues")
+        return 128 + stop.signum
     finally:
         shop.stop.restore()
 
