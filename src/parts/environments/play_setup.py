@@ -4,13 +4,11 @@ A program's config must have `environment`, `reward`, `model`, `max_turns`, `con
 `max_prompt_tokens`, `tool_timeout`, `tool_characters` and `tool_format`.
 """
 
-from dataclasses import dataclass
-
 from parts.data.chat import template_settings
-from parts.environments.conversations import Conversation, PlayLimits
+from parts.environments.conversations import Conversation, PlayLimits, PlaySetup
 from parts.environments.environments import EnvironmentKind, Environments, load_environments
 from parts.environments.tool_calls import call_format
-from parts.environments.turn_bridge import TurnBridge, turn_bridge
+from parts.environments.turn_bridge import turn_bridge
 from parts.foundation.messages import UserError, need, say
 from parts.rewards.rewards import Reward, call_limits
 from parts.rewards.user_code import prints_aside
@@ -49,16 +47,6 @@ def check_fits(config, limit: int | None, bound: str = "max_new_tokens") -> None
         f"got conversations of up to {config.conversation_tokens} tokens; expected at most the model's {limit}; try "
         f"--max_conversation_tokens {limit}, or a lower --max_turns or --{bound}",
     )
-
-
-@dataclass
-class PlaySetup:
-    """What `play` needs: environments, the bridge for tokens between turns, the form of tool calls, limits."""
-
-    environments: Environments
-    bridge: TurnBridge
-    form: str | dict
-    limits: PlayLimits
 
 
 @prints_aside()

@@ -11,9 +11,9 @@ from pathlib import Path
 from unittest import mock
 
 from parts.data.prompts import load_splits
+from parts.environments.conversations import PlaySetup
 from parts.environments.environments import EnvironmentFault, load_environments
 from parts.environments.play_setup import (
-    PlaySetup,
     check_chat_template,
     check_environment_rows,
     make_play_setup,
