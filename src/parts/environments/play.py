@@ -181,7 +181,7 @@ def play(rows: list[dict], setup: PlaySetup, sample: Callable) -> list[Conversat
     return conversations
 
 
-def play_metrics(conversations: list[Conversation]) -> dict[str, float]:
+def play_metrics(conversations: list) -> dict[str, float]:
     """Metrics for the run's log: means over conversations, and the share of tool calls that failed."""
     n, calls = len(conversations), sum(c.calls for c in conversations)
     return {
