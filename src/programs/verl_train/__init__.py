@@ -44,6 +44,7 @@ ROOMS = (
     "model_files",
     "rewards",
     "overrides",
+    "control_tokens",
     "environment_loop",
     "memory",
     "reward_files",
