@@ -63,7 +63,6 @@ def load_with_reward(config, tokenizer) -> tuple[Environments, Reward]:
 
 
 def check_chat_template(config, tokenizer) -> None:
-    """Raise UserError if the tokenizer has no chat template."""
     need(
         tokenizer.chat_template,
         f"got --environment, but the tokenizer of {config.model!r} has no chat template; expected one; try "
