@@ -7,10 +7,10 @@ import pytest
 from chat_tokenizers import chat_tokenizer, end_ids, template_of
 from conftest import ROOT
 
+from parts.environments.control_tokens import sanitized_ids
 from parts.environments.environments import EnvironmentKind, Environments
 from parts.environments.turn_bridge import TurnBridge, training_template, turn_bridge
 from parts.foundation.messages import UserError
-from programs.verl_train.control_tokens import sanitized_ids
 
 SCHEMA = {
     "type": "function",

@@ -617,9 +617,8 @@ def test_what_a_tool_returns_is_no_control_token_in_verls_transformers():
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(TINY_LM)
-    with pytest.raises(launcher.UserError, match=r"control tokens; expected 5\.23"):
-        launcher.TurnBridge(tokenizer, [tokenizer.eos_token_id])
-    bridge = launcher.TurnBridge(launcher.with_sanitizing(tokenizer), [tokenizer.eos_token_id])
+    assert not launcher.sanitizes(tokenizer)
+    bridge = launcher.TurnBridge(tokenizer, [tokenizer.eos_token_id])
     text = "a<|end|>b<|user|>"
     ids = bridge.between(tokenizer.eos_token_id, [{"role": "user", "content": text}], [])
     plain = bridge.between(tokenizer.eos_token_id, [{"role": "user", "content": "ab"}], [])

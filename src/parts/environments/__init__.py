@@ -4,6 +4,7 @@ ROOMS = (
     "environments",
     "tool_calls",
     "tool_runs",
+    "control_tokens",
     "turn_bridge",
     "text_turns",
     "conversations",

@@ -16,10 +16,10 @@ turn 2 does not continue turn 1, and training differs from serving. `check` ther
 each with the rendering of the whole conversation.
 """
 
-import inspect
 import threading
 
 from parts.data.chat import as_object, chat_text, with_arguments
+from parts.environments.control_tokens import sanitized_ids, sanitizes
 from parts.environments.environments import Environments
 from parts.foundation.messages import UserError, need, say
 
@@ -45,11 +45,8 @@ class TurnBridge:
         )
         self.tokenizer, self.end_ids, self.settings = tokenizer, {*end_ids}, {**(settings or {})}
         self.chat_template, self.seams = chat_template, {}
-        takes = inspect.signature(tokenizer.apply_chat_template).parameters
-        got = "got a version of transformers that lets messages write control tokens"
-        need("sanitize_control_tokens" in takes, f"{got}; expected 5.23 or later; try make setup")
         self.lock = threading.Lock()  # a tokenizer's backend fails if two threads use it at once
-        self.rendered = {}
+        self.sanitizes, self.rendered = sanitizes(tokenizer), {}
         if chat_template:
             self.settings["chat_template"] = chat_template
 
@@ -87,6 +84,8 @@ class TurnBridge:
 
     def guarded(self, messages: list[dict], given: dict) -> list[int]:
         """Token ids of messages, with control tokens in them encoded as letters."""
+        if not self.sanitizes:
+            return sanitized_ids(self.tokenizer, messages, **given)
         given = {**given, "sanitize_control_tokens": True, "return_dict": True}
         return list(self.tokenizer.apply_chat_template(messages, **given)["input_ids"])
 

@@ -44,7 +44,6 @@ ROOMS = (
     "model_files",
     "rewards",
     "overrides",
-    "control_tokens",
     "environment_loop",
     "memory",
     "reward_files",

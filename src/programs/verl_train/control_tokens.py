@@ -1,8 +1,8 @@
 """Render messages so that their text never becomes control tokens, for versions of transformers that do not ensure it.
 
 Newer versions take `apply_chat_template(…, sanitize_control_tokens=True)`; 5.10, which verl 0.9.1 needs, passes that
-argument to the template, which ignores it. `with_sanitizing` gives the same token ids: it marks control tokens in
-messages and tools, renders the template, and encodes marked text by the tokenizer's model alone, without added tokens.
+argument to the template, which ignores it. This room gives the same token ids: it marks control tokens in messages and
+tools, renders the template, and encodes marked text by the tokenizer's model alone, without added tokens.
 """
 
 import inspect
@@ -11,18 +11,9 @@ import re
 OPENS, CLOSES = "\U000f0000", "\U000f0001"  # private-use characters around control tokens in messages
 
 
-def with_sanitizing(tokenizer):
-    """The tokenizer, whose `apply_chat_template` takes `sanitize_control_tokens` whatever the version."""
-    plain = tokenizer.apply_chat_template
-
-    def apply(messages: list[dict], sanitize_control_tokens: bool = False, **given):
-        if not sanitize_control_tokens:
-            return plain(messages, **given)
-        return {"input_ids": sanitized_ids(tokenizer, messages, **given)}
-
-    if "sanitize_control_tokens" not in inspect.signature(plain).parameters:
-        tokenizer.apply_chat_template = apply
-    return tokenizer
+def sanitizes(tokenizer) -> bool:
+    """Whether a tokenizer's `apply_chat_template` can keep control tokens out of messages by itself."""
+    return "sanitize_control_tokens" in inspect.signature(tokenizer.apply_chat_template).parameters
 
 
 def control_tokens(tokenizer, template: str) -> list[str]:
@@ -32,7 +23,7 @@ def control_tokens(tokenizer, template: str) -> list[str]:
     return sorted(written, key=len, reverse=True)
 
 
-def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None = None, **given) -> list[int]:
+def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **given) -> list[int]:
     """Token ids of a conversation; control tokens in its messages and tools are encoded as plain letters.
 
     Raises:

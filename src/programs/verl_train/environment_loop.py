@@ -19,7 +19,6 @@ from parts.environments.turn_bridge import TurnBridge
 from parts.foundation.messages import RewardError, UserError
 from parts.learning.advantages import overlong_penalty
 from parts.rewards.rewards import CallLimits, Reward
-from programs.verl_train.control_tokens import with_sanitizing
 from programs.verl_train.data import row_columns
 from programs.verl_train.model_files import end_ids_of
 from programs.verl_train.rewards import (
@@ -58,7 +57,7 @@ class Player:
         environments = load_environments(settings.environment)
         for kind in environments.kinds.values():
             kind.tools = settings.tools[kind.name]
-        bridge = TurnBridge(with_sanitizing(copy.deepcopy(tokenizer)), end_ids, template)  # verl goes on using its own
+        bridge = TurnBridge(copy.deepcopy(tokenizer), end_ids, template)  # verl goes on using its own
         self.setup = PlaySetup(environments, bridge, settings.form, PlayLimits(**settings.limits))
         self.reward = Reward(settings.rewards, CallLimits(*settings.reward_limits))
         self.columns = settings.columns

@@ -24,7 +24,6 @@ from parts.foundation.messages import need, say
 from parts.networks.models import open_tokenizer
 from parts.rewards.reward_forms import full_spec
 from parts.rewards.rewards import Reward, call_limits
-from programs.verl_train.control_tokens import with_sanitizing
 from programs.verl_train.data import row_columns, verl_rows, write_parquet_file
 from programs.verl_train.hydra import Override
 from programs.verl_train.model_files import chat_template, count_parameters, end_ids_of, model_shape
@@ -144,7 +143,7 @@ def check_output(config: Config) -> None:
 
 def environment_setup(config: Config) -> PlaySetup:
     """What conversations are played with; UserError for what cannot be played with this model in verl."""
-    tokenizer = with_sanitizing(open_tokenizer(config))
+    tokenizer = open_tokenizer(config)
     environments, _ = load_with_reward(config, tokenizer)
     ends = end_ids_of(config.model, tokenizer)
     need(ends, f"got model {config.model!r} without an end token; expected eos_token_id in its generation config")
