@@ -42,57 +42,57 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 #       166-270  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
 #       273-284  bundle              Paths of this bundle and of its embedded model, data and rewards
 #       287-469  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       472-659  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      662-1000  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1003-1072  exit codes          Program exit: errors that a user can fix become a message and an exit code
-#     1075-1299  data files          Open data files as text: decompress, decode, refuse files without data; parse …
-#     1302-1417  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1420-1660  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1663-1765  stated answers      Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1768-1909  answer marks        Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1912-2202  question parts      Detect columns that look like part of the question but are not in the prompt, …
-#     2205-2343  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2346-2372  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2375-2399  prompts             Load training and held-out prompts as token ids
-#     2402-2413  pass rates          Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
-#     2416-2466  text servers        Completions from OpenAI-compatible servers, one per request, with retries if a …
-#     2469-2694  user code           What users' rewards get: texts, copies of the columns, and their own state of …
-#     2697-2965  reward forms        The forms that a reward function may have, and loading rewards from files
-#     2968-3279  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3282-3437  environments        Load and check environments: classes whose methods are tools for the model, or …
-#     3440-3672  tool calls          Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3675-3816  tool runs           Run the calls of many conversations concurrently, each with a time limit; none …
-#     3819-3881  control tokens      Render messages so that their text never becomes control tokens, for versions of …
-#     3884-4139  turn bridge         Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4142-4300  conversations       Conversations with environments: their record, limits, and calls of the …
-#     4303-4467  play                Play a policy's conversations with environments; each turn samples all open …
-#     4470-4647  play setup          Set up and score conversations, for all programs that take --environment
-#     4650-4939  models              Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     4942-4950  batches             Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
-#     4953-5240  key cache           The key-value cache while sampling: it grows in blocks, holds shared prompts …
-#     5243-5410  forward             The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     5413-5461  folding             Fold LoRA into the weights while sampling: it saves a third of the kernels for …
-#     5464-5537  norms               Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
-#     5540-5728  cache probe         Probe what a model's cache and attention can do, before sampling and training …
-#     5731-5813  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5816-6046  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
-#     6049-6103  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
-#     6106-6119  rollouts            Sample and score a batch's rows over all processes; slow rewards run while other …
-#     6122-6148  trainer settings    Settings that several trainers have, with their defaults: a trainer's Config …
-#     6151-6302  memory              The memory that a run will need, from the shape of its networks
-#     6305-6359  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
-#     6362-6400  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     6403-6567  paired tests        Intervals, paired tests, pass@k
-#     6570-6622  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     6625-6766  settings            Settings
-#     6769-6935  rows                Rows: reading and checking them, those that the model was trained on, files that …
-#     6938-7220  tasks               What a task is; generation, mathematics, code
-#     7223-7368  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     7371-7557  requests            What is asked of a model: worked examples, templates, token ids; and what was …
-#     7560-7708  own tasks           Tasks of the user: reward functions, conversations with an environment
-#     7711-7975  local model         A model of transformers: batched sampling and scoring; the beginning that all …
-#     7978-8097  models              Models in vLLM, on servers, and none; opening those that were named
-#     8100-8269  run                 Running the tasks, and the command line
+#       472-658  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       661-997  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1000-1069  exit codes          Program exit: errors that a user can fix become a message and an exit code
+#     1072-1296  data files          Open data files as text: decompress, decode, refuse files without data; parse …
+#     1299-1414  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1417-1657  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1660-1762  stated answers      Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1765-1906  answer marks        Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1909-2199  question parts      Detect columns that look like part of the question but are not in the prompt, …
+#     2202-2340  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2343-2369  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2372-2396  prompts             Load training and held-out prompts as token ids
+#     2399-2410  pass rates          Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
+#     2413-2463  text servers        Completions from OpenAI-compatible servers, one per request, with retries if a …
+#     2466-2691  user code           What users' rewards get: texts, copies of the columns, and their own state of …
+#     2694-2962  reward forms        The forms that a reward function may have, and loading rewards from files
+#     2965-3276  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3279-3434  environments        Load and check environments: classes whose methods are tools for the model, or …
+#     3437-3669  tool calls          Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3672-3812  tool runs           Run the calls of many conversations concurrently, each with a time limit; none …
+#     3815-3877  control tokens      Render messages so that their text never becomes control tokens, for versions of …
+#     3880-4135  turn bridge         Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4138-4305  conversations       Conversations with environments: their record, limits, and calls of the …
+#     4308-4461  play                Play a policy's conversations with environments; each turn samples all open …
+#     4464-4630  play setup          Set up and score conversations, for all programs that take --environment
+#     4633-4922  models              Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     4925-4933  batches             Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
+#     4936-5223  key cache           The key-value cache while sampling: it grows in blocks, holds shared prompts …
+#     5226-5393  forward             The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     5396-5444  folding             Fold LoRA into the weights while sampling: it saves a third of the kernels for …
+#     5447-5520  norms               Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
+#     5523-5711  cache probe         Probe what a model's cache and attention can do, before sampling and training …
+#     5714-5796  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5799-6029  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
+#     6032-6086  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
+#     6089-6102  rollouts            Sample and score a batch's rows over all processes; slow rewards run while other …
+#     6105-6131  trainer settings    Settings that several trainers have, with their defaults: a trainer's Config …
+#     6134-6285  memory              The memory that a run will need, from the shape of its networks
+#     6288-6342  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
+#     6345-6382  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     6385-6549  paired tests        Intervals, paired tests, pass@k
+#     6552-6604  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#     6607-6748  settings            Settings
+#     6751-6917  rows                Rows: reading and checking them, those that the model was trained on, files that …
+#     6920-7202  tasks               What a task is; generation, mathematics, code
+#     7205-7350  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     7353-7539  requests            What is asked of a model: worked examples, templates, token ids; and what was …
+#     7542-7690  own tasks           Tasks of the user: reward functions, conversations with an environment
+#     7693-7957  local model         A model of transformers: batched sampling and scoring; the beginning that all …
+#     7960-8079  models              Models in vLLM, on servers, and none; opening those that were named
+#     8082-8251  run                 Running the tasks, and the command line
 
 import argparse
 import ast
@@ -525,7 +525,6 @@ def in_order(**after):
 
 
 def parse_bool(text: str) -> bool:
-    """Parse a boolean of a flag or YAML key."""
     if text.lower() in ("true", "yes", "on", "1"):
         return True
     if text.lower() in ("false", "no", "off", "0"):
@@ -954,7 +953,6 @@ class StopRequest:
             StopRequest.current = self
 
     def restore(self) -> None:
-        """Restore the earlier signal handlers."""
         StopRequest.current = None
         if self.end:
             self.end.cancel()
@@ -962,7 +960,6 @@ class StopRequest:
             signal.signal(signum, handler)
 
     def handle(self, signum, frame) -> None:
-        """Signal handler."""
         if self.signum:
             if not self.end:
                 self.end = threading.Timer(GRACE_S, end_at_once, [130])
@@ -3718,7 +3715,6 @@ class Job(threading.Thread):
         self.gate.acquire()
 
     def run(self) -> None:
-        """Make the calls."""
         with contextlib.suppress(LeftBehind):
             self.gate.acquire()
             self.begun = time.monotonic()
@@ -4155,6 +4151,16 @@ class PlayLimits:
 
 
 @dataclass
+class PlaySetup:
+    """What conversations are played with."""
+
+    environments: Environments
+    bridge: object  # a TurnBridge, or TextTurns
+    form: str | dict  # of tool calls, by `call_format`
+    limits: PlayLimits
+
+
+@dataclass
 class Conversation:
     """One conversation as it was sampled. `response_mask` and `rollout_logprobs` have an entry per response token."""
 
@@ -4175,7 +4181,6 @@ class Conversation:
     seconds: float = 0.0  # spent in tools and replies
     ended_by: str = ""  # answer, reply, turns or tokens; turns and tokens are limits; "" while it is open
     finished: bool = False  # the last answer was not cut off
-    form: str | dict = ""  # of tool calls, by `call_format`
     place: str = ""  # location of its row for messages, if that is not the batch
 
     @property
@@ -4303,9 +4308,9 @@ def tool_messages(conversation: Conversation, outcomes: list[Outcome], limits: P
 # ------------------------------------------------------------------------------- play (src/parts/environments/play.py)
 
 
-def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limits: PlayLimits) -> list[Conversation]:
+def begin(rows: list[dict], setup: PlaySetup) -> list[Conversation]:
     """Create and reset an environment per row {"prompt", "columns"}; text from `reset` is appended to the prompt."""
-    conversations, calls = [], []
+    environments, limits, conversations, calls = setup.environments, setup.limits, [], []
     for number, row in enumerate(rows):
         prompt = row.get("prompt") or ""
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else copy.deepcopy(prompt)
@@ -4323,7 +4328,7 @@ def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limi
             message = conversation.messages[at]
             conversation.messages[at] = {**message, "content": message["content"] + said}
         try:
-            conversation.prompt_ids = bridge.render(conversation.messages, conversation.kind.tools)
+            conversation.prompt_ids = setup.bridge.render(conversation.messages, conversation.kind.tools)
         except Exception as error:  # templates may raise anything, such as "system role not supported"
             got = f"{conversation.label}: got a prompt that the template refuses"
             raise UserError(f"{got} ({error}); try other roles") from error
@@ -4337,9 +4342,9 @@ def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limi
     return conversations
 
 
-def hear(conversation: Conversation, ids: list[int], logprobs: list[float], bridge: TurnBridge) -> tuple[str, str]:
+def hear(conversation: Conversation, ids: list[int], logprobs: list[float], setup: PlaySetup) -> tuple[str, str]:
     """Append a sampled answer to its conversation; returns (text, problem with its tool calls or "")."""
-    before = conversation.ids
+    before, bridge = conversation.ids, setup.bridge
     conversation.spans.append((len(conversation.response_ids), len(conversation.response_ids) + len(ids)))
     conversation.response_ids += ids
     conversation.response_mask += [1] * len(ids)
@@ -4348,7 +4353,7 @@ def hear(conversation: Conversation, ids: list[int], logprobs: list[float], brid
     text = visible_text(bridge.tokenizer, ids, bridge.end_ids)
     message, problem = {"role": "assistant", "content": text}, ""
     if conversation.kind.tools:
-        message, problem = read_answer(bridge.tokenizer, conversation.form, before, ids, text, conversation.kind.tools)
+        message, problem = read_answer(bridge.tokenizer, setup.form, before, ids, text, conversation.kind.tools)
     conversation.messages.append(message)
     return text, problem
 
@@ -4390,7 +4395,7 @@ def take_turn_reward(conversation: Conversation) -> None:
         conversation.environment.turn_reward = 0.0
 
 
-def go_on(conversation: Conversation, messages: list[dict], last: bool, bridge: TurnBridge, limits: PlayLimits) -> None:
+def go_on(conversation: Conversation, messages: list[dict], last: bool, setup: PlaySetup) -> None:
     """Append the environment's messages and the tokens up to the next answer, or end the conversation at a limit."""
     if conversation.ended_by or not messages:
         return
@@ -4398,8 +4403,9 @@ def go_on(conversation: Conversation, messages: list[dict], last: bool, bridge: 
         conversation.ended_by = "turns"
         return
     start, end = conversation.spans[-1]
-    between = bridge.between(conversation.response_ids[-1] if end > start else None, messages, conversation.kind.tools)
-    if len(conversation.ids) + len(between) + limits.answer_tokens > limits.tokens:
+    last_id = conversation.response_ids[-1] if end > start else None
+    between = setup.bridge.between(last_id, messages, conversation.kind.tools)
+    if len(conversation.ids) + len(between) + setup.limits.answer_tokens > setup.limits.tokens:
         conversation.ended_by = "tokens"
         return
     conversation.messages += messages
@@ -4408,13 +4414,11 @@ def go_on(conversation: Conversation, messages: list[dict], last: bool, bridge: 
     conversation.rollout_logprobs += [0.0] * len(between)
 
 
-def take_turn(
-    conversations: list[Conversation], sampled: list, last: bool, bridge: TurnBridge, limits: PlayLimits
-) -> None:
+def take_turn(conversations: list[Conversation], sampled: list, last: bool, setup: PlaySetup) -> None:
     """Append an answer (ids, logprobs) to each conversation, let the environments respond, and continue or end."""
-    heard = [hear(c, [*ids], [*logprobs], bridge) for c, (ids, logprobs) in zip(conversations, sampled, strict=True)]
-    for conversation, messages in zip(conversations, answer_all(conversations, heard, last, limits), strict=True):
-        go_on(conversation, messages, last, bridge, limits)
+    heard = [hear(c, [*ids], [*logprobs], setup) for c, (ids, logprobs) in zip(conversations, sampled, strict=True)]
+    for conversation, messages in zip(conversations, answer_all(conversations, heard, last, setup.limits), strict=True):
+        go_on(conversation, messages, last, setup)
 
 
 def score_all(conversations: list[Conversation], limits: PlayLimits) -> None:
@@ -4433,14 +4437,7 @@ def score_all(conversations: list[Conversation], limits: PlayLimits) -> None:
 
 
 @prints_aside()
-def play(
-    rows: list[dict],
-    environments: Environments,
-    bridge: TurnBridge,
-    sample: Callable,
-    limits: PlayLimits,
-    form: str | dict = "",
-) -> list[Conversation]:
+def play(rows: list[dict], setup: PlaySetup, sample: Callable) -> list[Conversation]:
     """Play one conversation for each row.
 
     Args:
@@ -4448,22 +4445,19 @@ def play(
         sample: `(prompts, numbers, turn) -> [(ids, logprobs), …]`: an answer for each prompt (token ids). `numbers` are
             the rows' indices and `turn` counts from 0; sampling noise should depend on these only. Ids include the end
             token unless the answer was cut off.
-        form: how the model writes tool calls, from `call_format`.
 
     Raises:
         EnvironmentFault: reset, reply or get_reward raised or returned a wrong type; or reply, or an async method, took
             too long.
     """
-    conversations = begin(rows, environments, bridge, limits)
-    for conversation in conversations:
-        conversation.form = form
-    for turn in range(limits.turns):
-        now, last = [c for c in conversations if not c.ended_by], turn == limits.turns - 1
+    conversations, turns = begin(rows, setup), setup.limits.turns
+    for turn in range(turns):
+        now, last = [c for c in conversations if not c.ended_by], turn == turns - 1
         if not now:
             break
         sampled = sample([c.ids for c in now], [c.number for c in now], turn)
-        take_turn(now, sampled, last, bridge, limits)
-    score_all(conversations, limits)
+        take_turn(now, sampled, last, setup)
+    score_all(conversations, setup.limits)
     return conversations
 
 
@@ -4505,16 +4499,6 @@ def check_fits(config, limit: int | None, bound: str = "max_new_tokens") -> None
     )
 
 
-@dataclass
-class PlaySetup:
-    """What `play` needs: environments, the bridge for tokens between turns, the form of tool calls, limits."""
-
-    environments: Environments
-    bridge: TurnBridge
-    form: str | dict
-    limits: PlayLimits
-
-
 @prints_aside()
 def pays(kind: EnvironmentKind) -> bool:
     """Whether an environment scores conversations, by get_reward or turn_reward."""
@@ -4522,7 +4506,6 @@ def pays(kind: EnvironmentKind) -> bool:
 
 
 def check_chat_template(config, tokenizer) -> None:
-    """Raise UserError if the tokenizer has no chat template."""
     need(
         tokenizer.chat_template,
         f"got --environment, but the tokenizer of {config.model!r} has no chat template; expected one; try "
@@ -6390,7 +6373,6 @@ def make_folder(config: BaseConfig) -> None:
 
 
 def versions() -> dict:
-    """Versions of Python and packages."""
     from importlib.metadata import PackageNotFoundError, version
 
     numbers = {"python": sys.version.split()[0]}
@@ -7643,7 +7625,7 @@ class EnvironmentTask(Task):
     def records(self, config: Config, setup: PlaySetup, model, examples: list[dict], cache: ResultCache) -> list[dict]:
         """Play and score one conversation for each of this process's examples."""
         answer = answers_of(config, model, examples, cache)
-        conversations = play(examples, setup.environments, setup.bridge, answer, setup.limits, setup.form)
+        conversations = play(examples, setup, answer)
         scores = score_talks(setup, examples, conversations, self.reward)
         weights = score_weights(self.reward, scores[0]) if scores else {}
         return [conversation_record(model, c, values, weights) for c, values in zip(conversations, scores, strict=True)]

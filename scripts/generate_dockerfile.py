@@ -32,8 +32,8 @@ Exit codes: 0 written (or listed), 2 bad input, or a combination outside the tab
 #         87-90  bundle    Paths of this bundle and of its embedded model, data and rewards
 #        93-252  dialect   Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements for …
 #       255-275  settings  Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       278-545  plan      Plan an image: a row of the table of compatible versions
-#       548-727  command   The files beside the Dockerfile, and the command line
+#       278-546  plan      Plan an image: a row of the table of compatible versions
+#       549-728  command   The files beside the Dockerfile, and the command line
 
 import argparse
 import difflib
@@ -435,7 +435,8 @@ trackio = "0.43.0"
 
 [trl]
 as_in_base = [
-  "transformers", "peft", "accelerate", "datasets", "math-verify", "pyyaml", "tqdm", "matplotlib", "tensorboard", "wandb",
+  "transformers", "peft", "accelerate", "datasets", "math-verify", "pyyaml", "tqdm", "matplotlib", "tensorboard",
+  "wandb",
 ]
 
 # vLLM names torch exactly, trl[vllm] a range of vLLM: 2026-11-21, Requires-Dist of the wheels on PyPI

@@ -40,55 +40,55 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #       161-265  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #       268-313  bundle            Paths of this bundle and of its embedded model, data and rewards
 #       316-498  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       501-692  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       695-995  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#      998-1067  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1070-1294  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1297-1412  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1415-1661  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1664-1766  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1769-1910  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1913-2203  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2206-2403  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2406-2497  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2500-2579  prompts           Load training and held-out prompts as token ids
-#     2582-2802  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2805-3073  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3076-3361  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3364-3519  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     3522-3754  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3757-3898  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     3901-3963  control tokens    Render messages so that their text never becomes control tokens, for versions of …
-#     3966-4221  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4224-4382  conversations     Conversations with environments: their record, limits, and calls of the …
-#     4385-4561  play              Play a policy's conversations with environments; each turn samples all open …
-#     4564-4713  play setup        Set up and score conversations, for all programs that take --environment
-#     4716-5056  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     5059-5181  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5184-5245  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5248-5264  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     5267-5273  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5276-5357  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5360-5467  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5470-5488  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5491-5753  memory            The memory that a run will need, from the shape of its networks
-#     5756-5964  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     5967-6051  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     6054-6215  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6218-6227  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6230-6277  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     6280-6312  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     6315-6384  summary           summary.json and the lines at the end of a run
-#     6387-6582  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6585-6616  paired tests      Intervals, paired tests, pass@k
-#     6619-6852  settings          Settings under TRL's names, profiles, and contradictions between settings
-#     6855-6968  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
-#     6971-7160  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
-#     7163-7316  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
-#     7319-7433  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
-#     7436-7671  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
-#     7674-7774  trainer           TRL's trainer with this bundle's weights, prompts and sampler
-#     7777-8001  run               Loading and checks before the first step, --dry_run, the run, and the command line
+#       501-691  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       694-992  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#      995-1064  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1067-1291  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1294-1409  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1412-1658  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1661-1763  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1766-1907  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1910-2200  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2203-2400  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2403-2494  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2497-2576  prompts           Load training and held-out prompts as token ids
+#     2579-2799  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2802-3070  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3073-3358  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3361-3516  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3519-3751  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3754-3894  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     3897-3959  control tokens    Render messages so that their text never becomes control tokens, for versions of …
+#     3962-4217  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4220-4387  conversations     Conversations with environments: their record, limits, and calls of the …
+#     4390-4555  play              Play a policy's conversations with environments; each turn samples all open …
+#     4558-4696  play setup        Set up and score conversations, for all programs that take --environment
+#     4699-5039  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     5042-5164  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5167-5228  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5231-5247  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     5250-5256  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5259-5339  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5342-5449  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5452-5470  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5473-5735  memory            The memory that a run will need, from the shape of its networks
+#     5738-5946  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     5949-6033  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     6036-6196  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6199-6208  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6211-6258  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     6261-6293  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     6296-6365  summary           summary.json and the lines at the end of a run
+#     6368-6562  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     6565-6596  paired tests      Intervals, paired tests, pass@k
+#     6599-6832  settings          Settings under TRL's names, profiles, and contradictions between settings
+#     6835-6948  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
+#     6951-7140  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
+#     7143-7296  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
+#     7299-7413  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
+#     7416-7651  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
+#     7654-7754  trainer           TRL's trainer with this bundle's weights, prompts and sampler
+#     7757-7981  run               Loading and checks before the first step, --dry_run, the run, and the command line
 
 import argparse
 import ast
@@ -554,7 +554,6 @@ def in_order(**after):
 
 
 def parse_bool(text: str) -> bool:
-    """Parse a boolean of a flag or YAML key."""
     if text.lower() in ("true", "yes", "on", "1"):
         return True
     if text.lower() in ("false", "no", "off", "0"):
@@ -952,7 +951,6 @@ class StopRequest:
             StopRequest.current = self
 
     def restore(self) -> None:
-        """Restore the earlier signal handlers."""
         StopRequest.current = None
         if self.end:
             self.end.cancel()
@@ -960,7 +958,6 @@ class StopRequest:
             signal.signal(signum, handler)
 
     def handle(self, signum, frame) -> None:
-        """Signal handler."""
         if self.signum:
             if not self.end:
                 self.end = threading.Timer(GRACE_S, end_at_once, [130])
@@ -3800,7 +3797,6 @@ class Job(threading.Thread):
         self.gate.acquire()
 
     def run(self) -> None:
-        """Make the calls."""
         with contextlib.suppress(LeftBehind):
             self.gate.acquire()
             self.begun = time.monotonic()
@@ -4237,6 +4233,16 @@ class PlayLimits:
 
 
 @dataclass
+class PlaySetup:
+    """What conversations are played with."""
+
+    environments: Environments
+    bridge: object  # a TurnBridge, or TextTurns
+    form: str | dict  # of tool calls, by `call_format`
+    limits: PlayLimits
+
+
+@dataclass
 class Conversation:
     """One conversation as it was sampled. `response_mask` and `rollout_logprobs` have an entry per response token."""
 
@@ -4257,7 +4263,6 @@ class Conversation:
     seconds: float = 0.0  # spent in tools and replies
     ended_by: str = ""  # answer, reply, turns or tokens; turns and tokens are limits; "" while it is open
     finished: bool = False  # the last answer was not cut off
-    form: str | dict = ""  # of tool calls, by `call_format`
     place: str = ""  # location of its row for messages, if that is not the batch
 
     @property
@@ -4385,9 +4390,9 @@ def tool_messages(conversation: Conversation, outcomes: list[Outcome], limits: P
 # ------------------------------------------------------------------------------- play (src/parts/environments/play.py)
 
 
-def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limits: PlayLimits) -> list[Conversation]:
+def begin(rows: list[dict], setup: PlaySetup) -> list[Conversation]:
     """Create and reset an environment per row {"prompt", "columns"}; text from `reset` is appended to the prompt."""
-    conversations, calls = [], []
+    environments, limits, conversations, calls = setup.environments, setup.limits, [], []
     for number, row in enumerate(rows):
         prompt = row.get("prompt") or ""
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else copy.deepcopy(prompt)
@@ -4405,7 +4410,7 @@ def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limi
             message = conversation.messages[at]
             conversation.messages[at] = {**message, "content": message["content"] + said}
         try:
-            conversation.prompt_ids = bridge.render(conversation.messages, conversation.kind.tools)
+            conversation.prompt_ids = setup.bridge.render(conversation.messages, conversation.kind.tools)
         except Exception as error:  # templates may raise anything, such as "system role not supported"
             got = f"{conversation.label}: got a prompt that the template refuses"
             raise UserError(f"{got} ({error}); try other roles") from error
@@ -4419,9 +4424,9 @@ def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limi
     return conversations
 
 
-def hear(conversation: Conversation, ids: list[int], logprobs: list[float], bridge: TurnBridge) -> tuple[str, str]:
+def hear(conversation: Conversation, ids: list[int], logprobs: list[float], setup: PlaySetup) -> tuple[str, str]:
     """Append a sampled answer to its conversation; returns (text, problem with its tool calls or "")."""
-    before = conversation.ids
+    before, bridge = conversation.ids, setup.bridge
     conversation.spans.append((len(conversation.response_ids), len(conversation.response_ids) + len(ids)))
     conversation.response_ids += ids
     conversation.response_mask += [1] * len(ids)
@@ -4430,7 +4435,7 @@ def hear(conversation: Conversation, ids: list[int], logprobs: list[float], brid
     text = visible_text(bridge.tokenizer, ids, bridge.end_ids)
     message, problem = {"role": "assistant", "content": text}, ""
     if conversation.kind.tools:
-        message, problem = read_answer(bridge.tokenizer, conversation.form, before, ids, text, conversation.kind.tools)
+        message, problem = read_answer(bridge.tokenizer, setup.form, before, ids, text, conversation.kind.tools)
     conversation.messages.append(message)
     return text, problem
 
@@ -4472,7 +4477,7 @@ def take_turn_reward(conversation: Conversation) -> None:
         conversation.environment.turn_reward = 0.0
 
 
-def go_on(conversation: Conversation, messages: list[dict], last: bool, bridge: TurnBridge, limits: PlayLimits) -> None:
+def go_on(conversation: Conversation, messages: list[dict], last: bool, setup: PlaySetup) -> None:
     """Append the environment's messages and the tokens up to the next answer, or end the conversation at a limit."""
     if conversation.ended_by or not messages:
         return
@@ -4480,8 +4485,9 @@ def go_on(conversation: Conversation, messages: list[dict], last: bool, bridge: 
         conversation.ended_by = "turns"
         return
     start, end = conversation.spans[-1]
-    between = bridge.between(conversation.response_ids[-1] if end > start else None, messages, conversation.kind.tools)
-    if len(conversation.ids) + len(between) + limits.answer_tokens > limits.tokens:
+    last_id = conversation.response_ids[-1] if end > start else None
+    between = setup.bridge.between(last_id, messages, conversation.kind.tools)
+    if len(conversation.ids) + len(between) + setup.limits.answer_tokens > setup.limits.tokens:
         conversation.ended_by = "tokens"
         return
     conversation.messages += messages
@@ -4490,13 +4496,11 @@ def go_on(conversation: Conversation, messages: list[dict], last: bool, bridge: 
     conversation.rollout_logprobs += [0.0] * len(between)
 
 
-def take_turn(
-    conversations: list[Conversation], sampled: list, last: bool, bridge: TurnBridge, limits: PlayLimits
-) -> None:
+def take_turn(conversations: list[Conversation], sampled: list, last: bool, setup: PlaySetup) -> None:
     """Append an answer (ids, logprobs) to each conversation, let the environments respond, and continue or end."""
-    heard = [hear(c, [*ids], [*logprobs], bridge) for c, (ids, logprobs) in zip(conversations, sampled, strict=True)]
-    for conversation, messages in zip(conversations, answer_all(conversations, heard, last, limits), strict=True):
-        go_on(conversation, messages, last, bridge, limits)
+    heard = [hear(c, [*ids], [*logprobs], setup) for c, (ids, logprobs) in zip(conversations, sampled, strict=True)]
+    for conversation, messages in zip(conversations, answer_all(conversations, heard, last, setup.limits), strict=True):
+        go_on(conversation, messages, last, setup)
 
 
 def score_all(conversations: list[Conversation], limits: PlayLimits) -> None:
@@ -4515,14 +4519,7 @@ def score_all(conversations: list[Conversation], limits: PlayLimits) -> None:
 
 
 @prints_aside()
-def play(
-    rows: list[dict],
-    environments: Environments,
-    bridge: TurnBridge,
-    sample: Callable,
-    limits: PlayLimits,
-    form: str | dict = "",
-) -> list[Conversation]:
+def play(rows: list[dict], setup: PlaySetup, sample: Callable) -> list[Conversation]:
     """Play one conversation for each row.
 
     Args:
@@ -4530,26 +4527,23 @@ def play(
         sample: `(prompts, numbers, turn) -> [(ids, logprobs), …]`: an answer for each prompt (token ids). `numbers` are
             the rows' indices and `turn` counts from 0; sampling noise should depend on these only. Ids include the end
             token unless the answer was cut off.
-        form: how the model writes tool calls, from `call_format`.
 
     Raises:
         EnvironmentFault: reset, reply or get_reward raised or returned a wrong type; or reply, or an async method, took
             too long.
     """
-    conversations = begin(rows, environments, bridge, limits)
-    for conversation in conversations:
-        conversation.form = form
-    for turn in range(limits.turns):
-        now, last = [c for c in conversations if not c.ended_by], turn == limits.turns - 1
+    conversations, turns = begin(rows, setup), setup.limits.turns
+    for turn in range(turns):
+        now, last = [c for c in conversations if not c.ended_by], turn == turns - 1
         if not now:
             break
         sampled = sample([c.ids for c in now], [c.number for c in now], turn)
-        take_turn(now, sampled, last, bridge, limits)
-    score_all(conversations, limits)
+        take_turn(now, sampled, last, setup)
+    score_all(conversations, setup.limits)
     return conversations
 
 
-def play_metrics(conversations: list[Conversation]) -> dict[str, float]:
+def play_metrics(conversations: list) -> dict[str, float]:
     """Metrics for the run's log: means over conversations, and the share of tool calls that failed."""
     n, calls = len(conversations), sum(c.calls for c in conversations)
     return {
@@ -4599,16 +4593,6 @@ def check_fits(config, limit: int | None, bound: str = "max_new_tokens") -> None
     )
 
 
-@dataclass
-class PlaySetup:
-    """What `play` needs: environments, the bridge for tokens between turns, the form of tool calls, limits."""
-
-    environments: Environments
-    bridge: TurnBridge
-    form: str | dict
-    limits: PlayLimits
-
-
 @prints_aside()
 def pays(kind: EnvironmentKind) -> bool:
     """Whether an environment scores conversations, by get_reward or turn_reward."""
@@ -4616,7 +4600,6 @@ def pays(kind: EnvironmentKind) -> bool:
 
 
 def check_chat_template(config, tokenizer) -> None:
-    """Raise UserError if the tokenizer has no chat template."""
     need(
         tokenizer.chat_template,
         f"got --environment, but the tokenizer of {config.model!r} has no chat template; expected one; try "
@@ -5289,7 +5272,6 @@ def has(name: str, *values):
 
 
 def is_never_held_out(config: BaseConfig) -> bool:
-    """Whether a run has no held-out prompts."""
     return not (held_out_source(config) or getattr(config, "hold_out", 0))
 
 
@@ -6197,7 +6179,6 @@ def make_folder(config: BaseConfig) -> None:
 
 
 def versions() -> dict:
-    """Versions of Python and packages."""
     from importlib.metadata import PackageNotFoundError, version
 
     numbers = {"python": sys.version.split()[0]}
@@ -6554,7 +6535,6 @@ class RunLog:
             plot_curves(self.dir / "metrics.jsonl", self.dir / "curves.png")
 
     def close(self) -> None:
-        """Finish the bar and the trackers."""
         if self.active:
             self.bar.close()
             for _, close in self.trackers:
@@ -7203,7 +7183,7 @@ def rollout_function(setup: PlaySetup, scorer: Scorer) -> Callable:
             return list(zip(ids, logprobs or [[0.0] * len(answer) for answer in ids], strict=True))
 
         rows = [scorer.rows[int(prompt)] for prompt in prompts]
-        conversations = play(rows, setup.environments, setup.bridge, sample, setup.limits, setup.form)
+        conversations = play(rows, setup, sample)
         scorer.heard = heard(rows, conversations)
         return {
             "prompt_ids": [c.prompt_ids for c in conversations],
@@ -7279,7 +7259,7 @@ def greedy_conversations(config: Config, trainer, setup: PlaySetup, rows: list[d
         made = greedy_completions(trainer, so_far, config.per_device_eval_batch_size)
         return [(ids, [0.0] * len(ids)) for ids in made]
 
-    return play(rows, setup.environments, setup.bridge, sample, setup.limits, setup.form)
+    return play(rows, setup, sample)
 
 
 def evaluate(

@@ -58,12 +58,12 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 #     1901-1924  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
 #     1927-1964  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
 #     1967-1973  losses          The KL to the reference, policy and value losses, and how losses per token become …
-#     1976-2051  idle settings   Settings without effect in a configuration: named at the start, with what would …
-#     2054-2065  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
-#     2068-2115  run end         Faults reported at a run's end, from its last steps and its held-out figures
-#     2118-2368  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
-#     2371-2488  training        The check of a page, its run, and the results of both
-#     2491-2755  command         The command line
+#     1976-2050  idle settings   Settings without effect in a configuration: named at the start, with what would …
+#     2053-2064  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
+#     2067-2114  run end         Faults reported at a run's end, from its last steps and its held-out figures
+#     2117-2367  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
+#     2370-2487  training        The check of a page, its run, and the results of both
+#     2490-2754  command         The command line
 
 import argparse
 import ast
@@ -1989,7 +1989,6 @@ def has(name: str, *values):
 
 
 def is_never_held_out(config: BaseConfig) -> bool:
-    """Whether a run has no held-out prompts."""
     return not (held_out_source(config) or getattr(config, "hold_out", 0))
 
 

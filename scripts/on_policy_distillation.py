@@ -37,63 +37,61 @@ weights than the policy, 128 + n saved and stopped by signal n.
 """
 
 # Contents
-#       154-165  python source     Parses Python source in a process with threads
-#       168-272  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       275-298  bundle            Paths of this bundle and of its embedded model, data and rewards
-#       301-483  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       486-720  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      723-1130  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1133-1202  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1205-1429  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1432-1547  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1550-1796  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1799-1901  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1904-2045  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2048-2338  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2341-2538  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2541-2632  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2635-2714  prompts           Load training and held-out prompts as token ids
-#     2717-2746  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
-#     2749-2969  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2972-3240  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3243-3564  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3567-3583  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     3586-3626  conversations     Conversations with environments: their record, limits, and calls of the …
-#     3629-3641  play              Play a policy's conversations with environments; each turn samples all open …
-#     3644-4117  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     4120-4336  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     4339-4593  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     4596-4918  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     4921-4969  folding           Fold LoRA into the weights while sampling: it saves a third of the kernels for …
-#     4972-5045  norms             Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
-#     5048-5300  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     5303-5385  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5388-5623  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     5626-5763  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5766-5958  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5961-6148  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     6151-6226  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     6229-6310  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     6313-6369  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     6372-6534  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     6537-6698  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     6701-7024  memory            The memory that a run will need, from the shape of its networks
-#     7027-7257  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     7260-7344  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     7347-7508  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     7511-7618  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     7621-7668  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     7671-7703  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     7706-7775  summary           summary.json and the lines at the end of a run
-#     7778-8143  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     8146-8248  paired tests      Intervals, paired tests, pass@k
-#     8251-8329  settings          Settings of the trainer, and contradictions between them
-#     8332-8516  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
-#     8519-8713  teachers          The teacher, a local network or a server, and its log-probs of a batch's tokens
-#     8716-8763  models            Inputs of a run and their checks: prompts, student, teacher, an optional reward
-#     8766-8844  evaluation        The held-out gap between student and teacher
-#     8847-8996  step              One step, in the order of the data: rollout, the teacher's scores, update
-#     8999-9083  run               The memory and the plan of a run, its loop, and the command line
+#       152-163  python source     Parses Python source in a process with threads
+#       166-270  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       273-296  bundle            Paths of this bundle and of its embedded model, data and rewards
+#       299-481  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       484-717  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      720-1125  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1128-1197  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1200-1424  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1427-1542  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1545-1791  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1794-1896  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1899-2040  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2043-2333  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2336-2533  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2536-2627  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2630-2709  prompts           Load training and held-out prompts as token ids
+#     2712-2741  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
+#     2744-2964  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2967-3235  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3238-3559  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3562-3574  play              Play a policy's conversations with environments; each turn samples all open …
+#     3577-4050  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     4053-4269  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     4272-4526  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     4529-4850  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     4853-4901  folding           Fold LoRA into the weights while sampling: it saves a third of the kernels for …
+#     4904-4977  norms             Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
+#     4980-5232  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     5235-5317  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5320-5555  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     5558-5695  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5698-5890  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5893-6080  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     6083-6158  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     6161-6241  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     6244-6300  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     6303-6465  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     6468-6626  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     6629-6952  memory            The memory that a run will need, from the shape of its networks
+#     6955-7185  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     7188-7272  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     7275-7435  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     7438-7545  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     7548-7595  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     7598-7630  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     7633-7702  summary           summary.json and the lines at the end of a run
+#     7705-8069  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     8072-8174  paired tests      Intervals, paired tests, pass@k
+#     8177-8255  settings          Settings of the trainer, and contradictions between them
+#     8258-8442  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
+#     8445-8639  teachers          The teacher, a local network or a server, and its log-probs of a batch's tokens
+#     8642-8689  models            Inputs of a run and their checks: prompts, student, teacher, an optional reward
+#     8692-8770  evaluation        The held-out gap between student and teacher
+#     8773-8922  step              One step, in the order of the data: rollout, the teacher's scores, update
+#     8925-9009  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -539,7 +537,6 @@ def in_order(**after):
 
 
 def parse_bool(text: str) -> bool:
-    """Parse a boolean of a flag or YAML key."""
     if text.lower() in ("true", "yes", "on", "1"):
         return True
     if text.lower() in ("false", "no", "off", "0"):
@@ -1064,7 +1061,6 @@ class StopRequest:
             StopRequest.current = self
 
     def restore(self) -> None:
-        """Restore the earlier signal handlers."""
         StopRequest.current = None
         if self.end:
             self.end.cancel()
@@ -1072,7 +1068,6 @@ class StopRequest:
             signal.signal(signum, handler)
 
     def handle(self, signum, frame) -> None:
-        """Signal handler."""
         if self.signum:
             if not self.end:
                 self.end = threading.Timer(GRACE_S, end_at_once, [130])
@@ -3564,72 +3559,10 @@ class Reward:
         return scores, parts
 
 
-# --------------------------------------------------------------- environments (src/parts/environments/environments.py)
-
-
-@dataclass
-class EnvironmentKind:
-    """A class of environments: how to create one, its tools, and whether it has `reply` and `get_reward`."""
-
-    name: str
-    make: Callable
-    file: str
-    tools: list[dict] = field(default_factory=list)  # JSON schemas
-    talks: bool = False  # it has reply
-    scores: bool = False  # it has get_reward
-
-    @property
-    def tool_names(self) -> list[str]:
-        return [tool["function"]["name"] for tool in self.tools]
-
-
-# ------------------------------------------------------------- conversations (src/parts/environments/conversations.py)
-
-
-@dataclass
-class Conversation:
-    """One conversation as it was sampled. `response_mask` and `rollout_logprobs` have an entry per response token."""
-
-    number: int  # index of its row in the batch
-    prompt: object  # as in the data
-    kind: EnvironmentKind
-    environment: object
-    messages: list[dict] = field(default_factory=list)  # including the prompt's
-    prompt_ids: list[int] = field(default_factory=list)
-    response_ids: list[int] = field(default_factory=list)  # all tokens after the prompt: answers, and tokens in between
-    response_mask: list[int] = field(default_factory=list)  # 1 = sampled
-    rollout_logprobs: list[float] = field(default_factory=list)  # 0.0 for tokens that were not sampled
-    spans: list[tuple[int, int]] = field(default_factory=list)  # (start, end) of each answer in response_ids
-    turn_rewards: list[float] = field(default_factory=list)  # one for each answer; they sum to the score
-    score: float | None = None  # from get_reward, else the sum of turn rewards; None without either
-    calls: int = 0  # tool calls, including those that cannot be parsed
-    failures: int = 0  # calls that ended in an error
-    seconds: float = 0.0  # spent in tools and replies
-    ended_by: str = ""  # answer, reply, turns or tokens; turns and tokens are limits; "" while it is open
-    finished: bool = False  # the last answer was not cut off
-    form: str | dict = ""  # of tool calls, by `call_format`
-    place: str = ""  # location of its row for messages, if that is not the batch
-
-    @property
-    def ids(self) -> list[int]:
-        """All tokens so far."""
-        return self.prompt_ids + self.response_ids
-
-    @property
-    def row(self) -> str:
-        """Its row and prompt, for messages."""
-        return f"{self.place or f'row {self.number + 1} of the batch'}, prompt {text_of_turns(self.prompt)[:100]!r}"
-
-    @property
-    def label(self) -> str:
-        """Its environment, row and prompt, for messages."""
-        return f"environment {self.kind.name}, {self.row}"
-
-
 # ------------------------------------------------------------------------------- play (src/parts/environments/play.py)
 
 
-def play_metrics(conversations: list[Conversation]) -> dict[str, float]:
+def play_metrics(conversations: list) -> dict[str, float]:
     """Metrics for the run's log: means over conversations, and the share of tool calls that failed."""
     n, calls = len(conversations), sum(c.calls for c in conversations)
     return {
@@ -4655,7 +4588,6 @@ class KeptTokens:
         self.hooks = [layer.mlp.register_forward_pre_hook(self.narrow), layer.mlp.register_forward_hook(self.widen)]
 
     def remove(self) -> None:
-        """Undo the restriction."""
         for hook in self.hooks:
             hook.remove()
         for module in self.attentions:
@@ -6242,7 +6174,6 @@ def has(name: str, *values):
 
 
 def is_never_held_out(config: BaseConfig) -> bool:
-    """Whether a run has no held-out prompts."""
     return not (held_out_source(config) or getattr(config, "hold_out", 0))
 
 
@@ -6597,9 +6528,6 @@ class Statistics:
         self.maxima = {name for name, reduction in reductions.items() if reduction == "max"}
         self.values = {name: torch.zeros((), device=device) for name in reductions}
 
-    def __getitem__(self, name: str):
-        return self.values[name]
-
     def add(self, figures: dict) -> None:
         """Take in a micro-batch's share of each figure, a scalar tensor."""
         for name, value in figures.items():
@@ -6657,10 +6585,10 @@ def run_updates(
 def updates_metrics(optimizer, applied: list[Statistics], updates: int) -> dict:
     """Means over a step's applied updates, maxima over these and all processes, and their numbers."""
     metrics, maxima = {}, applied[0].maxima if applied else ()
-    largest = gather_rows([{name: max(s[name].item() for s in applied) for name in maxima}])
+    largest = gather_rows([{name: max(s.values[name].item() for s in applied) for name in maxima}])
     if applied:
         names = [name for name in applied[0].values if name not in maxima]
-        means = torch.stack([torch.stack([s[name] for name in names]) for s in applied]).mean(0)
+        means = torch.stack([torch.stack([s.values[name] for name in names]) for s in applied]).mean(0)
         metrics = dict(zip(names, means.tolist(), strict=True))
         metrics |= {name: max(one[name] for one in largest) for name in maxima}
     metrics |= {"optim/updates": len(applied), "optim/skipped_updates": updates - len(applied)}
@@ -7490,7 +7418,6 @@ def make_folder(config: BaseConfig) -> None:
 
 
 def versions() -> dict:
-    """Versions of Python and packages."""
     from importlib.metadata import PackageNotFoundError, version
 
     numbers = {"python": sys.version.split()[0]}
@@ -7966,7 +7893,6 @@ class RunLog:
             plot_curves(self.dir / "metrics.jsonl", self.dir / "curves.png")
 
     def close(self) -> None:
-        """Finish the bar and the trackers."""
         if self.active:
             self.bar.close()
             for _, close in self.trackers:

@@ -44,65 +44,65 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #       176-280  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #       283-328  bundle            Paths of this bundle and of its embedded model, data and rewards
 #       331-513  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       516-750  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      753-1160  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1163-1232  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1235-1459  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1462-1577  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1580-1826  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1829-1931  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1934-2075  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2078-2368  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2371-2568  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2571-2662  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2665-2744  prompts           Load training and held-out prompts as token ids
-#     2747-2967  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2970-3238  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3241-3569  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3572-3727  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     3730-3962  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3965-4106  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     4109-4171  control tokens    Render messages so that their text never becomes control tokens, for versions of …
-#     4174-4429  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4432-4590  conversations     Conversations with environments: their record, limits, and calls of the …
-#     4593-4769  play              Play a policy's conversations with environments; each turn samples all open …
-#     4772-4956  play setup        Set up and score conversations, for all programs that take --environment
-#     4959-5459  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     5462-5699  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     5702-5989  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     5992-6311  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     6314-6362  folding           Fold LoRA into the weights while sampling: it saves a third of the kernels for …
-#     6365-6438  norms             Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
-#     6441-6693  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     6696-6778  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     6781-7053  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     7056-7193  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     7196-7388  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     7391-7578  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     7581-7870  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     7873-7954  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     7957-8263  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     8266-8374  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     8377-8671  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     8674-8768  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     8771-8939  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     8942-9265  memory            The memory that a run will need, from the shape of its networks
-#     9268-9507  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     9510-9594  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     9597-9758  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     9761-9868  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     9871-9918  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     9921-9953  run check         diagnose.py's verdict on a run, while it trains and at its end
-#    9956-10025  summary           summary.json and the lines at the end of a run
-#   10028-10393  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#   10396-10427  paired tests      Intervals, paired tests, pass@k
-#   10430-10453  settings          Settings of the trainer
-#   10456-10525  pass band         Draw prompts by their running pass rate: those outside a band rarely, none dropped …
-#   10528-10713  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
-#   10716-10837  models            Inputs of a run and their checks: prompts, rewards, environments, networks
-#   10840-10859  chosen tokens     Tokens that Clip-Cov and KL-Cov treat separately, chosen from a whole minibatch
-#   10862-11021  step              One step: rollout, experience, update, in the order of the data
-#   11024-11110  run               The memory and the plan of a run, its loop, and the command line
+#       516-749  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      752-1157  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1160-1229  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1232-1456  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1459-1574  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1577-1823  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1826-1928  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1931-2072  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2075-2365  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2368-2565  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2568-2659  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2662-2741  prompts           Load training and held-out prompts as token ids
+#     2744-2964  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2967-3235  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3238-3566  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3569-3724  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3727-3959  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3962-4102  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     4105-4167  control tokens    Render messages so that their text never becomes control tokens, for versions of …
+#     4170-4425  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4428-4595  conversations     Conversations with environments: their record, limits, and calls of the …
+#     4598-4763  play              Play a policy's conversations with environments; each turn samples all open …
+#     4766-4939  play setup        Set up and score conversations, for all programs that take --environment
+#     4942-5442  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     5445-5682  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     5685-5972  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     5975-6293  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     6296-6344  folding           Fold LoRA into the weights while sampling: it saves a third of the kernels for …
+#     6347-6420  norms             Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
+#     6423-6675  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     6678-6760  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     6763-7035  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     7038-7175  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     7178-7370  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     7373-7560  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     7563-7852  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     7855-7935  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     7938-8243  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     8246-8354  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     8357-8651  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     8654-8747  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     8750-8915  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     8918-9241  memory            The memory that a run will need, from the shape of its networks
+#     9244-9483  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     9486-9570  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     9573-9733  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     9736-9843  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     9846-9893  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     9896-9928  run check         diagnose.py's verdict on a run, while it trains and at its end
+#    9931-10000  summary           summary.json and the lines at the end of a run
+#   10003-10367  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#   10370-10401  paired tests      Intervals, paired tests, pass@k
+#   10404-10427  settings          Settings of the trainer
+#   10430-10499  pass band         Draw prompts by their running pass rate: those outside a band rarely, none dropped …
+#   10502-10687  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
+#   10690-10811  models            Inputs of a run and their checks: prompts, rewards, environments, networks
+#   10814-10833  chosen tokens     Tokens that Clip-Cov and KL-Cov treat separately, chosen from a whole minibatch
+#   10836-10995  step              One step: rollout, experience, update, in the order of the data
+#   10998-11084  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -569,7 +569,6 @@ def in_order(**after):
 
 
 def parse_bool(text: str) -> bool:
-    """Parse a boolean of a flag or YAML key."""
     if text.lower() in ("true", "yes", "on", "1"):
         return True
     if text.lower() in ("false", "no", "off", "0"):
@@ -1094,7 +1093,6 @@ class StopRequest:
             StopRequest.current = self
 
     def restore(self) -> None:
-        """Restore the earlier signal handlers."""
         StopRequest.current = None
         if self.end:
             self.end.cancel()
@@ -1102,7 +1100,6 @@ class StopRequest:
             signal.signal(signum, handler)
 
     def handle(self, signum, frame) -> None:
-        """Signal handler."""
         if self.signum:
             if not self.end:
                 self.end = threading.Timer(GRACE_S, end_at_once, [130])
@@ -4008,7 +4005,6 @@ class Job(threading.Thread):
         self.gate.acquire()
 
     def run(self) -> None:
-        """Make the calls."""
         with contextlib.suppress(LeftBehind):
             self.gate.acquire()
             self.begun = time.monotonic()
@@ -4445,6 +4441,16 @@ class PlayLimits:
 
 
 @dataclass
+class PlaySetup:
+    """What conversations are played with."""
+
+    environments: Environments
+    bridge: object  # a TurnBridge, or TextTurns
+    form: str | dict  # of tool calls, by `call_format`
+    limits: PlayLimits
+
+
+@dataclass
 class Conversation:
     """One conversation as it was sampled. `response_mask` and `rollout_logprobs` have an entry per response token."""
 
@@ -4465,7 +4471,6 @@ class Conversation:
     seconds: float = 0.0  # spent in tools and replies
     ended_by: str = ""  # answer, reply, turns or tokens; turns and tokens are limits; "" while it is open
     finished: bool = False  # the last answer was not cut off
-    form: str | dict = ""  # of tool calls, by `call_format`
     place: str = ""  # location of its row for messages, if that is not the batch
 
     @property
@@ -4593,9 +4598,9 @@ def tool_messages(conversation: Conversation, outcomes: list[Outcome], limits: P
 # ------------------------------------------------------------------------------- play (src/parts/environments/play.py)
 
 
-def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limits: PlayLimits) -> list[Conversation]:
+def begin(rows: list[dict], setup: PlaySetup) -> list[Conversation]:
     """Create and reset an environment per row {"prompt", "columns"}; text from `reset` is appended to the prompt."""
-    conversations, calls = [], []
+    environments, limits, conversations, calls = setup.environments, setup.limits, [], []
     for number, row in enumerate(rows):
         prompt = row.get("prompt") or ""
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else copy.deepcopy(prompt)
@@ -4613,7 +4618,7 @@ def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limi
             message = conversation.messages[at]
             conversation.messages[at] = {**message, "content": message["content"] + said}
         try:
-            conversation.prompt_ids = bridge.render(conversation.messages, conversation.kind.tools)
+            conversation.prompt_ids = setup.bridge.render(conversation.messages, conversation.kind.tools)
         except Exception as error:  # templates may raise anything, such as "system role not supported"
             got = f"{conversation.label}: got a prompt that the template refuses"
             raise UserError(f"{got} ({error}); try other roles") from error
@@ -4627,9 +4632,9 @@ def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limi
     return conversations
 
 
-def hear(conversation: Conversation, ids: list[int], logprobs: list[float], bridge: TurnBridge) -> tuple[str, str]:
+def hear(conversation: Conversation, ids: list[int], logprobs: list[float], setup: PlaySetup) -> tuple[str, str]:
     """Append a sampled answer to its conversation; returns (text, problem with its tool calls or "")."""
-    before = conversation.ids
+    before, bridge = conversation.ids, setup.bridge
     conversation.spans.append((len(conversation.response_ids), len(conversation.response_ids) + len(ids)))
     conversation.response_ids += ids
     conversation.response_mask += [1] * len(ids)
@@ -4638,7 +4643,7 @@ def hear(conversation: Conversation, ids: list[int], logprobs: list[float], brid
     text = visible_text(bridge.tokenizer, ids, bridge.end_ids)
     message, problem = {"role": "assistant", "content": text}, ""
     if conversation.kind.tools:
-        message, problem = read_answer(bridge.tokenizer, conversation.form, before, ids, text, conversation.kind.tools)
+        message, problem = read_answer(bridge.tokenizer, setup.form, before, ids, text, conversation.kind.tools)
     conversation.messages.append(message)
     return text, problem
 
@@ -4680,7 +4685,7 @@ def take_turn_reward(conversation: Conversation) -> None:
         conversation.environment.turn_reward = 0.0
 
 
-def go_on(conversation: Conversation, messages: list[dict], last: bool, bridge: TurnBridge, limits: PlayLimits) -> None:
+def go_on(conversation: Conversation, messages: list[dict], last: bool, setup: PlaySetup) -> None:
     """Append the environment's messages and the tokens up to the next answer, or end the conversation at a limit."""
     if conversation.ended_by or not messages:
         return
@@ -4688,8 +4693,9 @@ def go_on(conversation: Conversation, messages: list[dict], last: bool, bridge: 
         conversation.ended_by = "turns"
         return
     start, end = conversation.spans[-1]
-    between = bridge.between(conversation.response_ids[-1] if end > start else None, messages, conversation.kind.tools)
-    if len(conversation.ids) + len(between) + limits.answer_tokens > limits.tokens:
+    last_id = conversation.response_ids[-1] if end > start else None
+    between = setup.bridge.between(last_id, messages, conversation.kind.tools)
+    if len(conversation.ids) + len(between) + setup.limits.answer_tokens > setup.limits.tokens:
         conversation.ended_by = "tokens"
         return
     conversation.messages += messages
@@ -4698,13 +4704,11 @@ def go_on(conversation: Conversation, messages: list[dict], last: bool, bridge: 
     conversation.rollout_logprobs += [0.0] * len(between)
 
 
-def take_turn(
-    conversations: list[Conversation], sampled: list, last: bool, bridge: TurnBridge, limits: PlayLimits
-) -> None:
+def take_turn(conversations: list[Conversation], sampled: list, last: bool, setup: PlaySetup) -> None:
     """Append an answer (ids, logprobs) to each conversation, let the environments respond, and continue or end."""
-    heard = [hear(c, [*ids], [*logprobs], bridge) for c, (ids, logprobs) in zip(conversations, sampled, strict=True)]
-    for conversation, messages in zip(conversations, answer_all(conversations, heard, last, limits), strict=True):
-        go_on(conversation, messages, last, bridge, limits)
+    heard = [hear(c, [*ids], [*logprobs], setup) for c, (ids, logprobs) in zip(conversations, sampled, strict=True)]
+    for conversation, messages in zip(conversations, answer_all(conversations, heard, last, setup.limits), strict=True):
+        go_on(conversation, messages, last, setup)
 
 
 def score_all(conversations: list[Conversation], limits: PlayLimits) -> None:
@@ -4723,14 +4727,7 @@ def score_all(conversations: list[Conversation], limits: PlayLimits) -> None:
 
 
 @prints_aside()
-def play(
-    rows: list[dict],
-    environments: Environments,
-    bridge: TurnBridge,
-    sample: Callable,
-    limits: PlayLimits,
-    form: str | dict = "",
-) -> list[Conversation]:
+def play(rows: list[dict], setup: PlaySetup, sample: Callable) -> list[Conversation]:
     """Play one conversation for each row.
 
     Args:
@@ -4738,26 +4735,23 @@ def play(
         sample: `(prompts, numbers, turn) -> [(ids, logprobs), …]`: an answer for each prompt (token ids). `numbers` are
             the rows' indices and `turn` counts from 0; sampling noise should depend on these only. Ids include the end
             token unless the answer was cut off.
-        form: how the model writes tool calls, from `call_format`.
 
     Raises:
         EnvironmentFault: reset, reply or get_reward raised or returned a wrong type; or reply, or an async method, took
             too long.
     """
-    conversations = begin(rows, environments, bridge, limits)
-    for conversation in conversations:
-        conversation.form = form
-    for turn in range(limits.turns):
-        now, last = [c for c in conversations if not c.ended_by], turn == limits.turns - 1
+    conversations, turns = begin(rows, setup), setup.limits.turns
+    for turn in range(turns):
+        now, last = [c for c in conversations if not c.ended_by], turn == turns - 1
         if not now:
             break
         sampled = sample([c.ids for c in now], [c.number for c in now], turn)
-        take_turn(now, sampled, last, bridge, limits)
-    score_all(conversations, limits)
+        take_turn(now, sampled, last, setup)
+    score_all(conversations, setup.limits)
     return conversations
 
 
-def play_metrics(conversations: list[Conversation]) -> dict[str, float]:
+def play_metrics(conversations: list) -> dict[str, float]:
     """Metrics for the run's log: means over conversations, and the share of tool calls that failed."""
     n, calls = len(conversations), sum(c.calls for c in conversations)
     return {
@@ -4807,16 +4801,6 @@ def check_fits(config, limit: int | None, bound: str = "max_new_tokens") -> None
     )
 
 
-@dataclass
-class PlaySetup:
-    """What `play` needs: environments, the bridge for tokens between turns, the form of tool calls, limits."""
-
-    environments: Environments
-    bridge: TurnBridge
-    form: str | dict
-    limits: PlayLimits
-
-
 @prints_aside()
 def pays(kind: EnvironmentKind) -> bool:
     """Whether an environment scores conversations, by get_reward or turn_reward."""
@@ -4831,7 +4815,6 @@ def load_with_reward(config, tokenizer) -> tuple[Environments, Reward]:
 
 
 def check_chat_template(config, tokenizer) -> None:
-    """Raise UserError if the tokenizer has no chat template."""
     need(
         tokenizer.chat_template,
         f"got --environment, but the tokenizer of {config.model!r} has no chat template; expected one; try "
@@ -6051,7 +6034,6 @@ class KeptTokens:
         self.hooks = [layer.mlp.register_forward_pre_hook(self.narrow), layer.mlp.register_forward_hook(self.widen)]
 
     def remove(self) -> None:
-        """Undo the restriction."""
         for hook in self.hooks:
             hook.remove()
         for module in self.attentions:
@@ -7886,7 +7868,6 @@ def has(name: str, *values):
 
 
 def is_never_held_out(config: BaseConfig) -> bool:
-    """Whether a run has no held-out prompts."""
     return not (held_out_source(config) or getattr(config, "hold_out", 0))
 
 
@@ -8166,7 +8147,6 @@ class Estimator:
     each_reward: bool = False  # compares `parts`: a group teaches nothing only where it is equal in each of them
 
     def __call__(self, **table):
-        """Advantages [B] or [B, T]."""
         return self.function(**table)
 
 
@@ -8733,7 +8713,6 @@ class OwnFunction:
         return result
 
     def checked_advantages(self, result, known: dict):
-        """The advantages, as the trainer takes them."""
         result = self.checked(result, [known["scores"].shape, known["mask"].shape])
         need(bool(result.isfinite().all()), f"got NaN or infinite advantages from {self.spec}; expected finite ones")
         need(not result.requires_grad, f"got advantages with a gradient from {self.spec}; try .detach()")
@@ -8838,9 +8817,6 @@ class Statistics:
         self.maxima = {name for name, reduction in reductions.items() if reduction == "max"}
         self.values = {name: torch.zeros((), device=device) for name in reductions}
 
-    def __getitem__(self, name: str):
-        return self.values[name]
-
     def add(self, figures: dict) -> None:
         """Take in a micro-batch's share of each figure, a scalar tensor."""
         for name, value in figures.items():
@@ -8898,10 +8874,10 @@ def run_updates(
 def updates_metrics(optimizer, applied: list[Statistics], updates: int) -> dict:
     """Means over a step's applied updates, maxima over these and all processes, and their numbers."""
     metrics, maxima = {}, applied[0].maxima if applied else ()
-    largest = gather_rows([{name: max(s[name].item() for s in applied) for name in maxima}])
+    largest = gather_rows([{name: max(s.values[name].item() for s in applied) for name in maxima}])
     if applied:
         names = [name for name in applied[0].values if name not in maxima]
-        means = torch.stack([torch.stack([s[name] for name in names]) for s in applied]).mean(0)
+        means = torch.stack([torch.stack([s.values[name] for name in names]) for s in applied]).mean(0)
         metrics = dict(zip(names, means.tolist(), strict=True))
         metrics |= {name: max(one[name] for one in largest) for name in maxima}
     metrics |= {"optim/updates": len(applied), "optim/skipped_updates": updates - len(applied)}
@@ -9740,7 +9716,6 @@ def make_folder(config: BaseConfig) -> None:
 
 
 def versions() -> dict:
-    """Versions of Python and packages."""
     from importlib.metadata import PackageNotFoundError, version
 
     numbers = {"python": sys.version.split()[0]}
@@ -10216,7 +10191,6 @@ class RunLog:
             plot_curves(self.dir / "metrics.jsonl", self.dir / "curves.png")
 
     def close(self) -> None:
-        """Finish the bar and the trackers."""
         if self.active:
             self.bar.close()
             for _, close in self.trackers:
@@ -10545,7 +10519,7 @@ def converse(
             return generate(prompts, answer_draws, numbers)
 
         start = time.perf_counter()
-        talks = play(local_rows, setup.environments, setup.bridge, answer, setup.limits, setup.form)
+        talks = play(local_rows, setup, answer)
         sampled = time.perf_counter()
         values = score_talks(setup, local_rows, talks, reward)
         count_seconds(timer, start, sampled)

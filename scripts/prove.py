@@ -50,50 +50,47 @@ could not be measured.
 """
 
 # Contents
-#       150-155  file text           Load texts from files beside their room, such as a page's style; a built script …
-#       158-256  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       259-303  bundle              Paths of this bundle and of its embedded model, data and rewards
-#       306-465  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       468-500  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       503-654  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       657-726  exit codes          Program exit: errors that a user can fix become a message and an exit code
-#       729-953  data files          Open data files as text: decompress, decode, refuse files without data; parse …
-#      956-1045  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1048-1299  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1302-1406  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1409-1444  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
-#     1447-1471  prompts             Load training and held-out prompts as token ids
-#     1474-1756  attacks             Correct and hostile programs, and calling a code reward on them in a separate …
-#     1759-1973  user code           What users' rewards get: texts, copies of the columns, and their own state of …
-#     1976-2244  reward forms        The forms that a reward function may have, and loading rewards from files
-#     2247-2554  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
-#     2557-2700  environments        Load and check environments: classes whose methods are tools for the model, or …
-#     2703-2765  control tokens      Render messages so that their text never becomes control tokens, for versions of …
-#     2768-2979  turn bridge         Compute the tokens between turns from the chat template, so that sampled ids are …
-#     2982-3014  text turns          Plain-text conversations: a stand-in for tokenizer and chat template when no …
-#     3017-3029  conversations       Conversations with environments: their record, limits, and calls of the …
-#     3032-3042  play setup          Set up and score conversations, for all programs that take --environment
-#     3045-3064  models              Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     3067-3127  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
-#     3130-3189  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
-#     3192-3204  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     3207-3233  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     3236-3307  proof               The record of a proof, and reports of the bundle's other scripts
-#     3310-3360  exact figures       Intervals and paired tests from their formulas, independent of the programs …
-#     3363-3644  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
-#     3647-3738  graded again        Compute an evaluation's scores again from its stored completions
-#     3741-3959  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
-#     3962-4042  attack proof        Try a reward that runs programs on hostile ones: are they paid, do they read, …
-#     4045-4218  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
-#     4221-4356  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
-#     4359-4396  trainer proof       A trainer or a verl job: what selfcheck.py and verl_train.py --check find, with …
-#     4399-4530  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
-#     4533-4682  recognition         Recognise a function's formula and its parameters' roles by name; nothing is …
-#     4685-4926  function calls      Make inputs by role for functions of losses and advantages; call a function with …
-#     4929-5057  function faults     Compare a function with every published way of its formula, and name the fault …
-#     5060-5217  function checks     Further checks of a function that computes its formula: other inputs, other …
-#     5220-5504  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
-#     5507-5601  command             The command line
+#       147-152  file text           Load texts from files beside their room, such as a page's style; a built script …
+#       155-253  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       256-300  bundle              Paths of this bundle and of its embedded model, data and rewards
+#       303-462  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       465-497  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       500-651  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       654-723  exit codes          Program exit: errors that a user can fix become a message and an exit code
+#       726-950  data files          Open data files as text: decompress, decode, refuse files without data; parse …
+#      953-1042  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1045-1296  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1299-1403  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1406-1441  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1444-1468  prompts             Load training and held-out prompts as token ids
+#     1471-1753  attacks             Correct and hostile programs, and calling a code reward on them in a separate …
+#     1756-1970  user code           What users' rewards get: texts, copies of the columns, and their own state of …
+#     1973-2241  reward forms        The forms that a reward function may have, and loading rewards from files
+#     2244-2551  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
+#     2554-2697  environments        Load and check environments: classes whose methods are tools for the model, or …
+#     2700-2732  text turns          Plain-text conversations: a stand-in for tokenizer and chat template when no …
+#     2735-2757  conversations       Conversations with environments: their record, limits, and calls of the …
+#     2760-2779  models              Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     2782-2842  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
+#     2845-2904  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
+#     2907-2919  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     2922-2948  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#     2951-3022  proof               The record of a proof, and reports of the bundle's other scripts
+#     3025-3075  exact figures       Intervals and paired tests from their formulas, independent of the programs …
+#     3078-3359  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
+#     3362-3453  graded again        Compute an evaluation's scores again from its stored completions
+#     3456-3674  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
+#     3677-3757  attack proof        Try a reward that runs programs on hostile ones: are they paid, do they read, …
+#     3760-3933  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
+#     3936-4071  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
+#     4074-4111  trainer proof       A trainer or a verl job: what selfcheck.py and verl_train.py --check find, with …
+#     4114-4245  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
+#     4248-4397  recognition         Recognise a function's formula and its parameters' roles by name; nothing is …
+#     4400-4641  function calls      Make inputs by role for functions of losses and advantages; call a function with …
+#     4644-4772  function faults     Compare a function with every published way of its formula, and name the fault …
+#     4775-4932  function checks     Further checks of a function that computes its formula: other inputs, other …
+#     4935-5219  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
+#     5222-5316  command             The command line
 
 import argparse
 import ast
@@ -2700,285 +2697,6 @@ def fault_place(error: BaseException, file: str) -> str:
     return f"{frame.filename}:{frame.lineno}" if frame else file
 
 
-# ----------------------------------------------------------- control tokens (src/parts/environments/control_tokens.py)
-
-OPENS, CLOSES = "\U000f0000", "\U000f0001"  # private-use characters around control tokens in messages
-
-
-def sanitizes(tokenizer) -> bool:
-    """Whether a tokenizer's `apply_chat_template` can keep control tokens out of messages by itself."""
-    return "sanitize_control_tokens" in inspect.signature(tokenizer.apply_chat_template).parameters
-
-
-def control_tokens(tokenizer, template: str) -> list[str]:
-    """Tokens that messages must not produce, longest first: special ones, and added ones that the template writes."""
-    added = tokenizer.added_tokens_decoder.values()
-    written = {t.content for t in added if t.special or (t.content in template and not t.content.isspace())}
-    return sorted(written, key=len, reverse=True)
-
-
-def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **given) -> list[int]:
-    """Token ids of a conversation; control tokens in its messages and tools are encoded as plain letters.
-
-    Raises:
-        ValueError: the tokenizer encodes the letters as the control token nevertheless.
-    """
-    template = tokenizer.get_chat_template(given.get("chat_template"), tools)
-    tokens = "|".join(map(re.escape, control_tokens(tokenizer, template))) or "(?!)"
-
-    def marked(value):
-        if isinstance(value, str):
-            return re.sub(tokens, rf"{OPENS}\g<0>{CLOSES}", value.replace(OPENS, "").replace(CLOSES, ""))
-        if isinstance(value, dict):
-            return {key: marked(item) for key, item in value.items()}
-        return [marked(item) for item in value] if isinstance(value, list | tuple) else value
-
-    text = tokenizer.apply_chat_template(marked(messages), tools=marked(tools), tokenize=False, **given)
-    # text, marked token, text, …; a marked token is None for a lone mark, whose partner the template has cut off
-    first, *rest = re.split(f"{OPENS}({tokens}){CLOSES}|[{OPENS}{CLOSES}]", text)
-    ids = tokenizer.encode(first, add_special_tokens=False)
-    for i, piece in enumerate(rest):
-        as_letters = i % 2 == 0
-        encoded = piece_ids(tokenizer, piece, as_letters) if piece else []
-        if as_letters and piece and tokenizer.convert_tokens_to_ids(piece) in encoded:
-            raise ValueError(f"got {piece!r} in a message, which the tokenizer reads as a token in any text")
-        ids += encoded
-    return ids
-
-
-def piece_ids(tokenizer, piece: str, as_letters: bool) -> list[int]:
-    """Token ids of text within a conversation, encoded after a newline, as SentencePiece adds a space at a start."""
-
-    def encoded(text: str) -> list[int]:
-        return letter_ids(tokenizer, text) if as_letters else tokenizer.encode(text, add_special_tokens=False)
-
-    newline = tokenizer.encode("\n", add_special_tokens=False)
-    ids = encoded("\n" + piece)
-    return ids[len(newline) :] if ids[: len(newline)] == newline else encoded(piece)
-
-
-def letter_ids(tokenizer, text: str) -> list[int]:
-    """Token ids of text by the tokenizer's model alone, without recognising added tokens."""
-    backend = tokenizer.backend_tokenizer
-    text = backend.normalizer.normalize_str(text) if backend.normalizer else text
-    words = [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)] if backend.pre_tokenizer else [text]
-    return [token.id for word in words for token in backend.model.tokenize(word)]
-
-
-# ----------------------------------------------------------------- turn bridge (src/parts/environments/turn_bridge.py)
-
-PROBE_TURNS = 3
-KNOWN_SEAMS = 1000
-KNOWN_RENDERINGS = 256
-
-
-class TurnBridge:
-    """Renders prompts and the tokens between turns.
-
-    Args:
-        tokenizer: one with a chat template.
-        end_ids: tokens that end an answer.
-        settings: the template's own settings, such as {"enable_thinking": False}.
-        chat_template: replaces the tokenizer's template.
-    """
-
-    def __init__(self, tokenizer, end_ids: list[int], settings: dict | None = None, chat_template: str | None = None):
-        need(
-            tokenizer.chat_template or chat_template,
-            "got a tokenizer without chat template; expected one; try --chat_template FILE",
-        )
-        self.tokenizer, self.end_ids, self.settings = tokenizer, {*end_ids}, {**(settings or {})}
-        self.chat_template, self.seams = chat_template, {}
-        self.lock = threading.Lock()  # a tokenizer's backend fails if two threads use it at once
-        self.sanitizes, self.rendered = sanitizes(tokenizer), {}
-        if chat_template:
-            self.settings["chat_template"] = chat_template
-
-    def render(self, messages: list[dict], tools: list[dict], guarded: bool = True) -> list[int]:
-        """Token ids of messages and the start of the assistant's next answer.
-
-        Args:
-            guarded: encode control tokens in messages as letters.
-        """
-        messages = with_arguments(as_object, messages)
-        if messages[-1]["role"] == "assistant":  # a turn that the data's prompt starts and the model continues
-            return self.render(messages[:-1], tools, guarded) + self.begun_answer(messages, tools)
-        given = {"tools": tools or None, "add_generation_prompt": True, **self.settings}  # some templates render [] too
-        if not guarded:
-            return list(self.tokenizer.apply_chat_template(messages, return_dict=True, **given)["input_ids"])
-        key = (id(tools), repr(messages))  # a group's conversations start alike and often get equal messages
-        with self.lock:
-            if key not in self.rendered:
-                if len(self.rendered) >= KNOWN_RENDERINGS:
-                    self.rendered.clear()
-                try:
-                    ids = self.guarded(messages, given)
-                except ValueError:
-                    ids = self.guarded(self.parted(messages), given)
-                self.rendered[key] = tools, ids  # keeps the tools alive, so that no other object gets their id
-            return [*self.rendered[key][1]]
-
-    def begun_answer(self, messages: list[dict], tools: list[dict]) -> list[int]:
-        """Token ids of the unfinished assistant turn that ends messages, without the turn's header."""
-        given = {"tools": tools or None, **self.settings}
-        before, whole = (chat_text(self.tokenizer, part, **given) for part in (messages[:-1], messages))
-        if not whole.startswith(before):
-            raise ValueError(f"it begins the assistant turn that ends the prompt in another way: {whole[-80:]!r}")
-        return list(self.tokenizer(whole.removeprefix(before), add_special_tokens=False).input_ids)
-
-    def guarded(self, messages: list[dict], given: dict) -> list[int]:
-        """Token ids of messages, with control tokens in them encoded as letters."""
-        if not self.sanitizes:
-            return sanitized_ids(self.tokenizer, messages, **given)
-        given = {**given, "sanitize_control_tokens": True, "return_dict": True}
-        return list(self.tokenizer.apply_chat_template(messages, **given)["input_ids"])
-
-    def parted(self, value):
-        """Messages with a space inside control tokens (`< /s>`), for tokenizers that always recognise them."""
-        if isinstance(value, dict):
-            return {key: self.parted(item) for key, item in value.items()}
-        if isinstance(value, list):
-            return [self.parted(item) for item in value]
-        for token in self.tokenizer.added_tokens_encoder if isinstance(value, str) else ():
-            value = value.replace(token, f"{token[0]} {token[1:]}") if token.strip() else value
-        return value
-
-    def ends(self, ids: list[int]) -> bool:
-        """Whether an answer ends with an end token, and was not cut off."""
-        return bool(ids) and ids[-1] in self.end_ids
-
-    def seam(
-        self, before: list[dict], answer: dict, replies: list[dict], tools: list[dict], guarded: bool = True
-    ) -> list[int]:
-        """Token ids of the rendering up to the token that ends the answer; [] if the template writes none."""
-        begins = len(self.render(before, tools, guarded))
-        others = [[{**reply, "content": text} for reply in replies] for text in "01"]
-        one, two = (self.render([*before, answer, *other], tools, guarded) for other in others)
-        shared = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), len(one))
-        places = [i for i in range(begins, shared) if one[i] in self.end_ids]
-        return one[: places[-1] + 1] if places else []
-
-    def known_seam(self, before: list[dict], answer: dict, replies: list[dict], tools: list[dict]) -> list[int]:
-        """`seam`, cached for replies that differ only in their content."""
-        key = (id(tools), *((reply["role"], reply.get("name"), reply.get("tool_call_id")) for reply in replies))
-        if key not in self.seams:
-            if len(self.seams) >= KNOWN_SEAMS:  # the model makes up names and ids, so their number is unlimited
-                self.seams.clear()
-            self.seams[key] = tools, self.seam(before, answer, replies, tools)  # keeps the tools' id, as in `render`
-        return self.seams[key][1]
-
-    def between(self, last_id: int | None, replies: list[dict], tools: list[dict]) -> list[int]:
-        """The tokens after an answer, up to the start of the next one.
-
-        Args:
-            last_id: the answer's last token; unless it ends the turn, the turn's end token comes first.
-            replies: the environment's messages, of role tool or user.
-            tools: the schemas with which the prompt was rendered.
-        """
-        before, answer, replies = stand_in(replies)
-        seam = self.known_seam(before, answer, replies, tools)
-        whole = self.render([*before, answer, *replies], tools)
-        roles = ", ".join(dict.fromkeys(reply["role"] for reply in replies))
-        need(
-            seam and whole[: len(seam)] == seam,
-            f"the chat template has no place where an answer ends and messages of the role {roles} follow; try "
-            "another template",
-        )
-        return whole[len(seam) - (last_id != seam[-1]) :]
-
-    def check(self, tools: list[dict], talks: bool) -> str:
-        """The template's problem with conversations that have these tools or replies; "" if there is none."""
-        for kind in [kind for kind, wanted in (("tool", tools), ("user", talks)) if wanted]:
-            try:
-                problems = [self.probe(kind, tools, place) for place in self.thought_places()]
-            except Exception as error:  # templates may raise anything
-                return f"it refuses such a conversation ({type(error).__name__}: {error})"
-            if all(problems):
-                return problems[0]
-        return ""
-
-    def thought_places(self) -> list[str]:
-        """Fields of an answer in which the template may expect thoughts; [""] if it has none."""
-        template = self.chat_template or self.tokenizer.get_chat_template()
-        if "</think>" in template:
-            return ["content", "reasoning_content"]
-        if "<|channel>thought" in template and self.settings.get("enable_thinking"):  # Gemma 4
-            return ["reasoning_content"]
-        return ["thinking"] if "message.thinking" in template else [""]  # gpt-oss
-
-    def probe(self, kind: str, tools: list[dict], place: str) -> str:
-        """Play three turns and compare each with the rendering of the whole; returns the problem or ""."""
-        messages = [{"role": "user", "content": "Question"}]
-        ids, decode = self.render(messages, tools), self.tokenizer.decode
-        if kind == "tool" and tools[0]["function"]["name"] not in decode(ids):
-            return "it does not show the tools to the model"
-        for turn in range(PROBE_TURNS):
-            thought, thinks = probe_thought(decode(ids), turn, place)
-            answer, replies, visible = probe_turn(kind, turn, thought, tools)
-            seam = self.seam(messages, answer, replies, tools, guarded=False)  # thoughts need their control tokens
-            whole = self.render([*messages, answer, *replies], tools, guarded=False)
-            if whole[: len(ids)] != ids:
-                return f"it rewrites earlier turns: {difference(decode, ids, whole)}"
-            if not seam:
-                ends = ", ".join(repr(decode([i])) for i in sorted(self.end_ids))
-                return f"it ends the assistant's turn with none of the tokens that end an answer ({ends})"
-            said, after = decode(whole[len(ids) : len(seam)]), decode(whole[len(seam) :])
-            for part in (thinks, visible):
-                if "".join(part.split()) not in "".join(said.split()):
-                    return f"of an answer it keeps {said!r}, without {part!r}"
-            if replies[0]["content"] not in after:
-                return f"it does not show messages of the role {kind}"
-            bridge = self.between(whole[len(seam) - 1], replies, tools)
-            if whole[len(seam) :] != bridge:
-                where = difference(decode, bridge, whole[len(seam) :])
-                return f"what it writes between turns depends on their number: {where}"
-            messages, ids = [*messages, answer, *replies], whole
-        return ""
-
-
-def stand_in(replies: list[dict]) -> tuple[list[dict], dict, list[dict]]:
-    """A short conversation that replies can follow: (messages, the answer before the replies, replies)."""
-    before, answer = [{"role": "user", "content": "Question"}], {"role": "assistant", "content": "Answer"}
-    if replies[0]["role"] == "tool":
-        names = [(reply.get("tool_call_id") or f"call{i:05}", reply["name"]) for i, reply in enumerate(replies)]
-        answer["content"], answer["tool_calls"] = "", [stand_in_call(*name) for name in names[:1]]
-        replies = [{**reply, "tool_call_id": i} for reply, (i, _) in zip(replies, names, strict=True)]
-    return before, answer, replies
-
-
-def stand_in_call(identity: str, name: str) -> dict:
-    """A tool call without arguments; Mistral's templates need an id of nine characters."""
-    return {"id": identity, "type": "function", "function": {"name": name, "arguments": {}}}
-
-
-def probe_thought(prompt: str, turn: int, place: str) -> tuple[dict, str]:
-    """(field of an answer with a thought, the part of it that the model must sample)."""
-    said, begun = f"Thought {turn}", prompt.rstrip().endswith("<think>")
-    if not place or prompt.rstrip().endswith("</think>"):  # it is told not to think
-        return {}, ""
-    if place == "content":
-        return {"content": f"<think>\n{said}\n</think>\n\n"}, f"{'' if begun else '<think>'}{said}</think>"
-    return {place: said}, said
-
-
-def probe_turn(kind: str, turn: int, thought: dict, tools: list[dict]) -> tuple[dict, list[dict], str]:
-    """(an answer, the replies to it, the text of the answer that must appear in the rendering)."""
-    answer = {"role": "assistant", "content": "", **thought}
-    if kind == "user":
-        visible = f"Answer {turn}"
-        answer["content"] += visible
-        return answer, [{"role": "user", "content": f"Reply {turn}"}], visible
-    call = stand_in_call(f"probe{turn:04}", tools[0]["function"]["name"])
-    reply = {"role": "tool", "tool_call_id": call["id"], "name": call["function"]["name"], "content": f"Result {turn}"}
-    return {**answer, "tool_calls": [call]}, [reply], call["function"]["name"]
-
-
-def difference(decode, one: list[int], two: list[int]) -> str:
-    """Where two renderings diverge, as text."""
-    part = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
-    return f"{decode(one[part : part + 12])!r} becomes {decode(two[part : part + 12])!r}"
-
-
 # ------------------------------------------------------------------- text turns (src/parts/environments/text_turns.py)
 
 
@@ -3029,16 +2747,13 @@ class PlayLimits:
     side_by_side: int = 256  # conversations whose tools run concurrently
 
 
-# ------------------------------------------------------------------- play setup (src/parts/environments/play_setup.py)
-
-
 @dataclass
 class PlaySetup:
-    """What `play` needs: environments, the bridge for tokens between turns, the form of tool calls, limits."""
+    """What conversations are played with."""
 
     environments: Environments
-    bridge: TurnBridge
-    form: str | dict
+    bridge: object  # a TurnBridge, or TextTurns
+    form: str | dict  # of tool calls, by `call_format`
     limits: PlayLimits
 
 

@@ -51,56 +51,54 @@ Exit codes: 0 ready (or listed; --model: RL now), 1 not ready, 2 bad input.
 """
 
 # Contents
-#       162-173  python source          Parses Python source in a process with threads
-#       176-269  messages               Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       272-284  bundle                 Paths of this bundle and of its embedded model, data and rewards
-#       287-446  dialect                Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       449-481  settings               Settings: dataclasses whose fields are flags and YAML keys, and the checks …
-#       484-810  processes              The processes of a run: lazy torch, device, threads, sums, distribution of …
-#       813-831  exit codes             Program exit: errors that a user can fix become a message and an exit code
-#      834-1058  data files             Open data files as text: decompress, decode, refuse files without data; parse …
-#     1061-1176  nested rows            Find rows inside other JSON: an object with a list of rows, columns instead …
-#     1179-1425  rows                   Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1428-1530  stated answers         Find where a text states its final answer, by marks and phrases in 20 …
-#     1533-1699  answer marks           Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` …
-#     1702-1992  question parts         Detect columns that look like part of the question but are not in the prompt, …
-#     1995-2192  chat                   Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2195-2253  prompts                Load training and held-out prompts as token ids
-#     2256-2332  pass rates             Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm …
-#     2335-2560  user code              What users' rewards get: texts, copies of the columns, and their own state of …
-#     2563-2674  schema examples        Example values that a JSON Schema accepts, for tests of rewards
-#     2677-2945  reward forms           The forms that a reward function may have, and loading rewards from files
-#     2948-3259  rewards                The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3262-3417  environments           Load and check environments: classes whose methods are tools for the model, …
-#     3420-3611  tool calls             Parse tool calls in model output, by the tokenizer's response template or one …
-#     3614-3755  tool runs              Run the calls of many conversations concurrently, each with a time limit; …
-#     3758-3820  control tokens         Render messages so that their text never becomes control tokens, for versions …
-#     3823-4034  turn bridge            Compute the tokens between turns from the chat template, so that sampled ids …
-#     4037-4069  text turns             Plain-text conversations: a stand-in for tokenizer and chat template when no …
-#     4072-4230  conversations          Conversations with environments: their record, limits, and calls of the …
-#     4233-4397  play                   Play a policy's conversations with environments; each turn samples all open …
-#     4400-4483  play setup             Set up and score conversations, for all programs that take --environment
-#     4486-4841  models                 Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     4844-4852  batches                Batches: masked statistics, padding, micro-batches, and packed layouts that …
-#     4855-5109  key cache              The key-value cache while sampling: it grows in blocks, holds shared prompts …
-#     5112-5247  forward                The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     5250-5298  folding                Fold LoRA into the weights while sampling: it saves a third of the kernels …
-#     5301-5374  norms                  Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
-#     5377-5590  cache probe            Probe what a model's cache and attention can do, before sampling and training …
-#     5593-5675  room steps             One more token per row, with fixed shapes and addresses within the cache, as …
-#     5678-5900  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     5903-6074  rollouts               Sample and score a batch's rows over all processes; slow rewards run while …
-#     6077-6195  rows and gold          Rows of the data, and their reference completions (gold)
-#     6198-6392  probes                 Completions that must not be paid
-#     6395-6582  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
-#     6585-6771  scoring                Grading completions, and the findings of all checks
-#     6774-7084  preflight              The checks of a reward and the verdict
-#     7087-7260  policies               Scripted policies, which give the answers of a conversation turn by turn
-#     7263-7367  environment process    The environment's own process: scripted policies play conversations as in a …
-#     7370-7571  environment preflight  The checks of an environment and the verdict
-#     7574-7639  report                 Printed reports and --list
-#     7642-7721  model preflight        --model: how often a model's samples pass, and whether RL, a warm start or …
-#     7724-7840  command                The command line
+#       160-171  python source          Parses Python source in a process with threads
+#       174-267  messages               Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       270-282  bundle                 Paths of this bundle and of its embedded model, data and rewards
+#       285-444  dialect                Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       447-479  settings               Settings: dataclasses whose fields are flags and YAML keys, and the checks …
+#       482-806  processes              The processes of a run: lazy torch, device, threads, sums, distribution of …
+#       809-827  exit codes             Program exit: errors that a user can fix become a message and an exit code
+#      830-1054  data files             Open data files as text: decompress, decode, refuse files without data; parse …
+#     1057-1172  nested rows            Find rows inside other JSON: an object with a list of rows, columns instead …
+#     1175-1421  rows                   Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1424-1526  stated answers         Find where a text states its final answer, by marks and phrases in 20 …
+#     1529-1695  answer marks           Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` …
+#     1698-1988  question parts         Detect columns that look like part of the question but are not in the prompt, …
+#     1991-2188  chat                   Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2191-2249  prompts                Load training and held-out prompts as token ids
+#     2252-2328  pass rates             Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm …
+#     2331-2556  user code              What users' rewards get: texts, copies of the columns, and their own state of …
+#     2559-2670  schema examples        Example values that a JSON Schema accepts, for tests of rewards
+#     2673-2941  reward forms           The forms that a reward function may have, and loading rewards from files
+#     2944-3255  rewards                The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3258-3413  environments           Load and check environments: classes whose methods are tools for the model, …
+#     3416-3607  tool calls             Parse tool calls in model output, by the tokenizer's response template or one …
+#     3610-3750  tool runs              Run the calls of many conversations concurrently, each with a time limit; …
+#     3753-3785  text turns             Plain-text conversations: a stand-in for tokenizer and chat template when no …
+#     3788-3955  conversations          Conversations with environments: their record, limits, and calls of the …
+#     3958-4111  play                   Play a policy's conversations with environments; each turn samples all open …
+#     4114-4187  play setup             Set up and score conversations, for all programs that take --environment
+#     4190-4545  models                 Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     4548-4556  batches                Batches: masked statistics, padding, micro-batches, and packed layouts that …
+#     4559-4813  key cache              The key-value cache while sampling: it grows in blocks, holds shared prompts …
+#     4816-4951  forward                The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     4954-5002  folding                Fold LoRA into the weights while sampling: it saves a third of the kernels …
+#     5005-5078  norms                  Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
+#     5081-5294  cache probe            Probe what a model's cache and attention can do, before sampling and training …
+#     5297-5379  room steps             One more token per row, with fixed shapes and addresses within the cache, as …
+#     5382-5604  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     5607-5778  rollouts               Sample and score a batch's rows over all processes; slow rewards run while …
+#     5781-5899  rows and gold          Rows of the data, and their reference completions (gold)
+#     5902-6096  probes                 Completions that must not be paid
+#     6099-6286  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
+#     6289-6475  scoring                Grading completions, and the findings of all checks
+#     6478-6788  preflight              The checks of a reward and the verdict
+#     6791-6964  policies               Scripted policies, which give the answers of a conversation turn by turn
+#     6967-7071  environment process    The environment's own process: scripted policies play conversations as in a …
+#     7074-7275  environment preflight  The checks of an environment and the verdict
+#     7278-7343  report                 Printed reports and --list
+#     7346-7425  model preflight        --model: how often a model's samples pass, and whether RL, a warm start or …
+#     7428-7544  command                The command line
 
 import argparse
 import ast
@@ -764,7 +762,6 @@ class StopRequest:
             StopRequest.current = self
 
     def restore(self) -> None:
-        """Restore the earlier signal handlers."""
         StopRequest.current = None
         if self.end:
             self.end.cancel()
@@ -772,7 +769,6 @@ class StopRequest:
             signal.signal(signum, handler)
 
     def handle(self, signum, frame) -> None:
-        """Signal handler."""
         if self.signum:
             if not self.end:
                 self.end = threading.Timer(GRACE_S, end_at_once, [130])
@@ -3657,7 +3653,6 @@ class Job(threading.Thread):
         self.gate.acquire()
 
     def run(self) -> None:
-        """Make the calls."""
         with contextlib.suppress(LeftBehind):
             self.gate.acquire()
             self.begun = time.monotonic()
@@ -3755,285 +3750,6 @@ def run_together(jobs: list[list], seconds: float) -> list[list[Outcome]]:
     return [with_missing(thread.calls, late.get(thread, thread.outcomes), seconds) for thread in threads]
 
 
-# ----------------------------------------------------------- control tokens (src/parts/environments/control_tokens.py)
-
-OPENS, CLOSES = "\U000f0000", "\U000f0001"  # private-use characters around control tokens in messages
-
-
-def sanitizes(tokenizer) -> bool:
-    """Whether a tokenizer's `apply_chat_template` can keep control tokens out of messages by itself."""
-    return "sanitize_control_tokens" in inspect.signature(tokenizer.apply_chat_template).parameters
-
-
-def control_tokens(tokenizer, template: str) -> list[str]:
-    """Tokens that messages must not produce, longest first: special ones, and added ones that the template writes."""
-    added = tokenizer.added_tokens_decoder.values()
-    written = {t.content for t in added if t.special or (t.content in template and not t.content.isspace())}
-    return sorted(written, key=len, reverse=True)
-
-
-def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **given) -> list[int]:
-    """Token ids of a conversation; control tokens in its messages and tools are encoded as plain letters.
-
-    Raises:
-        ValueError: the tokenizer encodes the letters as the control token nevertheless.
-    """
-    template = tokenizer.get_chat_template(given.get("chat_template"), tools)
-    tokens = "|".join(map(re.escape, control_tokens(tokenizer, template))) or "(?!)"
-
-    def marked(value):
-        if isinstance(value, str):
-            return re.sub(tokens, rf"{OPENS}\g<0>{CLOSES}", value.replace(OPENS, "").replace(CLOSES, ""))
-        if isinstance(value, dict):
-            return {key: marked(item) for key, item in value.items()}
-        return [marked(item) for item in value] if isinstance(value, list | tuple) else value
-
-    text = tokenizer.apply_chat_template(marked(messages), tools=marked(tools), tokenize=False, **given)
-    # text, marked token, text, …; a marked token is None for a lone mark, whose partner the template has cut off
-    first, *rest = re.split(f"{OPENS}({tokens}){CLOSES}|[{OPENS}{CLOSES}]", text)
-    ids = tokenizer.encode(first, add_special_tokens=False)
-    for i, piece in enumerate(rest):
-        as_letters = i % 2 == 0
-        encoded = piece_ids(tokenizer, piece, as_letters) if piece else []
-        if as_letters and piece and tokenizer.convert_tokens_to_ids(piece) in encoded:
-            raise ValueError(f"got {piece!r} in a message, which the tokenizer reads as a token in any text")
-        ids += encoded
-    return ids
-
-
-def piece_ids(tokenizer, piece: str, as_letters: bool) -> list[int]:
-    """Token ids of text within a conversation, encoded after a newline, as SentencePiece adds a space at a start."""
-
-    def encoded(text: str) -> list[int]:
-        return letter_ids(tokenizer, text) if as_letters else tokenizer.encode(text, add_special_tokens=False)
-
-    newline = tokenizer.encode("\n", add_special_tokens=False)
-    ids = encoded("\n" + piece)
-    return ids[len(newline) :] if ids[: len(newline)] == newline else encoded(piece)
-
-
-def letter_ids(tokenizer, text: str) -> list[int]:
-    """Token ids of text by the tokenizer's model alone, without recognising added tokens."""
-    backend = tokenizer.backend_tokenizer
-    text = backend.normalizer.normalize_str(text) if backend.normalizer else text
-    words = [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)] if backend.pre_tokenizer else [text]
-    return [token.id for word in words for token in backend.model.tokenize(word)]
-
-
-# ----------------------------------------------------------------- turn bridge (src/parts/environments/turn_bridge.py)
-
-PROBE_TURNS = 3
-KNOWN_SEAMS = 1000
-KNOWN_RENDERINGS = 256
-
-
-class TurnBridge:
-    """Renders prompts and the tokens between turns.
-
-    Args:
-        tokenizer: one with a chat template.
-        end_ids: tokens that end an answer.
-        settings: the template's own settings, such as {"enable_thinking": False}.
-        chat_template: replaces the tokenizer's template.
-    """
-
-    def __init__(self, tokenizer, end_ids: list[int], settings: dict | None = None, chat_template: str | None = None):
-        need(
-            tokenizer.chat_template or chat_template,
-            "got a tokenizer without chat template; expected one; try --chat_template FILE",
-        )
-        self.tokenizer, self.end_ids, self.settings = tokenizer, {*end_ids}, {**(settings or {})}
-        self.chat_template, self.seams = chat_template, {}
-        self.lock = threading.Lock()  # a tokenizer's backend fails if two threads use it at once
-        self.sanitizes, self.rendered = sanitizes(tokenizer), {}
-        if chat_template:
-            self.settings["chat_template"] = chat_template
-
-    def render(self, messages: list[dict], tools: list[dict], guarded: bool = True) -> list[int]:
-        """Token ids of messages and the start of the assistant's next answer.
-
-        Args:
-            guarded: encode control tokens in messages as letters.
-        """
-        messages = with_arguments(as_object, messages)
-        if messages[-1]["role"] == "assistant":  # a turn that the data's prompt starts and the model continues
-            return self.render(messages[:-1], tools, guarded) + self.begun_answer(messages, tools)
-        given = {"tools": tools or None, "add_generation_prompt": True, **self.settings}  # some templates render [] too
-        if not guarded:
-            return list(self.tokenizer.apply_chat_template(messages, return_dict=True, **given)["input_ids"])
-        key = (id(tools), repr(messages))  # a group's conversations start alike and often get equal messages
-        with self.lock:
-            if key not in self.rendered:
-                if len(self.rendered) >= KNOWN_RENDERINGS:
-                    self.rendered.clear()
-                try:
-                    ids = self.guarded(messages, given)
-                except ValueError:
-                    ids = self.guarded(self.parted(messages), given)
-                self.rendered[key] = tools, ids  # keeps the tools alive, so that no other object gets their id
-            return [*self.rendered[key][1]]
-
-    def begun_answer(self, messages: list[dict], tools: list[dict]) -> list[int]:
-        """Token ids of the unfinished assistant turn that ends messages, without the turn's header."""
-        given = {"tools": tools or None, **self.settings}
-        before, whole = (chat_text(self.tokenizer, part, **given) for part in (messages[:-1], messages))
-        if not whole.startswith(before):
-            raise ValueError(f"it begins the assistant turn that ends the prompt in another way: {whole[-80:]!r}")
-        return list(self.tokenizer(whole.removeprefix(before), add_special_tokens=False).input_ids)
-
-    def guarded(self, messages: list[dict], given: dict) -> list[int]:
-        """Token ids of messages, with control tokens in them encoded as letters."""
-        if not self.sanitizes:
-            return sanitized_ids(self.tokenizer, messages, **given)
-        given = {**given, "sanitize_control_tokens": True, "return_dict": True}
-        return list(self.tokenizer.apply_chat_template(messages, **given)["input_ids"])
-
-    def parted(self, value):
-        """Messages with a space inside control tokens (`< /s>`), for tokenizers that always recognise them."""
-        if isinstance(value, dict):
-            return {key: self.parted(item) for key, item in value.items()}
-        if isinstance(value, list):
-            return [self.parted(item) for item in value]
-        for token in self.tokenizer.added_tokens_encoder if isinstance(value, str) else ():
-            value = value.replace(token, f"{token[0]} {token[1:]}") if token.strip() else value
-        return value
-
-    def ends(self, ids: list[int]) -> bool:
-        """Whether an answer ends with an end token, and was not cut off."""
-        return bool(ids) and ids[-1] in self.end_ids
-
-    def seam(
-        self, before: list[dict], answer: dict, replies: list[dict], tools: list[dict], guarded: bool = True
-    ) -> list[int]:
-        """Token ids of the rendering up to the token that ends the answer; [] if the template writes none."""
-        begins = len(self.render(before, tools, guarded))
-        others = [[{**reply, "content": text} for reply in replies] for text in "01"]
-        one, two = (self.render([*before, answer, *other], tools, guarded) for other in others)
-        shared = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), len(one))
-        places = [i for i in range(begins, shared) if one[i] in self.end_ids]
-        return one[: places[-1] + 1] if places else []
-
-    def known_seam(self, before: list[dict], answer: dict, replies: list[dict], tools: list[dict]) -> list[int]:
-        """`seam`, cached for replies that differ only in their content."""
-        key = (id(tools), *((reply["role"], reply.get("name"), reply.get("tool_call_id")) for reply in replies))
-        if key not in self.seams:
-            if len(self.seams) >= KNOWN_SEAMS:  # the model makes up names and ids, so their number is unlimited
-                self.seams.clear()
-            self.seams[key] = tools, self.seam(before, answer, replies, tools)  # keeps the tools' id, as in `render`
-        return self.seams[key][1]
-
-    def between(self, last_id: int | None, replies: list[dict], tools: list[dict]) -> list[int]:
-        """The tokens after an answer, up to the start of the next one.
-
-        Args:
-            last_id: the answer's last token; unless it ends the turn, the turn's end token comes first.
-            replies: the environment's messages, of role tool or user.
-            tools: the schemas with which the prompt was rendered.
-        """
-        before, answer, replies = stand_in(replies)
-        seam = self.known_seam(before, answer, replies, tools)
-        whole = self.render([*before, answer, *replies], tools)
-        roles = ", ".join(dict.fromkeys(reply["role"] for reply in replies))
-        need(
-            seam and whole[: len(seam)] == seam,
-            f"the chat template has no place where an answer ends and messages of the role {roles} follow; try "
-            "another template",
-        )
-        return whole[len(seam) - (last_id != seam[-1]) :]
-
-    def check(self, tools: list[dict], talks: bool) -> str:
-        """The template's problem with conversations that have these tools or replies; "" if there is none."""
-        for kind in [kind for kind, wanted in (("tool", tools), ("user", talks)) if wanted]:
-            try:
-                problems = [self.probe(kind, tools, place) for place in self.thought_places()]
-            except Exception as error:  # templates may raise anything
-                return f"it refuses such a conversation ({type(error).__name__}: {error})"
-            if all(problems):
-                return problems[0]
-        return ""
-
-    def thought_places(self) -> list[str]:
-        """Fields of an answer in which the template may expect thoughts; [""] if it has none."""
-        template = self.chat_template or self.tokenizer.get_chat_template()
-        if "</think>" in template:
-            return ["content", "reasoning_content"]
-        if "<|channel>thought" in template and self.settings.get("enable_thinking"):  # Gemma 4
-            return ["reasoning_content"]
-        return ["thinking"] if "message.thinking" in template else [""]  # gpt-oss
-
-    def probe(self, kind: str, tools: list[dict], place: str) -> str:
-        """Play three turns and compare each with the rendering of the whole; returns the problem or ""."""
-        messages = [{"role": "user", "content": "Question"}]
-        ids, decode = self.render(messages, tools), self.tokenizer.decode
-        if kind == "tool" and tools[0]["function"]["name"] not in decode(ids):
-            return "it does not show the tools to the model"
-        for turn in range(PROBE_TURNS):
-            thought, thinks = probe_thought(decode(ids), turn, place)
-            answer, replies, visible = probe_turn(kind, turn, thought, tools)
-            seam = self.seam(messages, answer, replies, tools, guarded=False)  # thoughts need their control tokens
-            whole = self.render([*messages, answer, *replies], tools, guarded=False)
-            if whole[: len(ids)] != ids:
-                return f"it rewrites earlier turns: {difference(decode, ids, whole)}"
-            if not seam:
-                ends = ", ".join(repr(decode([i])) for i in sorted(self.end_ids))
-                return f"it ends the assistant's turn with none of the tokens that end an answer ({ends})"
-            said, after = decode(whole[len(ids) : len(seam)]), decode(whole[len(seam) :])
-            for part in (thinks, visible):
-                if "".join(part.split()) not in "".join(said.split()):
-                    return f"of an answer it keeps {said!r}, without {part!r}"
-            if replies[0]["content"] not in after:
-                return f"it does not show messages of the role {kind}"
-            bridge = self.between(whole[len(seam) - 1], replies, tools)
-            if whole[len(seam) :] != bridge:
-                where = difference(decode, bridge, whole[len(seam) :])
-                return f"what it writes between turns depends on their number: {where}"
-            messages, ids = [*messages, answer, *replies], whole
-        return ""
-
-
-def stand_in(replies: list[dict]) -> tuple[list[dict], dict, list[dict]]:
-    """A short conversation that replies can follow: (messages, the answer before the replies, replies)."""
-    before, answer = [{"role": "user", "content": "Question"}], {"role": "assistant", "content": "Answer"}
-    if replies[0]["role"] == "tool":
-        names = [(reply.get("tool_call_id") or f"call{i:05}", reply["name"]) for i, reply in enumerate(replies)]
-        answer["content"], answer["tool_calls"] = "", [stand_in_call(*name) for name in names[:1]]
-        replies = [{**reply, "tool_call_id": i} for reply, (i, _) in zip(replies, names, strict=True)]
-    return before, answer, replies
-
-
-def stand_in_call(identity: str, name: str) -> dict:
-    """A tool call without arguments; Mistral's templates need an id of nine characters."""
-    return {"id": identity, "type": "function", "function": {"name": name, "arguments": {}}}
-
-
-def probe_thought(prompt: str, turn: int, place: str) -> tuple[dict, str]:
-    """(field of an answer with a thought, the part of it that the model must sample)."""
-    said, begun = f"Thought {turn}", prompt.rstrip().endswith("<think>")
-    if not place or prompt.rstrip().endswith("</think>"):  # it is told not to think
-        return {}, ""
-    if place == "content":
-        return {"content": f"<think>\n{said}\n</think>\n\n"}, f"{'' if begun else '<think>'}{said}</think>"
-    return {place: said}, said
-
-
-def probe_turn(kind: str, turn: int, thought: dict, tools: list[dict]) -> tuple[dict, list[dict], str]:
-    """(an answer, the replies to it, the text of the answer that must appear in the rendering)."""
-    answer = {"role": "assistant", "content": "", **thought}
-    if kind == "user":
-        visible = f"Answer {turn}"
-        answer["content"] += visible
-        return answer, [{"role": "user", "content": f"Reply {turn}"}], visible
-    call = stand_in_call(f"probe{turn:04}", tools[0]["function"]["name"])
-    reply = {"role": "tool", "tool_call_id": call["id"], "name": call["function"]["name"], "content": f"Result {turn}"}
-    return {**answer, "tool_calls": [call]}, [reply], call["function"]["name"]
-
-
-def difference(decode, one: list[int], two: list[int]) -> str:
-    """Where two renderings diverge, as text."""
-    part = next((i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b), min(len(one), len(two)))
-    return f"{decode(one[part : part + 12])!r} becomes {decode(two[part : part + 12])!r}"
-
-
 # ------------------------------------------------------------------- text turns (src/parts/environments/text_turns.py)
 
 
@@ -4085,6 +3801,16 @@ class PlayLimits:
 
 
 @dataclass
+class PlaySetup:
+    """What conversations are played with."""
+
+    environments: Environments
+    bridge: object  # a TurnBridge, or TextTurns
+    form: str | dict  # of tool calls, by `call_format`
+    limits: PlayLimits
+
+
+@dataclass
 class Conversation:
     """One conversation as it was sampled. `response_mask` and `rollout_logprobs` have an entry per response token."""
 
@@ -4105,7 +3831,6 @@ class Conversation:
     seconds: float = 0.0  # spent in tools and replies
     ended_by: str = ""  # answer, reply, turns or tokens; turns and tokens are limits; "" while it is open
     finished: bool = False  # the last answer was not cut off
-    form: str | dict = ""  # of tool calls, by `call_format`
     place: str = ""  # location of its row for messages, if that is not the batch
 
     @property
@@ -4233,9 +3958,9 @@ def tool_messages(conversation: Conversation, outcomes: list[Outcome], limits: P
 # ------------------------------------------------------------------------------- play (src/parts/environments/play.py)
 
 
-def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limits: PlayLimits) -> list[Conversation]:
+def begin(rows: list[dict], setup: PlaySetup) -> list[Conversation]:
     """Create and reset an environment per row {"prompt", "columns"}; text from `reset` is appended to the prompt."""
-    conversations, calls = [], []
+    environments, limits, conversations, calls = setup.environments, setup.limits, [], []
     for number, row in enumerate(rows):
         prompt = row.get("prompt") or ""
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else copy.deepcopy(prompt)
@@ -4253,7 +3978,7 @@ def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limi
             message = conversation.messages[at]
             conversation.messages[at] = {**message, "content": message["content"] + said}
         try:
-            conversation.prompt_ids = bridge.render(conversation.messages, conversation.kind.tools)
+            conversation.prompt_ids = setup.bridge.render(conversation.messages, conversation.kind.tools)
         except Exception as error:  # templates may raise anything, such as "system role not supported"
             got = f"{conversation.label}: got a prompt that the template refuses"
             raise UserError(f"{got} ({error}); try other roles") from error
@@ -4267,9 +3992,9 @@ def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limi
     return conversations
 
 
-def hear(conversation: Conversation, ids: list[int], logprobs: list[float], bridge: TurnBridge) -> tuple[str, str]:
+def hear(conversation: Conversation, ids: list[int], logprobs: list[float], setup: PlaySetup) -> tuple[str, str]:
     """Append a sampled answer to its conversation; returns (text, problem with its tool calls or "")."""
-    before = conversation.ids
+    before, bridge = conversation.ids, setup.bridge
     conversation.spans.append((len(conversation.response_ids), len(conversation.response_ids) + len(ids)))
     conversation.response_ids += ids
     conversation.response_mask += [1] * len(ids)
@@ -4278,7 +4003,7 @@ def hear(conversation: Conversation, ids: list[int], logprobs: list[float], brid
     text = visible_text(bridge.tokenizer, ids, bridge.end_ids)
     message, problem = {"role": "assistant", "content": text}, ""
     if conversation.kind.tools:
-        message, problem = read_answer(bridge.tokenizer, conversation.form, before, ids, text, conversation.kind.tools)
+        message, problem = read_answer(bridge.tokenizer, setup.form, before, ids, text, conversation.kind.tools)
     conversation.messages.append(message)
     return text, problem
 
@@ -4320,7 +4045,7 @@ def take_turn_reward(conversation: Conversation) -> None:
         conversation.environment.turn_reward = 0.0
 
 
-def go_on(conversation: Conversation, messages: list[dict], last: bool, bridge: TurnBridge, limits: PlayLimits) -> None:
+def go_on(conversation: Conversation, messages: list[dict], last: bool, setup: PlaySetup) -> None:
     """Append the environment's messages and the tokens up to the next answer, or end the conversation at a limit."""
     if conversation.ended_by or not messages:
         return
@@ -4328,8 +4053,9 @@ def go_on(conversation: Conversation, messages: list[dict], last: bool, bridge: 
         conversation.ended_by = "turns"
         return
     start, end = conversation.spans[-1]
-    between = bridge.between(conversation.response_ids[-1] if end > start else None, messages, conversation.kind.tools)
-    if len(conversation.ids) + len(between) + limits.answer_tokens > limits.tokens:
+    last_id = conversation.response_ids[-1] if end > start else None
+    between = setup.bridge.between(last_id, messages, conversation.kind.tools)
+    if len(conversation.ids) + len(between) + setup.limits.answer_tokens > setup.limits.tokens:
         conversation.ended_by = "tokens"
         return
     conversation.messages += messages
@@ -4338,13 +4064,11 @@ def go_on(conversation: Conversation, messages: list[dict], last: bool, bridge: 
     conversation.rollout_logprobs += [0.0] * len(between)
 
 
-def take_turn(
-    conversations: list[Conversation], sampled: list, last: bool, bridge: TurnBridge, limits: PlayLimits
-) -> None:
+def take_turn(conversations: list[Conversation], sampled: list, last: bool, setup: PlaySetup) -> None:
     """Append an answer (ids, logprobs) to each conversation, let the environments respond, and continue or end."""
-    heard = [hear(c, [*ids], [*logprobs], bridge) for c, (ids, logprobs) in zip(conversations, sampled, strict=True)]
-    for conversation, messages in zip(conversations, answer_all(conversations, heard, last, limits), strict=True):
-        go_on(conversation, messages, last, bridge, limits)
+    heard = [hear(c, [*ids], [*logprobs], setup) for c, (ids, logprobs) in zip(conversations, sampled, strict=True)]
+    for conversation, messages in zip(conversations, answer_all(conversations, heard, last, setup.limits), strict=True):
+        go_on(conversation, messages, last, setup)
 
 
 def score_all(conversations: list[Conversation], limits: PlayLimits) -> None:
@@ -4363,14 +4087,7 @@ def score_all(conversations: list[Conversation], limits: PlayLimits) -> None:
 
 
 @prints_aside()
-def play(
-    rows: list[dict],
-    environments: Environments,
-    bridge: TurnBridge,
-    sample: Callable,
-    limits: PlayLimits,
-    form: str | dict = "",
-) -> list[Conversation]:
+def play(rows: list[dict], setup: PlaySetup, sample: Callable) -> list[Conversation]:
     """Play one conversation for each row.
 
     Args:
@@ -4378,38 +4095,25 @@ def play(
         sample: `(prompts, numbers, turn) -> [(ids, logprobs), …]`: an answer for each prompt (token ids). `numbers` are
             the rows' indices and `turn` counts from 0; sampling noise should depend on these only. Ids include the end
             token unless the answer was cut off.
-        form: how the model writes tool calls, from `call_format`.
 
     Raises:
         EnvironmentFault: reset, reply or get_reward raised or returned a wrong type; or reply, or an async method, took
             too long.
     """
-    conversations = begin(rows, environments, bridge, limits)
-    for conversation in conversations:
-        conversation.form = form
-    for turn in range(limits.turns):
-        now, last = [c for c in conversations if not c.ended_by], turn == limits.turns - 1
+    conversations, turns = begin(rows, setup), setup.limits.turns
+    for turn in range(turns):
+        now, last = [c for c in conversations if not c.ended_by], turn == turns - 1
         if not now:
             break
         sampled = sample([c.ids for c in now], [c.number for c in now], turn)
-        take_turn(now, sampled, last, bridge, limits)
-    score_all(conversations, limits)
+        take_turn(now, sampled, last, setup)
+    score_all(conversations, setup.limits)
     return conversations
 
 
 # ------------------------------------------------------------------- play setup (src/parts/environments/play_setup.py)
 
 OF_ENVIRONMENT = "environment"  # name of the environment's own score among a sample's rewards
-
-
-@dataclass
-class PlaySetup:
-    """What `play` needs: environments, the bridge for tokens between turns, the form of tool calls, limits."""
-
-    environments: Environments
-    bridge: TurnBridge
-    form: str | dict
-    limits: PlayLimits
 
 
 @prints_aside()
@@ -7338,7 +7042,7 @@ def played(setup: PlaySetup, rows: list[dict], jobs: list[dict], reward) -> list
             answers.append(([*texts.encode(answer), 0], [0.0, 0.0]))
         return answers
 
-    conversations = play(chosen, setup.environments, texts, say_next, setup.limits, setup.form)
+    conversations = play(chosen, setup, say_next)
     scores = score_talks(setup, chosen, conversations, reward)
     weights = score_weights(reward, scores[0]) if scores else {}
     return [outcome_of(c, values, weights, late) for c, values in zip(conversations, scores, strict=True)]

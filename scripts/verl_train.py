@@ -42,63 +42,63 @@ failed, 128 + n stopped by signal n.
 #       182-280  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #       283-328  bundle            Paths of this bundle and of its embedded model, data and rewards
 #       331-513  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       516-746  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       749-793  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#      796-1174  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
-#     1177-1228  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1231-1455  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1458-1573  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1576-1827  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1830-1932  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1935-2076  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2079-2369  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2372-2482  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2485-2526  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2529-2560  prompts           Load training and held-out prompts as token ids
-#     2563-2580  verl layout       verl's row layout: the ground truth in reward_model, all other columns in extra_info
-#     2583-2687  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
-#     2690-2728  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
-#     2731-2965  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
-#     2968-3042  extracts          Extract from a Python file what some of its names need
-#     3045-3271  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     3274-3542  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3545-3856  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3859-4014  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     4017-4249  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     4252-4393  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     4396-4458  control tokens    Render messages so that their text never becomes control tokens, for versions of …
-#     4461-4716  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4719-4877  conversations     Conversations with environments: their record, limits, and calls of the …
-#     4880-5021  play              Play a policy's conversations with environments; each turn samples all open …
-#     5024-5198  play setup        Set up and score conversations, for all programs that take --environment
-#     5201-5310  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     5313-5319  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5322-5403  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5406-5451  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     5454-5562  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     5565-5859  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5862-5946  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     5949-5974  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5977-6166  memory            The memory that a run will need, from the shape of its networks
-#     6169-6176  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6179-6283  names             verl's name of each setting, and the settings that verl refuses or ignores
-#     6286-6381  settings          Settings, and hardware by name
-#     6384-6820  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
-#     6823-6892  hydra             Overrides in Hydra's grammar, and those whose keys verl does not have, from …
-#     6895-6973  refusals          Settings that verl cannot express, ignores, or silently changes: errors and notes
-#     6976-7074  data              Rows as verl reads them
-#     7077-7165  model files       Facts from a model's files: shape, number of weights, end tokens, and the template …
-#     7168-7412  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, missing …
-#     7415-7666  overrides         Our settings as verl's overrides
-#     7669-7798  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
-#     7801-7896  memory            Memory of one GPU, and sizes that do not divide
-#     7899-8120  reward files      The reward's files, copied into the job with their imports, and tried there: verl …
-#     8123-8264  job folder        The folder of a job: data, rewards, an environment, settings
-#     8267-8376  checks            --check: everything that can be verified before a run
-#     8379-8653  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
-#     8656-8877  export            --export: a job as four files that need neither this script nor its bundle
-#     8880-8965  hand written      --overrides: check a file of hand-written overrides, without our settings
-#     8968-9014  command           The command line
+#       516-745  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       748-792  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#      795-1173  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
+#     1176-1227  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1230-1454  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1457-1572  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1575-1826  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1829-1931  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1934-2075  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2078-2368  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2371-2481  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2484-2525  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2528-2559  prompts           Load training and held-out prompts as token ids
+#     2562-2579  verl layout       verl's row layout: the ground truth in reward_model, all other columns in extra_info
+#     2582-2686  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
+#     2689-2727  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
+#     2730-2964  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
+#     2967-3041  extracts          Extract from a Python file what some of its names need
+#     3044-3270  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     3273-3541  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3544-3855  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3858-4013  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     4016-4248  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     4251-4391  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     4394-4456  control tokens    Render messages so that their text never becomes control tokens, for versions of …
+#     4459-4714  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4717-4884  conversations     Conversations with environments: their record, limits, and calls of the …
+#     4887-5027  play              Play a policy's conversations with environments; each turn samples all open …
+#     5030-5193  play setup        Set up and score conversations, for all programs that take --environment
+#     5196-5305  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     5308-5314  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5317-5397  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5400-5445  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     5448-5556  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     5559-5853  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5856-5939  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     5942-5967  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5970-6159  memory            The memory that a run will need, from the shape of its networks
+#     6162-6169  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6172-6276  names             verl's name of each setting, and the settings that verl refuses or ignores
+#     6279-6374  settings          Settings, and hardware by name
+#     6377-6813  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
+#     6816-6885  hydra             Overrides in Hydra's grammar, and those whose keys verl does not have, from …
+#     6888-6966  refusals          Settings that verl cannot express, ignores, or silently changes: errors and notes
+#     6969-7067  data              Rows as verl reads them
+#     7070-7158  model files       Facts from a model's files: shape, number of weights, end tokens, and the template …
+#     7161-7405  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, missing …
+#     7408-7659  overrides         Our settings as verl's overrides
+#     7662-7786  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
+#     7789-7884  memory            Memory of one GPU, and sizes that do not divide
+#     7887-8108  reward files      The reward's files, copied into the job with their imports, and tried there: verl …
+#     8111-8252  job folder        The folder of a job: data, rewards, an environment, settings
+#     8255-8364  checks            --check: everything that can be verified before a run
+#     8367-8641  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
+#     8644-8865  export            --export: a job as four files that need neither this script nor its bundle
+#     8868-8953  hand written      --overrides: check a file of hand-written overrides, without our settings
+#     8956-9002  command           The command line
 
 import argparse
 import ast
@@ -569,7 +569,6 @@ def in_order(**after):
 
 
 def parse_bool(text: str) -> bool:
-    """Parse a boolean of a flag or YAML key."""
     if text.lower() in ("true", "yes", "on", "1"):
         return True
     if text.lower() in ("false", "no", "off", "0"):
@@ -4295,7 +4294,6 @@ class Job(threading.Thread):
         self.gate.acquire()
 
     def run(self) -> None:
-        """Make the calls."""
         with contextlib.suppress(LeftBehind):
             self.gate.acquire()
             self.begun = time.monotonic()
@@ -4732,6 +4730,16 @@ class PlayLimits:
 
 
 @dataclass
+class PlaySetup:
+    """What conversations are played with."""
+
+    environments: Environments
+    bridge: object  # a TurnBridge, or TextTurns
+    form: str | dict  # of tool calls, by `call_format`
+    limits: PlayLimits
+
+
+@dataclass
 class Conversation:
     """One conversation as it was sampled. `response_mask` and `rollout_logprobs` have an entry per response token."""
 
@@ -4752,7 +4760,6 @@ class Conversation:
     seconds: float = 0.0  # spent in tools and replies
     ended_by: str = ""  # answer, reply, turns or tokens; turns and tokens are limits; "" while it is open
     finished: bool = False  # the last answer was not cut off
-    form: str | dict = ""  # of tool calls, by `call_format`
     place: str = ""  # location of its row for messages, if that is not the batch
 
     @property
@@ -4880,9 +4887,9 @@ def tool_messages(conversation: Conversation, outcomes: list[Outcome], limits: P
 # ------------------------------------------------------------------------------- play (src/parts/environments/play.py)
 
 
-def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limits: PlayLimits) -> list[Conversation]:
+def begin(rows: list[dict], setup: PlaySetup) -> list[Conversation]:
     """Create and reset an environment per row {"prompt", "columns"}; text from `reset` is appended to the prompt."""
-    conversations, calls = [], []
+    environments, limits, conversations, calls = setup.environments, setup.limits, [], []
     for number, row in enumerate(rows):
         prompt = row.get("prompt") or ""
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else copy.deepcopy(prompt)
@@ -4900,7 +4907,7 @@ def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limi
             message = conversation.messages[at]
             conversation.messages[at] = {**message, "content": message["content"] + said}
         try:
-            conversation.prompt_ids = bridge.render(conversation.messages, conversation.kind.tools)
+            conversation.prompt_ids = setup.bridge.render(conversation.messages, conversation.kind.tools)
         except Exception as error:  # templates may raise anything, such as "system role not supported"
             got = f"{conversation.label}: got a prompt that the template refuses"
             raise UserError(f"{got} ({error}); try other roles") from error
@@ -4914,9 +4921,9 @@ def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limi
     return conversations
 
 
-def hear(conversation: Conversation, ids: list[int], logprobs: list[float], bridge: TurnBridge) -> tuple[str, str]:
+def hear(conversation: Conversation, ids: list[int], logprobs: list[float], setup: PlaySetup) -> tuple[str, str]:
     """Append a sampled answer to its conversation; returns (text, problem with its tool calls or "")."""
-    before = conversation.ids
+    before, bridge = conversation.ids, setup.bridge
     conversation.spans.append((len(conversation.response_ids), len(conversation.response_ids) + len(ids)))
     conversation.response_ids += ids
     conversation.response_mask += [1] * len(ids)
@@ -4925,7 +4932,7 @@ def hear(conversation: Conversation, ids: list[int], logprobs: list[float], brid
     text = visible_text(bridge.tokenizer, ids, bridge.end_ids)
     message, problem = {"role": "assistant", "content": text}, ""
     if conversation.kind.tools:
-        message, problem = read_answer(bridge.tokenizer, conversation.form, before, ids, text, conversation.kind.tools)
+        message, problem = read_answer(bridge.tokenizer, setup.form, before, ids, text, conversation.kind.tools)
     conversation.messages.append(message)
     return text, problem
 
@@ -4967,7 +4974,7 @@ def take_turn_reward(conversation: Conversation) -> None:
         conversation.environment.turn_reward = 0.0
 
 
-def go_on(conversation: Conversation, messages: list[dict], last: bool, bridge: TurnBridge, limits: PlayLimits) -> None:
+def go_on(conversation: Conversation, messages: list[dict], last: bool, setup: PlaySetup) -> None:
     """Append the environment's messages and the tokens up to the next answer, or end the conversation at a limit."""
     if conversation.ended_by or not messages:
         return
@@ -4975,8 +4982,9 @@ def go_on(conversation: Conversation, messages: list[dict], last: bool, bridge: 
         conversation.ended_by = "turns"
         return
     start, end = conversation.spans[-1]
-    between = bridge.between(conversation.response_ids[-1] if end > start else None, messages, conversation.kind.tools)
-    if len(conversation.ids) + len(between) + limits.answer_tokens > limits.tokens:
+    last_id = conversation.response_ids[-1] if end > start else None
+    between = setup.bridge.between(last_id, messages, conversation.kind.tools)
+    if len(conversation.ids) + len(between) + setup.limits.answer_tokens > setup.limits.tokens:
         conversation.ended_by = "tokens"
         return
     conversation.messages += messages
@@ -4985,13 +4993,11 @@ def go_on(conversation: Conversation, messages: list[dict], last: bool, bridge: 
     conversation.rollout_logprobs += [0.0] * len(between)
 
 
-def take_turn(
-    conversations: list[Conversation], sampled: list, last: bool, bridge: TurnBridge, limits: PlayLimits
-) -> None:
+def take_turn(conversations: list[Conversation], sampled: list, last: bool, setup: PlaySetup) -> None:
     """Append an answer (ids, logprobs) to each conversation, let the environments respond, and continue or end."""
-    heard = [hear(c, [*ids], [*logprobs], bridge) for c, (ids, logprobs) in zip(conversations, sampled, strict=True)]
-    for conversation, messages in zip(conversations, answer_all(conversations, heard, last, limits), strict=True):
-        go_on(conversation, messages, last, bridge, limits)
+    heard = [hear(c, [*ids], [*logprobs], setup) for c, (ids, logprobs) in zip(conversations, sampled, strict=True)]
+    for conversation, messages in zip(conversations, answer_all(conversations, heard, last, setup.limits), strict=True):
+        go_on(conversation, messages, last, setup)
 
 
 def score_all(conversations: list[Conversation], limits: PlayLimits) -> None:
@@ -5009,7 +5015,7 @@ def score_all(conversations: list[Conversation], limits: PlayLimits) -> None:
             conversation.turn_rewards[-1] += conversation.score - sum(conversation.turn_rewards)
 
 
-def play_metrics(conversations: list[Conversation]) -> dict[str, float]:
+def play_metrics(conversations: list) -> dict[str, float]:
     """Metrics for the run's log: means over conversations, and the share of tool calls that failed."""
     n, calls = len(conversations), sum(c.calls for c in conversations)
     return {
@@ -5059,16 +5065,6 @@ def check_fits(config, limit: int | None, bound: str = "max_new_tokens") -> None
     )
 
 
-@dataclass
-class PlaySetup:
-    """What `play` needs: environments, the bridge for tokens between turns, the form of tool calls, limits."""
-
-    environments: Environments
-    bridge: TurnBridge
-    form: str | dict
-    limits: PlayLimits
-
-
 @prints_aside()
 def pays(kind: EnvironmentKind) -> bool:
     """Whether an environment scores conversations, by get_reward or turn_reward."""
@@ -5083,7 +5079,6 @@ def load_with_reward(config, tokenizer) -> tuple[Environments, Reward]:
 
 
 def check_chat_template(config, tokenizer) -> None:
-    """Raise UserError if the tokenizer has no chat template."""
     need(
         tokenizer.chat_template,
         f"got --environment, but the tokenizer of {config.model!r} has no chat template; expected one; try "
@@ -5335,7 +5330,6 @@ def has(name: str, *values):
 
 
 def is_never_held_out(config: BaseConfig) -> bool:
-    """Whether a run has no held-out prompts."""
     return not (held_out_source(config) or getattr(config, "hold_out", 0))
 
 
@@ -5921,7 +5915,6 @@ class OwnFunction:
         return result
 
     def checked_advantages(self, result, known: dict):
-        """The advantages, as the trainer takes them."""
         result = self.checked(result, [known["scores"].shape, known["mask"].shape])
         need(bool(result.isfinite().all()), f"got NaN or infinite advantages from {self.spec}; expected finite ones")
         need(not result.requires_grad, f"got advantages with a gradient from {self.spec}; try .detach()")
@@ -7687,7 +7680,8 @@ class Player:
         self.setup = PlaySetup(environments, bridge, told["form"], PlayLimits(**told["limits"]))
         self.reward = Reward(job["rewards"], CallLimits(*job["reward_limits"]))
         self.columns = job["columns"]
-        self.beginning, self.scoring = Gathering(self.begin_all, "begin"), Gathering(self.score_all, "score")
+        self.beginning = Gathering(lambda rows: begin(rows, self.setup), "begin")
+        self.scoring = Gathering(self.score_all, "score")
         self.turns = ThreadPoolExecutor(self.setup.limits.side_by_side, thread_name_prefix="turn")
         sys.setswitchinterval(SHORT_INTERVAL)  # jobs of many conversations begin and end all the time
 
@@ -7700,12 +7694,6 @@ class Player:
             "place": f"row {info['index'] + 1} of the {info['split']} data",
         }
 
-    def begin_all(self, rows: list[dict]) -> list[Conversation]:
-        conversations = begin(rows, self.setup.environments, self.setup.bridge, self.setup.limits)
-        for conversation in conversations:
-            conversation.form = self.setup.form
-        return conversations
-
     def score_all(self, ended: list[tuple[dict, Conversation]]) -> list[dict]:
         rows, conversations = zip(*ended, strict=True)
         score_all([*conversations], self.setup.limits)
@@ -7716,10 +7704,10 @@ class Player:
 
     async def play(self, row: dict, sample) -> tuple[Conversation, dict]:
         """Play one conversation; `sample` is async, (ids so far) -> (answer's ids, log-probs)."""
-        conversation, limits = await asyncio.wrap_future(self.beginning.submit(row)), self.setup.limits
-        for turn in range(limits.turns):
-            sampled, last = [await sample(conversation.ids)], turn == limits.turns - 1
-            step = functools.partial(take_turn, [conversation], sampled, last, self.setup.bridge, limits)
+        conversation, turns = await asyncio.wrap_future(self.beginning.submit(row)), self.setup.limits.turns
+        for turn in range(turns):
+            sampled, last = [await sample(conversation.ids)], turn == turns - 1
+            step = functools.partial(take_turn, [conversation], sampled, last, self.setup)
             await asyncio.wrap_future(self.turns.submit(step))
             if conversation.ended_by:
                 break

@@ -310,7 +310,7 @@ def test_the_first_answer_to_an_environment_goes_on_with_it(tmp_path, hint, ques
     setup = make_play_setup(config, tokenizer, [tokenizer.eos_token_id], environments)
     row = {"prompt": going_on("So"), "columns": {"prompt": going_on("So"), "hint": hint}}
     said = tokenizer.encode(" 5<|im_end|>", add_special_tokens=False)
-    [talk] = play([row], environments, setup.bridge, lambda *_: [(said, [0.0] * len(said))], setup.limits, setup.form)
+    [talk] = play([row], setup, lambda *_: [(said, [0.0] * len(said))])
     new = tokenizer.apply_chat_template([{**QUESTION, "content": question}], add_generation_prompt=True, tokenize=False)
     assert tokenizer.decode(talk.prompt_ids) == new + "So" and talk.score == 1.0
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from conftest import ASSETS, ROOT, load_module
 
-from parts.environments.conversations import PlayLimits
+from parts.environments.conversations import PlayLimits, PlaySetup
 from parts.environments.environments import load_environments
 from parts.environments.play import play
 from parts.environments.tool_calls import call_format
@@ -62,7 +62,7 @@ def played(committed):
 
         rows = [{"prompt": row["prompt"], "columns": {"answer": row["answer"]}} for row in ROWS]
         limits = PlayLimits(turns=3, tokens=256, answer_tokens=32)
-        return play(rows, environments, bridge, sample, limits, call_format(tokenizer))
+        return play(rows, PlaySetup(environments, bridge, call_format(tokenizer), limits), sample)
 
     return run
 

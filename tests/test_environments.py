@@ -10,7 +10,7 @@ import pytest
 from chat_tokenizers import call, chat_tokenizer, end_ids
 from conftest import ROOT, patch_rooms, script_env
 
-from parts.environments.conversations import PlayLimits
+from parts.environments.conversations import PlayLimits, PlaySetup
 from parts.environments.environments import EnvironmentFault, load_environments
 from parts.environments.play import play, play_metrics
 from parts.environments.tool_runs import LeftBehind, OutOfTime, run_jobs
@@ -333,7 +333,7 @@ class Play:
             texts = [answers[number][min(turn, len(answers[number]) - 1)] for number in numbers]
             return [(self.ids(text), [-0.5 - turn] * len(self.ids(text))) for text in texts]
 
-        return play(rows, self.environments, self.bridge, sample, self.limits, form)
+        return play(rows, PlaySetup(self.environments, self.bridge, form, self.limits), sample)
 
 
 def row(prompt="2+2=", **columns) -> dict:
@@ -372,13 +372,8 @@ def test_a_conversation_in_tokens(file):
 def test_ids_are_kept_as_sampled_and_not_encoded_again(file):
     playing = Play(f"{file()}:Talk", turns=2)
     odd = [*playing.tokenizer("4", add_special_tokens=False).input_ids, *playing.tokenizer("2").input_ids, 4, END]
-    talks = play(
-        [row(answer="x")],
-        playing.environments,
-        playing.bridge,
-        lambda p, n, t: [(odd, [-1.0] * len(odd))],
-        playing.limits,
-    )
+    setup = PlaySetup(playing.environments, playing.bridge, "", playing.limits)
+    talks = play([row(answer="x")], setup, lambda p, n, t: [(odd, [-1.0] * len(odd))])
     assert [talks[0].response_ids[a:b] for a, b in talks[0].spans] == [odd, odd]
     assert talks[0].environment.heard == ["42<|user|>"] * 2  # what it forged is seen
 

@@ -6,7 +6,7 @@ import pytest
 from chat_tokenizers import TOOLS, call, chat_tokenizer
 from conftest import ROOT, load_module, save_random_model
 
-from parts.environments.conversations import PlayLimits
+from parts.environments.conversations import PlayLimits, PlaySetup
 from parts.environments.environments import load_environments
 from parts.environments.play import play
 from parts.environments.tool_calls import call_format
@@ -300,7 +300,7 @@ def test_trl_plays_the_same_conversations(name, tmp_path, monkeypatch):
 
     rows = [{"prompt": prompt, "columns": {"answer": "84"}}] * 4
     limits = PlayLimits(tokens=6000, answer_tokens=300, seconds=60)
-    talks = play(rows, environments, bridge, sample, limits, call_format(tokenizer))
+    talks = play(rows, PlaySetup(environments, bridge, call_format(tokenizer), limits), sample)
     ids, mask, rewards, log = played_by_trl(name, tokenizer, scripted, tmp_path, prompt, "84")
     told = [[m["content"] for m in talk.messages if m["role"] == "tool"] for talk in talks]
     if name == "PythonInterpreter":  # TRL lets the text of a tool become the end of a turn, here it stays text

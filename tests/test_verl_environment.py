@@ -8,7 +8,7 @@ import pytest
 from chat_tokenizers import TOOLS, chat_tokenizer
 from conftest import load_script, write_lines
 
-from parts.environments.conversations import PlayLimits
+from parts.environments.conversations import PlayLimits, PlaySetup
 from parts.environments.environments import load_environments
 from parts.environments.play import play
 from parts.environments.turn_bridge import TurnBridge
@@ -249,8 +249,10 @@ def test_player_gives_the_tokens_and_scores_of_play(job, settings):
         return [(ids := answer_ids(tokenizer, SCRIPTS[[*SCRIPTS][n]][turn]), [-1.0 - turn] * len(ids)) for n in numbers]
 
     own = [{"prompt": row["prompt"], "columns": {k: v for k, v in row.items() if k != "prompt"}} for row in ROWS]
-    bridge = TurnBridge(tokenizer, [2])
-    expected = play(own, environments, bridge, sample, PlayLimits(**settings["environment"]["limits"]), "hermes")
+    setup = PlaySetup(
+        environments, TurnBridge(tokenizer, [2]), "hermes", PlayLimits(**settings["environment"]["limits"])
+    )
+    expected = play(own, setup, sample)
     for (talk, *_), ours in zip(found, expected, strict=True):
         for name in ("messages", "prompt_ids", "response_ids", "response_mask", "rollout_logprobs", "spans", "score"):
             assert getattr(talk, name) == getattr(ours, name), name

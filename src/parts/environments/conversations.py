@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from parts.environments.environments import EnvironmentFault, EnvironmentKind, environment_fault
+from parts.environments.environments import EnvironmentFault, EnvironmentKind, Environments, environment_fault
 from parts.environments.tool_runs import Outcome, OutOfTime, run_jobs
 from parts.rewards.rewards import finite_number
 from parts.rewards.user_code import text_of_turns
@@ -22,6 +22,16 @@ class PlayLimits:
     seconds: float = 30.0  # for all tool calls of an answer, or for a reply
     characters: int = 8000  # in a tool's result; the rest is cut
     side_by_side: int = 256  # conversations whose tools run concurrently
+
+
+@dataclass
+class PlaySetup:
+    """What conversations are played with."""
+
+    environments: Environments
+    bridge: object  # a TurnBridge, or TextTurns
+    form: str | dict  # of tool calls, by `call_format`
+    limits: PlayLimits
 
 
 @dataclass
@@ -45,7 +55,6 @@ class Conversation:
     seconds: float = 0.0  # spent in tools and replies
     ended_by: str = ""  # answer, reply, turns or tokens; turns and tokens are limits; "" while it is open
     finished: bool = False  # the last answer was not cut off
-    form: str | dict = ""  # of tool calls, by `call_format`
     place: str = ""  # location of its row for messages, if that is not the batch
 
     @property

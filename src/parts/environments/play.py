@@ -14,6 +14,7 @@ from collections.abc import Callable
 from parts.environments.conversations import (
     Conversation,
     PlayLimits,
+    PlaySetup,
     call_hooks,
     checked,
     checked_number,
@@ -21,17 +22,15 @@ from parts.environments.conversations import (
     tool_job,
     tool_messages,
 )
-from parts.environments.environments import Environments
 from parts.environments.tool_calls import read_answer
 from parts.environments.tool_runs import run_jobs
-from parts.environments.turn_bridge import TurnBridge
 from parts.foundation.messages import UserError, need
 from parts.rewards.user_code import prints_aside, visible_text
 
 
-def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limits: PlayLimits) -> list[Conversation]:
+def begin(rows: list[dict], setup: PlaySetup) -> list[Conversation]:
     """Create and reset an environment per row {"prompt", "columns"}; text from `reset` is appended to the prompt."""
-    conversations, calls = [], []
+    environments, limits, conversations, calls = setup.environments, setup.limits, [], []
     for number, row in enumerate(rows):
         prompt = row.get("prompt") or ""
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else copy.deepcopy(prompt)
@@ -49,7 +48,7 @@ def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limi
             message = conversation.messages[at]
             conversation.messages[at] = {**message, "content": message["content"] + said}
         try:
-            conversation.prompt_ids = bridge.render(conversation.messages, conversation.kind.tools)
+            conversation.prompt_ids = setup.bridge.render(conversation.messages, conversation.kind.tools)
         except Exception as error:  # templates may raise anything, such as "system role not supported"
             got = f"{conversation.label}: got a prompt that the template refuses"
             raise UserError(f"{got} ({error}); try other roles") from error
@@ -63,9 +62,9 @@ def begin(rows: list[dict], environments: Environments, bridge: TurnBridge, limi
     return conversations
 
 
-def hear(conversation: Conversation, ids: list[int], logprobs: list[float], bridge: TurnBridge) -> tuple[str, str]:
+def hear(conversation: Conversation, ids: list[int], logprobs: list[float], setup: PlaySetup) -> tuple[str, str]:
     """Append a sampled answer to its conversation; returns (text, problem with its tool calls or "")."""
-    before = conversation.ids
+    before, bridge = conversation.ids, setup.bridge
     conversation.spans.append((len(conversation.response_ids), len(conversation.response_ids) + len(ids)))
     conversation.response_ids += ids
     conversation.response_mask += [1] * len(ids)
@@ -74,7 +73,7 @@ def hear(conversation: Conversation, ids: list[int], logprobs: list[float], brid
     text = visible_text(bridge.tokenizer, ids, bridge.end_ids)
     message, problem = {"role": "assistant", "content": text}, ""
     if conversation.kind.tools:
-        message, problem = read_answer(bridge.tokenizer, conversation.form, before, ids, text, conversation.kind.tools)
+        message, problem = read_answer(bridge.tokenizer, setup.form, before, ids, text, conversation.kind.tools)
     conversation.messages.append(message)
     return text, problem
 
@@ -116,7 +115,7 @@ def take_turn_reward(conversation: Conversation) -> None:
         conversation.environment.turn_reward = 0.0
 
 
-def go_on(conversation: Conversation, messages: list[dict], last: bool, bridge: TurnBridge, limits: PlayLimits) -> None:
+def go_on(conversation: Conversation, messages: list[dict], last: bool, setup: PlaySetup) -> None:
     """Append the environment's messages and the tokens up to the next answer, or end the conversation at a limit."""
     if conversation.ended_by or not messages:
         return
@@ -124,8 +123,9 @@ def go_on(conversation: Conversation, messages: list[dict], last: bool, bridge: 
         conversation.ended_by = "turns"
         return
     start, end = conversation.spans[-1]
-    between = bridge.between(conversation.response_ids[-1] if end > start else None, messages, conversation.kind.tools)
-    if len(conversation.ids) + len(between) + limits.answer_tokens > limits.tokens:
+    last_id = conversation.response_ids[-1] if end > start else None
+    between = setup.bridge.between(last_id, messages, conversation.kind.tools)
+    if len(conversation.ids) + len(between) + setup.limits.answer_tokens > setup.limits.tokens:
         conversation.ended_by = "tokens"
         return
     conversation.messages += messages
@@ -134,13 +134,11 @@ def go_on(conversation: Conversation, messages: list[dict], last: bool, bridge: 
     conversation.rollout_logprobs += [0.0] * len(between)
 
 
-def take_turn(
-    conversations: list[Conversation], sampled: list, last: bool, bridge: TurnBridge, limits: PlayLimits
-) -> None:
+def take_turn(conversations: list[Conversation], sampled: list, last: bool, setup: PlaySetup) -> None:
     """Append an answer (ids, logprobs) to each conversation, let the environments respond, and continue or end."""
-    heard = [hear(c, [*ids], [*logprobs], bridge) for c, (ids, logprobs) in zip(conversations, sampled, strict=True)]
-    for conversation, messages in zip(conversations, answer_all(conversations, heard, last, limits), strict=True):
-        go_on(conversation, messages, last, bridge, limits)
+    heard = [hear(c, [*ids], [*logprobs], setup) for c, (ids, logprobs) in zip(conversations, sampled, strict=True)]
+    for conversation, messages in zip(conversations, answer_all(conversations, heard, last, setup.limits), strict=True):
+        go_on(conversation, messages, last, setup)
 
 
 def score_all(conversations: list[Conversation], limits: PlayLimits) -> None:
@@ -159,14 +157,7 @@ def score_all(conversations: list[Conversation], limits: PlayLimits) -> None:
 
 
 @prints_aside()
-def play(
-    rows: list[dict],
-    environments: Environments,
-    bridge: TurnBridge,
-    sample: Callable,
-    limits: PlayLimits,
-    form: str | dict = "",
-) -> list[Conversation]:
+def play(rows: list[dict], setup: PlaySetup, sample: Callable) -> list[Conversation]:
     """Play one conversation for each row.
 
     Args:
@@ -174,26 +165,23 @@ def play(
         sample: `(prompts, numbers, turn) -> [(ids, logprobs), …]`: an answer for each prompt (token ids). `numbers` are
             the rows' indices and `turn` counts from 0; sampling noise should depend on these only. Ids include the end
             token unless the answer was cut off.
-        form: how the model writes tool calls, from `call_format`.
 
     Raises:
         EnvironmentFault: reset, reply or get_reward raised or returned a wrong type; or reply, or an async method, took
             too long.
     """
-    conversations = begin(rows, environments, bridge, limits)
-    for conversation in conversations:
-        conversation.form = form
-    for turn in range(limits.turns):
-        now, last = [c for c in conversations if not c.ended_by], turn == limits.turns - 1
+    conversations, turns = begin(rows, setup), setup.limits.turns
+    for turn in range(turns):
+        now, last = [c for c in conversations if not c.ended_by], turn == turns - 1
         if not now:
             break
         sampled = sample([c.ids for c in now], [c.number for c in now], turn)
-        take_turn(now, sampled, last, bridge, limits)
-    score_all(conversations, limits)
+        take_turn(now, sampled, last, setup)
+    score_all(conversations, setup.limits)
     return conversations
 
 
-def play_metrics(conversations: list[Conversation]) -> dict[str, float]:
+def play_metrics(conversations: list) -> dict[str, float]:
     """Metrics for the run's log: means over conversations, and the share of tool calls that failed."""
     n, calls = len(conversations), sum(c.calls for c in conversations)
     return {

@@ -4,13 +4,11 @@ A program's config must have `environment`, `reward`, `model`, `max_turns`, `con
 `max_prompt_tokens`, `tool_timeout`, `tool_characters` and `tool_format`.
 """
 
-from dataclasses import dataclass
-
 from parts.data.chat import template_settings
-from parts.environments.conversations import Conversation, PlayLimits
+from parts.environments.conversations import Conversation, PlayLimits, PlaySetup
 from parts.environments.environments import EnvironmentKind, Environments, load_environments
 from parts.environments.tool_calls import call_format
-from parts.environments.turn_bridge import TurnBridge, turn_bridge
+from parts.environments.turn_bridge import turn_bridge
 from parts.foundation.messages import UserError, need, say
 from parts.rewards.rewards import Reward, call_limits
 from parts.rewards.user_code import prints_aside
@@ -51,16 +49,6 @@ def check_fits(config, limit: int | None, bound: str = "max_new_tokens") -> None
     )
 
 
-@dataclass
-class PlaySetup:
-    """What `play` needs: environments, the bridge for tokens between turns, the form of tool calls, limits."""
-
-    environments: Environments
-    bridge: TurnBridge
-    form: str | dict
-    limits: PlayLimits
-
-
 @prints_aside()
 def pays(kind: EnvironmentKind) -> bool:
     """Whether an environment scores conversations, by get_reward or turn_reward."""
@@ -75,7 +63,6 @@ def load_with_reward(config, tokenizer) -> tuple[Environments, Reward]:
 
 
 def check_chat_template(config, tokenizer) -> None:
-    """Raise UserError if the tokenizer has no chat template."""
     need(
         tokenizer.chat_template,
         f"got --environment, but the tokenizer of {config.model!r} has no chat template; expected one; try "

@@ -65,7 +65,6 @@ class Job(threading.Thread):
         self.gate.acquire()
 
     def run(self) -> None:
-        """Make the calls."""
         with contextlib.suppress(LeftBehind):
             self.gate.acquire()
             self.begun = time.monotonic()

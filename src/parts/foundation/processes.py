@@ -359,7 +359,6 @@ class StopRequest:
             StopRequest.current = self
 
     def restore(self) -> None:
-        """Restore the earlier signal handlers."""
         StopRequest.current = None
         if self.end:
             self.end.cancel()
@@ -367,7 +366,6 @@ class StopRequest:
             signal.signal(signum, handler)
 
     def handle(self, signum, frame) -> None:
-        """Signal handler."""
         if self.signum:
             if not self.end:
                 self.end = threading.Timer(GRACE_S, end_at_once, [130])

@@ -65,7 +65,6 @@ def in_order(**after):
 
 
 def parse_bool(text: str) -> bool:
-    """Parse a boolean of a flag or YAML key."""
     if text.lower() in ("true", "yes", "on", "1"):
         return True
     if text.lower() in ("false", "no", "off", "0"):

@@ -221,7 +221,6 @@ class Estimator:
     each_reward: bool = False  # compares `parts`: a group teaches nothing only where it is equal in each of them
 
     def __call__(self, **table):
-        """Advantages [B] or [B, T]."""
         return self.function(**table)
 
 

@@ -21,7 +21,6 @@ def has(name: str, *values):
 
 
 def is_never_held_out(config: BaseConfig) -> bool:
-    """Whether a run has no held-out prompts."""
     return not (held_out_source(config) or getattr(config, "hold_out", 0))
 
 

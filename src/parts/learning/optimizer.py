@@ -77,9 +77,6 @@ class Statistics:
         self.maxima = {name for name, reduction in reductions.items() if reduction == "max"}
         self.values = {name: torch.zeros((), device=device) for name in reductions}
 
-    def __getitem__(self, name: str):
-        return self.values[name]
-
     def add(self, figures: dict) -> None:
         """Take in a micro-batch's share of each figure, a scalar tensor."""
         for name, value in figures.items():
@@ -137,10 +134,10 @@ def run_updates(
 def updates_metrics(optimizer, applied: list[Statistics], updates: int) -> dict:
     """Means over a step's applied updates, maxima over these and all processes, and their numbers."""
     metrics, maxima = {}, applied[0].maxima if applied else ()
-    largest = gather_rows([{name: max(s[name].item() for s in applied) for name in maxima}])
+    largest = gather_rows([{name: max(s.values[name].item() for s in applied) for name in maxima}])
     if applied:
         names = [name for name in applied[0].values if name not in maxima]
-        means = torch.stack([torch.stack([s[name] for name in names]) for s in applied]).mean(0)
+        means = torch.stack([torch.stack([s.values[name] for name in names]) for s in applied]).mean(0)
         metrics = dict(zip(names, means.tolist(), strict=True))
         metrics |= {name: max(one[name] for one in largest) for name in maxima}
     metrics |= {"optim/updates": len(applied), "optim/skipped_updates": updates - len(applied)}

@@ -71,7 +71,6 @@ class OwnFunction:
         return result
 
     def checked_advantages(self, result, known: dict):
-        """The advantages, as the trainer takes them."""
         result = self.checked(result, [known["scores"].shape, known["mask"].shape])
         need(bool(result.isfinite().all()), f"got NaN or infinite advantages from {self.spec}; expected finite ones")
         need(not result.requires_grad, f"got advantages with a gradient from {self.spec}; try .detach()")

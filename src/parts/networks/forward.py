@@ -72,7 +72,6 @@ class KeptTokens:
         self.hooks = [layer.mlp.register_forward_pre_hook(self.narrow), layer.mlp.register_forward_hook(self.widen)]
 
     def remove(self) -> None:
-        """Undo the restriction."""
         for hook in self.hooks:
             hook.remove()
         for module in self.attentions:

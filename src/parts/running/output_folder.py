@@ -160,7 +160,6 @@ def make_folder(config: BaseConfig) -> None:
 
 
 def versions() -> dict:
-    """Versions of Python and packages."""
     from importlib.metadata import PackageNotFoundError, version
 
     numbers = {"python": sys.version.split()[0]}

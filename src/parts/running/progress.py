@@ -227,7 +227,6 @@ class RunLog:
             plot_curves(self.dir / "metrics.jsonl", self.dir / "curves.png")
 
     def close(self) -> None:
-        """Finish the bar and the trackers."""
         if self.active:
             self.bar.close()
             for _, close in self.trackers:

@@ -4,10 +4,9 @@ import dataclasses
 from typing import ClassVar
 
 from parts.data.prompts import RESERVED
-from parts.environments.conversations import Conversation
+from parts.environments.conversations import Conversation, PlaySetup
 from parts.environments.play import play
 from parts.environments.play_setup import (
-    PlaySetup,
     check_chat_template,
     check_environment_rows,
     check_fits,
@@ -112,7 +111,7 @@ class EnvironmentTask(Task):
     def records(self, config: Config, setup: PlaySetup, model, examples: list[dict], cache: ResultCache) -> list[dict]:
         """Play and score one conversation for each of this process's examples."""
         answer = answers_of(config, model, examples, cache)
-        conversations = play(examples, setup.environments, setup.bridge, answer, setup.limits, setup.form)
+        conversations = play(examples, setup, answer)
         scores = score_talks(setup, examples, conversations, self.reward)
         weights = score_weights(self.reward, scores[0]) if scores else {}
         return [conversation_record(model, c, values, weights) for c, values in zip(conversations, scores, strict=True)]

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from parts.environments.play_setup import PlaySetup
+from parts.environments.conversations import PlaySetup
 from parts.foundation.messages import DivergedError, need, say
 from parts.foundation.processes import (
     THREADS,

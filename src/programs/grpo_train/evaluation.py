@@ -5,10 +5,10 @@ import statistics
 from collections.abc import Callable
 from unittest import mock
 
-from parts.environments.conversations import Conversation
+from parts.environments.conversations import Conversation, PlaySetup
 from parts.environments.environments import Environments
 from parts.environments.play import play, play_metrics
-from parts.environments.play_setup import OF_ENVIRONMENT, PlaySetup, as_rewards_see, check_environments, pays, pieces
+from parts.environments.play_setup import OF_ENVIRONMENT, as_rewards_see, check_environments, pays, pieces
 from parts.evaluating.paired_tests import held_out_figures
 from parts.foundation.messages import need
 from parts.foundation.processes import gather_rows, raised_in_all, transformers, world
@@ -57,7 +57,7 @@ def rollout_function(setup: PlaySetup, scorer: Scorer) -> Callable:
             return list(zip(ids, logprobs or [[0.0] * len(answer) for answer in ids], strict=True))
 
         rows = [scorer.rows[int(prompt)] for prompt in prompts]
-        conversations = play(rows, setup.environments, setup.bridge, sample, setup.limits, setup.form)
+        conversations = play(rows, setup, sample)
         scorer.heard = heard(rows, conversations)
         return {
             "prompt_ids": [c.prompt_ids for c in conversations],
@@ -133,7 +133,7 @@ def greedy_conversations(config: Config, trainer, setup: PlaySetup, rows: list[d
         made = greedy_completions(trainer, so_far, config.per_device_eval_batch_size)
         return [(ids, [0.0] * len(ids)) for ids in made]
 
-    return play(rows, setup.environments, setup.bridge, sample, setup.limits, setup.form)
+    return play(rows, setup, sample)
 
 
 def evaluate(

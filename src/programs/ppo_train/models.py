@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parts.data.prompts import load_splits
+from parts.environments.conversations import PlaySetup
 from parts.environments.play_setup import (
     TURN_SETTINGS,
-    PlaySetup,
     check_environment_rows,
     check_fits,
     check_idle,

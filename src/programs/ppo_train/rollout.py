@@ -6,9 +6,9 @@ import statistics
 import time
 from collections.abc import Callable
 
-from parts.environments.conversations import Conversation
+from parts.environments.conversations import Conversation, PlaySetup
 from parts.environments.play import play, play_metrics
-from parts.environments.play_setup import PlaySetup, pieces, score_talks, score_weights
+from parts.environments.play_setup import pieces, score_talks, score_weights
 from parts.evaluating.paired_tests import held_out_figures
 from parts.foundation.processes import np
 from parts.learning.advantages import equal_groups, estimator, shaped_score
@@ -41,7 +41,7 @@ def converse(
             return generate(prompts, answer_draws, numbers)
 
         start = time.perf_counter()
-        talks = play(local_rows, setup.environments, setup.bridge, answer, setup.limits, setup.form)
+        talks = play(local_rows, setup, answer)
         sampled = time.perf_counter()
         values = score_talks(setup, local_rows, talks, reward)
         count_seconds(timer, start, sampled)

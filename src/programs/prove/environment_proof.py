@@ -9,9 +9,8 @@ from types import SimpleNamespace
 
 from parts.data.prompts import RESERVED
 from parts.data.rows import prompt_of, read_rows
-from parts.environments.conversations import PlayLimits
+from parts.environments.conversations import PlayLimits, PlaySetup
 from parts.environments.environments import load_environments
-from parts.environments.play_setup import PlaySetup
 from parts.environments.text_turns import TextTurns
 from parts.foundation.bundle import BUNDLE
 from parts.foundation.messages import UserError

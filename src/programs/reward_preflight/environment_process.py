@@ -8,10 +8,10 @@ import re
 from multiprocessing.connection import Connection
 from types import SimpleNamespace
 
-from parts.environments.conversations import Conversation, PlayLimits
+from parts.environments.conversations import Conversation, PlayLimits, PlaySetup
 from parts.environments.environments import Environments
 from parts.environments.play import play
-from parts.environments.play_setup import PlaySetup, check_environment_rows, load_scored, score_talks, score_weights
+from parts.environments.play_setup import check_environment_rows, load_scored, score_talks, score_weights
 from parts.environments.text_turns import TextTurns
 from parts.foundation.messages import UserError
 from parts.rewards.reward_forms import spec_parts
@@ -94,7 +94,7 @@ def played(setup: PlaySetup, rows: list[dict], jobs: list[dict], reward) -> list
             answers.append(([*texts.encode(answer), 0], [0.0, 0.0]))
         return answers
 
-    conversations = play(chosen, setup.environments, texts, say_next, setup.limits, setup.form)
+    conversations = play(chosen, setup, say_next)
     scores = score_talks(setup, chosen, conversations, reward)
     weights = score_weights(reward, scores[0]) if scores else {}
     return [outcome_of(c, values, weights, late) for c, values in zip(conversations, scores, strict=True)]

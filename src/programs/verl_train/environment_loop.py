@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from uuid import uuid4
 
-from parts.environments.conversations import Conversation, PlayLimits
+from parts.environments.conversations import Conversation, PlayLimits, PlaySetup
 from parts.environments.environments import load_environments
 from parts.environments.play import begin, play_metrics, score_all, take_turn
-from parts.environments.play_setup import PlaySetup, score_talks, score_weights
+from parts.environments.play_setup import score_talks, score_weights
 from parts.environments.tool_runs import SHORT_INTERVAL
 from parts.environments.turn_bridge import TurnBridge
 from parts.foundation.messages import RewardError, UserError
@@ -48,7 +48,8 @@ class Player:
         self.setup = PlaySetup(environments, bridge, told["form"], PlayLimits(**told["limits"]))
         self.reward = Reward(job["rewards"], CallLimits(*job["reward_limits"]))
         self.columns = job["columns"]
-        self.beginning, self.scoring = Gathering(self.begin_all, "begin"), Gathering(self.score_all, "score")
+        self.beginning = Gathering(lambda rows: begin(rows, self.setup), "begin")
+        self.scoring = Gathering(self.score_all, "score")
         self.turns = ThreadPoolExecutor(self.setup.limits.side_by_side, thread_name_prefix="turn")
         sys.setswitchinterval(SHORT_INTERVAL)  # jobs of many conversations begin and end all the time
 
@@ -61,12 +62,6 @@ class Player:
             "place": f"row {info['index'] + 1} of the {info['split']} data",
         }
 
-    def begin_all(self, rows: list[dict]) -> list[Conversation]:
-        conversations = begin(rows, self.setup.environments, self.setup.bridge, self.setup.limits)
-        for conversation in conversations:
-            conversation.form = self.setup.form
-        return conversations
-
     def score_all(self, ended: list[tuple[dict, Conversation]]) -> list[dict]:
         rows, conversations = zip(*ended, strict=True)
         score_all([*conversations], self.setup.limits)
@@ -77,10 +72,10 @@ class Player:
 
     async def play(self, row: dict, sample) -> tuple[Conversation, dict]:
         """Play one conversation; `sample` is async, (ids so far) -> (answer's ids, log-probs)."""
-        conversation, limits = await asyncio.wrap_future(self.beginning.submit(row)), self.setup.limits
-        for turn in range(limits.turns):
-            sampled, last = [await sample(conversation.ids)], turn == limits.turns - 1
-            step = functools.partial(take_turn, [conversation], sampled, last, self.setup.bridge, limits)
+        conversation, turns = await asyncio.wrap_future(self.beginning.submit(row)), self.setup.limits.turns
+        for turn in range(turns):
+            sampled, last = [await sample(conversation.ids)], turn == turns - 1
+            step = functools.partial(take_turn, [conversation], sampled, last, self.setup)
             await asyncio.wrap_future(self.turns.submit(step))
             if conversation.ended_by:
                 break

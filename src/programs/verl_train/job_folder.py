@@ -10,8 +10,8 @@ from parts.data.prompts import evaluated_rows
 from parts.data.question_parts import warn_unread
 from parts.data.rows import placed_rows
 from parts.data.verl_layout import OWN_INFO
+from parts.environments.conversations import PlaySetup
 from parts.environments.play_setup import (
-    PlaySetup,
     check_environment_rows,
     check_fits,
     load_with_reward,
