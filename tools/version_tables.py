@@ -350,7 +350,8 @@ def trl_names(trl: Sources, transformers: Sources) -> dict:
     classes = Classes(trl, FOLDERS)
     base = Classes(transformers, (r"transformers/training_args\.py",)).fields("TrainingArguments")
     experimental = {m[1] for name in trl.names if (m := re.match(r"trl/experimental/([a-z]\w+)(/.*)?\.py", name))}
-    files = [name for name in trl.names if re.fullmatch(r"trl/(trainer/|models/|extras/|rewards/)?[a-z]\w+\.py", name)]
+    pattern = r"trl/((trainer|models|extras|rewards|scripts)/)?[a-z]\w+\.py"
+    files = [name for name in trl.names if re.fullmatch(pattern, name)]
     return {
         "defaults": {"TrainingArguments": base}
         | {name: classes.fields(name) for name in CONFIGS if classes.fields(name)},

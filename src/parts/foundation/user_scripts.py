@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 
@@ -94,6 +94,7 @@ class PythonSource:
             expected = f"expected Python {sys.version_info[0]}.{sys.version_info[1]}"
             raise UserError(f"{got}; {expected}; try python -m py_compile first") from None
         self.nodes = [*ast.walk(self.tree)]
+        self.merging: list[ast.Call] = []  # calls whose parts are being looked for
 
     def span(self, node) -> tuple[int, int]:
         """(Start, end) of a node in the text; ast gives a line from 1 and a column in bytes."""
@@ -186,7 +187,14 @@ class PythonSource:
         if not self.around(new, FUNCTIONS):  # what the module binds may not be there yet
             others |= {n for n in bindings(self.tree) if not self.binder(n, new)}
         names = sorted({x.id for x in ast.walk(node) if isinstance(x, ast.Name)})
-        return [n for n in names if n in others or self.binder(n, old) is not self.binder(n, new)]
+        return [n for n in names if n in others or self.giver(n, old) is not self.giver(n, new)]
+
+    def giver(self, name: str, place: ast.AST) -> ast.AST | None:
+        """What binds a name; for a parameter that gets a variable of its own name, what binds that."""
+        binder = self.binder(name, place)
+        given = self.passed(binder, name) if isinstance(binder, FUNCTIONS) and name in bindings(binder.args) else None
+        is_same = isinstance(given, ast.Name) and given.id == name and self.binder(name, given) is not binder
+        return self.giver(name, given) if is_same else binder
 
     def bound(self, node: ast.Name) -> ast.expr | None:
         """The value of a name where it is read; None if it depends on what runs before."""
@@ -247,7 +255,7 @@ class PythonSource:
         `whole`: not through a name whose object changes later.
         """
         for _ in range(8):
-            made = None
+            made = node.value if isinstance(node, ast.NamedExpr) else None
             if isinstance(node, ast.Name) and not (whole and node.id in self.changed):
                 made = self.bound(node)
             elif isinstance(node, ast.Attribute) and not whole:
@@ -286,19 +294,29 @@ class PythonSource:
                 stores.append((node, name if is_alone and isinstance(name, str) else None))
         return stores
 
-    def changes(self, made: ast.expr) -> list[Argument]:
-        """Assignments `config.name = value` and `d["name"] = value` to the object that an expression makes."""
-        found = []
+    def changes(self, made: ast.expr, use: ast.AST | None = None) -> list[Argument]:
+        """`config.name = value`, `d["name"] = value`, `d.update(name=value)` on the object that an expression makes."""
+        calls, around = self.updates(made), [*self.blocks(made), *(self.blocks(use) if use else [])]
+        found = [replace(x, is_sure=self.is_sure(call, around)) for call in calls for x in self.merged(call)[0]]
         for target, name in self.stores:
             if name and self.is_object(target.value, made):
                 statement, is_item = self.parents[target], isinstance(target, ast.Subscript)
                 owner = self.code(target.value).replace("{", "{{").replace("}", "}}")
                 form = owner + ('["{name}"] = {text}' if is_item else ".{name} = {text}")
-                block = self.parents[statement]
-                is_sure = isinstance(block, ast.Module | FUNCTIONS) or block in self.blocks(made)
-                place = self.span(statement)
+                is_sure, place = self.is_sure(target, around), self.span(statement)
                 found.append(Argument(name, statement.value, *place, form, is_statement=True, is_sure=is_sure))
-        return found
+        return sorted(found, key=lambda change: change.start)
+
+    def updates(self, made: ast.expr) -> list[ast.Call]:
+        """Statements `d.update(…)` on the object that an expression makes, where all that they set is seen."""
+        calls = [x for x in self.calls.get("update", []) if isinstance(self.parents[x], ast.Expr)]
+        calls = [x for x in calls if isinstance(x.func, ast.Attribute) and self.is_object(x.func.value, made)]
+        return [call for call in calls if not self.merged(call)[1]]
+
+    def is_sure(self, node: ast.AST, around: list[ast.AST]) -> bool:
+        """Whether no branch or loop other than those given is around a node's statement."""
+        block = self.parents[self.around(node, ast.stmt)]
+        return isinstance(block, ast.Module | FUNCTIONS) or block in around
 
     def blocks(self, node: ast.AST) -> list[ast.AST]:
         """All nodes around a node."""
@@ -310,7 +328,8 @@ class PythonSource:
         objects += [(change, change.func) for name in CHANGING for change in self.calls.get(name, [])]
         objects += [(target, target.value) for target, name in self.stores if not name]
         parts = [(change, part) for change, node in objects for part in ast.walk(node) if isinstance(part, NAMED)]
-        return [*dict.fromkeys(change for change, part in parts if self.is_object(part, made))]
+        hidden = dict.fromkeys(change for change, part in parts if self.is_object(part, made))
+        return [change for change in hidden if change not in self.updates(made)]
 
     def resolved(self, node):
         """What an expression stands for, where nothing changes it later."""
@@ -337,6 +356,17 @@ class PythonSource:
             arguments, unseen = arguments + inside, unseen + hidden
         return arguments, unseen
 
+    def merged(self, call: ast.Call) -> tuple[list[Argument], list[ast.expr]]:
+        """What `dict(d, …)`, `d.copy()`, `deepcopy(d)` or `d.update(…)` puts together, as `spread` has it."""
+        if call in self.merging:  # made of itself
+            return [], [call]
+        self.merging.append(call)
+        is_method = not call.args and self.name_of(call) == "copy" and isinstance(call.func, ast.Attribute)
+        items, unseen = self.spread([(None, x, ()) for x in ([call.func.value] if is_method else call.args)])
+        more, hidden = self.arguments(call)
+        self.merging.remove(call)
+        return items + more, unseen + hidden
+
     def argument(self, call: ast.Call, name: str, places: tuple[str, ...] = ()) -> ast.expr | None:
         """What a call gives for a parameter, by keyword or by its place."""
         given = {argument.name: argument.value for argument in self.arguments(call)[0]}
@@ -345,10 +375,15 @@ class PythonSource:
     def items(self, node: ast.expr) -> tuple[list[Argument], list[ast.expr]]:
         """(Items of a dictionary: literal, dict(…), merged with | or **, set later; its unseen parts)."""
         made = self.origin(node)
-        changes, hidden = (self.changes(made), self.hidden_changes(made)) if isinstance(node, ast.Name) else ([], [])
-        changes = [change for change in changes if change.start < self.start(node)]
-        if isinstance(made, ast.Call) and self.name_of(made) == "dict" and not made.args:
-            items, unseen = self.arguments(made)
+        changes, hidden = [], []
+        if isinstance(node, ast.Name):
+            changes = [change for change in self.changes(made, node) if change.start < self.start(node)]
+            hidden = self.hidden_changes(made)
+        if isinstance(made, ast.Call) and self.name_of(made) in ("dict", "copy", "deepcopy"):
+            items, unseen = self.merged(made)
+        elif isinstance(made, ast.IfExp):
+            items, unseen = self.spread([(None, made.body, ()), (None, made.orelse, ())])
+            items = [replace(item, is_sure=False) for item in items]
         elif isinstance(made, ast.BinOp) and isinstance(made.op, ast.BitOr):
             items, unseen = self.spread([(None, made.left, ()), (None, made.right, ())])
         elif isinstance(made, ast.Dict) and all(key is None or isinstance(key, ast.Constant) for key in made.keys):
@@ -370,7 +405,11 @@ def bindings(node: ast.AST) -> list[str]:
 
 
 def assigned_to(node: ast.AST, name: str) -> ast.expr | None:
-    """The value of an assignment to a name alone."""
+    """The value of an assignment to a name alone, or of the only `(name := value)` in a statement or its condition."""
+    first = getattr(node, "test", None) if hasattr(node, "body") else node
+    named = [x.value for x in ast.walk(first or ast.Pass()) if isinstance(x, ast.NamedExpr) and x.target.id == name]
+    if named and len(named) == bindings(node).count(name):
+        return named[0]
     target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
     is_plain = isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(target, ast.Name) and target.id == name
     return node.value if is_plain else None

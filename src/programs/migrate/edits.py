@@ -11,6 +11,7 @@ from programs.migrate.tables import numbers
 
 BY_HAND = file_text("by_hand.json")  # {rule: a change that no signature shows}, from version `first` to below `before`
 RULES = json.loads(BY_HAND)
+DEFAULT = "its default then"  # why a setting is written that the script does not give, or gives in a branch alone
 UNSURE = " (set in a branch)"  # NAME + UNSURE stands for the source of a setting whose value depends on a branch
 
 
@@ -139,7 +140,7 @@ def edited_source(source: PythonSource, edits: list[Edit]) -> str:
 def edit_arguments(source: PythonSource, given: list[Argument], plan: dict[str, Change], report: Report) -> None:
     """Rename, replace or remove the given arguments that the plan names, in calls and assignments."""
     last = {argument.name: source.code(argument.value) for argument in given}
-    for argument in [argument for argument in given if argument.name in plan]:
+    for argument in [x for x in given if x.name in plan and plan[x.name].why != DEFAULT]:
         change, name, value = plan[argument.name], argument.name, source.code(argument.value)
         place, text = (argument.start, argument.end), argument.form.format(name=change.name, text=change.text)
         if change.text is None:
@@ -189,7 +190,7 @@ def edit_call(source: PythonSource, call, plan: dict[str, Change], report: Repor
     given = source.arguments(call)[0] + source.changes(call)
     edit_arguments(source, given, plan, report)
     names = {argument.name for argument in given}
-    added = [change for name, change in plan.items() if name not in names and change.text is not None]
+    added = [x for name, x in plan.items() if x.text is not None and (name not in names or x.why == DEFAULT)]
     removed = {x.start for x in given if x.name in plan and plan[x.name].text is None}
     if added:
         add_arguments(source, call, added, removed, report)

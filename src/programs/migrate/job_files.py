@@ -23,6 +23,7 @@ STRING = re.compile(  # a quoted string, or what may hold an unpaired quote: an 
 )
 OPENED = re.compile(r"^[ \t]*(?:if\b(?!.*:[ \t]*$)|case\b.*\bin\b)", re.M)  # but no `if …:` of Python code in a job
 CLOSED = re.compile(r"(?:^|;)[ \t]*(?:fi|esac)\b", re.M)
+FUNCTION = re.compile(r"^[ \t]*(?:function[ \t]+)?([\w-]+)[ \t]*\(\)", re.M)
 VARIABLE = re.compile(r"^[ \t]*(?:(?:export|local|declare)[ \t]+)?(\w+)\+?=", re.M)
 IN_BRANCH = "$(set in a branch)"  # stands for the value of a setting that is set in a branch or set twice
 MAIN = re.compile(r"-m\s+([\w.]+)|(\S*/?\w*main_\w+\.py)\b")
@@ -115,10 +116,12 @@ class ShellJob(JobFile):
         return jobs or [self]
 
     def in_branch(self, place: int) -> bool:
-        """Whether the shell may skip an offset: inside `if` or `case`, or after && or || on its line."""
+        """Whether the shell may skip an offset: inside `if` or `case`, after && or ||, or in one call of a function."""
         text = self.text[:place]
         is_inside = len(OPENED.findall(text)) > len(CLOSED.findall(text))
-        return is_inside or bool(re.search(r"&&|\|\|", text.rpartition("\n")[2]))
+        statement = re.split(r"(?<!\\)\n", text)[-1]
+        is_call = any(re.match(rf"\s*{name}\s", statement) for name in FUNCTION.findall(self.text))
+        return is_inside or is_call or bool(re.search(r"&&|\|\|", statement))
 
     def find_words(self, pattern: re.Pattern, start: int, end: int):
         """Yield the words between two offsets that match, in order, except those in comments."""
@@ -205,7 +208,8 @@ class YamlJob(JobFile):
         self.moved: list[Change] = []  # settings that change their section; `add` writes them
         self.removed: set[str] = set()
         words = [*self.below(root, "")]
-        self.words = [w for w in words if "." in w.key or f"${{{w.key}}}" not in text]  # no names that ${…} reads
+        is_own = [w.value.startswith("&") or f"${{{w.key}}}" in text for w in words]  # what *name or ${…} reads
+        self.words = [w for w, own in zip(words, is_own, strict=True) if "." in w.key or not own]
         fork_words = [w for w in words if w.key.startswith("worker.")][:1]
         self.mains = [("verl.trainer.main", w.start, w.end) for w in fork_words]
 
@@ -225,7 +229,9 @@ class YamlJob(JobFile):
             alias = re.compile(r"\s*:\s*\*[^\s,}\]]+").match(self.text, key.end_mark.index)
             end = alias.end() if alias else value.end_mark.index
             end = len(self.text[:end].rstrip()) if "\n" in self.text[start:end] else end
-            yield Word(name, self.text[value.start_mark.index : value.end_mark.index if alias else end], start, end)
+            text = self.text[value.start_mark.index : value.end_mark.index if alias else end]
+            literal = re.sub(r"^&\S+\s*", "", text)
+            yield Word(name, literal if alias else text, start, end, literal=literal)
 
     def edited(self, edits: list[Edit]) -> str:
         text = super().edited(edits)

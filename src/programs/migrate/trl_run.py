@@ -3,7 +3,7 @@
 import ast
 from dataclasses import dataclass, field
 
-from parts.foundation.user_scripts import FUNCTIONS, PythonSource
+from parts.foundation.user_scripts import FUNCTIONS, Argument, PythonSource
 from programs.migrate.edits import UNSURE
 from programs.migrate.tables import ABSENT, default_at, gone_entry, numbers
 
@@ -53,6 +53,12 @@ class TrlRun:
 
     def has(self, name: str) -> bool:
         return name in self.nodes
+
+    def in_branch(self, name: str) -> list[Argument]:
+        """The arguments that set it, if each of them is in a branch of the script."""
+        given = [x for x in self.arguments if name in (x.name, gone_entry(self.config, x.name).get("renamed"))]
+        is_set = name in {*self.fields, *self.of_trainer} or any(argument.is_sure for argument in given)
+        return [] if is_set else given
 
     def in_config(self, name: str) -> bool:
         return any(argument.name == name for argument in self.arguments)

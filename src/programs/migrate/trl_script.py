@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from parts.data.trl_names import trl_defaults, trl_today
 from parts.foundation.user_scripts import DEFS, NAMED, Argument, PythonSource
-from programs.migrate.edits import RULES, UNSURE, Change, Report, edit_arguments, edit_call, reason
+from programs.migrate.edits import DEFAULT, RULES, UNSURE, Change, Report, edit_arguments, edit_call, reason
 from programs.migrate.tables import BASE, NAMES, changes, entry_at, gone_entry, is_there, newest, numbers, since_of
 from programs.migrate.trainer_parts import mend_loading, mend_model_config, mend_rewards, name_unsloth
 from programs.migrate.trl_run import CONFIGS, NO_CALLS, SAMPLING, UNKNOWN, TrlRun
@@ -268,7 +268,7 @@ class TrlMigration:
         calls = [] if run.call else sorted(self.source.calls.get(run.config, ()), key=self.source.start)
         places = ", ".join(dict.fromkeys(map(self.place, calls)))
         given = {*run.of_trainer, *(x.name for x in run.arguments)}
-        added = {name: c for name, c in settings.items() if name not in given and c.text is not None}
+        added = {x.name: x for x in settings.values() if x.text and (x.name not in given or x.why == DEFAULT)}
         defaults = f"where nothing sets them, the old version had {', '.join(c.setting for c in added.values())}"
         why = "made at run time: its settings cannot be seen, no name in it is renamed"
         why += f"; {run.config}(…) is edited at {places}" if places else f"; {defaults}" * bool(added)

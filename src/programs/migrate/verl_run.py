@@ -116,8 +116,9 @@ class VerlMigration:
         key, newest_verl = word.key, newest("verl")
         if key in NAMES["per_job"] and word.plain not in ("null", "None"):
             return self.per_gpu(word)
-        if word.sign == "~" and key not in self.known:
-            return {key: Change(key, None, newest_verl, "nothing to delete", "an error of Hydra")}
+        if word.sign == "~":
+            gone = Change(key, None, newest_verl, "nothing to delete", "an error of Hydra")
+            return {} if key in self.known else {key: gone}
         if key in (BATCH, PROMPTS) and self.text(BATCH) not in ("", "null", f"${{{PROMPTS}}}", self.text(PROMPTS)):
             if self.before("0.9") and not self.before("0.4"):
                 return self.prompts(word)
