@@ -94,7 +94,7 @@ class PythonSource:
             expected = f"expected Python {sys.version_info[0]}.{sys.version_info[1]}"
             raise UserError(f"{got}; {expected}; try python -m py_compile first") from None
         self.nodes = [*ast.walk(self.tree)]
-        self.merging: list[ast.Call] = []  # calls whose parts are being looked for
+        self.reading: list[ast.expr] = []  # dictionaries whose items are being looked for
 
     def span(self, node) -> tuple[int, int]:
         """(Start, end) of a node in the text; ast gives a line from 1 and a column in bytes."""
@@ -160,8 +160,13 @@ class PythonSource:
     @cached_property
     def changed(self) -> set[str]:
         """Names whose object is changed: by an item, an attribute or a method."""
-        names = {name for node in self.nodes for name in names_changed_by(node)}
-        return names - {*self.imports, *self.definitions}
+        return {name for _, name in self.changed_names} - {*self.imports, *self.definitions}
+
+    @cached_property
+    def changed_names(self) -> list[tuple[ast.AST, str]]:
+        """(What changes an object by an item, an attribute or a method; the name that stands first in it)."""
+        places = [target for target, _ in self.stores] + [x.func for name in CHANGING for x in self.calls.get(name, [])]
+        return [(x, re.match(r"\w*", self.code(x))[0]) for x in places]
 
     def binder(self, name: str, place: ast.AST) -> ast.AST | None:
         """The statement, loop or function that binds a name where it is read; None if there is none."""
@@ -182,8 +187,7 @@ class PythonSource:
     def rebound(self, node: ast.expr, old: ast.AST, new: ast.AST) -> list[str]:
         """Names in an expression that may stand for something else, or nothing, at a new place than at the old one."""
         first, last = sorted(x.lineno for x in (old, new))
-        between = [x for x in self.nodes if first < getattr(x, "lineno", 0) < last]
-        others = {name for x in between for name in names_changed_by(x)}
+        others = {name for x, name in self.changed_names if first < x.lineno < last}
         if not self.around(new, FUNCTIONS):  # what the module binds may not be there yet
             others |= {n for n in bindings(self.tree) if not self.binder(n, new)}
         names = sorted({x.id for x in ast.walk(node) if isinstance(x, ast.Name)})
@@ -297,7 +301,7 @@ class PythonSource:
     def changes(self, made: ast.expr, use: ast.AST | None = None) -> list[Argument]:
         """`config.name = value`, `d["name"] = value`, `d.update(name=value)` on the object that an expression makes."""
         calls, around = self.updates(made), [*self.blocks(made), *(self.blocks(use) if use else [])]
-        found = [replace(x, is_sure=self.is_sure(call, around)) for call in calls for x in self.merged(call)[0]]
+        found = [replace(x, is_sure=self.is_sure(call, around)) for call in calls for x in self.items(call)[0]]
         for target, name in self.stores:
             if name and self.is_object(target.value, made):
                 statement, is_item = self.parents[target], isinstance(target, ast.Subscript)
@@ -311,7 +315,7 @@ class PythonSource:
         """Statements `d.update(…)` on the object that an expression makes, where all that they set is seen."""
         calls = [x for x in self.calls.get("update", []) if isinstance(self.parents[x], ast.Expr)]
         calls = [x for x in calls if isinstance(x.func, ast.Attribute) and self.is_object(x.func.value, made)]
-        return [call for call in calls if not self.merged(call)[1]]
+        return [call for call in calls if not self.items(call)[1]]
 
     def is_sure(self, node: ast.AST, around: list[ast.AST]) -> bool:
         """Whether no branch or loop other than those given is around a node's statement."""
@@ -346,7 +350,10 @@ class PythonSource:
 
     def arguments(self, call: ast.Call) -> tuple[list[Argument], list[ast.expr]]:
         """(Arguments by keyword, those of a dictionary `**name` of this file too; what is spread and not seen)."""
-        return self.spread([(keyword.arg, keyword.value, self.span(keyword)) for keyword in call.keywords])
+        return self.spread(self.keywords(call))
+
+    def keywords(self, call: ast.Call) -> list[tuple]:
+        return [(keyword.arg, keyword.value, self.span(keyword)) for keyword in call.keywords]
 
     def spread(self, parts: list[tuple], form: str = Argument.form) -> tuple[list[Argument], list[ast.expr]]:
         """(Parts as arguments, with the items of those without a name; what is not seen)."""
@@ -356,43 +363,41 @@ class PythonSource:
             arguments, unseen = arguments + inside, unseen + hidden
         return arguments, unseen
 
-    def merged(self, call: ast.Call) -> tuple[list[Argument], list[ast.expr]]:
-        """What `dict(d, …)`, `d.copy()`, `deepcopy(d)` or `d.update(…)` puts together, as `spread` has it."""
-        if call in self.merging:  # made of itself
-            return [], [call]
-        self.merging.append(call)
-        is_method = not call.args and self.name_of(call) == "copy" and isinstance(call.func, ast.Attribute)
-        items, unseen = self.spread([(None, x, ()) for x in ([call.func.value] if is_method else call.args)])
-        more, hidden = self.arguments(call)
-        self.merging.remove(call)
-        return items + more, unseen + hidden
-
     def argument(self, call: ast.Call, name: str, places: tuple[str, ...] = ()) -> ast.expr | None:
         """What a call gives for a parameter, by keyword or by its place."""
         given = {argument.name: argument.value for argument in self.arguments(call)[0]}
         return given[name] if name in given else dict(zip(places, call.args, strict=False)).get(name)
 
     def items(self, node: ast.expr) -> tuple[list[Argument], list[ast.expr]]:
-        """(Items of a dictionary: literal, dict(…), merged with | or **, set later; its unseen parts)."""
+        """(Items of a dictionary, whatever it is made of or is set later; its unseen parts)."""
         made = self.origin(node)
-        changes, hidden = [], []
-        if isinstance(node, ast.Name):
-            changes = [change for change in self.changes(made, node) if change.start < self.start(node)]
-            hidden = self.hidden_changes(made)
-        if isinstance(made, ast.Call) and self.name_of(made) in ("dict", "copy", "deepcopy"):
-            items, unseen = self.merged(made)
-        elif isinstance(made, ast.IfExp):
-            items, unseen = self.spread([(None, made.body, ()), (None, made.orelse, ())])
-            items = [replace(item, is_sure=False) for item in items]
-        elif isinstance(made, ast.BinOp) and isinstance(made.op, ast.BitOr):
-            items, unseen = self.spread([(None, made.left, ()), (None, made.right, ())])
-        elif isinstance(made, ast.Dict) and all(key is None or isinstance(key, ast.Constant) for key in made.keys):
-            pairs = zip(made.keys, made.values, strict=True)
-            parts = [(key and str(key.value), x, key and (self.start(key), self.span(x)[1])) for key, x in pairs]
-            items, unseen = self.spread(parts, '"{name}": {text}')
-        else:
+        parts = self.parts(made) if made not in self.reading else None
+        if parts is None:
             return [], [node]
-        return items + changes, unseen + hidden
+        self.reading.append(made)
+        items, unseen = self.spread(parts, '"{name}": {text}' if isinstance(made, ast.Dict) else Argument.form)
+        if isinstance(made, ast.IfExp):
+            items = [replace(item, is_sure=False) for item in items]
+        if isinstance(node, ast.Name):
+            items += [change for change in self.changes(made, node) if change.start < self.start(node)]
+            unseen += self.hidden_changes(made)
+        self.reading.remove(made)
+        return items, unseen
+
+    def parts(self, made: ast.expr) -> list[tuple] | None:
+        """(Name, or None to spread it; value; place) of what a dictionary is made of; None if that cannot be seen."""
+        name = self.name_of(made) if isinstance(made, ast.Call) else ""
+        if name in ("dict", "copy", "deepcopy", "update"):
+            is_method = name == "copy" and not made.args and isinstance(made.func, ast.Attribute)
+            return [(None, x, ()) for x in ([made.func.value] if is_method else made.args)] + self.keywords(made)
+        if isinstance(made, ast.BinOp) and isinstance(made.op, ast.BitOr):
+            return [(None, made.left, ()), (None, made.right, ())]
+        if isinstance(made, ast.IfExp):
+            return [(None, made.body, ()), (None, made.orelse, ())]
+        if isinstance(made, ast.Dict) and all(key is None or isinstance(key, ast.Constant) for key in made.keys):
+            pairs = zip(made.keys, made.values, strict=True)
+            return [(key and str(key.value), x, key and (self.start(key), self.span(x)[1])) for key, x in pairs]
+        return None
 
 
 @cache
@@ -424,18 +429,6 @@ def names_bound_by(node: ast.AST) -> list[str]:
     if isinstance(node, ast.ImportFrom | ast.Import):
         return [(x.asname or x.name).partition(".")[0] for x in node.names]
     return [node.name] if isinstance(node, FUNCTIONS | ast.ClassDef) and not isinstance(node, ast.Lambda) else []
-
-
-def names_changed_by(node: ast.AST) -> list[str]:
-    """The name whose object a node changes by an attribute, an item or a method."""
-    place = node
-    if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in CHANGING:
-        place = node.func
-    elif not isinstance(node, ast.Attribute | ast.Subscript) or isinstance(node.ctx, ast.Load):
-        return []
-    while isinstance(place, ast.Attribute | ast.Subscript):
-        place = place.value
-    return [place.id] if isinstance(place, ast.Name) else []
 
 
 def run_as_main(file: str) -> int:
