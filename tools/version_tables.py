@@ -229,7 +229,7 @@ def changes(versions: dict[str, dict], key: str = "default", renamed: dict | Non
     for number, values in present.items():
         for name, value in values.items():
             entries = result.setdefault(name, [])
-            if not entries or json.dumps(entries[-1].get(key, ...), default=str) != json.dumps(value):
+            if not entries or not is_same(entries[-1].get(key, ...), value):
                 entries.append({"since": number, key: value})
         for name in result.keys() - values.keys():
             if not result[name][-1].get("gone"):
@@ -244,6 +244,12 @@ def changes(versions: dict[str, dict], key: str = "default", renamed: dict | Non
         if new := new_name(name, renamed or {}):
             entries[-1]["renamed"] = new
     return result
+
+
+def is_same(old, new) -> bool:
+    """Whether two defaults mean the same, as 0 and 0.0, or {} and None do."""
+    old, new = (None if value == {} else json.loads(json.dumps(value, default=str)) for value in (old, new))
+    return old == new and isinstance(old, bool) is isinstance(new, bool)
 
 
 def new_name(name: str, renamed: dict[str, str]) -> str | None:
@@ -396,7 +402,7 @@ def outdated() -> list[str]:
         f"{name}.{key}: the table ends with {entries[-1]}, installed is {actual[name].get(key, 'nothing')}"
         for name, table in tables.items()
         for key, entries in table.items()
-        if actual[name] and entries[-1].get("default", "nothing") != actual[name].get(key, "nothing")
+        if actual[name] and not is_same(entries[-1].get("default", "nothing"), actual[name].get(key, "nothing"))
     ]
 
 
