@@ -173,7 +173,7 @@ def add_arguments(source: PythonSource, call, added: list[Change], removed: set[
     place = source.start(kept[0]) if kept else source.span(call.args[-1])[1] if call.args else end - 1
     line = source.text.rfind("\n", 0, place) + 1
     indent = re.match(r"[ \t]*", source.text[line:])[0]
-    length = place - line + sum(len(change.setting) for change in added)
+    length = len(source.text[line:].partition("\n")[0]) + sum(len(change.setting) + 2 for change in added)
     is_long = length > 110 and "\n" not in source.text[start:end]
     break_ = f"\n{indent}    " if is_long else f"\n{indent}" if kept and not source.text[line:place].strip() else " "
     for number, change in enumerate(added):

@@ -208,8 +208,7 @@ class YamlJob(JobFile):
         self.moved: list[Change] = []  # settings that change their section; `add` writes them
         self.removed: set[str] = set()
         words = [*self.below(root, "")]
-        is_own = [w.value.startswith("&") or f"${{{w.key}}}" in text for w in words]  # what *name or ${…} reads
-        self.words = [w for w, own in zip(words, is_own, strict=True) if "." in w.key or not own]
+        self.words = [w for w in words if "." in w.key or f"${{{w.key}}}" not in text]  # no names that ${…} reads
         fork_words = [w for w in words if w.key.startswith("worker.")][:1]
         self.mains = [("verl.trainer.main", w.start, w.end) for w in fork_words]
 

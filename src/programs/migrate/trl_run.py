@@ -33,7 +33,7 @@ class TrlRun:
 
     def __post_init__(self):
         source, call = self.source, self.call
-        self.unseen: list[ast.expr] = []
+        self.unseen = [] if self.unseen_args is None else [self.unseen_args]
         self.unsure: set[str] = set()  # set in a branch, or changed where that is not followed
         self.nodes: dict[str, ast.expr] = {}  # {old or new name of a setting: the expression given}
         self.fields = {} if call else {x.name: x for x in source.fields(self.config)}  # of a config class in the script

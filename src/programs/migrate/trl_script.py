@@ -93,9 +93,8 @@ class TrlMigration:
         arguments, unseen = source.arguments(call)
         plan, moved, of_trainer = self.own_arguments(trainer, call, arguments, made or node)
         given = {argument.name: argument.value for argument in arguments}
-        run = TrlRun(source, config, self.version, made, of_trainer, node if made is None else None)
-        if made is None and (node or unseen):
-            run.unseen = [node or unseen[0]]
+        unseen_args = None if made else node or next(iter(unseen), None)
+        run = TrlRun(source, config, self.version, made, of_trainer, unseen_args)
         settings = {change.name: change for change in moved.values()} | planned(run, report)
         if made is not None:
             for hidden in unseen:
@@ -103,10 +102,10 @@ class TrlMigration:
                 report.refuse(self.place(hidden), source.code(hidden), why, "NAME=VALUE for each argument")
             self.hoist(run, call, moved, settings, plan)
             self.config(run, settings)
-        elif node is None and not unseen:
+        elif unseen_args is None:
             plan |= self.new_config(run, trainer, call, settings)
         else:
-            self.say_unseen(run, call, f"args={source.code(node or unseen[0])}", settings)
+            self.say_unseen(run, call, f"args={source.code(unseen_args)}", settings)
             edit_arguments(source, run.arguments, settings, report)
             self.read.append((run, settings))
             for name, change in moved.items():
@@ -268,7 +267,7 @@ class TrlMigration:
         calls = [] if run.call else sorted(self.source.calls.get(run.config, ()), key=self.source.start)
         places = ", ".join(dict.fromkeys(map(self.place, calls)))
         given = {*run.of_trainer, *(x.name for x in run.arguments)}
-        added = {x.name: x for x in settings.values() if x.text and (x.name not in given or x.why == DEFAULT)}
+        added = {n: x for n, x in settings.items() if x.text and (n not in given or x.why == DEFAULT)}
         defaults = f"where nothing sets them, the old version had {', '.join(c.setting for c in added.values())}"
         why = "made at run time: its settings cannot be seen, no name in it is renamed"
         why += f"; {run.config}(…) is edited at {places}" if places else f"; {defaults}" * bool(added)
@@ -378,9 +377,8 @@ class TrlMigration:
         today = {*changes("trl")["exports"], *self.carried, "*"}
         was_there = "experimental" not in module or module in [entry.get("at") for entry in entries]
         if is_there(entries, newest("trl")) and was_there:
-            place = entries[-1]["at"]
-            is_far = "experimental" in f"{place} {module}" or module.count(".") > 1
-            return place if is_far and name not in inside else module
+            is_far = "experimental" in f"{entries[-1]['at']} {module}" or module.count(".") > 1
+            return entries[-1]["at"] if is_far and name not in inside else module
         if module.startswith("trl.experimental"):  # folders, whose names may change
             return module if (module.split(".")[2:3] or [name])[0] in modules["trl.experimental"] else ""
         known = today if module in ("trl", "trl.trainer") else [*inside, "*"]
