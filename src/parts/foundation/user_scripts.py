@@ -158,12 +158,7 @@ class PythonSource:
         return {child: node for node in self.nodes for child in ast.iter_child_nodes(node)}
 
     @cached_property
-    def changed(self) -> set[str]:
-        """Names whose object is changed: by an item, an attribute or a method."""
-        return {name for _, name in self.changed_names} - {*self.imports, *self.definitions}
-
-    @cached_property
-    def changed_names(self) -> list[tuple[ast.AST, str]]:
+    def changed(self) -> list[tuple[ast.AST, str]]:
         """(What changes an object by an item, an attribute or a method; the name that stands first in it)."""
         places = [target for target, _ in self.stores] + [x.func for name in CHANGING for x in self.calls.get(name, [])]
         return [(x, re.match(r"\w*", self.code(x))[0]) for x in places]
@@ -187,27 +182,24 @@ class PythonSource:
     def rebound(self, node: ast.expr, old: ast.AST, new: ast.AST) -> list[str]:
         """Names in an expression that may stand for something else, or nothing, at a new place than at the old one."""
         first, last = sorted(x.lineno for x in (old, new))
-        others = {name for x, name in self.changed_names if first < x.lineno < last}
+        others = {name for x, name in self.changed if first < x.lineno < last}
         if not self.around(new, FUNCTIONS):  # what the module binds may not be there yet
             others |= {n for n in bindings(self.tree) if not self.binder(n, new)}
+
+        def meaning(name: str, place: ast.AST) -> ast.AST | None:
+            return self.origin(self.bound(name, place)) or self.binder(name, place)
+
         names = sorted({x.id for x in ast.walk(node) if isinstance(x, ast.Name)})
-        return [n for n in names if n in others or self.giver(n, old) is not self.giver(n, new)]
+        return [n for n in names if n in others or meaning(n, old) is not meaning(n, new)]
 
-    def giver(self, name: str, place: ast.AST) -> ast.AST | None:
-        """What binds a name; for a parameter that gets a variable of its own name, what binds that."""
-        binder = self.binder(name, place)
-        given = self.passed(binder, name) if isinstance(binder, FUNCTIONS) and name in bindings(binder.args) else None
-        is_same = isinstance(given, ast.Name) and given.id == name and self.binder(name, given) is not binder
-        return self.giver(name, given) if is_same else binder
-
-    def bound(self, node: ast.Name) -> ast.expr | None:
+    def bound(self, name: str, place: ast.AST) -> ast.expr | None:
         """The value of a name where it is read; None if it depends on what runs before."""
-        binder = self.binder(node.id, node)
+        binder = self.binder(name, place)
         if binder is None:
-            return self.constants.get(node.id)
-        if isinstance(binder, FUNCTIONS) and node.id in bindings(binder.args):
-            return self.passed(binder, node.id)
-        return assigned_to(binder, node.id)
+            return self.constants.get(name)
+        if isinstance(binder, FUNCTIONS) and name in bindings(binder.args):
+            return self.passed(binder, name)
+        return assigned_to(binder, name)
 
     @cached_property
     def constants(self) -> dict[str, ast.expr]:
@@ -260,8 +252,8 @@ class PythonSource:
         """
         for _ in range(8):
             made = node.value if isinstance(node, ast.NamedExpr) else None
-            if isinstance(node, ast.Name) and not (whole and node.id in self.changed):
-                made = self.bound(node)
+            if isinstance(node, ast.Name) and not (whole and any(name == node.id for _, name in self.changed)):
+                made = self.bound(node.id, node)
             elif isinstance(node, ast.Attribute) and not whole:
                 targets = [x for x in self.nodes if isinstance(x, ast.Attribute) and not isinstance(x.ctx, ast.Load)]
                 stored = [self.parents[x] for x in targets if ast.unparse(x) == ast.unparse(node)]
