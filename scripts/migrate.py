@@ -26,25 +26,25 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 #         84-89  file text         Load texts from files beside their room, such as a page's style; a built script …
 #        92-140  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #       143-147  bundle            Paths of this bundle and of its embedded model, data and rewards
-#       150-561  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
-#       564-788  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       791-879  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#      882-1090  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1093-1196  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
-#     1199-1237  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
-#     1240-1474  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
-#     1477-2388  tables            Changes between the versions of TRL and verl: tables read from their packages
-#     2391-2978  edits             Edits of a text by offset, and the table row that explains each
-#     2981-3070  trl run           A TRL run as one version of TRL sees it: the script's settings, and that version's …
-#     3073-3359  trl settings      The settings that make today's TRL do an old run: from tables, from rules by hand, …
-#     3362-3477  trainer parts     What a trainer is given: models loaded as today's transformers wants it, rewards …
-#     3480-3923  trl script        A script that trains with TRL: its trainers, their configs and their imports
-#     3926-4003  versions          Which version of a package a file was written for: a pin, or the names that it uses
-#     4006-4291  job files         Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
-#     4294-4355  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
-#     4358-4714  verl run          Migrate a verl job to the newest version: keys, values, and defaults that changed …
-#     4717-4867  trial             --check: run one step of the new script in a separate process, on four rows and …
-#     4870-5100  command           The command line: input, output, messages
+#       150-585  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
+#       588-812  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       815-903  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#      906-1114  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1117-1220  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
+#     1223-1261  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
+#     1264-1504  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
+#     1507-2405  tables            Changes between the versions of TRL and verl: tables read from their packages
+#     2408-2996  edits             Edits of a text by offset, and the table row that explains each
+#     2999-3094  trl run           A TRL run as one version of TRL sees it: the script's settings, and that version's …
+#     3097-3388  trl settings      The settings that make today's TRL do an old run: from tables, from rules by hand, …
+#     3391-3506  trainer parts     What a trainer is given: models loaded as today's transformers wants it, rewards …
+#     3509-3950  trl script        A script that trains with TRL: its trainers, their configs and their imports
+#     3953-4030  versions          Which version of a package a file was written for: a pin, or the names that it uses
+#     4033-4323  job files         Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
+#     4326-4387  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
+#     4390-4748  verl run          Migrate a verl job to the newest version: keys, values, and defaults that changed …
+#     4751-4901  trial             --check: run one step of the new script in a separate process, on four rows and …
+#     4904-5135  command           The command line: input, output, messages
 
 import argparse
 import ast
@@ -224,6 +224,7 @@ class PythonSource:
             expected = f"expected Python {sys.version_info[0]}.{sys.version_info[1]}"
             raise UserError(f"{got}; {expected}; try python -m py_compile first") from None
         self.nodes = [*ast.walk(self.tree)]
+        self.reading: list[ast.expr] = []  # dictionaries whose items are being looked for
 
     def span(self, node) -> tuple[int, int]:
         """(Start, end) of a node in the text; ast gives a line from 1 and a column in bytes."""
@@ -287,10 +288,10 @@ class PythonSource:
         return {child: node for node in self.nodes for child in ast.iter_child_nodes(node)}
 
     @cached_property
-    def changed(self) -> set[str]:
-        """Names whose object is changed: by an item, an attribute or a method."""
-        names = {name for node in self.nodes for name in names_changed_by(node)}
-        return names - {*self.imports, *self.definitions}
+    def changed(self) -> list[tuple[ast.AST, str]]:
+        """(What changes an object by an item, an attribute or a method; the name that stands first in it)."""
+        places = [target for target, _ in self.stores] + [x.func for name in CHANGING for x in self.calls.get(name, [])]
+        return [(x, re.match(r"\w*", self.code(x))[0]) for x in places]
 
     def binder(self, name: str, place: ast.AST) -> ast.AST | None:
         """The statement, loop or function that binds a name where it is read; None if there is none."""
@@ -311,21 +312,24 @@ class PythonSource:
     def rebound(self, node: ast.expr, old: ast.AST, new: ast.AST) -> list[str]:
         """Names in an expression that may stand for something else, or nothing, at a new place than at the old one."""
         first, last = sorted(x.lineno for x in (old, new))
-        between = [x for x in self.nodes if first < getattr(x, "lineno", 0) < last]
-        others = {name for x in between for name in names_changed_by(x)}
+        others = {name for x, name in self.changed if first < x.lineno < last}
         if not self.around(new, FUNCTIONS):  # what the module binds may not be there yet
             others |= {n for n in bindings(self.tree) if not self.binder(n, new)}
-        names = sorted({x.id for x in ast.walk(node) if isinstance(x, ast.Name)})
-        return [n for n in names if n in others or self.binder(n, old) is not self.binder(n, new)]
 
-    def bound(self, node: ast.Name) -> ast.expr | None:
+        def meaning(name: str, place: ast.AST) -> ast.AST | None:
+            return self.origin(self.bound(name, place)) or self.binder(name, place)
+
+        names = sorted({x.id for x in ast.walk(node) if isinstance(x, ast.Name)})
+        return [n for n in names if n in others or meaning(n, old) is not meaning(n, new)]
+
+    def bound(self, name: str, place: ast.AST) -> ast.expr | None:
         """The value of a name where it is read; None if it depends on what runs before."""
-        binder = self.binder(node.id, node)
+        binder = self.binder(name, place)
         if binder is None:
-            return self.constants.get(node.id)
-        if isinstance(binder, FUNCTIONS) and node.id in bindings(binder.args):
-            return self.passed(binder, node.id)
-        return assigned_to(binder, node.id)
+            return self.constants.get(name)
+        if isinstance(binder, FUNCTIONS) and name in bindings(binder.args):
+            return self.passed(binder, name)
+        return assigned_to(binder, name)
 
     @cached_property
     def constants(self) -> dict[str, ast.expr]:
@@ -377,9 +381,9 @@ class PythonSource:
         `whole`: not through a name whose object changes later.
         """
         for _ in range(8):
-            made = None
-            if isinstance(node, ast.Name) and not (whole and node.id in self.changed):
-                made = self.bound(node)
+            made = node.value if isinstance(node, ast.NamedExpr) else None
+            if isinstance(node, ast.Name) and not (whole and any(name == node.id for _, name in self.changed)):
+                made = self.bound(node.id, node)
             elif isinstance(node, ast.Attribute) and not whole:
                 targets = [x for x in self.nodes if isinstance(x, ast.Attribute) and not isinstance(x.ctx, ast.Load)]
                 stored = [self.parents[x] for x in targets if ast.unparse(x) == ast.unparse(node)]
@@ -416,19 +420,29 @@ class PythonSource:
                 stores.append((node, name if is_alone and isinstance(name, str) else None))
         return stores
 
-    def changes(self, made: ast.expr) -> list[Argument]:
-        """Assignments `config.name = value` and `d["name"] = value` to the object that an expression makes."""
-        found = []
+    def changes(self, made: ast.expr, use: ast.AST | None = None) -> list[Argument]:
+        """`config.name = value`, `d["name"] = value`, `d.update(name=value)` on the object that an expression makes."""
+        calls, around = self.updates(made), [*self.blocks(made), *(self.blocks(use) if use else [])]
+        found = [replace(x, is_sure=self.is_sure(call, around)) for call in calls for x in self.items(call)[0]]
         for target, name in self.stores:
             if name and self.is_object(target.value, made):
                 statement, is_item = self.parents[target], isinstance(target, ast.Subscript)
                 owner = self.code(target.value).replace("{", "{{").replace("}", "}}")
                 form = owner + ('["{name}"] = {text}' if is_item else ".{name} = {text}")
-                block = self.parents[statement]
-                is_sure = isinstance(block, ast.Module | FUNCTIONS) or block in self.blocks(made)
-                place = self.span(statement)
+                is_sure, place = self.is_sure(target, around), self.span(statement)
                 found.append(Argument(name, statement.value, *place, form, is_statement=True, is_sure=is_sure))
-        return found
+        return sorted(found, key=lambda change: change.start)
+
+    def updates(self, made: ast.expr) -> list[ast.Call]:
+        """Statements `d.update(…)` on the object that an expression makes, where all that they set is seen."""
+        calls = [x for x in self.calls.get("update", []) if isinstance(self.parents[x], ast.Expr)]
+        calls = [x for x in calls if isinstance(x.func, ast.Attribute) and self.is_object(x.func.value, made)]
+        return [call for call in calls if not self.items(call)[1]]
+
+    def is_sure(self, node: ast.AST, around: list[ast.AST]) -> bool:
+        """Whether no branch or loop other than those given is around a node's statement."""
+        block = self.parents[self.around(node, ast.stmt)]
+        return isinstance(block, ast.Module | FUNCTIONS) or block in around
 
     def blocks(self, node: ast.AST) -> list[ast.AST]:
         """All nodes around a node."""
@@ -440,7 +454,8 @@ class PythonSource:
         objects += [(change, change.func) for name in CHANGING for change in self.calls.get(name, [])]
         objects += [(target, target.value) for target, name in self.stores if not name]
         parts = [(change, part) for change, node in objects for part in ast.walk(node) if isinstance(part, NAMED)]
-        return [*dict.fromkeys(change for change, part in parts if self.is_object(part, made))]
+        hidden = dict.fromkeys(change for change, part in parts if self.is_object(part, made))
+        return [change for change in hidden if change not in self.updates(made)]
 
     def resolved(self, node):
         """What an expression stands for, where nothing changes it later."""
@@ -457,7 +472,10 @@ class PythonSource:
 
     def arguments(self, call: ast.Call) -> tuple[list[Argument], list[ast.expr]]:
         """(Arguments by keyword, those of a dictionary `**name` of this file too; what is spread and not seen)."""
-        return self.spread([(keyword.arg, keyword.value, self.span(keyword)) for keyword in call.keywords])
+        return self.spread(self.keywords(call))
+
+    def keywords(self, call: ast.Call) -> list[tuple]:
+        return [(keyword.arg, keyword.value, self.span(keyword)) for keyword in call.keywords]
 
     def spread(self, parts: list[tuple], form: str = Argument.form) -> tuple[list[Argument], list[ast.expr]]:
         """(Parts as arguments, with the items of those without a name; what is not seen)."""
@@ -473,21 +491,35 @@ class PythonSource:
         return given[name] if name in given else dict(zip(places, call.args, strict=False)).get(name)
 
     def items(self, node: ast.expr) -> tuple[list[Argument], list[ast.expr]]:
-        """(Items of a dictionary: literal, dict(…), merged with | or **, set later; its unseen parts)."""
+        """(Items of a dictionary, whatever it is made of or is set later; its unseen parts)."""
         made = self.origin(node)
-        changes, hidden = (self.changes(made), self.hidden_changes(made)) if isinstance(node, ast.Name) else ([], [])
-        changes = [change for change in changes if change.start < self.start(node)]
-        if isinstance(made, ast.Call) and self.name_of(made) == "dict" and not made.args:
-            items, unseen = self.arguments(made)
-        elif isinstance(made, ast.BinOp) and isinstance(made.op, ast.BitOr):
-            items, unseen = self.spread([(None, made.left, ()), (None, made.right, ())])
-        elif isinstance(made, ast.Dict) and all(key is None or isinstance(key, ast.Constant) for key in made.keys):
-            pairs = zip(made.keys, made.values, strict=True)
-            parts = [(key and str(key.value), x, key and (self.start(key), self.span(x)[1])) for key, x in pairs]
-            items, unseen = self.spread(parts, '"{name}": {text}')
-        else:
+        parts = self.parts(made) if made not in self.reading else None
+        if parts is None:
             return [], [node]
-        return items + changes, unseen + hidden
+        self.reading.append(made)
+        items, unseen = self.spread(parts, '"{name}": {text}' if isinstance(made, ast.Dict) else Argument.form)
+        if isinstance(made, ast.IfExp):
+            items = [replace(item, is_sure=False) for item in items]
+        if isinstance(node, ast.Name):
+            items += [change for change in self.changes(made, node) if change.start < self.start(node)]
+            unseen += self.hidden_changes(made)
+        self.reading.remove(made)
+        return items, unseen
+
+    def parts(self, made: ast.expr) -> list[tuple] | None:
+        """(Name, or None to spread it; value; place) of what a dictionary is made of; None if that cannot be seen."""
+        name = self.name_of(made) if isinstance(made, ast.Call) else ""
+        if name in ("dict", "copy", "deepcopy", "update"):
+            is_method = name == "copy" and not made.args and isinstance(made.func, ast.Attribute)
+            return [(None, x, ()) for x in ([made.func.value] if is_method else made.args)] + self.keywords(made)
+        if isinstance(made, ast.BinOp) and isinstance(made.op, ast.BitOr):
+            return [(None, made.left, ()), (None, made.right, ())]
+        if isinstance(made, ast.IfExp):
+            return [(None, made.body, ()), (None, made.orelse, ())]
+        if isinstance(made, ast.Dict) and all(key is None or isinstance(key, ast.Constant) for key in made.keys):
+            pairs = zip(made.keys, made.values, strict=True)
+            return [(key and str(key.value), x, key and (self.start(key), self.span(x)[1])) for key, x in pairs]
+        return None
 
 
 @cache
@@ -500,7 +532,11 @@ def bindings(node: ast.AST) -> list[str]:
 
 
 def assigned_to(node: ast.AST, name: str) -> ast.expr | None:
-    """The value of an assignment to a name alone."""
+    """The value of an assignment to a name alone, or of the only `(name := value)` in a statement or its condition."""
+    first = getattr(node, "test", None) if hasattr(node, "body") else node
+    named = [x.value for x in ast.walk(first or ast.Pass()) if isinstance(x, ast.NamedExpr) and x.target.id == name]
+    if named and len(named) == bindings(node).count(name):
+        return named[0]
     target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
     is_plain = isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(target, ast.Name) and target.id == name
     return node.value if is_plain else None
@@ -515,18 +551,6 @@ def names_bound_by(node: ast.AST) -> list[str]:
     if isinstance(node, ast.ImportFrom | ast.Import):
         return [(x.asname or x.name).partition(".")[0] for x in node.names]
     return [node.name] if isinstance(node, FUNCTIONS | ast.ClassDef) and not isinstance(node, ast.Lambda) else []
-
-
-def names_changed_by(node: ast.AST) -> list[str]:
-    """The name whose object a node changes by an attribute, an item or a method."""
-    place = node
-    if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in CHANGING:
-        place = node.func
-    elif not isinstance(node, ast.Attribute | ast.Subscript) or isinstance(node.ctx, ast.Load):
-        return []
-    while isinstance(place, ast.Attribute | ast.Subscript):
-        place = place.value
-    return [place.id] if isinstance(place, ast.Name) else []
 
 
 def run_as_main(file: str) -> int:
@@ -1436,13 +1460,19 @@ TRL_NAMES = """\
 "iter_params", "prepare_deepspeed", "prepare_fsdp", "remove_hooks", "unwrap_model_for_generation"],
 "trl.rewards.accuracy_rewards":["accuracy_reward", "get_cosine_scaled_reward", "reasoning_accuracy_reward"],
 "trl.rewards.format_rewards":["think_format_reward"], "trl.rewards.other_rewards":["get_repetition_penalty_reward",
-"get_soft_overlong_punishment"], "trl.trainer.base_config":[], "trl.trainer.base_trainer":[],
-"trl.trainer.callbacks":["BEMACallback", "LogCompletionsCallback", "RichProgressCallback", "SyncRefModelCallback",
-"WeaveCallback"], "trl.trainer.distillation_config":["DistillationConfig"],
-"trl.trainer.distillation_trainer":["DistillationTrainer"], "trl.trainer.dpo_config":["DPOConfig"],
-"trl.trainer.dpo_trainer":["DPOTrainer", "DataCollatorForPreference", "DataCollatorForVisionPreference"],
-"trl.trainer.grpo_config":["GRPOConfig"], "trl.trainer.grpo_trainer":["EnvironmentFactory", "GRPOTrainer", "RewardFunc",
-"RolloutFunc"], "trl.trainer.kto_config":["KTOConfig"], "trl.trainer.kto_trainer":["DataCollatorForUnpairedPreference",
+"get_soft_overlong_punishment"], "trl.scripts.distillation":["main", "make_parser"], "trl.scripts.dpo":["main",
+"make_parser"], "trl.scripts.env":["print_env"], "trl.scripts.grpo":["GRPOScriptArguments", "main", "make_parser"],
+"trl.scripts.kto":["main", "make_parser"], "trl.scripts.reward":["main", "make_parser"],
+"trl.scripts.rloo":["RLOOScriptArguments", "main", "make_parser"], "trl.scripts.sft":["main", "make_parser"],
+"trl.scripts.utils":["DatasetConfig", "DatasetMixtureConfig", "ScriptArguments", "TrlParser", "get_dataset",
+"get_git_commit_hash", "init_zero_verbose"], "trl.scripts.vllm_serve":["ScriptArguments", "build_command", "main",
+"make_parser"], "trl.trainer.base_config":[], "trl.trainer.base_trainer":[], "trl.trainer.callbacks":["BEMACallback",
+"LogCompletionsCallback", "RichProgressCallback", "SyncRefModelCallback", "WeaveCallback"],
+"trl.trainer.distillation_config":["DistillationConfig"], "trl.trainer.distillation_trainer":["DistillationTrainer"],
+"trl.trainer.dpo_config":["DPOConfig"], "trl.trainer.dpo_trainer":["DPOTrainer", "DataCollatorForPreference",
+"DataCollatorForVisionPreference"], "trl.trainer.grpo_config":["GRPOConfig"],
+"trl.trainer.grpo_trainer":["EnvironmentFactory", "GRPOTrainer", "RewardFunc", "RolloutFunc"],
+"trl.trainer.kto_config":["KTOConfig"], "trl.trainer.kto_trainer":["DataCollatorForUnpairedPreference",
 "DataCollatorForVisionUnpairedPreference", "KTOTrainer"], "trl.trainer.model_config":["ModelConfig"],
 "trl.trainer.reward_config":["RewardConfig"], "trl.trainer.reward_trainer":["DataCollatorForPreference",
 "RewardTrainer", "suppress_seqcls_warning"], "trl.trainer.rloo_config":["RLOOConfig"],
@@ -1653,12 +1683,12 @@ TRL_CHANGES = """\
 "default":"no"}], "include_tokens_per_second":[{"since":"4.34", "default":false}, {"since":"5.0", "gone":true}],
 "jit_mode_eval":[{"since":"4.31", "default":false}, {"since":"5.0", "gone":true}],
 "liger_kernel_config":[{"since":"4.53", "default":null}], "logging_dir":[{"since":"4.31", "default":null},
-{"since":"5.15", "gone":true}], "lr_scheduler_kwargs":[{"since":"4.36", "default":{}}, {"since":"4.57",
-"default":null}], "mp_parameters":[{"since":"4.31", "default":""}, {"since":"5.0", "gone":true}],
-"neftune_noise_alpha":[{"since":"4.35", "default":null}], "no_cuda":[{"since":"4.31", "default":false}, {"since":"5.0",
-"gone":true, "renamed":"use_cpu"}], "optim":[{"since":"4.31", "default":"adamw_hf"}, {"since":"4.32",
-"default":"adamw_torch"}, {"since":"4.54", "default":"adamw_torch_fused"}], "optim_target_modules":[{"since":"4.39",
-"default":null}], "output_dir":[{"since":"4.31", "default":"<required>"}, {"since":"4.49", "default":null}],
+{"since":"5.15", "gone":true}], "lr_scheduler_kwargs":[{"since":"4.36", "default":{}}],
+"mp_parameters":[{"since":"4.31", "default":""}, {"since":"5.0", "gone":true}], "neftune_noise_alpha":[{"since":"4.35",
+"default":null}], "no_cuda":[{"since":"4.31", "default":false}, {"since":"5.0", "gone":true, "renamed":"use_cpu"}],
+"optim":[{"since":"4.31", "default":"adamw_hf"}, {"since":"4.32", "default":"adamw_torch"}, {"since":"4.54",
+"default":"adamw_torch_fused"}], "optim_target_modules":[{"since":"4.39", "default":null}],
+"output_dir":[{"since":"4.31", "default":"<required>"}, {"since":"4.49", "default":null}],
 "overwrite_output_dir":[{"since":"4.31", "default":false}, {"since":"5.0", "gone":true}],
 "parallelism_config":[{"since":"4.56", "default":null}], "past_index":[{"since":"4.31", "default":-1}, {"since":"5.0",
 "gone":true}], "per_gpu_eval_batch_size":[{"since":"4.31", "default":null}, {"since":"5.0", "gone":true,
@@ -1700,7 +1730,6 @@ TRL_CHANGES = """\
 "default":null}], "log_multimodal":[{"since":"1.9", "default":true}], "log_unique_prompts":[{"since":"0.26",
 "default":false}], "logging_steps":[{"since":"0.14", "default":500}, {"since":"0.19", "default":10}],
 "loss_type":[{"since":"0.17", "default":"bnpo"}, {"since":"0.22", "default":"dapo"}],
-"lr_scheduler_kwargs":[{"since":"0.14", "default":{}}, {"since":"0.25", "default":null}],
 "mask_truncated_completions":[{"since":"0.17", "default":false}], "max_completion_length":[{"since":"0.14",
 "default":256}, {"since":"1.10", "default":512}], "max_prompt_length":[{"since":"0.14", "default":512}, {"since":"0.26",
 "default":null}, {"since":"0.28", "gone":true}], "max_tool_calling_iterations":[{"since":"0.27", "default":null}],
@@ -1770,8 +1799,7 @@ TRL_CHANGES = """\
 "local_rollout_forward_batch_size":[{"since":"0.9", "default":64}, {"since":"0.22", "default":null}, {"since":"0.25",
 "gone":true}], "log_completions":[{"since":"0.22", "default":false}], "log_multimodal":[{"since":"1.9",
 "default":true}], "log_unique_prompts":[{"since":"0.26", "default":false}], "logging_steps":[{"since":"0.9",
-"default":500}, {"since":"0.19", "default":10}], "lr_scheduler_kwargs":[{"since":"0.9", "default":{}}, {"since":"0.25",
-"default":null}], "mask_truncated_completions":[{"since":"0.22", "default":false}],
+"default":500}, {"since":"0.19", "default":10}], "mask_truncated_completions":[{"since":"0.22", "default":false}],
 "max_completion_length":[{"since":"0.22", "default":256}, {"since":"1.10", "default":512}],
 "max_prompt_length":[{"since":"0.22", "default":512}, {"since":"0.27", "default":null}, {"since":"0.29", "gone":true}],
 "micro_batch_size":[{"since":"0.9", "default":null}, {"since":"0.22", "gone":true}], "min_p":[{"since":"0.22",
@@ -1835,13 +1863,12 @@ TRL_CHANGES = """\
 {"since":"0.22", "default":true}], "learning_rate":[{"since":"0.9", "default":5e-05}, {"since":"0.12",
 "default":2e-05}], "logging_steps":[{"since":"0.9", "default":500}, {"since":"0.19", "default":10}],
 "loss_type":[{"since":"0.23", "default":"nll"}, {"since":"1.6", "default":null}, {"since":"1.15", "default":"nll"}],
-"lr_scheduler_kwargs":[{"since":"0.9", "default":{}}, {"since":"0.25", "default":null}], "max_length":[{"since":"0.16",
-"default":1024}], "max_seq_length":[{"since":"0.9", "default":null}, {"since":"0.15", "default":1024}, {"since":"0.16",
-"default":null}, {"since":"0.20", "gone":true, "renamed":"max_length"}], "neftune_noise_alpha":[{"since":"0.9",
-"default":null}], "num_of_sequences":[{"since":"0.9", "default":1024}, {"since":"0.15", "default":null},
-{"since":"0.18", "gone":true}], "packing_strategy":[{"since":"0.19", "default":"ffd"}, {"since":"0.20",
-"default":"bfd"}], "pad_to_multiple_of":[{"since":"0.18", "default":null}, {"since":"1.16", "default":"auto"}],
-"pad_token":[{"since":"0.16", "default":null}], "padding_free":[{"since":"0.16", "default":false}],
+"max_length":[{"since":"0.16", "default":1024}], "max_seq_length":[{"since":"0.9", "default":null}, {"since":"0.15",
+"default":1024}, {"since":"0.16", "default":null}, {"since":"0.20", "gone":true, "renamed":"max_length"}],
+"neftune_noise_alpha":[{"since":"0.9", "default":null}], "num_of_sequences":[{"since":"0.9", "default":1024},
+{"since":"0.15", "default":null}, {"since":"0.18", "gone":true}], "packing_strategy":[{"since":"0.19", "default":"ffd"},
+{"since":"0.20", "default":"bfd"}], "pad_to_multiple_of":[{"since":"0.18", "default":null}, {"since":"1.16",
+"default":"auto"}], "pad_token":[{"since":"0.16", "default":null}], "padding_free":[{"since":"0.16", "default":false}],
 "router_aux_loss_coef":[{"since":"1.7", "default":0.001}, {"since":"1.14", "default":null}],
 "shuffle_dataset":[{"since":"0.26", "default":false}], "torch_empty_cache_steps":[{"since":"0.10", "default":null}],
 "truncation_mode":[{"since":"1.0", "default":"keep_start"}], "trust_remote_code":[{"since":"1.7", "default":false}],
@@ -1857,19 +1884,18 @@ TRL_CHANGES = """\
 "default":null}, {"since":"0.29", "gone":true}], "gradient_checkpointing":[{"since":"0.9", "default":false},
 {"since":"0.22", "default":true}], "is_encoder_decoder":[{"since":"0.9", "default":null}, {"since":"0.15",
 "gone":true}], "label_pad_token_id":[{"since":"0.9", "default":-100}, {"since":"0.28", "default":null}, {"since":"0.29",
-"gone":true}], "label_smoothing":[{"since":"0.9", "default":0}, {"since":"0.11", "default":0.0}],
-"ld_alpha":[{"since":"0.18", "default":null}], "learning_rate":[{"since":"0.9", "default":5e-05}, {"since":"0.12",
-"default":1e-06}], "logging_steps":[{"since":"0.9", "default":500}, {"since":"0.19", "default":10}],
+"gone":true}], "ld_alpha":[{"since":"0.18", "default":null}], "learning_rate":[{"since":"0.9", "default":5e-05},
+{"since":"0.12", "default":1e-06}], "logging_steps":[{"since":"0.9", "default":500}, {"since":"0.19", "default":10}],
 "loss_type":[{"since":"0.9", "default":"sigmoid"}, {"since":"0.20", "default":["sigmoid"]}],
-"loss_weights":[{"since":"0.20", "default":null}], "lr_scheduler_kwargs":[{"since":"0.9", "default":{}},
-{"since":"0.25", "default":null}], "max_completion_length":[{"since":"0.11", "default":null}, {"since":"0.28",
-"default":-1}, {"since":"0.29", "gone":true}], "max_length":[{"since":"0.9", "default":null}, {"since":"0.14",
-"default":1024}], "max_prompt_length":[{"since":"0.9", "default":null}, {"since":"0.14", "default":512},
-{"since":"0.28", "default":-1}, {"since":"0.29", "gone":true}], "max_target_length":[{"since":"0.9", "default":null},
-{"since":"0.14", "gone":true, "renamed":"max_completion_length"}], "model_adapter_name":[{"since":"0.9",
-"default":null}, {"since":"0.29", "gone":true}], "pad_to_multiple_of":[{"since":"0.29", "default":null},
-{"since":"1.16", "default":"auto"}], "pad_token":[{"since":"0.24", "default":null}], "padding_free":[{"since":"0.14",
-"default":false}], "padding_value":[{"since":"0.9", "default":null}, {"since":"0.26", "gone":true}],
+"loss_weights":[{"since":"0.20", "default":null}], "max_completion_length":[{"since":"0.11", "default":null},
+{"since":"0.28", "default":-1}, {"since":"0.29", "gone":true}], "max_length":[{"since":"0.9", "default":null},
+{"since":"0.14", "default":1024}], "max_prompt_length":[{"since":"0.9", "default":null}, {"since":"0.14",
+"default":512}, {"since":"0.28", "default":-1}, {"since":"0.29", "gone":true}], "max_target_length":[{"since":"0.9",
+"default":null}, {"since":"0.14", "gone":true, "renamed":"max_completion_length"}],
+"model_adapter_name":[{"since":"0.9", "default":null}, {"since":"0.29", "gone":true}],
+"pad_to_multiple_of":[{"since":"0.29", "default":null}, {"since":"1.16", "default":"auto"}],
+"pad_token":[{"since":"0.24", "default":null}], "padding_free":[{"since":"0.14", "default":false}],
+"padding_value":[{"since":"0.9", "default":null}, {"since":"0.26", "gone":true}],
 "precompute_ref_batch_size":[{"since":"0.13", "default":null}], "ref_adapter_name":[{"since":"0.9", "default":null},
 {"since":"0.29", "gone":true}], "ref_model_init_kwargs":[{"since":"0.9", "default":null}, {"since":"0.29",
 "gone":true}], "ref_model_mixup_alpha":[{"since":"0.9", "default":0.9}, {"since":"0.16", "default":0.6}],
@@ -1892,9 +1918,8 @@ TRL_CHANGES = """\
 "default":true}], "eos_token":[{"since":"0.24", "default":null}], "gradient_checkpointing":[{"since":"0.9",
 "default":false}, {"since":"0.22", "default":true}], "learning_rate":[{"since":"0.9", "default":5e-05}, {"since":"0.24",
 "default":0.0001}], "logging_steps":[{"since":"0.9", "default":500}, {"since":"0.19", "default":10}],
-"lr_scheduler_kwargs":[{"since":"0.9", "default":{}}, {"since":"0.25", "default":null}], "max_length":[{"since":"0.9",
-"default":null}, {"since":"0.14", "default":1024}], "model_init_kwargs":[{"since":"0.24", "default":null}],
-"pad_to_multiple_of":[{"since":"0.24", "default":null}, {"since":"1.16", "default":"auto"}],
+"max_length":[{"since":"0.9", "default":null}, {"since":"0.14", "default":1024}], "model_init_kwargs":[{"since":"0.24",
+"default":null}], "pad_to_multiple_of":[{"since":"0.24", "default":null}, {"since":"1.16", "default":"auto"}],
 "pad_token":[{"since":"0.24", "default":null}], "remove_unused_columns":[{"since":"0.9", "default":true},
 {"since":"0.12", "default":false}, {"since":"0.24", "default":true}], "torch_empty_cache_steps":[{"since":"0.10",
 "default":null}], "trust_remote_code":[{"since":"1.7", "default":false}], "use_liger_kernel":[{"since":"0.11",
@@ -1909,13 +1934,12 @@ TRL_CHANGES = """\
 "default":false}, {"since":"0.22", "default":true}], "learning_rate":[{"since":"0.11", "default":5e-05},
 {"since":"0.12", "default":2e-05}], "logging_steps":[{"since":"0.11", "default":500}, {"since":"0.19", "default":10}],
 "loss_type":[{"since":"0.23", "default":"nll"}, {"since":"1.6", "default":null}, {"since":"1.15", "default":"nll"}],
-"lr_scheduler_kwargs":[{"since":"0.11", "default":{}}, {"since":"0.25", "default":null}], "max_length":[{"since":"0.16",
-"default":1024}], "max_seq_length":[{"since":"0.11", "default":null}, {"since":"0.15", "default":1024}, {"since":"0.16",
-"default":null}, {"since":"0.20", "gone":true, "renamed":"max_length"}], "neftune_noise_alpha":[{"since":"0.11",
-"default":null}], "num_of_sequences":[{"since":"0.11", "default":1024}, {"since":"0.15", "default":null},
-{"since":"0.18", "gone":true}], "packing_strategy":[{"since":"0.19", "default":"ffd"}, {"since":"0.20",
-"default":"bfd"}], "pad_to_multiple_of":[{"since":"0.18", "default":null}, {"since":"1.16", "default":"auto"}],
-"pad_token":[{"since":"0.16", "default":null}], "padding_free":[{"since":"0.16", "default":false}],
+"max_length":[{"since":"0.16", "default":1024}], "max_seq_length":[{"since":"0.11", "default":null}, {"since":"0.15",
+"default":1024}, {"since":"0.16", "default":null}, {"since":"0.20", "gone":true, "renamed":"max_length"}],
+"neftune_noise_alpha":[{"since":"0.11", "default":null}], "num_of_sequences":[{"since":"0.11", "default":1024},
+{"since":"0.15", "default":null}, {"since":"0.18", "gone":true}], "packing_strategy":[{"since":"0.19", "default":"ffd"},
+{"since":"0.20", "default":"bfd"}], "pad_to_multiple_of":[{"since":"0.18", "default":null}, {"since":"1.16",
+"default":"auto"}], "pad_token":[{"since":"0.16", "default":null}], "padding_free":[{"since":"0.16", "default":false}],
 "router_aux_loss_coef":[{"since":"1.7", "default":0.001}, {"since":"1.14", "default":null}], "seq_kd":[{"since":"0.12",
 "default":false}], "shuffle_dataset":[{"since":"0.26", "default":false}], "torch_empty_cache_steps":[{"since":"0.11",
 "default":null}], "truncation_mode":[{"since":"1.0", "default":"keep_start"}], "trust_remote_code":[{"since":"1.7",
@@ -1951,29 +1975,28 @@ TRL_CHANGES = """\
 "dataset_num_proc":[{"since":"0.10", "default":null}, {"since":"0.25", "gone":true}],
 "disable_dropout":[{"since":"0.11", "default":true}], "ds3_gather_for_generation":[{"since":"0.14", "default":true}],
 "generation_kwargs":[{"since":"0.23", "default":null}], "gpu_memory_utilization":[{"since":"0.17", "default":0.55},
-{"since":"0.23", "default":null}, {"since":"0.25", "gone":true,
-"renamed":"vllm_gpu_memory_utilization"}], "gradient_checkpointing":[{"since":"0.10",
-"default":false}, {"since":"0.22", "default":true}], "judge":[{"since":"0.12", "default":null}, {"since":"1.1",
-"gone":true}], "learning_rate":[{"since":"0.10", "default":5e-05}, {"since":"0.11", "default":5e-07}],
-"logging_steps":[{"since":"0.10", "default":500}, {"since":"0.19", "default":10}],
-"lr_scheduler_kwargs":[{"since":"0.10", "default":{}}, {"since":"0.25", "default":null}], "max_length":[{"since":"0.14",
-"default":512}], "max_new_tokens":[{"since":"0.10", "default":53}, {"since":"0.11", "default":64,
-"renamed":"max_completion_length"}], "min_p":[{"since":"0.23", "default":null}], "model_init_kwargs":[{"since":"0.20",
-"default":null}], "remove_unused_columns":[{"since":"0.10", "default":true}, {"since":"1.0", "default":false}],
-"repetition_penalty":[{"since":"0.23", "default":1.0}], "reward_weights":[{"since":"0.23", "default":null}],
-"top_k":[{"since":"0.23", "default":null}, {"since":"0.27", "default":0}], "top_p":[{"since":"0.23", "default":1.0}],
-"torch_empty_cache_steps":[{"since":"0.10", "default":null}], "trust_remote_code":[{"since":"1.7", "default":false}],
-"use_liger_kernel":[{"since":"0.11", "default":false}], "use_transformers_paged":[{"since":"0.23", "default":false},
-{"since":"1.2", "gone":true, "renamed":"use_transformers_continuous_batching"}], "use_vllm":[{"since":"0.14",
-"default":false}], "vllm_enable_sleep_mode":[{"since":"0.28", "default":false}],
-"vllm_gpu_memory_utilization":[{"since":"0.23", "default":0.55}], "vllm_group_port":[{"since":"0.27", "default":51216}],
-"vllm_guided_decoding_regex":[{"since":"0.23", "default":null}, {"since":"0.27", "gone":true,
-"renamed":"vllm_structured_outputs_regex"}], "vllm_mode":[{"since":"0.23", "default":"server"}, {"since":"1.0",
-"default":"colocate"}], "vllm_model_impl":[{"since":"0.21", "default":"vllm"}], "vllm_server_base_url":[{"since":"0.23",
-"default":null}], "vllm_server_host":[{"since":"0.23", "default":"0.0.0.0"}], "vllm_server_port":[{"since":"0.23",
-"default":8000}], "vllm_server_timeout":[{"since":"0.23", "default":240.0}],
-"vllm_structured_outputs_regex":[{"since":"0.27", "default":null}], "vllm_tensor_parallel_size":[{"since":"0.23",
-"default":1}]}, "PPOConfig":{"accelerator_kwargs":[{"since":"0.9", "default":{}}, {"since":"0.12", "gone":true}],
+{"since":"0.23", "default":null}, {"since":"0.25", "gone":true, "renamed":"vllm_gpu_memory_utilization"}],
+"gradient_checkpointing":[{"since":"0.10", "default":false}, {"since":"0.22", "default":true}],
+"judge":[{"since":"0.12", "default":null}, {"since":"1.1", "gone":true}], "learning_rate":[{"since":"0.10",
+"default":5e-05}, {"since":"0.11", "default":5e-07}], "logging_steps":[{"since":"0.10", "default":500}, {"since":"0.19",
+"default":10}], "max_length":[{"since":"0.14", "default":512}], "max_new_tokens":[{"since":"0.10", "default":53},
+{"since":"0.11", "default":64, "renamed":"max_completion_length"}], "min_p":[{"since":"0.23", "default":null}],
+"model_init_kwargs":[{"since":"0.20", "default":null}], "remove_unused_columns":[{"since":"0.10", "default":true},
+{"since":"1.0", "default":false}], "repetition_penalty":[{"since":"0.23", "default":1.0}],
+"reward_weights":[{"since":"0.23", "default":null}], "top_k":[{"since":"0.23", "default":null}, {"since":"0.27",
+"default":0}], "top_p":[{"since":"0.23", "default":1.0}], "torch_empty_cache_steps":[{"since":"0.10", "default":null}],
+"trust_remote_code":[{"since":"1.7", "default":false}], "use_liger_kernel":[{"since":"0.11", "default":false}],
+"use_transformers_paged":[{"since":"0.23", "default":false}, {"since":"1.2", "gone":true,
+"renamed":"use_transformers_continuous_batching"}], "use_vllm":[{"since":"0.14", "default":false}],
+"vllm_enable_sleep_mode":[{"since":"0.28", "default":false}], "vllm_gpu_memory_utilization":[{"since":"0.23",
+"default":0.55}], "vllm_group_port":[{"since":"0.27", "default":51216}], "vllm_guided_decoding_regex":[{"since":"0.23",
+"default":null}, {"since":"0.27", "gone":true, "renamed":"vllm_structured_outputs_regex"}],
+"vllm_mode":[{"since":"0.23", "default":"server"}, {"since":"1.0", "default":"colocate"}],
+"vllm_model_impl":[{"since":"0.21", "default":"vllm"}], "vllm_server_base_url":[{"since":"0.23", "default":null}],
+"vllm_server_host":[{"since":"0.23", "default":"0.0.0.0"}], "vllm_server_port":[{"since":"0.23", "default":8000}],
+"vllm_server_timeout":[{"since":"0.23", "default":240.0}], "vllm_structured_outputs_regex":[{"since":"0.27",
+"default":null}], "vllm_tensor_parallel_size":[{"since":"0.23", "default":1}]},
+"PPOConfig":{"accelerator_kwargs":[{"since":"0.9", "default":{}}, {"since":"0.12", "gone":true}],
 "adap_kl_ctrl":[{"since":"0.9", "default":true}, {"since":"0.12", "gone":true}], "backward_batch_size":[{"since":"0.9",
 "default":null}, {"since":"0.12", "gone":true}], "batch_size":[{"since":"0.9", "default":128}, {"since":"0.12",
 "default":null}], "bf16":[{"since":"0.12", "default":false}, {"since":"0.19", "default":null}],
@@ -1983,23 +2006,22 @@ TRL_CHANGES = """\
 "default":{"expr":"os.path.basename(sys.argv[0])[:-len('.py')]"}}, {"since":"0.12",
 "default":{"expr":"os.path.basename(__file__)[:-len('.py')]"}}, {"since":"0.14",
 "default":{"expr":"os.path.basename(__file__)[:-3]"}}, {"since":"0.28", "gone":true}],
-"forward_batch_size":[{"since":"0.9", "default":null}, {"since":"0.12", "gone":true}], "gamma":[{"since":"0.9",
-"default":1}, {"since":"0.11", "default":1.0}], "global_backward_batch_size":[{"since":"0.9", "default":null},
-{"since":"0.12", "gone":true}], "global_batch_size":[{"since":"0.9", "default":null}, {"since":"0.12", "gone":true}],
+"forward_batch_size":[{"since":"0.9", "default":null}, {"since":"0.12", "gone":true}],
+"global_backward_batch_size":[{"since":"0.9", "default":null}, {"since":"0.12", "gone":true}],
+"global_batch_size":[{"since":"0.9", "default":null}, {"since":"0.12", "gone":true}],
 "gradient_accumulation_steps":[{"since":"0.9", "default":1}], "gradient_checkpointing":[{"since":"0.9",
-"default":false}, {"since":"0.22", "default":true}], "horizon":[{"since":"0.9", "default":10000}, {"since":"0.11",
-"default":10000.0}, {"since":"0.12", "gone":true}], "init_kl_coef":[{"since":"0.9", "default":0.2}, {"since":"0.12",
-"gone":true}], "is_encoder_decoder":[{"since":"0.9", "default":null}, {"since":"0.12", "gone":true}],
-"is_peft_model":[{"since":"0.9", "default":null}, {"since":"0.12", "gone":true}], "kl_coef":[{"since":"0.12",
-"default":0.05}], "kl_estimator":[{"since":"0.17", "default":"k1"}], "kl_penalty":[{"since":"0.9", "default":"kl"},
-{"since":"0.12", "gone":true}], "learning_rate":[{"since":"0.9", "default":1.41e-05}, {"since":"0.12", "default":5e-05},
-{"since":"0.29", "default":3e-06}], "local_batch_size":[{"since":"0.12", "default":null}],
-"local_mini_batch_size":[{"since":"0.12", "default":null}], "local_rollout_forward_batch_size":[{"since":"0.12",
-"default":64}], "log_with":[{"since":"0.9", "default":null}, {"since":"0.12", "gone":true}],
-"logging_steps":[{"since":"0.12", "default":500}, {"since":"0.19", "default":10}],
-"lr_scheduler_kwargs":[{"since":"0.12", "default":{}}, {"since":"0.25", "default":null}],
-"max_grad_norm":[{"since":"0.9", "default":null}, {"since":"0.12", "default":1.0}], "micro_batch_size":[{"since":"0.12",
-"default":null}], "mini_batch_size":[{"since":"0.9", "default":128}, {"since":"0.12", "default":null}],
+"default":false}, {"since":"0.22", "default":true}], "horizon":[{"since":"0.9", "default":10000}, {"since":"0.12",
+"gone":true}], "init_kl_coef":[{"since":"0.9", "default":0.2}, {"since":"0.12", "gone":true}],
+"is_encoder_decoder":[{"since":"0.9", "default":null}, {"since":"0.12", "gone":true}], "is_peft_model":[{"since":"0.9",
+"default":null}, {"since":"0.12", "gone":true}], "kl_coef":[{"since":"0.12", "default":0.05}],
+"kl_estimator":[{"since":"0.17", "default":"k1"}], "kl_penalty":[{"since":"0.9", "default":"kl"}, {"since":"0.12",
+"gone":true}], "learning_rate":[{"since":"0.9", "default":1.41e-05}, {"since":"0.12", "default":5e-05}, {"since":"0.29",
+"default":3e-06}], "local_batch_size":[{"since":"0.12", "default":null}], "local_mini_batch_size":[{"since":"0.12",
+"default":null}], "local_rollout_forward_batch_size":[{"since":"0.12", "default":64}], "log_with":[{"since":"0.9",
+"default":null}, {"since":"0.12", "gone":true}], "logging_steps":[{"since":"0.12", "default":500}, {"since":"0.19",
+"default":10}], "lr_scheduler_kwargs":[{"since":"0.12", "default":{}}], "max_grad_norm":[{"since":"0.9",
+"default":null}, {"since":"0.12", "default":1.0}], "micro_batch_size":[{"since":"0.12", "default":null}],
+"mini_batch_size":[{"since":"0.9", "default":128}, {"since":"0.12", "default":null}],
 "missing_eos_penalty":[{"since":"0.12", "default":null}], "model_adapter_name":[{"since":"0.13", "default":null}],
 "model_name":[{"since":"0.9", "default":"gpt2"}, {"since":"0.12", "gone":true}], "num_mini_batches":[{"since":"0.12",
 "default":1}], "num_ppo_epochs":[{"since":"0.12", "default":4}], "num_sample_generations":[{"since":"0.12",
@@ -2018,20 +2040,19 @@ TRL_CHANGES = """\
 "default":0}, {"since":"0.12", "default":42}], "sft_model_path":[{"since":"0.12", "default":"EleutherAI/pythia-160m"}],
 "steps":[{"since":"0.9", "default":20000}, {"since":"0.12", "gone":true}], "stop_token":[{"since":"0.12",
 "default":null}], "stop_token_id":[{"since":"0.12", "default":null}], "target":[{"since":"0.9", "default":6},
-{"since":"0.11", "default":6.0}, {"since":"0.12", "gone":true}], "target_kl":[{"since":"0.9", "default":1},
-{"since":"0.11", "default":1.0}, {"since":"0.12", "gone":true}], "task_name":[{"since":"0.9", "default":null},
-{"since":"0.12", "gone":true}], "temperature":[{"since":"0.12", "default":0.7}],
-"torch_empty_cache_steps":[{"since":"0.12", "default":null}], "total_episodes":[{"since":"0.12", "default":null}],
-"tracker_kwargs":[{"since":"0.9", "default":{}}, {"since":"0.12", "gone":true}], "tracker_project_name":[{"since":"0.9",
-"default":"trl"}, {"since":"0.12", "gone":true}], "use_liger_kernel":[{"since":"0.12", "default":false}],
-"use_score_norm":[{"since":"0.9", "default":false}, {"since":"0.12", "gone":true}], "use_score_scaling":[{"since":"0.9",
-"default":false}, {"since":"0.12", "gone":true}]}, "PPOv2Config":{"base_model":[{"since":"0.9",
-"default":"EleutherAI/pythia-160m"}, {"since":"0.10", "gone":true}], "dataset_num_proc":[{"since":"0.10",
-"default":null}], "gamma":[{"since":"0.9", "default":1}, {"since":"0.11", "default":1.0}],
-"missing_eos_penalty":[{"since":"0.11", "default":null}], "non_eos_penalty":[{"since":"0.9", "default":false},
-{"since":"0.11", "gone":true}], "num_total_batches":[{"since":"0.10", "default":null}], "num_updates":[{"since":"0.9",
-"default":null}, {"since":"0.10", "gone":true}], "penalty_reward_value":[{"since":"0.9", "default":-1}, {"since":"0.11",
-"gone":true}], "push_to_hub":[{"since":"0.9", "default":false}], "run_name":[{"since":"0.9", "default":null}],
+{"since":"0.12", "gone":true}], "target_kl":[{"since":"0.9", "default":1}, {"since":"0.12", "gone":true}],
+"task_name":[{"since":"0.9", "default":null}, {"since":"0.12", "gone":true}], "temperature":[{"since":"0.12",
+"default":0.7}], "torch_empty_cache_steps":[{"since":"0.12", "default":null}], "total_episodes":[{"since":"0.12",
+"default":null}], "tracker_kwargs":[{"since":"0.9", "default":{}}, {"since":"0.12", "gone":true}],
+"tracker_project_name":[{"since":"0.9", "default":"trl"}, {"since":"0.12", "gone":true}],
+"use_liger_kernel":[{"since":"0.12", "default":false}], "use_score_norm":[{"since":"0.9", "default":false},
+{"since":"0.12", "gone":true}], "use_score_scaling":[{"since":"0.9", "default":false}, {"since":"0.12", "gone":true}]},
+"PPOv2Config":{"base_model":[{"since":"0.9", "default":"EleutherAI/pythia-160m"}, {"since":"0.10", "gone":true}],
+"dataset_num_proc":[{"since":"0.10", "default":null}], "missing_eos_penalty":[{"since":"0.11", "default":null}],
+"non_eos_penalty":[{"since":"0.9", "default":false}, {"since":"0.11", "gone":true}],
+"num_total_batches":[{"since":"0.10", "default":null}], "num_updates":[{"since":"0.9", "default":null}, {"since":"0.10",
+"gone":true}], "penalty_reward_value":[{"since":"0.9", "default":-1}, {"since":"0.11", "gone":true}],
+"push_to_hub":[{"since":"0.9", "default":false}], "run_name":[{"since":"0.9", "default":null}],
 "sanity_check":[{"since":"0.9", "default":false}, {"since":"0.11", "gone":true}]},
 "KTOConfig":{"activation_offloading":[{"since":"1.6", "default":false}], "base_model_attribute_name":[{"since":"0.17",
 "default":"model"}, {"since":"0.28", "gone":true}], "bf16":[{"since":"0.9", "default":false}, {"since":"0.19",
@@ -2042,7 +2063,6 @@ TRL_CHANGES = """\
 "learning_rate":[{"since":"0.9", "default":5e-05}, {"since":"0.11", "default":5e-07}, {"since":"0.12",
 "default":1e-06}], "logging_steps":[{"since":"0.9", "default":500}, {"since":"0.19", "default":10}],
 "loss_type":[{"since":"0.9", "default":"kto"}, {"since":"0.10", "gone":true}, {"since":"0.11", "default":"kto"}],
-"lr_scheduler_kwargs":[{"since":"0.9", "default":{}}, {"since":"0.25", "default":null}],
 "max_completion_length":[{"since":"0.9", "default":null}, {"since":"0.27", "gone":true}],
 "max_density_ratio":[{"since":"0.9", "default":10.0}, {"since":"0.10", "gone":true}], "max_length":[{"since":"0.9",
 "default":null}, {"since":"0.14", "default":1024}], "max_prompt_length":[{"since":"0.9", "default":null},
@@ -2062,29 +2082,26 @@ TRL_CHANGES = """\
 "default":null}], "gradient_checkpointing":[{"since":"0.9", "default":false}, {"since":"0.22", "default":true}],
 "label_pad_token_id":[{"since":"0.9", "default":-100}, {"since":"0.28", "gone":true}], "learning_rate":[{"since":"0.9",
 "default":5e-05}, {"since":"0.12", "default":1e-06}], "logging_steps":[{"since":"0.9", "default":500}, {"since":"0.19",
-"default":10}], "lr_scheduler_kwargs":[{"since":"0.9", "default":{}}, {"since":"0.25", "default":null}],
-"max_length":[{"since":"0.9", "default":null}, {"since":"0.14", "default":1024}], "max_prompt_length":[{"since":"0.9",
-"default":null}, {"since":"0.14", "default":512}, {"since":"0.28", "gone":true}],
+"default":10}], "max_length":[{"since":"0.9", "default":null}, {"since":"0.14", "default":1024}],
+"max_prompt_length":[{"since":"0.9", "default":null}, {"since":"0.14", "default":512}, {"since":"0.28", "gone":true}],
 "torch_empty_cache_steps":[{"since":"0.10", "default":null}], "truncation_mode":[{"since":"0.9", "default":"keep_end"},
 {"since":"1.0", "gone":true}], "trust_remote_code":[{"since":"1.7", "default":false}],
 "use_liger_kernel":[{"since":"0.11", "default":false}]}, "CPOConfig":{"alpha":[{"since":"0.22", "default":0.0}],
 "bf16":[{"since":"0.9", "default":false}, {"since":"0.19", "default":null}], "gradient_checkpointing":[{"since":"0.9",
 "default":false}, {"since":"0.22", "default":true}], "label_pad_token_id":[{"since":"0.9", "default":-100},
-{"since":"0.28", "gone":true}], "label_smoothing":[{"since":"0.9", "default":0}, {"since":"0.11", "default":0.0}],
-"learning_rate":[{"since":"0.9", "default":5e-05}, {"since":"0.12", "default":1e-06}], "logging_steps":[{"since":"0.9",
-"default":500}, {"since":"0.19", "default":10}], "lr_scheduler_kwargs":[{"since":"0.9", "default":{}}, {"since":"0.25",
-"default":null}], "max_length":[{"since":"0.9", "default":null}, {"since":"0.14", "default":1024}],
-"max_prompt_length":[{"since":"0.9", "default":null}, {"since":"0.14", "default":512}, {"since":"0.28", "gone":true}],
-"max_target_length":[{"since":"0.9", "default":null}, {"since":"0.11", "gone":true, "renamed":"max_completion_length"}],
-"padding_value":[{"since":"0.9", "default":null}, {"since":"0.28", "gone":true}],
-"torch_empty_cache_steps":[{"since":"0.10", "default":null}], "truncation_mode":[{"since":"0.9", "default":"keep_end"},
-{"since":"1.0", "gone":true}], "trust_remote_code":[{"since":"1.7", "default":false}],
-"use_liger_kernel":[{"since":"0.11", "default":false}]}, "ModelConfig":{"bnb_4bit_quant_storage":[{"since":"0.26",
-"default":null}], "dtype":[{"since":"0.23", "default":null}, {"since":"0.27", "default":"float32"}],
-"lora_target_parameters":[{"since":"0.21", "default":null}], "torch_dtype":[{"since":"0.9", "default":null},
-{"since":"0.27", "gone":true, "renamed":"dtype"}], "trust_remote_code":[{"since":"0.9", "default":false},
-{"since":"1.7", "gone":true}], "use_dora":[{"since":"0.16", "default":false}], "use_rslora":[{"since":"0.10",
-"default":false}]}}}
+{"since":"0.28", "gone":true}], "learning_rate":[{"since":"0.9", "default":5e-05}, {"since":"0.12", "default":1e-06}],
+"logging_steps":[{"since":"0.9", "default":500}, {"since":"0.19", "default":10}], "max_length":[{"since":"0.9",
+"default":null}, {"since":"0.14", "default":1024}], "max_prompt_length":[{"since":"0.9", "default":null},
+{"since":"0.14", "default":512}, {"since":"0.28", "gone":true}], "max_target_length":[{"since":"0.9", "default":null},
+{"since":"0.11", "gone":true, "renamed":"max_completion_length"}], "padding_value":[{"since":"0.9", "default":null},
+{"since":"0.28", "gone":true}], "torch_empty_cache_steps":[{"since":"0.10", "default":null}],
+"truncation_mode":[{"since":"0.9", "default":"keep_end"}, {"since":"1.0", "gone":true}],
+"trust_remote_code":[{"since":"1.7", "default":false}], "use_liger_kernel":[{"since":"0.11", "default":false}]},
+"ModelConfig":{"bnb_4bit_quant_storage":[{"since":"0.26", "default":null}], "dtype":[{"since":"0.23", "default":null},
+{"since":"0.27", "default":"float32"}], "lora_target_parameters":[{"since":"0.21", "default":null}],
+"torch_dtype":[{"since":"0.9", "default":null}, {"since":"0.27", "gone":true, "renamed":"dtype"}],
+"trust_remote_code":[{"since":"0.9", "default":false}, {"since":"1.7", "gone":true}], "use_dora":[{"since":"0.16",
+"default":false}], "use_rslora":[{"since":"0.10", "default":false}]}}}
 """
 VERL_CHANGES = """\
 {"versions":["0.2", "0.3", "0.4", "0.5", "0.6", "0.7", "0.8", "0.9"],
@@ -2277,7 +2294,7 @@ NAMES_TEXT = r"""{
 "AutoModelForVision2Seq": "AutoModelForImageTextToText", "AutoModelWithLMHead": "AutoModelForCausalLM",
 "AdamW": "torch.optim.AdamW", "TextDataset": "datasets.load_dataset(\"text\")",
 "get_kbit_device_map": "accelerate's PartialState().local_process_index"},
-"of_ppo": {"vf_coef": 0.1, "cliprange": 0.2, "cliprange_value": 0.2, "lam": 0.95},
+"of_ppo": {"vf_coef": 0.1, "cliprange": 0.2, "cliprange_value": 0.2, "lam": 0.95, "gamma": 1.0},
 "carried": {"lr": ["learning_rate"],
 "kl_coef": ["kl_coef", "init_kl_coef"], "ppo_epochs": ["num_ppo_epochs", "ppo_epochs"], "minibatches":
 ["num_mini_batches"], "clip_eps_low": ["cliprange"], "clip_eps_high": ["cliprange"], "vf_coef": ["vf_coef"], "gamma":
@@ -2794,6 +2811,7 @@ BY_HAND = r"""{
 }
 """
 RULES = json.loads(BY_HAND)
+DEFAULT = "its default then"  # why a setting is written that the script does not give, or gives in a branch alone
 UNSURE = " (set in a branch)"  # NAME + UNSURE stands for the source of a setting whose value depends on a branch
 
 
@@ -2922,7 +2940,7 @@ def edited_source(source: PythonSource, edits: list[Edit]) -> str:
 def edit_arguments(source: PythonSource, given: list[Argument], plan: dict[str, Change], report: Report) -> None:
     """Rename, replace or remove the given arguments that the plan names, in calls and assignments."""
     last = {argument.name: source.code(argument.value) for argument in given}
-    for argument in [argument for argument in given if argument.name in plan]:
+    for argument in [x for x in given if x.name in plan and plan[x.name].why != DEFAULT]:
         change, name, value = plan[argument.name], argument.name, source.code(argument.value)
         place, text = (argument.start, argument.end), argument.form.format(name=change.name, text=change.text)
         if change.text is None:
@@ -2955,7 +2973,7 @@ def add_arguments(source: PythonSource, call, added: list[Change], removed: set[
     place = source.start(kept[0]) if kept else source.span(call.args[-1])[1] if call.args else end - 1
     line = source.text.rfind("\n", 0, place) + 1
     indent = re.match(r"[ \t]*", source.text[line:])[0]
-    length = place - line + sum(len(change.setting) for change in added)
+    length = len(source.text[line:].partition("\n")[0]) + sum(len(change.setting) + 2 for change in added)
     is_long = length > 110 and "\n" not in source.text[start:end]
     break_ = f"\n{indent}    " if is_long else f"\n{indent}" if kept and not source.text[line:place].strip() else " "
     for number, change in enumerate(added):
@@ -2972,7 +2990,7 @@ def edit_call(source: PythonSource, call, plan: dict[str, Change], report: Repor
     given = source.arguments(call)[0] + source.changes(call)
     edit_arguments(source, given, plan, report)
     names = {argument.name for argument in given}
-    added = [change for name, change in plan.items() if name not in names and change.text is not None]
+    added = [x for name, x in plan.items() if x.text is not None and (name not in names or x.why == DEFAULT)]
     removed = {x.start for x in given if x.name in plan and plan[x.name].text is None}
     if added:
         add_arguments(source, call, added, removed, report)
@@ -3006,7 +3024,7 @@ class TrlRun:
 
     def __post_init__(self):
         source, call = self.source, self.call
-        self.unseen: list[ast.expr] = []
+        self.unseen = [] if self.unseen_args is None else [self.unseen_args]
         self.unsure: set[str] = set()  # set in a branch, or changed where that is not followed
         self.nodes: dict[str, ast.expr] = {}  # {old or new name of a setting: the expression given}
         self.fields = {} if call else {x.name: x for x in source.fields(self.config)}  # of a config class in the script
@@ -3026,6 +3044,12 @@ class TrlRun:
 
     def has(self, name: str) -> bool:
         return name in self.nodes
+
+    def in_branch(self, name: str) -> list[Argument]:
+        """The arguments that set it, if each of them is in a branch of the script."""
+        given = [x for x in self.arguments if name in (x.name, gone_entry(self.config, x.name).get("renamed"))]
+        is_set = name in {*self.fields, *self.of_trainer} or any(argument.is_sure for argument in given)
+        return [] if is_set else given
 
     def in_config(self, name: str) -> bool:
         return any(argument.name == name for argument in self.arguments)
@@ -3120,7 +3144,7 @@ def applies(run: TrlRun, entry: dict) -> bool:
 
 def term(text: str) -> str:
     """Put an expression into parentheses unless it is a name, a number or in parentheses already."""
-    return text if re.fullmatch(r"[\w.]+|\([^()]*\)", text.removesuffix(UNSURE)) else f"({text})"
+    return text if re.fullmatch(r"[\w.]+(\[[^][]*\])*|\([^()]*\)", text.removesuffix(UNSURE)) else f"({text})"
 
 
 def text_of_rule(run: TrlRun, form: str | None) -> str | None:
@@ -3280,15 +3304,15 @@ def given_changes(run: TrlRun, report: Report) -> dict[str, Change]:
 
 
 def default_changes(run: TrlRun) -> dict[str, Change]:
-    """Old values of defaults that changed, for settings that the script does not give."""
+    """Old values of defaults that changed, for settings that the script does not give, or in a branch alone."""
     tables, plan = changes("trl")["configs"], {}
     for name in dict.fromkeys([*tables.get(run.config, {}), *tables["TrainingArguments"]]):
         old, new = default_at(run.config, name, run.version), default_at(run.config, name, newest("trl"))
         is_beside = ABSENT in (old, new) or name in NAMES["beside_the_run"]
-        if is_beside or run.has(name) or is_same(name, old, new) or is_idle(run, name):
+        is_given = run.has(name) and not run.in_branch(name)
+        if is_beside or is_given or is_same(name, old, new) or is_idle(run, name):
             continue
-        since = since_of(run.config, name, run.version)
-        plan[name] = Change(name, python(old), since, "its default then", python(new))
+        plan[name] = Change(name, python(old), since_of(run.config, name, run.version), DEFAULT, python(new))
     return plan
 
 
@@ -3301,6 +3325,11 @@ def is_idle(run: TrlRun, name: str) -> bool:
 def planned(run: TrlRun, report: Report) -> dict[str, Change]:
     """{argument: its change}, with arguments to add."""
     plan = given_changes(run, report) | default_changes(run)
+    items = {name: [x for x in run.in_branch(name) if not x.form.endswith(".{name} = {text}")] for name in plan}
+    for name in [name for name in items if items[name] and plan[name].why == DEFAULT]:  # of a dictionary
+        why = f"set in a branch; without it, its default was {plan[name].text} then"
+        report.refuse(run.place(name), name, why, f"{plan[name].setting} before the branch")
+        del plan[name]
     is_made_elsewhere = run.call is None and run.config in run.source.calls  # that call is edited itself
     for group in meanings(run, report):
         for name in [name for name in group if run.unseen and name in OF_OTHERS and group[name].source]:
@@ -3327,7 +3356,7 @@ def prompt_limit(run: TrlRun, call: ast.Call | None = None):
         return limit, node.id if is_name and run.value("max_prompt_length") == limit else str(limit)
     is_field = "max_prompt_length" in run.fields  # which stays, as the class of the settings is the script's
     text = f"{run.source.code(run.unseen_args)}.max_prompt_length" if is_field else run.text("max_prompt_length")
-    return limit, f"{text} or {default}"
+    return limit, f"{term(text)} or {default}"
 
 
 def old_trainer(run: TrlRun, takes_text: bool, call: ast.Call | None = None) -> tuple[str, str, Change] | None:
@@ -3557,9 +3586,8 @@ class TrlMigration:
         arguments, unseen = source.arguments(call)
         plan, moved, of_trainer = self.own_arguments(trainer, call, arguments, made or node)
         given = {argument.name: argument.value for argument in arguments}
-        run = TrlRun(source, config, self.version, made, of_trainer, node if made is None else None)
-        if made is None and (node or unseen):
-            run.unseen = [node or unseen[0]]
+        unseen_args = None if made else node or next(iter(unseen), None)
+        run = TrlRun(source, config, self.version, made, of_trainer, unseen_args)
         settings = {change.name: change for change in moved.values()} | planned(run, report)
         if made is not None:
             for hidden in unseen:
@@ -3567,10 +3595,10 @@ class TrlMigration:
                 report.refuse(self.place(hidden), source.code(hidden), why, "NAME=VALUE for each argument")
             self.hoist(run, call, moved, settings, plan)
             self.config(run, settings)
-        elif node is None and not unseen:
+        elif unseen_args is None:
             plan |= self.new_config(run, trainer, call, settings)
         else:
-            self.say_unseen(run, call, f"args={source.code(node or unseen[0])}", settings)
+            self.say_unseen(run, call, f"args={source.code(unseen_args)}", settings)
             edit_arguments(source, run.arguments, settings, report)
             self.read.append((run, settings))
             for name, change in moved.items():
@@ -3732,7 +3760,7 @@ class TrlMigration:
         calls = [] if run.call else sorted(self.source.calls.get(run.config, ()), key=self.source.start)
         places = ", ".join(dict.fromkeys(map(self.place, calls)))
         given = {*run.of_trainer, *(x.name for x in run.arguments)}
-        added = {name: c for name, c in settings.items() if name not in given and c.text is not None}
+        added = {n: x for n, x in settings.items() if x.text and (n not in given or x.why == DEFAULT)}
         defaults = f"where nothing sets them, the old version had {', '.join(c.setting for c in added.values())}"
         why = "made at run time: its settings cannot be seen, no name in it is renamed"
         why += f"; {run.config}(…) is edited at {places}" if places else f"; {defaults}" * bool(added)
@@ -3842,9 +3870,8 @@ class TrlMigration:
         today = {*changes("trl")["exports"], *self.carried, "*"}
         was_there = "experimental" not in module or module in [entry.get("at") for entry in entries]
         if is_there(entries, newest("trl")) and was_there:
-            place = entries[-1]["at"]
-            is_far = "experimental" in f"{place} {module}" or module.count(".") > 1
-            return place if is_far and name not in inside else module
+            is_far = "experimental" in f"{entries[-1]['at']} {module}" or module.count(".") > 1
+            return entries[-1]["at"] if is_far and name not in inside else module
         if module.startswith("trl.experimental"):  # folders, whose names may change
             return module if (module.split(".")[2:3] or [name])[0] in modules["trl.experimental"] else ""
         known = today if module in ("trl", "trl.trainer") else [*inside, "*"]
@@ -4020,6 +4047,7 @@ STRING = re.compile(  # a quoted string, or what may hold an unpaired quote: an 
 )
 OPENED = re.compile(r"^[ \t]*(?:if\b(?!.*:[ \t]*$)|case\b.*\bin\b)", re.M)  # but no `if …:` of Python code in a job
 CLOSED = re.compile(r"(?:^|;)[ \t]*(?:fi|esac)\b", re.M)
+FUNCTION = re.compile(r"^[ \t]*(?:function[ \t]+)?([\w-]+)[ \t]*\(\)", re.M)
 VARIABLE = re.compile(r"^[ \t]*(?:(?:export|local|declare)[ \t]+)?(\w+)\+?=", re.M)
 IN_BRANCH = "$(set in a branch)"  # stands for the value of a setting that is set in a branch or set twice
 MAIN = re.compile(r"-m\s+([\w.]+)|(\S*/?\w*main_\w+\.py)\b")
@@ -4112,10 +4140,12 @@ class ShellJob(JobFile):
         return jobs or [self]
 
     def in_branch(self, place: int) -> bool:
-        """Whether the shell may skip an offset: inside `if` or `case`, or after && or || on its line."""
+        """Whether the shell may skip an offset: inside `if` or `case`, after && or ||, or in one call of a function."""
         text = self.text[:place]
         is_inside = len(OPENED.findall(text)) > len(CLOSED.findall(text))
-        return is_inside or bool(re.search(r"&&|\|\|", text.rpartition("\n")[2]))
+        statement = re.split(r"(?<!\\)\n", text)[-1]
+        is_call = any(re.match(rf"\s*{name}\s", statement) for name in FUNCTION.findall(self.text))
+        return is_inside or is_call or bool(re.search(r"&&|\|\|", statement))
 
     def find_words(self, pattern: re.Pattern, start: int, end: int):
         """Yield the words between two offsets that match, in order, except those in comments."""
@@ -4222,7 +4252,9 @@ class YamlJob(JobFile):
             alias = re.compile(r"\s*:\s*\*[^\s,}\]]+").match(self.text, key.end_mark.index)
             end = alias.end() if alias else value.end_mark.index
             end = len(self.text[:end].rstrip()) if "\n" in self.text[start:end] else end
-            yield Word(name, self.text[value.start_mark.index : value.end_mark.index if alias else end], start, end)
+            text = self.text[value.start_mark.index : value.end_mark.index if alias else end]
+            literal = re.sub(r"^&\S+\s*", "", text)
+            yield Word(name, literal if alias else text, start, end, literal=literal)
 
     def edited(self, edits: list[Edit]) -> str:
         text = super().edited(edits)
@@ -4461,8 +4493,9 @@ class VerlMigration:
         key, newest_verl = word.key, newest("verl")
         if key in NAMES["per_job"] and word.plain not in ("null", "None"):
             return self.per_gpu(word)
-        if word.sign == "~" and key not in self.known:
-            return {key: Change(key, None, newest_verl, "nothing to delete", "an error of Hydra")}
+        if word.sign == "~":
+            gone = Change(key, None, newest_verl, "nothing to delete", "an error of Hydra")
+            return {} if key in self.known else {key: gone}
         if key in (BATCH, PROMPTS) and self.text(BATCH) not in ("", "null", f"${{{PROMPTS}}}", self.text(PROMPTS)):
             if self.before("0.9") and not self.before("0.4"):
                 return self.prompts(word)
@@ -4477,7 +4510,8 @@ class VerlMigration:
             return self.renamed(word, *entry)
         if word.sign == "+" and key in self.known and not word.plain.startswith("{"):
             return {key: Change(key, word.value, newest_verl, "a key of its own today: no +", "an error of Hydra")}
-        if not word.sign and self.known and not self.reads(word):
+        is_anchor = "." not in key and str(word.value).startswith("&")  # a name of the file's own, which *name reads
+        if not word.sign and self.known and not self.reads(word) and not is_anchor:
             was_there = ".megatron." in key or key in changes("verl")["keys"]
             why = "no release's ppo_trainer.yaml has it: it is a fork's or another trainer's"
             self.refuse(word, key, f"verl {newest_verl} does not have it" if was_there else why, self.nearest(key))
@@ -4882,6 +4916,7 @@ PIN = re.compile(
 )
 ACCELERATE = {"compute_environment", "distributed_type"}  # keys that only Accelerate's own YAML files have
 NOT_SAME = 3
+AS_JOB = "try a verl job as a file .sh with its words KEY=VALUE, or as YAML"
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
@@ -4923,7 +4958,7 @@ def migrate_python(file: str, text: str, version: str) -> dict:
     source = PythonSource(file, text)
     uses_trl = any(module.split(".")[0] in ("trl", "unsloth") for module, _, _ in source.imports.values())
     got = f"got {file}, which imports nothing from TRL"
-    need(uses_trl, f"{got}; expected a script with one of its trainers, or a verl job")
+    need(uses_trl, f"{got}; expected a script with one of its trainers; {AS_JOB}")
     chosen = chosen_version("trl", file, source.text, version, uses(source), lambda v: outcome(source, v))
     migration = TrlMigration(source, chosen[0])
     report = migration.migrate()
@@ -5051,7 +5086,7 @@ def migrated(args: argparse.Namespace, path: Path, text: str) -> dict:
     """Migrate a file as a TRL script, TRL settings or a verl job, by its suffix and --from."""
     package, version = split_version(args.version)
     is_python, is_yaml = path.suffix in (".py", ".ipynb"), path.suffix in (".yaml", ".yml")
-    need(not (is_python and package == "verl"), f"got {args.file} with --from verl; expected a job (.sh) or its YAML")
+    need(not (is_python and package == "verl"), f"got {args.file} with --from verl; {AS_JOB}")
     if is_python:
         return migrate_python(args.file, text, version)
     if package == "trl" or args.config_class:

@@ -60,6 +60,9 @@ class TrlRun:
         is_set = name in {*self.fields, *self.of_trainer} or any(argument.is_sure for argument in given)
         return [] if is_set else given
 
+    def branches(self, name: str) -> set[ast.AST]:
+        return {self.source.parents[self.source.parents[x.value]] for x in self.in_branch(name)}
+
     def in_config(self, name: str) -> bool:
         return any(argument.name == name for argument in self.arguments)
 

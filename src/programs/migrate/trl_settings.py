@@ -187,7 +187,11 @@ def default_changes(run: TrlRun) -> dict[str, Change]:
 def is_idle(run: TrlRun, name: str) -> bool:
     """Whether a setting has no effect in a run, for what the script gives or its config."""
     switch, off = next((x for start, x in NAMES["acts_unless"].items() if name.startswith(start)), (None, ()))
-    return run.value(switch) in off if switch else name == "average_tokens_across_devices" and run.config != "SFTConfig"
+    if not switch:
+        return name == "average_tokens_across_devices" and run.config != "SFTConfig"
+    branches = run.branches(name)
+    is_on_there = branches and branches <= run.branches(switch)  # and off elsewhere
+    return run.value(switch) in off or (is_on_there and run.default(switch) in off)
 
 
 def planned(run: TrlRun, report: Report) -> dict[str, Change]:
