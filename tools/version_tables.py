@@ -72,6 +72,8 @@ HELPERS = (
     "setup_chat_format",
 )
 FOLDERS = (r"trl/trainer/\w+\.py", r"trl/experimental/\w+/\w+\.py", r"trl/(scripts/|commands/)?\w+\.py")
+OF_PPO = json.loads((FOLDER / "names.json").read_text(encoding="utf-8"))["carried"].values()
+CARRIED = {name for terms in OF_PPO for term in terms for name in term.split(" * ")}  # from the gone configs of PPO
 RENAMED = json.loads((Path(__file__).with_name("renamed_arguments.json")).read_text(encoding="utf-8"))
 
 
@@ -273,6 +275,8 @@ def trl_tables(trl: dict[str, Sources], transformers: dict[str, Sources]) -> dic
         versions = with_inherited({n: c.fields(name) for n, c in classes.items()}, inherited, classes, name)
         overridden = {field for c in classes.values() for field in c.fields(name)} & {*inherited[newest_trl]}
         configs[name] = changes(versions, renamed=RENAMED["configs"] | RENAMED.get(name, {}), kept={*base, *overridden})
+        if name.startswith("PPO"):
+            configs[name] = {field: entries for field, entries in configs[name].items() if field in CARRIED}
     for name in TRAINERS:
         versions = {n: c.arguments(name) for n, c in classes.items()}
         config = name.replace("Trainer", "Config")
