@@ -37,10 +37,6 @@ def by_hand(name: str, text: str, rule: str) -> Change:
     return Change(name, text, *(RULES[rule][key] for key in ("since", "why", "otherwise", "source")))
 
 
-def reason(rule: str) -> str:
-    return RULES[rule]["why"]
-
-
 def chosen(text: str) -> str:
     """Reduce `A if True else B` to A, and `A if False else B` to B; other text stays."""
     match = re.fullmatch(r"(.*) if (True|False) else (.*)", text)

@@ -71,8 +71,8 @@ def mend_loading(source: PythonSource, version: str, report: Report) -> bool:
             plan["dtype"] = by_hand("dtype", dtype, "precision")
         edit_call(source, call, plan, report)
     named = [(x.arg, x) for x in source.nodes if isinstance(x, ast.keyword)]
-    named += [(source.code(x.targets[0]), x) for x in source.nodes if isinstance(x, ast.Assign)]
-    named += [(source.code(x.target), x) for x in source.nodes if isinstance(x, ast.AnnAssign)]
+    assigned = [x for x in source.nodes if isinstance(x, ast.Assign | ast.AnnAssign)]
+    named += [(source.code(getattr(x, "target", None) or x.targets[0]), x) for x in assigned]
     for node in [node for name, node in named if str(name).endswith("model_init_kwargs") and node.value]:
         factories = [x.body for x in ast.walk(node.value) if isinstance(x, ast.Lambda)]  # of a dataclass field
         items, _ = source.items(factories[0] if factories else node.value)

@@ -63,9 +63,6 @@ class TrlRun:
     def branches(self, name: str) -> set[ast.AST]:
         return {self.source.parents[self.source.parents[x.value]] for x in self.in_branch(name)}
 
-    def in_config(self, name: str) -> bool:
-        return any(argument.name == name for argument in self.arguments)
-
     def value(self, name: str):
         """The literal given, else the version's default, else None; UNKNOWN for an expression or an unsure value."""
         try:

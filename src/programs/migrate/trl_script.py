@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from parts.data.trl_names import trl_defaults, trl_today
 from parts.foundation.user_scripts import DEFS, NAMED, Argument, PythonSource
-from programs.migrate.edits import DEFAULT, RULES, UNSURE, Change, Report, edit_arguments, edit_call, reason
+from programs.migrate.edits import DEFAULT, RULES, UNSURE, Change, Report, edit_arguments, edit_call
 from programs.migrate.tables import BASE, NAMES, changes, entry_at, gone_entry, is_there, newest, numbers, since_of
 from programs.migrate.trainer_parts import mend_loading, mend_model_config, mend_rewards, name_unsloth
 from programs.migrate.trl_run import CONFIGS, NO_CALLS, SAMPLING, UNKNOWN, TrlRun
@@ -365,7 +365,7 @@ class TrlMigration:
         nearest += f"; no flag was found for {left}" * bool(left)
         nearest += f"; these are defaults of {config}, whose settings cannot be seen" * (not calls)
         why = f"{trainer} of {self.version} has no successor in TRL"
-        why = reason("rloo") if trainer == "RLOOTrainer" else why
+        why = RULES["rloo"]["why"] if trainer == "RLOOTrainer" else why
         self.report.refuse(self.place(call), trainer, why, nearest)
         self.done |= {id(c) for c in calls}
         self.carried |= {trainer, config}

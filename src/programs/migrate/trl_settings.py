@@ -158,7 +158,8 @@ def given_changes(run: TrlRun, report: Report) -> dict[str, Change]:
         since = gone["since"] if name in cut else since_of(run.config, name, run.version)
         new, text = gone.get("renamed"), run.text(name)
         new, form = NAMES["forms"].get(name, (new if new in trl_defaults(run.config) else None, "{}"))
-        if new and not run.in_config(new) and not {new, name} & {*run.of_trainer, *NAMES["lossless"]}:
+        others = {*run.of_trainer, *NAMES["lossless"]}
+        if new and new not in {x.name for x in run.arguments} and not {new, name} & others:
             plan[name] = Change(new, chosen(form.format(text)), since, f"the new name of {name}")
             continue
         is_idle = run.value(name) in (None, False, "", NAMES["same_values"].get(name))

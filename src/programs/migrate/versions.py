@@ -10,7 +10,7 @@ from parts.foundation.messages import UserError
 from parts.foundation.user_scripts import PythonSource
 from programs.migrate.tables import changes, entries_of, entry_at, is_there, known_version
 from programs.migrate.trl_run import CONFIGS
-from programs.migrate.trl_script import config_call, trainer_calls
+from programs.migrate.trl_script import trainer_calls
 
 Use = tuple[str, str, list[dict]]  # name that a file uses, its place, its table entries
 
@@ -23,8 +23,6 @@ def uses(source: PythonSource) -> list[Use]:
         table, place = tables["trainers"].get(trainer, {}), source.place(source.start(call))
         names = [argument.name for argument in source.arguments(call)[0]]
         version_uses += [(f"{trainer}({n}=…)", place, table[n]) for n in names if n in table]
-        config_node, _ = config_call(source, trainer, call)
-        configs += [(CONFIGS[trainer], config_node)] if config_node else []
     for config, call in configs:
         place = source.place(source.start(call))
         for name in [argument.name for argument in source.arguments(call)[0] + source.changes(call)]:
