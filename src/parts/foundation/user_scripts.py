@@ -7,7 +7,6 @@ import json
 import operator
 import os
 import re
-import runpy
 import signal
 import subprocess
 import sys
@@ -112,9 +111,9 @@ class PythonSource:
         start, end = self.span(node)
         return self.text[start:end]
 
-    def place(self, offset: int) -> str:
-        """`line 3`, or `cell 2, line 3`."""
-        start, prefix = 0, ""
+    def place(self, at: int | ast.AST) -> str:
+        """`line 3`, or `cell 2, line 3`, of an offset or a node."""
+        start, prefix, offset = 0, "", at if isinstance(at, int) else self.start(at)
         if self.notebook:
             number = max(i for i, start in enumerate(self.starts[:-1] or [0]) if start <= offset)
             start, prefix = self.starts[number], f"cell {number + 1}, "
@@ -421,18 +420,6 @@ def names_bound_by(node: ast.AST) -> list[str]:
     if isinstance(node, ast.ImportFrom | ast.Import):
         return [(x.asname or x.name).partition(".")[0] for x in node.names]
     return [node.name] if isinstance(node, FUNCTIONS | ast.ClassDef) and not isinstance(node, ast.Lambda) else []
-
-
-def run_as_main(file: str) -> int:
-    """Run a script as Python would, in this process; 1 where it raises a UserError, which is printed."""
-    sys.argv = [file]
-    sys.path.insert(0, str(Path(file).parent))
-    try:
-        runpy.run_path(file, run_name="__main__")
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
 
 
 def script_end(command: list[str], folder: Path, seconds: float, **environment: str) -> str:

@@ -80,8 +80,8 @@ def migrate_python(file: str, text: str, version: str) -> dict:
     edit_pins(source.text, {"trl": newest("trl"), "transformers": "5.23"}, report)
     result = result_of("trl", chosen, report, source.place, lambda edits: edited_source(source, edits), source.text)
     compiled(file, result["text"])
-    plans = [(run.config, change) for run, plan in migration.runs for change in plan.values() if change.text]
-    rows = [{"config": config, "setting": change.name, "new": change.text} for config, change in plans]
+    runs = [(run, change) for run, plan in migration.runs if not run.unseen for change in plan.values() if change.text]
+    rows = [{"config": run.config, "setting": change.name, "new": change.text} for run, change in runs]
     return result | {"settings": rows}
 
 

@@ -200,7 +200,8 @@ class YamlJob(JobFile):
             mark = getattr(error, "problem_mark", None)
             where = f"{name}, line {mark.line + 1}" if mark else name
             problem = getattr(error, "problem", error)
-            raise UserError(f"{where}: got {problem}; expected YAML; try a YAML checker") from None
+            advice = "try the value in place of an alias (*name), or a YAML checker"
+            raise UserError(f"{where}: got {problem}; expected YAML; {advice}") from None
         if not isinstance(root, yaml.MappingNode):
             raise UserError(f"got {name} without 'key: value' lines; expected settings; try the file of a run")
         self.sections = {"": root}
@@ -234,12 +235,7 @@ class YamlJob(JobFile):
 
     def edited(self, edits: list[Edit]) -> str:
         text = super().edited(edits)
-        try:
-            YamlJob(self.name, text)
-        except UserError as error:
-            problem = error.args[0].partition("got ")[2].partition("; ")[0]
-            got = f"{self.name}: got aliases (*name) of lines that would go ({problem} in the new text)"
-            raise UserError(f"{got}; expected none, nothing is written; try their values in place of them") from None
+        YamlJob(f"the new text of {self.name}", text)  # which an alias of a line that went would make invalid
         return text
 
     def replace(self, word: Word, change: Change, report: Report) -> None:

@@ -102,7 +102,7 @@ def name_unsloth(source: PythonSource, report: Report) -> None:
     for module, _, statement in source.imports.values():
         if module.split(".")[0] in ("unsloth", "unsloth_zoo"):
             why = f"{module} replaces code of TRL and of the model: its run is not that of TRL alone"
-            report.refuse(source.place(source.start(statement)), module, why, WITHOUT_UNSLOTH)
+            report.refuse(source.place(statement), module, why, WITHOUT_UNSLOTH)
 
 
 WHY = "the trainer also passes completion_ids, trainer_state and more by keyword"

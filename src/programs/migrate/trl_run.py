@@ -93,7 +93,7 @@ class TrlRun:
 
     def place(self, name: str) -> str:
         """The place where an argument is last given; "" for a default."""
-        return self.source.place(self.source.start(self.nodes[name])) if name in self.nodes else ""
+        return self.source.place(self.nodes[name]) if name in self.nodes else ""
 
     def is_on(self, name: str) -> bool:
         """Whether a setting, given or by default, may be other than off."""

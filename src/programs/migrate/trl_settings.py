@@ -130,8 +130,6 @@ OLD_TRAINERS = file_text("files/old_trainers.py")
 
 def python(value) -> str:
     """Python source of a default in the tables."""
-    if isinstance(value, dict) and set(value) == {"expr"}:
-        return value["expr"]
     return f'"{value}"' if isinstance(value, str) and '"' not in value else repr(value)
 
 
@@ -149,7 +147,7 @@ def given_changes(run: TrlRun, report: Report) -> dict[str, Change]:
         if owner in NAMES["gone_names"]:
             plan[name] = Change(name, f'"{text}"', "0.29", f"the text of a member of {owner}", "ImportError")
     for name in [n for n in run.nodes if n not in ("warmup_ratio", "rpo_alpha", *run.of_trainer)]:
-        gone, place = gone_entry(run.config, name), run.source.place(run.source.start(run.nodes[name]))
+        gone, place = gone_entry(run.config, name), run.source.place(run.nodes[name])
         if not gone or (name in cut and name in run.fields):
             continue
         if name in cut and name in run.unsure:

@@ -20,11 +20,11 @@ def uses(source: PythonSource) -> list[Use]:
     tables, version_uses = changes("trl"), []
     configs = [(config, call) for config in CONFIGS.values() for call in source.calls.get(config, [])]
     for trainer, call in trainer_calls(source):
-        table, place = tables["trainers"].get(trainer, {}), source.place(source.start(call))
+        table, place = tables["trainers"].get(trainer, {}), source.place(call)
         names = [argument.name for argument in source.arguments(call)[0]]
         version_uses += [(f"{trainer}({n}=…)", place, table[n]) for n in names if n in table]
     for config, call in configs:
-        place = source.place(source.start(call))
+        place = source.place(call)
         for name in [argument.name for argument in source.arguments(call)[0] + source.changes(call)]:
             in_config, in_base = entries_of(config, name)
             if in_config and not in_base and name not in trl_defaults(""):
@@ -32,7 +32,7 @@ def uses(source: PythonSource) -> list[Use]:
     for name, (module, original, node) in source.imports.items():
         if (module == "trl" or "experimental" in module) and original in tables["modules"]:
             entries = [e for e in tables["modules"][original] if e.get("gone") or e["at"] == module or module != "trl"]
-            version_uses.append((f"from {module} import {name}", source.place(source.start(node)), entries))
+            version_uses.append((f"from {module} import {name}", source.place(node), entries))
     return version_uses
 
 
