@@ -788,7 +788,7 @@ FORMS = [  # (version, script, exit code, what the new one says, what it no long
     ("0.17", GRPO + IN_CALL, 0, "limit=9|beta=0.04", "max_prompt", ""),
     ("0.17", GRPO + IN_TEST, 0, "limit=9|beta=0.04", "max_prompt", ""),
     ("0.17", GRPO + OF_PARAMETER, 0, "limit=a.n or 0|beta=0.04", "max_prompt", ""),
-    ("0.17", GRPO + OF_PARAMETER.replace("make(a):", "make(b):").replace("=a.n", "=b.n"), 3, "", "", "b may be another"),
+    ("0.17", GRPO + OF_PARAMETER.replace("make(a):", "make(b):").replace("=a.n", "=b.n"), 3, "", "", "b may be"),
     ("0.20", "from trl import GRPOTrainer\nGRPOTrainer('m', print)\n", 0, "args=GRPOConfig(", "", "as none were given"),
     # the old default of a setting that only a branch gives
     ("0.17", GRPO + LATER_BETA + TRAINED, 0, "beta=0.04|.beta = 0.1", "", ""),
