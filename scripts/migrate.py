@@ -26,25 +26,25 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 #         84-89  file text         Load texts from files beside their room, such as a page's style; a built script …
 #        92-140  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #       143-147  bundle            Paths of this bundle and of its embedded model, data and rewards
-#       150-561  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
-#       564-788  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       791-879  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#      882-1090  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1093-1196  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
-#     1199-1237  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
-#     1240-1474  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
-#     1477-2388  tables            Changes between the versions of TRL and verl: tables read from their packages
-#     2391-2978  edits             Edits of a text by offset, and the table row that explains each
-#     2981-3070  trl run           A TRL run as one version of TRL sees it: the script's settings, and that version's …
-#     3073-3359  trl settings      The settings that make today's TRL do an old run: from tables, from rules by hand, …
-#     3362-3477  trainer parts     What a trainer is given: models loaded as today's transformers wants it, rewards …
-#     3480-3923  trl script        A script that trains with TRL: its trainers, their configs and their imports
-#     3926-4003  versions          Which version of a package a file was written for: a pin, or the names that it uses
-#     4006-4291  job files         Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
-#     4294-4355  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
-#     4358-4714  verl run          Migrate a verl job to the newest version: keys, values, and defaults that changed …
-#     4717-4867  trial             --check: run one step of the new script in a separate process, on four rows and …
-#     4870-5100  command           The command line: input, output, messages
+#       150-573  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
+#       576-800  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       803-891  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#      894-1102  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1105-1208  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
+#     1211-1249  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
+#     1252-1492  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
+#     1495-2350  tables            Changes between the versions of TRL and verl: tables read from their packages
+#     2353-2937  edits             Edits of a text by offset, and the table row that explains each
+#     2940-3035  trl run           A TRL run as one version of TRL sees it: the script's settings, and that version's …
+#     3038-3332  trl settings      The settings that make today's TRL do an old run: from tables, from rules by hand, …
+#     3335-3450  trainer parts     What a trainer is given: models loaded as today's transformers wants it, rewards …
+#     3453-3885  trl script        A script that trains with TRL: its trainers, their configs and their imports
+#     3888-3963  versions          Which version of a package a file was written for: a pin, or the names that it uses
+#     3966-4252  job files         Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
+#     4255-4316  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
+#     4319-4677  verl run          Migrate a verl job to the newest version: keys, values, and defaults that changed …
+#     4680-4825  trial             --check: run one step of the new script in a separate process, on four rows and …
+#     4828-5059  command           The command line: input, output, messages
 
 import argparse
 import ast
@@ -224,6 +224,7 @@ class PythonSource:
             expected = f"expected Python {sys.version_info[0]}.{sys.version_info[1]}"
             raise UserError(f"{got}; {expected}; try python -m py_compile first") from None
         self.nodes = [*ast.walk(self.tree)]
+        self.reading: list[ast.expr] = []  # dictionaries whose items are being looked for
 
     def span(self, node) -> tuple[int, int]:
         """(Start, end) of a node in the text; ast gives a line from 1 and a column in bytes."""
@@ -241,9 +242,9 @@ class PythonSource:
         start, end = self.span(node)
         return self.text[start:end]
 
-    def place(self, offset: int) -> str:
-        """`line 3`, or `cell 2, line 3`."""
-        start, prefix = 0, ""
+    def place(self, at: int | ast.AST) -> str:
+        """`line 3`, or `cell 2, line 3`, of an offset or a node."""
+        start, prefix, offset = 0, "", at if isinstance(at, int) else self.start(at)
         if self.notebook:
             number = max(i for i, start in enumerate(self.starts[:-1] or [0]) if start <= offset)
             start, prefix = self.starts[number], f"cell {number + 1}, "
@@ -287,10 +288,10 @@ class PythonSource:
         return {child: node for node in self.nodes for child in ast.iter_child_nodes(node)}
 
     @cached_property
-    def changed(self) -> set[str]:
-        """Names whose object is changed: by an item, an attribute or a method."""
-        names = {name for node in self.nodes for name in names_changed_by(node)}
-        return names - {*self.imports, *self.definitions}
+    def changed(self) -> list[tuple[ast.AST, str]]:
+        """(What changes an object by an item, an attribute or a method; the name that stands first in it)."""
+        places = [target for target, _ in self.stores] + [x.func for name in CHANGING for x in self.calls.get(name, [])]
+        return [(x, re.match(r"\w*", self.code(x))[0]) for x in places]
 
     def binder(self, name: str, place: ast.AST) -> ast.AST | None:
         """The statement, loop or function that binds a name where it is read; None if there is none."""
@@ -311,21 +312,24 @@ class PythonSource:
     def rebound(self, node: ast.expr, old: ast.AST, new: ast.AST) -> list[str]:
         """Names in an expression that may stand for something else, or nothing, at a new place than at the old one."""
         first, last = sorted(x.lineno for x in (old, new))
-        between = [x for x in self.nodes if first < getattr(x, "lineno", 0) < last]
-        others = {name for x in between for name in names_changed_by(x)}
+        others = {name for x, name in self.changed if first < x.lineno < last}
         if not self.around(new, FUNCTIONS):  # what the module binds may not be there yet
             others |= {n for n in bindings(self.tree) if not self.binder(n, new)}
-        names = sorted({x.id for x in ast.walk(node) if isinstance(x, ast.Name)})
-        return [n for n in names if n in others or self.binder(n, old) is not self.binder(n, new)]
 
-    def bound(self, node: ast.Name) -> ast.expr | None:
+        def meaning(name: str, place: ast.AST) -> ast.AST | None:
+            return self.origin(self.bound(name, place)) or self.binder(name, place)
+
+        names = sorted({x.id for x in ast.walk(node) if isinstance(x, ast.Name)})
+        return [n for n in names if n in others or meaning(n, old) is not meaning(n, new)]
+
+    def bound(self, name: str, place: ast.AST) -> ast.expr | None:
         """The value of a name where it is read; None if it depends on what runs before."""
-        binder = self.binder(node.id, node)
+        binder = self.binder(name, place)
         if binder is None:
-            return self.constants.get(node.id)
-        if isinstance(binder, FUNCTIONS) and node.id in bindings(binder.args):
-            return self.passed(binder, node.id)
-        return assigned_to(binder, node.id)
+            return self.constants.get(name)
+        if isinstance(binder, FUNCTIONS) and name in bindings(binder.args):
+            return self.passed(binder, name)
+        return assigned_to(binder, name)
 
     @cached_property
     def constants(self) -> dict[str, ast.expr]:
@@ -377,9 +381,9 @@ class PythonSource:
         `whole`: not through a name whose object changes later.
         """
         for _ in range(8):
-            made = None
-            if isinstance(node, ast.Name) and not (whole and node.id in self.changed):
-                made = self.bound(node)
+            made = node.value if isinstance(node, ast.NamedExpr) else None
+            if isinstance(node, ast.Name) and not (whole and any(name == node.id for _, name in self.changed)):
+                made = self.bound(node.id, node)
             elif isinstance(node, ast.Attribute) and not whole:
                 targets = [x for x in self.nodes if isinstance(x, ast.Attribute) and not isinstance(x.ctx, ast.Load)]
                 stored = [self.parents[x] for x in targets if ast.unparse(x) == ast.unparse(node)]
@@ -416,19 +420,29 @@ class PythonSource:
                 stores.append((node, name if is_alone and isinstance(name, str) else None))
         return stores
 
-    def changes(self, made: ast.expr) -> list[Argument]:
-        """Assignments `config.name = value` and `d["name"] = value` to the object that an expression makes."""
-        found = []
+    def changes(self, made: ast.expr, use: ast.AST | None = None) -> list[Argument]:
+        """`config.name = value`, `d["name"] = value`, `d.update(name=value)` on the object that an expression makes."""
+        calls, around = self.updates(made), [*self.blocks(made), *(self.blocks(use) if use else [])]
+        found = [replace(x, is_sure=self.is_sure(call, around)) for call in calls for x in self.items(call)[0]]
         for target, name in self.stores:
             if name and self.is_object(target.value, made):
                 statement, is_item = self.parents[target], isinstance(target, ast.Subscript)
                 owner = self.code(target.value).replace("{", "{{").replace("}", "}}")
                 form = owner + ('["{name}"] = {text}' if is_item else ".{name} = {text}")
-                block = self.parents[statement]
-                is_sure = isinstance(block, ast.Module | FUNCTIONS) or block in self.blocks(made)
-                place = self.span(statement)
+                is_sure, place = self.is_sure(target, around), self.span(statement)
                 found.append(Argument(name, statement.value, *place, form, is_statement=True, is_sure=is_sure))
-        return found
+        return sorted(found, key=lambda change: change.start)
+
+    def updates(self, made: ast.expr) -> list[ast.Call]:
+        """Statements `d.update(…)` on the object that an expression makes, where all that they set is seen."""
+        calls = [x for x in self.calls.get("update", []) if isinstance(self.parents[x], ast.Expr)]
+        calls = [x for x in calls if isinstance(x.func, ast.Attribute) and self.is_object(x.func.value, made)]
+        return [call for call in calls if not self.items(call)[1]]
+
+    def is_sure(self, node: ast.AST, around: list[ast.AST]) -> bool:
+        """Whether no branch or loop other than those given is around a node's statement."""
+        block = self.parents[self.around(node, ast.stmt)]
+        return isinstance(block, ast.Module | FUNCTIONS) or block in around
 
     def blocks(self, node: ast.AST) -> list[ast.AST]:
         """All nodes around a node."""
@@ -440,7 +454,8 @@ class PythonSource:
         objects += [(change, change.func) for name in CHANGING for change in self.calls.get(name, [])]
         objects += [(target, target.value) for target, name in self.stores if not name]
         parts = [(change, part) for change, node in objects for part in ast.walk(node) if isinstance(part, NAMED)]
-        return [*dict.fromkeys(change for change, part in parts if self.is_object(part, made))]
+        hidden = dict.fromkeys(change for change, part in parts if self.is_object(part, made))
+        return [change for change in hidden if change not in self.updates(made)]
 
     def resolved(self, node):
         """What an expression stands for, where nothing changes it later."""
@@ -457,7 +472,10 @@ class PythonSource:
 
     def arguments(self, call: ast.Call) -> tuple[list[Argument], list[ast.expr]]:
         """(Arguments by keyword, those of a dictionary `**name` of this file too; what is spread and not seen)."""
-        return self.spread([(keyword.arg, keyword.value, self.span(keyword)) for keyword in call.keywords])
+        return self.spread(self.keywords(call))
+
+    def keywords(self, call: ast.Call) -> list[tuple]:
+        return [(keyword.arg, keyword.value, self.span(keyword)) for keyword in call.keywords]
 
     def spread(self, parts: list[tuple], form: str = Argument.form) -> tuple[list[Argument], list[ast.expr]]:
         """(Parts as arguments, with the items of those without a name; what is not seen)."""
@@ -473,21 +491,35 @@ class PythonSource:
         return given[name] if name in given else dict(zip(places, call.args, strict=False)).get(name)
 
     def items(self, node: ast.expr) -> tuple[list[Argument], list[ast.expr]]:
-        """(Items of a dictionary: literal, dict(…), merged with | or **, set later; its unseen parts)."""
+        """(Items of a dictionary, whatever it is made of or is set later; its unseen parts)."""
         made = self.origin(node)
-        changes, hidden = (self.changes(made), self.hidden_changes(made)) if isinstance(node, ast.Name) else ([], [])
-        changes = [change for change in changes if change.start < self.start(node)]
-        if isinstance(made, ast.Call) and self.name_of(made) == "dict" and not made.args:
-            items, unseen = self.arguments(made)
-        elif isinstance(made, ast.BinOp) and isinstance(made.op, ast.BitOr):
-            items, unseen = self.spread([(None, made.left, ()), (None, made.right, ())])
-        elif isinstance(made, ast.Dict) and all(key is None or isinstance(key, ast.Constant) for key in made.keys):
-            pairs = zip(made.keys, made.values, strict=True)
-            parts = [(key and str(key.value), x, key and (self.start(key), self.span(x)[1])) for key, x in pairs]
-            items, unseen = self.spread(parts, '"{name}": {text}')
-        else:
+        parts = self.parts(made) if made not in self.reading else None
+        if parts is None:
             return [], [node]
-        return items + changes, unseen + hidden
+        self.reading.append(made)
+        items, unseen = self.spread(parts, '"{name}": {text}' if isinstance(made, ast.Dict) else Argument.form)
+        if isinstance(made, ast.IfExp):
+            items = [replace(item, is_sure=False) for item in items]
+        if isinstance(node, ast.Name):
+            items += [change for change in self.changes(made, node) if change.start < self.start(node)]
+            unseen += self.hidden_changes(made)
+        self.reading.remove(made)
+        return items, unseen
+
+    def parts(self, made: ast.expr) -> list[tuple] | None:
+        """(Name, or None to spread it; value; place) of what a dictionary is made of; None if that cannot be seen."""
+        name = self.name_of(made) if isinstance(made, ast.Call) else ""
+        if name in ("dict", "copy", "deepcopy", "update"):
+            is_method = name == "copy" and not made.args and isinstance(made.func, ast.Attribute)
+            return [(None, x, ()) for x in ([made.func.value] if is_method else made.args)] + self.keywords(made)
+        if isinstance(made, ast.BinOp) and isinstance(made.op, ast.BitOr):
+            return [(None, made.left, ()), (None, made.right, ())]
+        if isinstance(made, ast.IfExp):
+            return [(None, made.body, ()), (None, made.orelse, ())]
+        if isinstance(made, ast.Dict) and all(key is None or isinstance(key, ast.Constant) for key in made.keys):
+            pairs = zip(made.keys, made.values, strict=True)
+            return [(key and str(key.value), x, key and (self.start(key), self.span(x)[1])) for key, x in pairs]
+        return None
 
 
 @cache
@@ -500,7 +532,11 @@ def bindings(node: ast.AST) -> list[str]:
 
 
 def assigned_to(node: ast.AST, name: str) -> ast.expr | None:
-    """The value of an assignment to a name alone."""
+    """The value of an assignment to a name alone, or of the only `(name := value)` in a statement or its condition."""
+    first = getattr(node, "test", None) if hasattr(node, "body") else node
+    named = [x.value for x in ast.walk(first or ast.Pass()) if isinstance(x, ast.NamedExpr) and x.target.id == name]
+    if named and len(named) == bindings(node).count(name):
+        return named[0]
     target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
     is_plain = isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(target, ast.Name) and target.id == name
     return node.value if is_plain else None
@@ -515,30 +551,6 @@ def names_bound_by(node: ast.AST) -> list[str]:
     if isinstance(node, ast.ImportFrom | ast.Import):
         return [(x.asname or x.name).partition(".")[0] for x in node.names]
     return [node.name] if isinstance(node, FUNCTIONS | ast.ClassDef) and not isinstance(node, ast.Lambda) else []
-
-
-def names_changed_by(node: ast.AST) -> list[str]:
-    """The name whose object a node changes by an attribute, an item or a method."""
-    place = node
-    if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in CHANGING:
-        place = node.func
-    elif not isinstance(node, ast.Attribute | ast.Subscript) or isinstance(node.ctx, ast.Load):
-        return []
-    while isinstance(place, ast.Attribute | ast.Subscript):
-        place = place.value
-    return [place.id] if isinstance(place, ast.Name) else []
-
-
-def run_as_main(file: str) -> int:
-    """Run a script as Python would, in this process; 1 where it raises a UserError, which is printed."""
-    sys.argv = [file]
-    sys.path.insert(0, str(Path(file).parent))
-    try:
-        runpy.run_path(file, run_name="__main__")
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
 
 
 def script_end(command: list[str], folder: Path, seconds: float, **environment: str) -> str:
@@ -1436,13 +1448,19 @@ TRL_NAMES = """\
 "iter_params", "prepare_deepspeed", "prepare_fsdp", "remove_hooks", "unwrap_model_for_generation"],
 "trl.rewards.accuracy_rewards":["accuracy_reward", "get_cosine_scaled_reward", "reasoning_accuracy_reward"],
 "trl.rewards.format_rewards":["think_format_reward"], "trl.rewards.other_rewards":["get_repetition_penalty_reward",
-"get_soft_overlong_punishment"], "trl.trainer.base_config":[], "trl.trainer.base_trainer":[],
-"trl.trainer.callbacks":["BEMACallback", "LogCompletionsCallback", "RichProgressCallback", "SyncRefModelCallback",
-"WeaveCallback"], "trl.trainer.distillation_config":["DistillationConfig"],
-"trl.trainer.distillation_trainer":["DistillationTrainer"], "trl.trainer.dpo_config":["DPOConfig"],
-"trl.trainer.dpo_trainer":["DPOTrainer", "DataCollatorForPreference", "DataCollatorForVisionPreference"],
-"trl.trainer.grpo_config":["GRPOConfig"], "trl.trainer.grpo_trainer":["EnvironmentFactory", "GRPOTrainer", "RewardFunc",
-"RolloutFunc"], "trl.trainer.kto_config":["KTOConfig"], "trl.trainer.kto_trainer":["DataCollatorForUnpairedPreference",
+"get_soft_overlong_punishment"], "trl.scripts.distillation":["main", "make_parser"], "trl.scripts.dpo":["main",
+"make_parser"], "trl.scripts.env":["print_env"], "trl.scripts.grpo":["GRPOScriptArguments", "main", "make_parser"],
+"trl.scripts.kto":["main", "make_parser"], "trl.scripts.reward":["main", "make_parser"],
+"trl.scripts.rloo":["RLOOScriptArguments", "main", "make_parser"], "trl.scripts.sft":["main", "make_parser"],
+"trl.scripts.utils":["DatasetConfig", "DatasetMixtureConfig", "ScriptArguments", "TrlParser", "get_dataset",
+"get_git_commit_hash", "init_zero_verbose"], "trl.scripts.vllm_serve":["ScriptArguments", "build_command", "main",
+"make_parser"], "trl.trainer.base_config":[], "trl.trainer.base_trainer":[], "trl.trainer.callbacks":["BEMACallback",
+"LogCompletionsCallback", "RichProgressCallback", "SyncRefModelCallback", "WeaveCallback"],
+"trl.trainer.distillation_config":["DistillationConfig"], "trl.trainer.distillation_trainer":["DistillationTrainer"],
+"trl.trainer.dpo_config":["DPOConfig"], "trl.trainer.dpo_trainer":["DPOTrainer", "DataCollatorForPreference",
+"DataCollatorForVisionPreference"], "trl.trainer.grpo_config":["GRPOConfig"],
+"trl.trainer.grpo_trainer":["EnvironmentFactory", "GRPOTrainer", "RewardFunc", "RolloutFunc"],
+"trl.trainer.kto_config":["KTOConfig"], "trl.trainer.kto_trainer":["DataCollatorForUnpairedPreference",
 "DataCollatorForVisionUnpairedPreference", "KTOTrainer"], "trl.trainer.model_config":["ModelConfig"],
 "trl.trainer.reward_config":["RewardConfig"], "trl.trainer.reward_trainer":["DataCollatorForPreference",
 "RewardTrainer", "suppress_seqcls_warning"], "trl.trainer.rloo_config":["RLOOConfig"],
@@ -1653,12 +1671,12 @@ TRL_CHANGES = """\
 "default":"no"}], "include_tokens_per_second":[{"since":"4.34", "default":false}, {"since":"5.0", "gone":true}],
 "jit_mode_eval":[{"since":"4.31", "default":false}, {"since":"5.0", "gone":true}],
 "liger_kernel_config":[{"since":"4.53", "default":null}], "logging_dir":[{"since":"4.31", "default":null},
-{"since":"5.15", "gone":true}], "lr_scheduler_kwargs":[{"since":"4.36", "default":{}}, {"since":"4.57",
-"default":null}], "mp_parameters":[{"since":"4.31", "default":""}, {"since":"5.0", "gone":true}],
-"neftune_noise_alpha":[{"since":"4.35", "default":null}], "no_cuda":[{"since":"4.31", "default":false}, {"since":"5.0",
-"gone":true, "renamed":"use_cpu"}], "optim":[{"since":"4.31", "default":"adamw_hf"}, {"since":"4.32",
-"default":"adamw_torch"}, {"since":"4.54", "default":"adamw_torch_fused"}], "optim_target_modules":[{"since":"4.39",
-"default":null}], "output_dir":[{"since":"4.31", "default":"<required>"}, {"since":"4.49", "default":null}],
+{"since":"5.15", "gone":true}], "lr_scheduler_kwargs":[{"since":"4.36", "default":{}}],
+"mp_parameters":[{"since":"4.31", "default":""}, {"since":"5.0", "gone":true}], "neftune_noise_alpha":[{"since":"4.35",
+"default":null}], "no_cuda":[{"since":"4.31", "default":false}, {"since":"5.0", "gone":true, "renamed":"use_cpu"}],
+"optim":[{"since":"4.31", "default":"adamw_hf"}, {"since":"4.32", "default":"adamw_torch"}, {"since":"4.54",
+"default":"adamw_torch_fused"}], "optim_target_modules":[{"since":"4.39", "default":null}],
+"output_dir":[{"since":"4.31", "default":"<required>"}, {"since":"4.49", "default":null}],
 "overwrite_output_dir":[{"since":"4.31", "default":false}, {"since":"5.0", "gone":true}],
 "parallelism_config":[{"since":"4.56", "default":null}], "past_index":[{"since":"4.31", "default":-1}, {"since":"5.0",
 "gone":true}], "per_gpu_eval_batch_size":[{"since":"4.31", "default":null}, {"since":"5.0", "gone":true,
@@ -1700,16 +1718,16 @@ TRL_CHANGES = """\
 "default":null}], "log_multimodal":[{"since":"1.9", "default":true}], "log_unique_prompts":[{"since":"0.26",
 "default":false}], "logging_steps":[{"since":"0.14", "default":500}, {"since":"0.19", "default":10}],
 "loss_type":[{"since":"0.17", "default":"bnpo"}, {"since":"0.22", "default":"dapo"}],
-"lr_scheduler_kwargs":[{"since":"0.14", "default":{}}, {"since":"0.25", "default":null}],
-"mask_truncated_completions":[{"since":"0.17", "default":false}], "max_completion_length":[{"since":"0.14",
-"default":256}, {"since":"1.10", "default":512}], "max_prompt_length":[{"since":"0.14", "default":512}, {"since":"0.26",
-"default":null}, {"since":"0.28", "gone":true}], "max_tool_calling_iterations":[{"since":"0.27", "default":null}],
-"min_p":[{"since":"0.16", "default":null}], "multi_objective_aggregation":[{"since":"0.27",
-"default":"sum_then_normalize"}], "num_completions_to_print":[{"since":"0.17", "default":null}],
-"num_generations_eval":[{"since":"0.26", "default":null}], "num_iterations":[{"since":"0.16", "default":1}],
-"off_policy_mask_threshold":[{"since":"0.27", "default":null}], "pad_to_multiple_of":[{"since":"1.0", "default":null},
-{"since":"1.16", "default":"auto"}], "per_device_train_batch_size":[{"since":"0.14", "default":1}, {"since":"0.15",
-"default":8}], "ref_model_mixup_alpha":[{"since":"0.15", "default":0.9}, {"since":"0.16", "default":0.6}],
+"lr_scheduler_kwargs":[{"since":"0.14", "default":{}}], "mask_truncated_completions":[{"since":"0.17",
+"default":false}], "max_completion_length":[{"since":"0.14", "default":256}, {"since":"1.10", "default":512}],
+"max_prompt_length":[{"since":"0.14", "default":512}, {"since":"0.26", "default":null}, {"since":"0.28", "gone":true}],
+"max_tool_calling_iterations":[{"since":"0.27", "default":null}], "min_p":[{"since":"0.16", "default":null}],
+"multi_objective_aggregation":[{"since":"0.27", "default":"sum_then_normalize"}],
+"num_completions_to_print":[{"since":"0.17", "default":null}], "num_generations_eval":[{"since":"0.26",
+"default":null}], "num_iterations":[{"since":"0.16", "default":1}], "off_policy_mask_threshold":[{"since":"0.27",
+"default":null}], "pad_to_multiple_of":[{"since":"1.0", "default":null}, {"since":"1.16", "default":"auto"}],
+"per_device_train_batch_size":[{"since":"0.14", "default":1}, {"since":"0.15", "default":8}],
+"ref_model_mixup_alpha":[{"since":"0.15", "default":0.9}, {"since":"0.16", "default":0.6}],
 "ref_model_sync_steps":[{"since":"0.15", "default":64}, {"since":"0.16", "default":512}],
 "remove_unused_columns":[{"since":"0.14", "default":false}], "repetition_penalty":[{"since":"0.16", "default":1.0}],
 "reward_weights":[{"since":"0.15", "default":null}], "router_aux_loss_coef":[{"since":"1.7", "default":0.001},
@@ -1770,13 +1788,12 @@ TRL_CHANGES = """\
 "local_rollout_forward_batch_size":[{"since":"0.9", "default":64}, {"since":"0.22", "default":null}, {"since":"0.25",
 "gone":true}], "log_completions":[{"since":"0.22", "default":false}], "log_multimodal":[{"since":"1.9",
 "default":true}], "log_unique_prompts":[{"since":"0.26", "default":false}], "logging_steps":[{"since":"0.9",
-"default":500}, {"since":"0.19", "default":10}], "lr_scheduler_kwargs":[{"since":"0.9", "default":{}}, {"since":"0.25",
-"default":null}], "mask_truncated_completions":[{"since":"0.22", "default":false}],
-"max_completion_length":[{"since":"0.22", "default":256}, {"since":"1.10", "default":512}],
-"max_prompt_length":[{"since":"0.22", "default":512}, {"since":"0.27", "default":null}, {"since":"0.29", "gone":true}],
-"micro_batch_size":[{"since":"0.9", "default":null}, {"since":"0.22", "gone":true}], "min_p":[{"since":"0.22",
-"default":null}], "mini_batch_size":[{"since":"0.9", "default":null}, {"since":"0.22", "gone":true}],
-"missing_eos_penalty":[{"since":"0.11", "default":null}, {"since":"0.25", "gone":true}],
+"default":500}, {"since":"0.19", "default":10}], "lr_scheduler_kwargs":[{"since":"0.9", "default":{}}],
+"mask_truncated_completions":[{"since":"0.22", "default":false}], "max_completion_length":[{"since":"0.22",
+"default":256}, {"since":"1.10", "default":512}], "max_prompt_length":[{"since":"0.22", "default":512}, {"since":"0.27",
+"default":null}, {"since":"0.29", "gone":true}], "micro_batch_size":[{"since":"0.9", "default":null}, {"since":"0.22",
+"gone":true}], "min_p":[{"since":"0.22", "default":null}], "mini_batch_size":[{"since":"0.9", "default":null},
+{"since":"0.22", "gone":true}], "missing_eos_penalty":[{"since":"0.11", "default":null}, {"since":"0.25", "gone":true}],
 "model_init_kwargs":[{"since":"0.22", "default":null}], "non_eos_penalty":[{"since":"0.9", "default":false},
 {"since":"0.11", "gone":true}], "normalize_advantage":[{"since":"0.14", "default":false}, {"since":"0.22", "gone":true,
 "renamed":"normalize_advantages"}], "normalize_advantages":[{"since":"0.22", "default":false}],
@@ -1835,12 +1852,12 @@ TRL_CHANGES = """\
 {"since":"0.22", "default":true}], "learning_rate":[{"since":"0.9", "default":5e-05}, {"since":"0.12",
 "default":2e-05}], "logging_steps":[{"since":"0.9", "default":500}, {"since":"0.19", "default":10}],
 "loss_type":[{"since":"0.23", "default":"nll"}, {"since":"1.6", "default":null}, {"since":"1.15", "default":"nll"}],
-"lr_scheduler_kwargs":[{"since":"0.9", "default":{}}, {"since":"0.25", "default":null}], "max_length":[{"since":"0.16",
-"default":1024}], "max_seq_length":[{"since":"0.9", "default":null}, {"since":"0.15", "default":1024}, {"since":"0.16",
-"default":null}, {"since":"0.20", "gone":true, "renamed":"max_length"}], "neftune_noise_alpha":[{"since":"0.9",
-"default":null}], "num_of_sequences":[{"since":"0.9", "default":1024}, {"since":"0.15", "default":null},
-{"since":"0.18", "gone":true}], "packing_strategy":[{"since":"0.19", "default":"ffd"}, {"since":"0.20",
-"default":"bfd"}], "pad_to_multiple_of":[{"since":"0.18", "default":null}, {"since":"1.16", "default":"auto"}],
+"lr_scheduler_kwargs":[{"since":"0.9", "default":{}}], "max_length":[{"since":"0.16", "default":1024}],
+"max_seq_length":[{"since":"0.9", "default":null}, {"since":"0.15", "default":1024}, {"since":"0.16", "default":null},
+{"since":"0.20", "gone":true, "renamed":"max_length"}], "neftune_noise_alpha":[{"since":"0.9", "default":null}],
+"num_of_sequences":[{"since":"0.9", "default":1024}, {"since":"0.15", "default":null}, {"since":"0.18", "gone":true}],
+"packing_strategy":[{"since":"0.19", "default":"ffd"}, {"since":"0.20", "default":"bfd"}],
+"pad_to_multiple_of":[{"since":"0.18", "default":null}, {"since":"1.16", "default":"auto"}],
 "pad_token":[{"since":"0.16", "default":null}], "padding_free":[{"since":"0.16", "default":false}],
 "router_aux_loss_coef":[{"since":"1.7", "default":0.001}, {"since":"1.14", "default":null}],
 "shuffle_dataset":[{"since":"0.26", "default":false}], "torch_empty_cache_steps":[{"since":"0.10", "default":null}],
@@ -1857,19 +1874,18 @@ TRL_CHANGES = """\
 "default":null}, {"since":"0.29", "gone":true}], "gradient_checkpointing":[{"since":"0.9", "default":false},
 {"since":"0.22", "default":true}], "is_encoder_decoder":[{"since":"0.9", "default":null}, {"since":"0.15",
 "gone":true}], "label_pad_token_id":[{"since":"0.9", "default":-100}, {"since":"0.28", "default":null}, {"since":"0.29",
-"gone":true}], "label_smoothing":[{"since":"0.9", "default":0}, {"since":"0.11", "default":0.0}],
-"ld_alpha":[{"since":"0.18", "default":null}], "learning_rate":[{"since":"0.9", "default":5e-05}, {"since":"0.12",
-"default":1e-06}], "logging_steps":[{"since":"0.9", "default":500}, {"since":"0.19", "default":10}],
+"gone":true}], "ld_alpha":[{"since":"0.18", "default":null}], "learning_rate":[{"since":"0.9", "default":5e-05},
+{"since":"0.12", "default":1e-06}], "logging_steps":[{"since":"0.9", "default":500}, {"since":"0.19", "default":10}],
 "loss_type":[{"since":"0.9", "default":"sigmoid"}, {"since":"0.20", "default":["sigmoid"]}],
-"loss_weights":[{"since":"0.20", "default":null}], "lr_scheduler_kwargs":[{"since":"0.9", "default":{}},
-{"since":"0.25", "default":null}], "max_completion_length":[{"since":"0.11", "default":null}, {"since":"0.28",
-"default":-1}, {"since":"0.29", "gone":true}], "max_length":[{"since":"0.9", "default":null}, {"since":"0.14",
-"default":1024}], "max_prompt_length":[{"since":"0.9", "default":null}, {"since":"0.14", "default":512},
-{"since":"0.28", "default":-1}, {"since":"0.29", "gone":true}], "max_target_length":[{"since":"0.9", "default":null},
-{"since":"0.14", "gone":true, "renamed":"max_completion_length"}], "model_adapter_name":[{"since":"0.9",
-"default":null}, {"since":"0.29", "gone":true}], "pad_to_multiple_of":[{"since":"0.29", "default":null},
-{"since":"1.16", "default":"auto"}], "pad_token":[{"since":"0.24", "default":null}], "padding_free":[{"since":"0.14",
-"default":false}], "padding_value":[{"since":"0.9", "default":null}, {"since":"0.26", "gone":true}],
+"loss_weights":[{"since":"0.20", "default":null}], "lr_scheduler_kwargs":[{"since":"0.9", "default":{}}],
+"max_completion_length":[{"since":"0.11", "default":null}, {"since":"0.28", "default":-1}, {"since":"0.29",
+"gone":true}], "max_length":[{"since":"0.9", "default":null}, {"since":"0.14", "default":1024}],
+"max_prompt_length":[{"since":"0.9", "default":null}, {"since":"0.14", "default":512}, {"since":"0.28", "default":-1},
+{"since":"0.29", "gone":true}], "max_target_length":[{"since":"0.9", "default":null}, {"since":"0.14", "gone":true,
+"renamed":"max_completion_length"}], "model_adapter_name":[{"since":"0.9", "default":null}, {"since":"0.29",
+"gone":true}], "pad_to_multiple_of":[{"since":"0.29", "default":null}, {"since":"1.16", "default":"auto"}],
+"pad_token":[{"since":"0.24", "default":null}], "padding_free":[{"since":"0.14", "default":false}],
+"padding_value":[{"since":"0.9", "default":null}, {"since":"0.26", "gone":true}],
 "precompute_ref_batch_size":[{"since":"0.13", "default":null}], "ref_adapter_name":[{"since":"0.9", "default":null},
 {"since":"0.29", "gone":true}], "ref_model_init_kwargs":[{"since":"0.9", "default":null}, {"since":"0.29",
 "gone":true}], "ref_model_mixup_alpha":[{"since":"0.9", "default":0.9}, {"since":"0.16", "default":0.6}],
@@ -1892,29 +1908,29 @@ TRL_CHANGES = """\
 "default":true}], "eos_token":[{"since":"0.24", "default":null}], "gradient_checkpointing":[{"since":"0.9",
 "default":false}, {"since":"0.22", "default":true}], "learning_rate":[{"since":"0.9", "default":5e-05}, {"since":"0.24",
 "default":0.0001}], "logging_steps":[{"since":"0.9", "default":500}, {"since":"0.19", "default":10}],
-"lr_scheduler_kwargs":[{"since":"0.9", "default":{}}, {"since":"0.25", "default":null}], "max_length":[{"since":"0.9",
-"default":null}, {"since":"0.14", "default":1024}], "model_init_kwargs":[{"since":"0.24", "default":null}],
-"pad_to_multiple_of":[{"since":"0.24", "default":null}, {"since":"1.16", "default":"auto"}],
-"pad_token":[{"since":"0.24", "default":null}], "remove_unused_columns":[{"since":"0.9", "default":true},
-{"since":"0.12", "default":false}, {"since":"0.24", "default":true}], "torch_empty_cache_steps":[{"since":"0.10",
-"default":null}], "trust_remote_code":[{"since":"1.7", "default":false}], "use_liger_kernel":[{"since":"0.11",
-"default":false}]}, "GKDConfig":{"activation_offloading":[{"since":"0.18", "default":false}],
-"assistant_only_loss":[{"since":"0.19", "default":false}], "average_tokens_across_devices":[{"since":"0.12",
-"default":false}, {"since":"0.19", "default":true}], "bf16":[{"since":"0.11", "default":false}, {"since":"0.19",
-"default":null}], "chars_per_token":[{"since":"0.11", "default":3.6}, {"since":"0.15", "default":null}, {"since":"0.18",
-"gone":true}], "chat_template_path":[{"since":"0.19", "default":null}], "completion_only_loss":[{"since":"0.17",
-"default":null}], "dataset_batch_size":[{"since":"0.11", "default":1000}, {"since":"0.15", "default":null},
-{"since":"0.18", "gone":true}], "dataset_text_field":[{"since":"0.11", "default":null}, {"since":"0.12",
-"default":"text"}], "eos_token":[{"since":"0.17", "default":null}], "gradient_checkpointing":[{"since":"0.11",
-"default":false}, {"since":"0.22", "default":true}], "learning_rate":[{"since":"0.11", "default":5e-05},
-{"since":"0.12", "default":2e-05}], "logging_steps":[{"since":"0.11", "default":500}, {"since":"0.19", "default":10}],
+"lr_scheduler_kwargs":[{"since":"0.9", "default":{}}], "max_length":[{"since":"0.9", "default":null}, {"since":"0.14",
+"default":1024}], "model_init_kwargs":[{"since":"0.24", "default":null}], "pad_to_multiple_of":[{"since":"0.24",
+"default":null}, {"since":"1.16", "default":"auto"}], "pad_token":[{"since":"0.24", "default":null}],
+"remove_unused_columns":[{"since":"0.9", "default":true}, {"since":"0.12", "default":false}, {"since":"0.24",
+"default":true}], "torch_empty_cache_steps":[{"since":"0.10", "default":null}], "trust_remote_code":[{"since":"1.7",
+"default":false}], "use_liger_kernel":[{"since":"0.11", "default":false}]},
+"GKDConfig":{"activation_offloading":[{"since":"0.18", "default":false}], "assistant_only_loss":[{"since":"0.19",
+"default":false}], "average_tokens_across_devices":[{"since":"0.12", "default":false}, {"since":"0.19",
+"default":true}], "bf16":[{"since":"0.11", "default":false}, {"since":"0.19", "default":null}],
+"chars_per_token":[{"since":"0.11", "default":3.6}, {"since":"0.15", "default":null}, {"since":"0.18", "gone":true}],
+"chat_template_path":[{"since":"0.19", "default":null}], "completion_only_loss":[{"since":"0.17", "default":null}],
+"dataset_batch_size":[{"since":"0.11", "default":1000}, {"since":"0.15", "default":null}, {"since":"0.18",
+"gone":true}], "dataset_text_field":[{"since":"0.11", "default":null}, {"since":"0.12", "default":"text"}],
+"eos_token":[{"since":"0.17", "default":null}], "gradient_checkpointing":[{"since":"0.11", "default":false},
+{"since":"0.22", "default":true}], "learning_rate":[{"since":"0.11", "default":5e-05}, {"since":"0.12",
+"default":2e-05}], "logging_steps":[{"since":"0.11", "default":500}, {"since":"0.19", "default":10}],
 "loss_type":[{"since":"0.23", "default":"nll"}, {"since":"1.6", "default":null}, {"since":"1.15", "default":"nll"}],
-"lr_scheduler_kwargs":[{"since":"0.11", "default":{}}, {"since":"0.25", "default":null}], "max_length":[{"since":"0.16",
-"default":1024}], "max_seq_length":[{"since":"0.11", "default":null}, {"since":"0.15", "default":1024}, {"since":"0.16",
-"default":null}, {"since":"0.20", "gone":true, "renamed":"max_length"}], "neftune_noise_alpha":[{"since":"0.11",
-"default":null}], "num_of_sequences":[{"since":"0.11", "default":1024}, {"since":"0.15", "default":null},
-{"since":"0.18", "gone":true}], "packing_strategy":[{"since":"0.19", "default":"ffd"}, {"since":"0.20",
-"default":"bfd"}], "pad_to_multiple_of":[{"since":"0.18", "default":null}, {"since":"1.16", "default":"auto"}],
+"lr_scheduler_kwargs":[{"since":"0.11", "default":{}}], "max_length":[{"since":"0.16", "default":1024}],
+"max_seq_length":[{"since":"0.11", "default":null}, {"since":"0.15", "default":1024}, {"since":"0.16", "default":null},
+{"since":"0.20", "gone":true, "renamed":"max_length"}], "neftune_noise_alpha":[{"since":"0.11", "default":null}],
+"num_of_sequences":[{"since":"0.11", "default":1024}, {"since":"0.15", "default":null}, {"since":"0.18", "gone":true}],
+"packing_strategy":[{"since":"0.19", "default":"ffd"}, {"since":"0.20", "default":"bfd"}],
+"pad_to_multiple_of":[{"since":"0.18", "default":null}, {"since":"1.16", "default":"auto"}],
 "pad_token":[{"since":"0.16", "default":null}], "padding_free":[{"since":"0.16", "default":false}],
 "router_aux_loss_coef":[{"since":"1.7", "default":0.001}, {"since":"1.14", "default":null}], "seq_kd":[{"since":"0.12",
 "default":false}], "shuffle_dataset":[{"since":"0.26", "default":false}], "torch_empty_cache_steps":[{"since":"0.11",
@@ -1951,15 +1967,14 @@ TRL_CHANGES = """\
 "dataset_num_proc":[{"since":"0.10", "default":null}, {"since":"0.25", "gone":true}],
 "disable_dropout":[{"since":"0.11", "default":true}], "ds3_gather_for_generation":[{"since":"0.14", "default":true}],
 "generation_kwargs":[{"since":"0.23", "default":null}], "gpu_memory_utilization":[{"since":"0.17", "default":0.55},
-{"since":"0.23", "default":null}, {"since":"0.25", "gone":true,
-"renamed":"vllm_gpu_memory_utilization"}], "gradient_checkpointing":[{"since":"0.10",
-"default":false}, {"since":"0.22", "default":true}], "judge":[{"since":"0.12", "default":null}, {"since":"1.1",
-"gone":true}], "learning_rate":[{"since":"0.10", "default":5e-05}, {"since":"0.11", "default":5e-07}],
-"logging_steps":[{"since":"0.10", "default":500}, {"since":"0.19", "default":10}],
-"lr_scheduler_kwargs":[{"since":"0.10", "default":{}}, {"since":"0.25", "default":null}], "max_length":[{"since":"0.14",
-"default":512}], "max_new_tokens":[{"since":"0.10", "default":53}, {"since":"0.11", "default":64,
-"renamed":"max_completion_length"}], "min_p":[{"since":"0.23", "default":null}], "model_init_kwargs":[{"since":"0.20",
-"default":null}], "remove_unused_columns":[{"since":"0.10", "default":true}, {"since":"1.0", "default":false}],
+{"since":"0.23", "default":null}, {"since":"0.25", "gone":true, "renamed":"vllm_gpu_memory_utilization"}],
+"gradient_checkpointing":[{"since":"0.10", "default":false}, {"since":"0.22", "default":true}],
+"judge":[{"since":"0.12", "default":null}, {"since":"1.1", "gone":true}], "learning_rate":[{"since":"0.10",
+"default":5e-05}, {"since":"0.11", "default":5e-07}], "logging_steps":[{"since":"0.10", "default":500}, {"since":"0.19",
+"default":10}], "lr_scheduler_kwargs":[{"since":"0.10", "default":{}}], "max_length":[{"since":"0.14", "default":512}],
+"max_new_tokens":[{"since":"0.10", "default":53}, {"since":"0.11", "default":64, "renamed":"max_completion_length"}],
+"min_p":[{"since":"0.23", "default":null}], "model_init_kwargs":[{"since":"0.20", "default":null}],
+"remove_unused_columns":[{"since":"0.10", "default":true}, {"since":"1.0", "default":false}],
 "repetition_penalty":[{"since":"0.23", "default":1.0}], "reward_weights":[{"since":"0.23", "default":null}],
 "top_k":[{"since":"0.23", "default":null}, {"since":"0.27", "default":0}], "top_p":[{"since":"0.23", "default":1.0}],
 "torch_empty_cache_steps":[{"since":"0.10", "default":null}], "trust_remote_code":[{"since":"1.7", "default":false}],
@@ -1973,66 +1988,16 @@ TRL_CHANGES = """\
 "default":null}], "vllm_server_host":[{"since":"0.23", "default":"0.0.0.0"}], "vllm_server_port":[{"since":"0.23",
 "default":8000}], "vllm_server_timeout":[{"since":"0.23", "default":240.0}],
 "vllm_structured_outputs_regex":[{"since":"0.27", "default":null}], "vllm_tensor_parallel_size":[{"since":"0.23",
-"default":1}]}, "PPOConfig":{"accelerator_kwargs":[{"since":"0.9", "default":{}}, {"since":"0.12", "gone":true}],
-"adap_kl_ctrl":[{"since":"0.9", "default":true}, {"since":"0.12", "gone":true}], "backward_batch_size":[{"since":"0.9",
-"default":null}, {"since":"0.12", "gone":true}], "batch_size":[{"since":"0.9", "default":128}, {"since":"0.12",
-"default":null}], "bf16":[{"since":"0.12", "default":false}, {"since":"0.19", "default":null}],
-"compare_steps":[{"since":"0.9", "default":1}, {"since":"0.12", "gone":true}], "dataset_num_proc":[{"since":"0.10",
-"default":null}], "ds3_gather_for_generation":[{"since":"0.14", "default":true}], "early_stopping":[{"since":"0.9",
-"default":false}, {"since":"0.12", "gone":true}], "exp_name":[{"since":"0.9",
-"default":{"expr":"os.path.basename(sys.argv[0])[:-len('.py')]"}}, {"since":"0.12",
-"default":{"expr":"os.path.basename(__file__)[:-len('.py')]"}}, {"since":"0.14",
-"default":{"expr":"os.path.basename(__file__)[:-3]"}}, {"since":"0.28", "gone":true}],
-"forward_batch_size":[{"since":"0.9", "default":null}, {"since":"0.12", "gone":true}], "gamma":[{"since":"0.9",
-"default":1}, {"since":"0.11", "default":1.0}], "global_backward_batch_size":[{"since":"0.9", "default":null},
-{"since":"0.12", "gone":true}], "global_batch_size":[{"since":"0.9", "default":null}, {"since":"0.12", "gone":true}],
-"gradient_accumulation_steps":[{"since":"0.9", "default":1}], "gradient_checkpointing":[{"since":"0.9",
-"default":false}, {"since":"0.22", "default":true}], "horizon":[{"since":"0.9", "default":10000}, {"since":"0.11",
-"default":10000.0}, {"since":"0.12", "gone":true}], "init_kl_coef":[{"since":"0.9", "default":0.2}, {"since":"0.12",
-"gone":true}], "is_encoder_decoder":[{"since":"0.9", "default":null}, {"since":"0.12", "gone":true}],
-"is_peft_model":[{"since":"0.9", "default":null}, {"since":"0.12", "gone":true}], "kl_coef":[{"since":"0.12",
-"default":0.05}], "kl_estimator":[{"since":"0.17", "default":"k1"}], "kl_penalty":[{"since":"0.9", "default":"kl"},
-{"since":"0.12", "gone":true}], "learning_rate":[{"since":"0.9", "default":1.41e-05}, {"since":"0.12", "default":5e-05},
-{"since":"0.29", "default":3e-06}], "local_batch_size":[{"since":"0.12", "default":null}],
-"local_mini_batch_size":[{"since":"0.12", "default":null}], "local_rollout_forward_batch_size":[{"since":"0.12",
-"default":64}], "log_with":[{"since":"0.9", "default":null}, {"since":"0.12", "gone":true}],
-"logging_steps":[{"since":"0.12", "default":500}, {"since":"0.19", "default":10}],
-"lr_scheduler_kwargs":[{"since":"0.12", "default":{}}, {"since":"0.25", "default":null}],
-"max_grad_norm":[{"since":"0.9", "default":null}, {"since":"0.12", "default":1.0}], "micro_batch_size":[{"since":"0.12",
-"default":null}], "mini_batch_size":[{"since":"0.9", "default":128}, {"since":"0.12", "default":null}],
-"missing_eos_penalty":[{"since":"0.12", "default":null}], "model_adapter_name":[{"since":"0.13", "default":null}],
-"model_name":[{"since":"0.9", "default":"gpt2"}, {"since":"0.12", "gone":true}], "num_mini_batches":[{"since":"0.12",
-"default":1}], "num_ppo_epochs":[{"since":"0.12", "default":4}], "num_sample_generations":[{"since":"0.12",
-"default":10}], "num_total_batches":[{"since":"0.12", "default":null}], "optimize_cuda_cache":[{"since":"0.9",
-"default":null}, {"since":"0.12", "gone":true}], "optimize_device_cache":[{"since":"0.9", "default":false},
-{"since":"0.12", "gone":true}], "ppo_epochs":[{"since":"0.9", "default":4}, {"since":"0.12", "gone":true}],
-"project_kwargs":[{"since":"0.9", "default":{}}, {"since":"0.12", "gone":true}], "push_to_hub":[{"since":"0.12",
-"default":false}], "push_to_hub_if_best_kwargs":[{"since":"0.9", "default":{}}, {"since":"0.12", "gone":true}],
-"query_dataset":[{"since":"0.9", "default":"imdb"}, {"since":"0.11", "default":"stanfordnlp/imdb"}, {"since":"0.12",
-"gone":true}], "ratio_threshold":[{"since":"0.9", "default":10.0}, {"since":"0.12", "gone":true}],
-"ref_adapter_name":[{"since":"0.13", "default":null}], "remove_unused_columns":[{"since":"0.9", "default":true}],
-"response_length":[{"since":"0.12", "default":53}], "reward_model":[{"since":"0.9",
-"default":"sentiment-analysis:lvwerra/distilbert-imdb"}, {"since":"0.12", "gone":true}],
-"reward_model_path":[{"since":"0.12", "default":"EleutherAI/pythia-160m"}], "run_name":[{"since":"0.12",
-"default":null}], "score_clip":[{"since":"0.9", "default":null}, {"since":"0.12", "gone":true}], "seed":[{"since":"0.9",
-"default":0}, {"since":"0.12", "default":42}], "sft_model_path":[{"since":"0.12", "default":"EleutherAI/pythia-160m"}],
-"steps":[{"since":"0.9", "default":20000}, {"since":"0.12", "gone":true}], "stop_token":[{"since":"0.12",
-"default":null}], "stop_token_id":[{"since":"0.12", "default":null}], "target":[{"since":"0.9", "default":6},
-{"since":"0.11", "default":6.0}, {"since":"0.12", "gone":true}], "target_kl":[{"since":"0.9", "default":1},
-{"since":"0.11", "default":1.0}, {"since":"0.12", "gone":true}], "task_name":[{"since":"0.9", "default":null},
-{"since":"0.12", "gone":true}], "temperature":[{"since":"0.12", "default":0.7}],
-"torch_empty_cache_steps":[{"since":"0.12", "default":null}], "total_episodes":[{"since":"0.12", "default":null}],
-"tracker_kwargs":[{"since":"0.9", "default":{}}, {"since":"0.12", "gone":true}], "tracker_project_name":[{"since":"0.9",
-"default":"trl"}, {"since":"0.12", "gone":true}], "use_liger_kernel":[{"since":"0.12", "default":false}],
-"use_score_norm":[{"since":"0.9", "default":false}, {"since":"0.12", "gone":true}], "use_score_scaling":[{"since":"0.9",
-"default":false}, {"since":"0.12", "gone":true}]}, "PPOv2Config":{"base_model":[{"since":"0.9",
-"default":"EleutherAI/pythia-160m"}, {"since":"0.10", "gone":true}], "dataset_num_proc":[{"since":"0.10",
-"default":null}], "gamma":[{"since":"0.9", "default":1}, {"since":"0.11", "default":1.0}],
-"missing_eos_penalty":[{"since":"0.11", "default":null}], "non_eos_penalty":[{"since":"0.9", "default":false},
-{"since":"0.11", "gone":true}], "num_total_batches":[{"since":"0.10", "default":null}], "num_updates":[{"since":"0.9",
-"default":null}, {"since":"0.10", "gone":true}], "penalty_reward_value":[{"since":"0.9", "default":-1}, {"since":"0.11",
-"gone":true}], "push_to_hub":[{"since":"0.9", "default":false}], "run_name":[{"since":"0.9", "default":null}],
-"sanity_check":[{"since":"0.9", "default":false}, {"since":"0.11", "gone":true}]},
+"default":1}]}, "PPOConfig":{"batch_size":[{"since":"0.9", "default":128}, {"since":"0.12", "default":null}],
+"gradient_accumulation_steps":[{"since":"0.9", "default":1}], "init_kl_coef":[{"since":"0.9", "default":0.2},
+{"since":"0.12", "gone":true}], "kl_coef":[{"since":"0.12", "default":0.05}], "learning_rate":[{"since":"0.9",
+"default":1.41e-05}, {"since":"0.12", "default":5e-05}, {"since":"0.29", "default":3e-06}],
+"mini_batch_size":[{"since":"0.9", "default":128}, {"since":"0.12", "default":null}],
+"missing_eos_penalty":[{"since":"0.12", "default":null}], "num_mini_batches":[{"since":"0.12", "default":1}],
+"num_ppo_epochs":[{"since":"0.12", "default":4}], "ppo_epochs":[{"since":"0.9", "default":4}, {"since":"0.12",
+"gone":true}], "response_length":[{"since":"0.12", "default":53}], "seed":[{"since":"0.9", "default":0},
+{"since":"0.12", "default":42}], "temperature":[{"since":"0.12", "default":0.7}]},
+"PPOv2Config":{"missing_eos_penalty":[{"since":"0.11", "default":null}]},
 "KTOConfig":{"activation_offloading":[{"since":"1.6", "default":false}], "base_model_attribute_name":[{"since":"0.17",
 "default":"model"}, {"since":"0.28", "gone":true}], "bf16":[{"since":"0.9", "default":false}, {"since":"0.19",
 "default":null}], "disable_dropout":[{"since":"0.12", "default":true}], "generate_during_eval":[{"since":"0.9",
@@ -2042,12 +2007,11 @@ TRL_CHANGES = """\
 "learning_rate":[{"since":"0.9", "default":5e-05}, {"since":"0.11", "default":5e-07}, {"since":"0.12",
 "default":1e-06}], "logging_steps":[{"since":"0.9", "default":500}, {"since":"0.19", "default":10}],
 "loss_type":[{"since":"0.9", "default":"kto"}, {"since":"0.10", "gone":true}, {"since":"0.11", "default":"kto"}],
-"lr_scheduler_kwargs":[{"since":"0.9", "default":{}}, {"since":"0.25", "default":null}],
-"max_completion_length":[{"since":"0.9", "default":null}, {"since":"0.27", "gone":true}],
-"max_density_ratio":[{"since":"0.9", "default":10.0}, {"since":"0.10", "gone":true}], "max_length":[{"since":"0.9",
-"default":null}, {"since":"0.14", "default":1024}], "max_prompt_length":[{"since":"0.9", "default":null},
-{"since":"0.14", "default":512}, {"since":"0.27", "gone":true}], "min_density_ratio":[{"since":"0.9", "default":0.5},
-{"since":"0.10", "gone":true}], "pad_to_multiple_of":[{"since":"1.7", "default":null}, {"since":"1.16",
+"lr_scheduler_kwargs":[{"since":"0.9", "default":{}}], "max_completion_length":[{"since":"0.9", "default":null},
+{"since":"0.27", "gone":true}], "max_density_ratio":[{"since":"0.9", "default":10.0}, {"since":"0.10", "gone":true}],
+"max_length":[{"since":"0.9", "default":null}, {"since":"0.14", "default":1024}], "max_prompt_length":[{"since":"0.9",
+"default":null}, {"since":"0.14", "default":512}, {"since":"0.27", "gone":true}], "min_density_ratio":[{"since":"0.9",
+"default":0.5}, {"since":"0.10", "gone":true}], "pad_to_multiple_of":[{"since":"1.7", "default":null}, {"since":"1.16",
 "default":"auto"}], "padding_value":[{"since":"0.9", "default":null}, {"since":"0.28", "gone":true}],
 "precompute_ref_batch_size":[{"since":"1.2", "default":null}], "prompt_sample_size":[{"since":"0.9", "default":1024},
 {"since":"0.10", "gone":true}], "ref_model_init_kwargs":[{"since":"0.9", "default":null}, {"since":"0.28",
@@ -2062,23 +2026,21 @@ TRL_CHANGES = """\
 "default":null}], "gradient_checkpointing":[{"since":"0.9", "default":false}, {"since":"0.22", "default":true}],
 "label_pad_token_id":[{"since":"0.9", "default":-100}, {"since":"0.28", "gone":true}], "learning_rate":[{"since":"0.9",
 "default":5e-05}, {"since":"0.12", "default":1e-06}], "logging_steps":[{"since":"0.9", "default":500}, {"since":"0.19",
-"default":10}], "lr_scheduler_kwargs":[{"since":"0.9", "default":{}}, {"since":"0.25", "default":null}],
-"max_length":[{"since":"0.9", "default":null}, {"since":"0.14", "default":1024}], "max_prompt_length":[{"since":"0.9",
-"default":null}, {"since":"0.14", "default":512}, {"since":"0.28", "gone":true}],
-"torch_empty_cache_steps":[{"since":"0.10", "default":null}], "truncation_mode":[{"since":"0.9", "default":"keep_end"},
-{"since":"1.0", "gone":true}], "trust_remote_code":[{"since":"1.7", "default":false}],
-"use_liger_kernel":[{"since":"0.11", "default":false}]}, "CPOConfig":{"alpha":[{"since":"0.22", "default":0.0}],
-"bf16":[{"since":"0.9", "default":false}, {"since":"0.19", "default":null}], "gradient_checkpointing":[{"since":"0.9",
-"default":false}, {"since":"0.22", "default":true}], "label_pad_token_id":[{"since":"0.9", "default":-100},
-{"since":"0.28", "gone":true}], "label_smoothing":[{"since":"0.9", "default":0}, {"since":"0.11", "default":0.0}],
-"learning_rate":[{"since":"0.9", "default":5e-05}, {"since":"0.12", "default":1e-06}], "logging_steps":[{"since":"0.9",
-"default":500}, {"since":"0.19", "default":10}], "lr_scheduler_kwargs":[{"since":"0.9", "default":{}}, {"since":"0.25",
-"default":null}], "max_length":[{"since":"0.9", "default":null}, {"since":"0.14", "default":1024}],
-"max_prompt_length":[{"since":"0.9", "default":null}, {"since":"0.14", "default":512}, {"since":"0.28", "gone":true}],
-"max_target_length":[{"since":"0.9", "default":null}, {"since":"0.11", "gone":true, "renamed":"max_completion_length"}],
-"padding_value":[{"since":"0.9", "default":null}, {"since":"0.28", "gone":true}],
-"torch_empty_cache_steps":[{"since":"0.10", "default":null}], "truncation_mode":[{"since":"0.9", "default":"keep_end"},
-{"since":"1.0", "gone":true}], "trust_remote_code":[{"since":"1.7", "default":false}],
+"default":10}], "lr_scheduler_kwargs":[{"since":"0.9", "default":{}}], "max_length":[{"since":"0.9", "default":null},
+{"since":"0.14", "default":1024}], "max_prompt_length":[{"since":"0.9", "default":null}, {"since":"0.14",
+"default":512}, {"since":"0.28", "gone":true}], "torch_empty_cache_steps":[{"since":"0.10", "default":null}],
+"truncation_mode":[{"since":"0.9", "default":"keep_end"}, {"since":"1.0", "gone":true}],
+"trust_remote_code":[{"since":"1.7", "default":false}], "use_liger_kernel":[{"since":"0.11", "default":false}]},
+"CPOConfig":{"alpha":[{"since":"0.22", "default":0.0}], "bf16":[{"since":"0.9", "default":false}, {"since":"0.19",
+"default":null}], "gradient_checkpointing":[{"since":"0.9", "default":false}, {"since":"0.22", "default":true}],
+"label_pad_token_id":[{"since":"0.9", "default":-100}, {"since":"0.28", "gone":true}], "learning_rate":[{"since":"0.9",
+"default":5e-05}, {"since":"0.12", "default":1e-06}], "logging_steps":[{"since":"0.9", "default":500}, {"since":"0.19",
+"default":10}], "lr_scheduler_kwargs":[{"since":"0.9", "default":{}}], "max_length":[{"since":"0.9", "default":null},
+{"since":"0.14", "default":1024}], "max_prompt_length":[{"since":"0.9", "default":null}, {"since":"0.14",
+"default":512}, {"since":"0.28", "gone":true}], "max_target_length":[{"since":"0.9", "default":null}, {"since":"0.11",
+"gone":true, "renamed":"max_completion_length"}], "padding_value":[{"since":"0.9", "default":null}, {"since":"0.28",
+"gone":true}], "torch_empty_cache_steps":[{"since":"0.10", "default":null}], "truncation_mode":[{"since":"0.9",
+"default":"keep_end"}, {"since":"1.0", "gone":true}], "trust_remote_code":[{"since":"1.7", "default":false}],
 "use_liger_kernel":[{"since":"0.11", "default":false}]}, "ModelConfig":{"bnb_4bit_quant_storage":[{"since":"0.26",
 "default":null}], "dtype":[{"since":"0.23", "default":null}, {"since":"0.27", "default":"float32"}],
 "lora_target_parameters":[{"since":"0.21", "default":null}], "torch_dtype":[{"since":"0.9", "default":null},
@@ -2277,7 +2239,7 @@ NAMES_TEXT = r"""{
 "AutoModelForVision2Seq": "AutoModelForImageTextToText", "AutoModelWithLMHead": "AutoModelForCausalLM",
 "AdamW": "torch.optim.AdamW", "TextDataset": "datasets.load_dataset(\"text\")",
 "get_kbit_device_map": "accelerate's PartialState().local_process_index"},
-"of_ppo": {"vf_coef": 0.1, "cliprange": 0.2, "cliprange_value": 0.2, "lam": 0.95},
+"of_ppo": {"vf_coef": 0.1, "cliprange": 0.2, "cliprange_value": 0.2, "lam": 0.95, "gamma": 1.0},
 "carried": {"lr": ["learning_rate"],
 "kl_coef": ["kl_coef", "init_kl_coef"], "ppo_epochs": ["num_ppo_epochs", "ppo_epochs"], "minibatches":
 ["num_mini_batches"], "clip_eps_low": ["cliprange"], "clip_eps_high": ["cliprange"], "vf_coef": ["vf_coef"], "gamma":
@@ -2794,6 +2756,7 @@ BY_HAND = r"""{
 }
 """
 RULES = json.loads(BY_HAND)
+DEFAULT = "its default then"  # why a setting is written that the script does not give, or gives in a branch alone
 UNSURE = " (set in a branch)"  # NAME + UNSURE stands for the source of a setting whose value depends on a branch
 
 
@@ -2817,10 +2780,6 @@ class Change:
 def by_hand(name: str, text: str, rule: str) -> Change:
     """A change whose version and reasons come from a rule of by_hand.json."""
     return Change(name, text, *(RULES[rule][key] for key in ("since", "why", "otherwise", "source")))
-
-
-def reason(rule: str) -> str:
-    return RULES[rule]["why"]
 
 
 def chosen(text: str) -> str:
@@ -2922,7 +2881,7 @@ def edited_source(source: PythonSource, edits: list[Edit]) -> str:
 def edit_arguments(source: PythonSource, given: list[Argument], plan: dict[str, Change], report: Report) -> None:
     """Rename, replace or remove the given arguments that the plan names, in calls and assignments."""
     last = {argument.name: source.code(argument.value) for argument in given}
-    for argument in [argument for argument in given if argument.name in plan]:
+    for argument in [x for x in given if x.name in plan and plan[x.name].why != DEFAULT]:
         change, name, value = plan[argument.name], argument.name, source.code(argument.value)
         place, text = (argument.start, argument.end), argument.form.format(name=change.name, text=change.text)
         if change.text is None:
@@ -2955,7 +2914,7 @@ def add_arguments(source: PythonSource, call, added: list[Change], removed: set[
     place = source.start(kept[0]) if kept else source.span(call.args[-1])[1] if call.args else end - 1
     line = source.text.rfind("\n", 0, place) + 1
     indent = re.match(r"[ \t]*", source.text[line:])[0]
-    length = place - line + sum(len(change.setting) for change in added)
+    length = len(source.text[line:].partition("\n")[0]) + sum(len(change.setting) + 2 for change in added)
     is_long = length > 110 and "\n" not in source.text[start:end]
     break_ = f"\n{indent}    " if is_long else f"\n{indent}" if kept and not source.text[line:place].strip() else " "
     for number, change in enumerate(added):
@@ -2972,7 +2931,7 @@ def edit_call(source: PythonSource, call, plan: dict[str, Change], report: Repor
     given = source.arguments(call)[0] + source.changes(call)
     edit_arguments(source, given, plan, report)
     names = {argument.name for argument in given}
-    added = [change for name, change in plan.items() if name not in names and change.text is not None]
+    added = [x for name, x in plan.items() if x.text is not None and (name not in names or x.why == DEFAULT)]
     removed = {x.start for x in given if x.name in plan and plan[x.name].text is None}
     if added:
         add_arguments(source, call, added, removed, report)
@@ -3006,7 +2965,7 @@ class TrlRun:
 
     def __post_init__(self):
         source, call = self.source, self.call
-        self.unseen: list[ast.expr] = []
+        self.unseen = [] if self.unseen_args is None else [self.unseen_args]
         self.unsure: set[str] = set()  # set in a branch, or changed where that is not followed
         self.nodes: dict[str, ast.expr] = {}  # {old or new name of a setting: the expression given}
         self.fields = {} if call else {x.name: x for x in source.fields(self.config)}  # of a config class in the script
@@ -3027,8 +2986,14 @@ class TrlRun:
     def has(self, name: str) -> bool:
         return name in self.nodes
 
-    def in_config(self, name: str) -> bool:
-        return any(argument.name == name for argument in self.arguments)
+    def in_branch(self, name: str) -> list[Argument]:
+        """The arguments that set it, if each of them is in a branch of the script."""
+        given = [x for x in self.arguments if name in (x.name, gone_entry(self.config, x.name).get("renamed"))]
+        is_set = name in {*self.fields, *self.of_trainer} or any(argument.is_sure for argument in given)
+        return [] if is_set else given
+
+    def branches(self, name: str) -> set[ast.AST]:
+        return {self.source.parents[self.source.parents[x.value]] for x in self.in_branch(name)}
 
     def value(self, name: str):
         """The literal given, else the version's default, else None; UNKNOWN for an expression or an unsure value."""
@@ -3060,7 +3025,7 @@ class TrlRun:
 
     def place(self, name: str) -> str:
         """The place where an argument is last given; "" for a default."""
-        return self.source.place(self.source.start(self.nodes[name])) if name in self.nodes else ""
+        return self.source.place(self.nodes[name]) if name in self.nodes else ""
 
     def is_on(self, name: str) -> bool:
         """Whether a setting, given or by default, may be other than off."""
@@ -3120,7 +3085,7 @@ def applies(run: TrlRun, entry: dict) -> bool:
 
 def term(text: str) -> str:
     """Put an expression into parentheses unless it is a name, a number or in parentheses already."""
-    return text if re.fullmatch(r"[\w.]+|\([^()]*\)", text.removesuffix(UNSURE)) else f"({text})"
+    return text if re.fullmatch(r"[\w.]+(\[[^][]*\])*|\([^()]*\)", text.removesuffix(UNSURE)) else f"({text})"
 
 
 def text_of_rule(run: TrlRun, form: str | None) -> str | None:
@@ -3238,8 +3203,6 @@ class SFT(SFTTrainer):
 
 def python(value) -> str:
     """Python source of a default in the tables."""
-    if isinstance(value, dict) and set(value) == {"expr"}:
-        return value["expr"]
     return f'"{value}"' if isinstance(value, str) and '"' not in value else repr(value)
 
 
@@ -3257,7 +3220,7 @@ def given_changes(run: TrlRun, report: Report) -> dict[str, Change]:
         if owner in NAMES["gone_names"]:
             plan[name] = Change(name, f'"{text}"', "0.29", f"the text of a member of {owner}", "ImportError")
     for name in [n for n in run.nodes if n not in ("warmup_ratio", "rpo_alpha", *run.of_trainer)]:
-        gone, place = gone_entry(run.config, name), run.source.place(run.source.start(run.nodes[name]))
+        gone, place = gone_entry(run.config, name), run.source.place(run.nodes[name])
         if not gone or (name in cut and name in run.fields):
             continue
         if name in cut and name in run.unsure:
@@ -3266,7 +3229,8 @@ def given_changes(run: TrlRun, report: Report) -> dict[str, Change]:
         since = gone["since"] if name in cut else since_of(run.config, name, run.version)
         new, text = gone.get("renamed"), run.text(name)
         new, form = NAMES["forms"].get(name, (new if new in trl_defaults(run.config) else None, "{}"))
-        if new and not run.in_config(new) and not {new, name} & {*run.of_trainer, *NAMES["lossless"]}:
+        others = {*run.of_trainer, *NAMES["lossless"]}
+        if new and new not in {x.name for x in run.arguments} and not {new, name} & others:
             plan[name] = Change(new, chosen(form.format(text)), since, f"the new name of {name}")
             continue
         is_idle = run.value(name) in (None, False, "", NAMES["same_values"].get(name))
@@ -3280,27 +3244,36 @@ def given_changes(run: TrlRun, report: Report) -> dict[str, Change]:
 
 
 def default_changes(run: TrlRun) -> dict[str, Change]:
-    """Old values of defaults that changed, for settings that the script does not give."""
+    """Old values of defaults that changed, for settings that the script does not give, or in a branch alone."""
     tables, plan = changes("trl")["configs"], {}
     for name in dict.fromkeys([*tables.get(run.config, {}), *tables["TrainingArguments"]]):
         old, new = default_at(run.config, name, run.version), default_at(run.config, name, newest("trl"))
         is_beside = ABSENT in (old, new) or name in NAMES["beside_the_run"]
-        if is_beside or run.has(name) or is_same(name, old, new) or is_idle(run, name):
+        is_given = run.has(name) and not run.in_branch(name)
+        if is_beside or is_given or is_same(name, old, new) or is_idle(run, name):
             continue
-        since = since_of(run.config, name, run.version)
-        plan[name] = Change(name, python(old), since, "its default then", python(new))
+        plan[name] = Change(name, python(old), since_of(run.config, name, run.version), DEFAULT, python(new))
     return plan
 
 
 def is_idle(run: TrlRun, name: str) -> bool:
     """Whether a setting has no effect in a run, for what the script gives or its config."""
     switch, off = next((x for start, x in NAMES["acts_unless"].items() if name.startswith(start)), (None, ()))
-    return run.value(switch) in off if switch else name == "average_tokens_across_devices" and run.config != "SFTConfig"
+    if not switch:
+        return name == "average_tokens_across_devices" and run.config != "SFTConfig"
+    branches = run.branches(name)
+    is_on_there = branches and branches <= run.branches(switch)  # and off elsewhere
+    return run.value(switch) in off or (is_on_there and run.default(switch) in off)
 
 
 def planned(run: TrlRun, report: Report) -> dict[str, Change]:
     """{argument: its change}, with arguments to add."""
     plan = given_changes(run, report) | default_changes(run)
+    items = {name: [x for x in run.in_branch(name) if not x.form.endswith(".{name} = {text}")] for name in plan}
+    for name in [name for name in items if items[name] and plan[name].why == DEFAULT]:  # of a dictionary
+        why = f"set in a branch; without it, its default was {plan[name].text} then"
+        report.refuse(run.place(name), name, why, f"{plan[name].setting} before the branch")
+        del plan[name]
     is_made_elsewhere = run.call is None and run.config in run.source.calls  # that call is edited itself
     for group in meanings(run, report):
         for name in [name for name in group if run.unseen and name in OF_OTHERS and group[name].source]:
@@ -3327,7 +3300,7 @@ def prompt_limit(run: TrlRun, call: ast.Call | None = None):
         return limit, node.id if is_name and run.value("max_prompt_length") == limit else str(limit)
     is_field = "max_prompt_length" in run.fields  # which stays, as the class of the settings is the script's
     text = f"{run.source.code(run.unseen_args)}.max_prompt_length" if is_field else run.text("max_prompt_length")
-    return limit, f"{text} or {default}"
+    return limit, f"{term(text)} or {default}"
 
 
 def old_trainer(run: TrlRun, takes_text: bool, call: ast.Call | None = None) -> tuple[str, str, Change] | None:
@@ -3424,8 +3397,8 @@ def mend_loading(source: PythonSource, version: str, report: Report) -> bool:
             plan["dtype"] = by_hand("dtype", dtype, "precision")
         edit_call(source, call, plan, report)
     named = [(x.arg, x) for x in source.nodes if isinstance(x, ast.keyword)]
-    named += [(source.code(x.targets[0]), x) for x in source.nodes if isinstance(x, ast.Assign)]
-    named += [(source.code(x.target), x) for x in source.nodes if isinstance(x, ast.AnnAssign)]
+    assigned = [x for x in source.nodes if isinstance(x, ast.Assign | ast.AnnAssign)]
+    named += [(source.code(getattr(x, "target", None) or x.targets[0]), x) for x in assigned]
     for node in [node for name, node in named if str(name).endswith("model_init_kwargs") and node.value]:
         factories = [x.body for x in ast.walk(node.value) if isinstance(x, ast.Lambda)]  # of a dataclass field
         items, _ = source.items(factories[0] if factories else node.value)
@@ -3455,7 +3428,7 @@ def name_unsloth(source: PythonSource, report: Report) -> None:
     for module, _, statement in source.imports.values():
         if module.split(".")[0] in ("unsloth", "unsloth_zoo"):
             why = f"{module} replaces code of TRL and of the model: its run is not that of TRL alone"
-            report.refuse(source.place(source.start(statement)), module, why, WITHOUT_UNSLOTH)
+            report.refuse(source.place(statement), module, why, WITHOUT_UNSLOTH)
 
 
 WHY = "the trainer also passes completion_ids, trainer_state and more by keyword"
@@ -3518,8 +3491,6 @@ class TrlMigration:
         self.source, self.version, self.report = source, version, Report()
         self.runs: list[tuple[TrlRun, dict[str, Change]]] = []  # with the changes of their settings
         self.done: set[int] = set()  # ids of config calls that are edited
-        self.read: list[tuple[TrlRun, dict[str, Change]]] = []  # runs whose config the script may read
-        self.carried: set[str] = set()  # names of refused trainers and of their configs
 
     def migrate(self) -> Report:
         source, report = self.source, self.report
@@ -3535,16 +3506,13 @@ class TrlMigration:
                     self.lone_config(TrlRun(source, config, self.version, call))
         if mend_loading(source, self.version, report):
             self.add_import("transformers", "BitsAndBytesConfig")
-        for run, settings in self.read:
+        for run, settings in self.runs:
             self.edit_reads(run, settings)
         mend_model_config(source, report)
         name_unsloth(source, report)
         self.say_classes()
         self.move_names()
         return report
-
-    def place(self, node: ast.AST) -> str:
-        return self.source.place(self.source.start(node))
 
     def refuse(self, argument: Argument, why: str, nearest: str = "leaving it out") -> None:
         place, text = self.source.place(argument.start), f"{argument.name}={self.source.code(argument.value)}"
@@ -3557,25 +3525,24 @@ class TrlMigration:
         arguments, unseen = source.arguments(call)
         plan, moved, of_trainer = self.own_arguments(trainer, call, arguments, made or node)
         given = {argument.name: argument.value for argument in arguments}
-        run = TrlRun(source, config, self.version, made, of_trainer, node if made is None else None)
-        if made is None and (node or unseen):
-            run.unseen = [node or unseen[0]]
+        unseen_args = None if made else node or next(iter(unseen), None)
+        run = TrlRun(source, config, self.version, made, of_trainer, unseen_args)
         settings = {change.name: change for change in moved.values()} | planned(run, report)
         if made is not None:
             for hidden in unseen:
                 why = f"arguments of {trainer} that cannot be seen here"
-                report.refuse(self.place(hidden), source.code(hidden), why, "NAME=VALUE for each argument")
+                report.refuse(source.place(hidden), source.code(hidden), why, "NAME=VALUE for each argument")
             self.hoist(run, call, moved, settings, plan)
             self.config(run, settings)
-        elif node is None and not unseen:
+        elif unseen_args is None:
             plan |= self.new_config(run, trainer, call, settings)
         else:
-            self.say_unseen(run, call, f"args={source.code(node or unseen[0])}", settings)
+            self.say_unseen(run, call, f"args={source.code(unseen_args)}", settings)
             edit_arguments(source, run.arguments, settings, report)
-            self.read.append((run, settings))
+            self.runs.append((run, settings))
             for name, change in moved.items():
                 nearest = f"{change.setting} in {config}"
-                report.refuse(self.place(call), name, "an argument of the config, which cannot be seen", nearest)
+                report.refuse(source.place(call), name, "an argument of the config, which cannot be seen", nearest)
                 del plan[name]
         if trainer == "SFTTrainer" and "formatting_func" in given and run.before("0.17"):
             plan |= self.format_rows(run, given["formatting_func"])
@@ -3585,14 +3552,14 @@ class TrlMigration:
         takes_text = takes_text or any(getattr(node, "value", None) == field for node in source.nodes)
         if (old := old_trainer(run, takes_text, call)) and UNSURE in old[1]:
             why = f"set in a branch, or changed later: {old[2].why}"
-            report.refuse(self.place(call), old[2].name, why, "a trainer for each value, then migrate.py again")
+            report.refuse(source.place(call), old[2].name, why, "a trainer for each value, then migrate.py again")
         elif old:
             self.insert_class(run, call, *old)
             limit, _ = prompt_limit(run)
             if run.unseen and limit and "Cut" in old[0] and not run.has("max_prompt_length"):
                 why = f"prompts are cut to {limit}, the default then, as the settings cannot be seen"
                 nearest = f"your number for the {limit} of the class" + ", and for longest" * (old[0] == "WithCutRows")
-                report.refuse(self.place(call), "max_prompt_length", why, nearest)
+                report.refuse(source.place(call), "max_prompt_length", why, nearest)
         elif run.config == "SFTConfig" and run.before("0.16") and run.value("packing") is not True:
             report.note_rule(RULES["end_token"])
         self.say_differences(run, trainer, call)
@@ -3644,11 +3611,11 @@ class TrlMigration:
             why = "an argument of the config now, which another trainer takes too"
             if names := ", ".join(source.rebound(value, call, made)):
                 text = None if run.value(change.name) is UNKNOWN else python(run.value(change.name))
-                why = f"an argument of the config now, and {names} may be another value at {self.place(made)}, or none"
+                why = f"an argument of the config now; {names} may be another value at {source.place(made)}, or none"
                 settings[change.name] = replace(change, text=text)
             is_other = earlier is not None and getattr(earlier.get(change.name), "text", None) != text
             if text is None or is_other:
-                self.report.refuse(source.place(source.start(value)), f"{name}={change.text}", why, nearest)
+                self.report.refuse(source.place(value), f"{name}={change.text}", why, nearest)
                 del plan[name], settings[change.name]
 
     def config(self, run: TrlRun, plan: dict[str, Change]) -> None:
@@ -3657,11 +3624,10 @@ class TrlMigration:
         if id(run.call) in self.done:
             return
         self.done.add(id(run.call))
-        self.runs.append((run, {} if run.unseen else {**plan}))
         for change in source.hidden_changes(run.call):
             shown = source.code(source.around(change, ast.stmt)).partition("\n")[0]
             nearest = f"arguments of {run.config}(…)"
-            report.refuse(self.place(change), shown, "settings that cannot be seen here", nearest)
+            report.refuse(source.place(change), shown, "settings that cannot be seen here", nearest)
         for argument in run.arguments if run.config in trl_today("defaults") else []:
             if argument.name not in trl_defaults(run.config) and not gone_entry(run.config, argument.name):
                 self.refuse(argument, f"no {run.config} of TRL has it")
@@ -3670,7 +3636,7 @@ class TrlMigration:
             added = self.say_unseen(run, run.call, shown, plan)
             plan = {name: change for name, change in plan.items() if name not in added}
         edit_call(source, run.call, plan, report)
-        self.read.append((run, plan))
+        self.runs.append((run, plan))
         if source.name_of(run.call) == BASE != run.config:
             why = "the trainer's own class, which has its settings"
             report.edit(*source.span(run.call.func), run.config, Change(run.config, "", "0.13", why, "other defaults"))
@@ -3683,7 +3649,7 @@ class TrlMigration:
         altered = {name for name, change in plan.items() if change.source and change.name == name}
         loads = [x for x in source.nodes if isinstance(x, ast.Attribute) and isinstance(x.ctx, ast.Load)]
         loads = [x for x in loads if x.attr in altered or gone_entry(run.config, x.attr)]
-        in_callback = [x for x in loads if len(self.read) == 1 and source.code(x.value) == "args"]
+        in_callback = [x for x in loads if len(self.runs) == 1 and source.code(x.value) == "args"]
         in_callback = [x for x in in_callback if "Callback" in str(source.bases(source.around(x, ast.ClassDef)))]
         for node in [x for x in loads if source.is_object(x.value, config) or x in in_callback]:
             (start, end), name, shown = source.span(node), node.attr, source.code(node)
@@ -3693,14 +3659,14 @@ class TrlMigration:
                 continue
             if name in altered:
                 why = f"reads {plan[name].setting} now: {plan[name].why}"
-                report.refuse(self.place(node), shown, why, "what it was then, where it is read")
+                report.refuse(source.place(node), shown, why, "what it was then, where it is read")
             elif new in trl_defaults(run.config) and name != "warmup_ratio":
                 report.edit(end - len(name), end, new, Change(new, "", since, f"{shown} is gone", "AttributeError"))
             elif is_known:
                 text = python(run.value(name))
                 report.edit(start, end, text, Change(text, "", since, f"{shown} is gone", "AttributeError"))
             else:
-                report.refuse(self.place(node), shown, f"{run.config} no longer has it", "its value")
+                report.refuse(source.place(node), shown, f"{run.config} no longer has it", "its value")
 
     def lone_config(self, run: TrlRun) -> None:
         """Migrate a config whose trainer cannot be seen; say what a class would restore there."""
@@ -3709,7 +3675,7 @@ class TrlMigration:
             why = "prompts are no longer cut, and the trainer of this config cannot be seen"
             nearest = "rows that are short enough, or this number in a class that cuts prompts"
             shown = f"max_prompt_length={run.text('max_prompt_length')}"
-            self.report.refuse(self.place(run.call), shown, why, nearest)
+            self.report.refuse(self.source.place(run.call), shown, why, nearest)
         elif old:
             self.report.note_rule({"why": old[2].why, "same_if": f"the trainer of {run.config} is migrated, too"})
         self.config(run, settings)
@@ -3730,14 +3696,14 @@ class TrlMigration:
     def say_unseen(self, run: TrlRun, call: ast.Call, shown: str, settings: dict) -> dict[str, Change]:
         """Refuse settings that cannot be seen, and say where to look; returns old defaults for those not given."""
         calls = [] if run.call else sorted(self.source.calls.get(run.config, ()), key=self.source.start)
-        places = ", ".join(dict.fromkeys(map(self.place, calls)))
+        places = ", ".join(dict.fromkeys(map(self.source.place, calls)))
         given = {*run.of_trainer, *(x.name for x in run.arguments)}
-        added = {name: c for name, c in settings.items() if name not in given and c.text is not None}
+        added = {n: x for n, x in settings.items() if x.text and (n not in given or x.why == DEFAULT)}
         defaults = f"where nothing sets them, the old version had {', '.join(c.setting for c in added.values())}"
         why = "made at run time: its settings cannot be seen, no name in it is renamed"
         why += f"; {run.config}(…) is edited at {places}" if places else f"; {defaults}" * bool(added)
         nearest = f"one call {run.config}(…) with all settings, or its YAML file: migrate.py FILE.yaml --config_class"
-        self.report.refuse(self.place(call), shown, why, f"{nearest} {run.config}")
+        self.report.refuse(self.source.place(call), shown, why, f"{nearest} {run.config}")
         return added
 
     def insert_class(self, run: TrlRun, call: ast.Call, ending: str, body: str, row: Change) -> None:
@@ -3748,8 +3714,8 @@ class TrlMigration:
             statement = source.around(statement, ast.stmt)
         limit = run.nodes.get("max_prompt_length") if prompt_limit(run)[0] is UNKNOWN else None
         if limit and (names := ", ".join(source.rebound(limit, limit, call))):
-            why = f"{names} may be another value at {self.place(call)}, or none"
-            report.refuse(self.place(limit), f"max_prompt_length={source.code(limit)}", why, f"a number in {name}")
+            why = f"{names} may be another value at {source.place(call)}, or none"
+            report.refuse(source.place(limit), f"max_prompt_length={source.code(limit)}", why, f"a number in {name}")
         line = source.text.rfind("\n", 0, source.start(statement)) + 1
         text = textwrap.indent(f"class {name}({base}):\n{body}\n\n", re.match(r"[ \t]*", source.text[line:])[0])
         report.edit(line, line, text if statement.col_offset else f"{text}\n")
@@ -3757,7 +3723,7 @@ class TrlMigration:
 
     def say_differences(self, run: TrlRun, trainer: str, call: ast.Call) -> None:
         """Report what no edit restores: positions of arguments, overridden methods, imported classes."""
-        source, report, place = self.source, self.report, self.place(call)
+        source, report, place = self.source, self.report, self.source.place(call)
         first = NAMES["places"].get(trainer, ())[: 2 if trainer == "DPOTrainer" and run.before("0.13") else None]
         if len(call.args) > len(first):
             why = f"{trainer}'s arguments have other places today"
@@ -3777,7 +3743,7 @@ class TrlMigration:
         why = "called where it cannot be seen: no setting is renamed, no old default is written"
         for call in [call for call in source.calls.get("getattr", []) if call.args]:
             if source.imports.get(source.code(call.args[0]), ("",))[0] == "trl":
-                report.refuse(self.place(call), source.code(call), why, "its name instead of getattr")
+                report.refuse(source.place(call), source.code(call), why, "its name instead of getattr")
         nodes = [x for x in source.nodes if isinstance(x, NAMED) and isinstance(x.ctx, ast.Load)]
         for node in [node for node in nodes if source.name_of(node) in names]:
             shown, parent = source.code(node), source.parents[node]
@@ -3786,7 +3752,7 @@ class TrlMigration:
             is_value = isinstance(holder, kinds if parent is holder else kinds | ast.Assign)
             is_known = getattr(parent, "func", None) is node or source.name_of(holder) in NO_CALLS
             if is_value and not is_known and source.imports.get(shown.split(".")[0], ("trl",))[0].startswith("trl"):
-                report.refuse(self.place(node), shown, why, f"a call {shown}(…) in the script")
+                report.refuse(source.place(node), shown, why, f"a call {shown}(…) in the script")
         trainers = trainer_names(source)
         replaced = [(x, source.name_of(x.value), name) for x, name in source.stores if name]
         for name in [name for name in trainers if name in source.definitions]:
@@ -3795,7 +3761,7 @@ class TrlMigration:
                 replaced.append((source.definitions[name], name, methods))
         for node, name, methods in [place for place in replaced if place[1] in trainers]:
             why = f"written for the {trainers[name]} of {self.version}, whose methods it replaces"
-            report.refuse(self.place(node), f"{name}.{methods}", why, "a comparison with the methods of today's")
+            report.refuse(source.place(node), f"{name}.{methods}", why, "a comparison with the methods of today's")
 
     def format_rows(self, run: TrlRun, given: ast.expr) -> dict[str, Change]:
         """Wrap a formatting_func that took a batch so that it takes one row; {} if it took a row."""
@@ -3830,28 +3796,24 @@ class TrlMigration:
         nearest += f"; no flag was found for {left}" * bool(left)
         nearest += f"; these are defaults of {config}, whose settings cannot be seen" * (not calls)
         why = f"{trainer} of {self.version} has no successor in TRL"
-        why = reason("rloo") if trainer == "RLOOTrainer" else why
-        self.report.refuse(self.place(call), trainer, why, nearest)
+        why = RULES["rloo"]["why"] if trainer == "RLOOTrainer" else why
+        self.report.refuse(self.source.place(call), trainer, why, nearest)
         self.done |= {id(c) for c in calls}
-        self.carried |= {trainer, config}
 
     def home(self, module: str, name: str) -> str:
         """The module of TRL that has a name today; "" if none has."""
         entries, modules = changes("trl")["modules"].get(name, []), trl_today("modules")
+        exports, is_top = changes("trl")["exports"], module in ("trl", "trl.trainer")
         inside = [x for place, names in modules.items() if f"{place}.".startswith(f"{module}.") for x in names]
-        today = {*changes("trl")["exports"], *self.carried, "*"}
+        if name in ["*", *(exports if is_top else inside)]:
+            return module
         was_there = "experimental" not in module or module in [entry.get("at") for entry in entries]
         if is_there(entries, newest("trl")) and was_there:
-            place = entries[-1]["at"]
-            is_far = "experimental" in f"{place} {module}" or module.count(".") > 1
-            return place if is_far and name not in inside else module
+            return entries[-1]["at"]
         if module.startswith("trl.experimental"):  # folders, whose names may change
             return module if (module.split(".")[2:3] or [name])[0] in modules["trl.experimental"] else ""
-        known = today if module in ("trl", "trl.trainer") else [*inside, "*"]
-        if name in NAMES["gone_names"]:
-            return ""
-        others = ["trl"] * (name in today) or [x for x, names in modules.items() if name in names]
-        return module if name in known else others[0] if len(others) == 1 else ""
+        places = ["trl"] * (name in exports) or [x for x, names in modules.items() if name in names]
+        return places[0] if len(places) == 1 and name not in NAMES["gone_names"] else ""
 
     def nearest(self, name: str) -> str:
         """Advice for a name that TRL no longer has."""
@@ -3873,7 +3835,7 @@ class TrlMigration:
         source, table, nowhere = self.source, changes("trl")["modules"], NAMES["gone_names"]
         for module, name, node in source.imports.values():
             if module.startswith("transformers") and name in nowhere:
-                self.report.refuse(self.place(node), name, f"no longer in {module}", nowhere[name])
+                self.report.refuse(source.place(node), name, f"no longer in {module}", nowhere[name])
         for node in [x for x in source.nodes if isinstance(x, ast.ImportFrom) and f"{x.module}.".startswith("trl.")]:
             homes, since = {node.module: []}, ""
             gone = [alias for alias in node.names if not self.home(node.module, alias.name)]
@@ -3885,7 +3847,7 @@ class TrlMigration:
                     since = table[alias.name][-1]["since"]
                 if not home:
                     why = f"no longer in {node.module}"
-                    self.report.refuse(self.place(node), alias.name, why, self.nearest(alias.name))
+                    self.report.refuse(source.place(node), alias.name, why, self.nearest(alias.name))
             lines = [f"from {home} import {', '.join(names)}" for home, names in homes.items() if names]
             if (moved := lines[bool(homes[node.module]) :]) or unused:
                 why = "its new place" if moved else f"nothing uses {', '.join(map(source.code, unused))} any more"
@@ -3896,7 +3858,7 @@ class TrlMigration:
             name, home = node.attr, self.home("trl", node.attr)
             if home != "trl" and name in {*table, *nowhere}:
                 nearest = f"from {home} import {name}" if home else self.nearest(name)
-                self.report.refuse(self.place(node), source.code(node), "no longer in trl", nearest)
+                self.report.refuse(source.place(node), source.code(node), "no longer in trl", nearest)
 
     def add_import(self, module: str, name: str) -> None:
         """Import a name that an edit uses, before the first import from TRL."""
@@ -3933,13 +3895,11 @@ def uses(source: PythonSource) -> list[Use]:
     tables, version_uses = changes("trl"), []
     configs = [(config, call) for config in CONFIGS.values() for call in source.calls.get(config, [])]
     for trainer, call in trainer_calls(source):
-        table, place = tables["trainers"].get(trainer, {}), source.place(source.start(call))
+        table, place = tables["trainers"].get(trainer, {}), source.place(call)
         names = [argument.name for argument in source.arguments(call)[0]]
         version_uses += [(f"{trainer}({n}=…)", place, table[n]) for n in names if n in table]
-        config_node, _ = config_call(source, trainer, call)
-        configs += [(CONFIGS[trainer], config_node)] if config_node else []
     for config, call in configs:
-        place = source.place(source.start(call))
+        place = source.place(call)
         for name in [argument.name for argument in source.arguments(call)[0] + source.changes(call)]:
             in_config, in_base = entries_of(config, name)
             if in_config and not in_base and name not in trl_defaults(""):
@@ -3947,7 +3907,7 @@ def uses(source: PythonSource) -> list[Use]:
     for name, (module, original, node) in source.imports.items():
         if (module == "trl" or "experimental" in module) and original in tables["modules"]:
             entries = [e for e in tables["modules"][original] if e.get("gone") or e["at"] == module or module != "trl"]
-            version_uses.append((f"from {module} import {name}", source.place(source.start(node)), entries))
+            version_uses.append((f"from {module} import {name}", source.place(node), entries))
     return version_uses
 
 
@@ -4020,6 +3980,7 @@ STRING = re.compile(  # a quoted string, or what may hold an unpaired quote: an 
 )
 OPENED = re.compile(r"^[ \t]*(?:if\b(?!.*:[ \t]*$)|case\b.*\bin\b)", re.M)  # but no `if …:` of Python code in a job
 CLOSED = re.compile(r"(?:^|;)[ \t]*(?:fi|esac)\b", re.M)
+FUNCTION = re.compile(r"^[ \t]*(?:function[ \t]+)?([\w-]+)[ \t]*\(\)", re.M)
 VARIABLE = re.compile(r"^[ \t]*(?:(?:export|local|declare)[ \t]+)?(\w+)\+?=", re.M)
 IN_BRANCH = "$(set in a branch)"  # stands for the value of a setting that is set in a branch or set twice
 MAIN = re.compile(r"-m\s+([\w.]+)|(\S*/?\w*main_\w+\.py)\b")
@@ -4112,10 +4073,12 @@ class ShellJob(JobFile):
         return jobs or [self]
 
     def in_branch(self, place: int) -> bool:
-        """Whether the shell may skip an offset: inside `if` or `case`, or after && or || on its line."""
+        """Whether the shell may skip an offset: inside `if` or `case`, after && or ||, or in one call of a function."""
         text = self.text[:place]
         is_inside = len(OPENED.findall(text)) > len(CLOSED.findall(text))
-        return is_inside or bool(re.search(r"&&|\|\|", text.rpartition("\n")[2]))
+        statement = re.split(r"(?<!\\)\n", text)[-1]
+        is_call = any(re.match(rf"\s*{name}\s", statement) for name in FUNCTION.findall(self.text))
+        return is_inside or is_call or bool(re.search(r"&&|\|\|", statement))
 
     def find_words(self, pattern: re.Pattern, start: int, end: int):
         """Yield the words between two offsets that match, in order, except those in comments."""
@@ -4194,7 +4157,8 @@ class YamlJob(JobFile):
             mark = getattr(error, "problem_mark", None)
             where = f"{name}, line {mark.line + 1}" if mark else name
             problem = getattr(error, "problem", error)
-            raise UserError(f"{where}: got {problem}; expected YAML; try a YAML checker") from None
+            advice = "try the value in place of an alias (*name), or a YAML checker"
+            raise UserError(f"{where}: got {problem}; expected YAML; {advice}") from None
         if not isinstance(root, yaml.MappingNode):
             raise UserError(f"got {name} without 'key: value' lines; expected settings; try the file of a run")
         self.sections = {"": root}
@@ -4222,16 +4186,13 @@ class YamlJob(JobFile):
             alias = re.compile(r"\s*:\s*\*[^\s,}\]]+").match(self.text, key.end_mark.index)
             end = alias.end() if alias else value.end_mark.index
             end = len(self.text[:end].rstrip()) if "\n" in self.text[start:end] else end
-            yield Word(name, self.text[value.start_mark.index : value.end_mark.index if alias else end], start, end)
+            text = self.text[value.start_mark.index : value.end_mark.index if alias else end]
+            literal = re.sub(r"^&\S+\s*", "", text)
+            yield Word(name, literal if alias else text, start, end, literal=literal)
 
     def edited(self, edits: list[Edit]) -> str:
         text = super().edited(edits)
-        try:
-            YamlJob(self.name, text)
-        except UserError as error:
-            problem = error.args[0].partition("got ")[2].partition("; ")[0]
-            got = f"{self.name}: got aliases (*name) of lines that would go ({problem} in the new text)"
-            raise UserError(f"{got}; expected none, nothing is written; try their values in place of them") from None
+        YamlJob(f"the new text of {self.name}", text)  # which an alias of a line that went would make invalid
         return text
 
     def replace(self, word: Word, change: Change, report: Report) -> None:
@@ -4347,7 +4308,7 @@ def migrate_yaml(job: YamlJob, run: TrlRun) -> Report:
     if limit := run.value("max_prompt_length"):
         report.refuse("", f"max_prompt_length: {limit}", "prompts are no longer cut", nearest)
     if run.config == "SFTConfig" and old_trainer(run, run.has("dataset_text_field")):
-        report.refuse("", "dataset_text_field", reason("end_token"), nearest.split(", or")[0])
+        report.refuse("", "dataset_text_field", RULES["end_token"]["why"], nearest.split(", or")[0])
     starts = {word.key.removeprefix(home): word.start for word in job.words}
     for entry in report.impossible:
         key = re.match(r"\w*", entry["setting"])[0]
@@ -4461,11 +4422,12 @@ class VerlMigration:
         key, newest_verl = word.key, newest("verl")
         if key in NAMES["per_job"] and word.plain not in ("null", "None"):
             return self.per_gpu(word)
-        if word.sign == "~" and key not in self.known:
-            return {key: Change(key, None, newest_verl, "nothing to delete", "an error of Hydra")}
-        if key in (BATCH, PROMPTS) and self.text(BATCH) not in ("", "null", f"${{{PROMPTS}}}", self.text(PROMPTS)):
-            if self.before("0.9") and not self.before("0.4"):
-                return self.prompts(word)
+        if word.sign == "~":
+            gone = Change(key, None, newest_verl, "nothing to delete", "an error of Hydra")
+            return {} if key in self.known else {key: gone}
+        is_other = self.text(BATCH) not in ("", "null", f"${{{PROMPTS}}}", self.text(PROMPTS))
+        if key in (BATCH, PROMPTS) and is_other and self.before("0.9") and not self.before("0.4"):
+            return self.prompts(word)
         if key == f"{ROLLOUT}.load_format" and re.fullmatch("dummy_(dtensor|megatron|hf)", word.plain):
             return {key: Change(key, "dummy", self.since(key), "its new name", "an error")}
         if key == f"{ACTOR}.clip_ratio" and not self.before("0.4"):  # in all losses, up to today
@@ -4477,7 +4439,8 @@ class VerlMigration:
             return self.renamed(word, *entry)
         if word.sign == "+" and key in self.known and not word.plain.startswith("{"):
             return {key: Change(key, word.value, newest_verl, "a key of its own today: no +", "an error of Hydra")}
-        if not word.sign and self.known and not self.reads(word):
+        is_anchor = "." not in key and str(word.value).startswith("&")  # a name of the file's own, which *name reads
+        if not word.sign and self.known and not self.reads(word) and not is_anchor:
             was_there = ".megatron." in key or key in changes("verl")["keys"]
             why = "no release's ppo_trainer.yaml has it: it is a fork's or another trainer's"
             self.refuse(word, key, f"verl {newest_verl} does not have it" if was_there else why, self.nearest(key))
@@ -4486,7 +4449,7 @@ class VerlMigration:
     def prompts(self, word: Word) -> dict[str, Change]:
         """The change of data.train_batch_size, or of data.gen_batch_size, which won over it."""
         if self.is_unsure(BATCH):
-            self.refuse(word, BATCH, f"{reason('fetched')}; it is set in a branch", f"{PROMPTS} there")
+            self.refuse(word, BATCH, f"{RULES['fetched']['why']}; it is set in a branch", f"{PROMPTS} there")
             return {}
         is_second = word.key == BATCH and PROMPTS in self.given
         return {word.key: by_hand(PROMPTS, None if is_second else self.given[BATCH].value, "fetched")}
@@ -4567,7 +4530,7 @@ class VerlMigration:
         else:
             value = "0"
         if value == "0":
-            why = f"{reason('micro_batch')}: less than one row, or not known here"
+            why = f"{RULES['micro_batch']['why']}: less than one row, or not known here"
             self.refuse(word, f"{word.key}={word.value}", why, f"{new}={word.value} / (nnodes x n_gpus_per_node)")
             return {}
         return {word.key: by_hand(new, value, "micro_batch")}
@@ -4610,7 +4573,7 @@ class VerlMigration:
         """Settings that restore old behaviour of verl's code, which no default shows."""
         kl_loss, key, plan = self.given.get(f"{ACTOR}.use_kl_loss"), "algorithm.use_kl_in_reward", {}
         if self.before("0.4") and kl_loss and not kl_loss.is_fixed:
-            why = f"{reason('kl_in_reward')}; it is a variable here, or set in a branch"
+            why = f"{RULES['kl_in_reward']['why']}; it is a variable here, or set in a branch"
             self.refuse(kl_loss, f"{kl_loss.key}={kl_loss.value}", why, f"{key}=True where use_kl_loss is False")
         elif self.before("0.4") and (not kl_loss or kl_loss.plain.lower() != "true"):
             plan[key] = by_hand(key, "True", "kl_in_reward")
@@ -4636,7 +4599,7 @@ class VerlMigration:
         if not self.before("0.9"):
             return {}
         if "$" in loss + kind:
-            why = f"known at run time only; for token-mean: {reason(rule)}; for gspo: {reason('gspo_mean')}"
+            why = f"known at run time only; for token-mean: {RULES[rule]['why']}; for gspo: {RULES['gspo_mean']['why']}"
             self.report.refuse("", f"{mode}={kind}", why, nearest)
             return {}
         if loss == "gspo" and kind != "seq-mean-token-mean":
@@ -4658,7 +4621,7 @@ class VerlMigration:
             return {}
         if not change:
             place = self.job.place(self.given[mode].start) if mode in self.given else ""
-            self.report.refuse(place, f"{mode}={kind}", reason(rule), nearest)
+            self.report.refuse(place, f"{mode}={kind}", RULES[rule]["why"], nearest)
         return {change.name: change} if change else {}
 
     def is_one_micro_batch(self, rows: str, gpus: int = 0) -> bool:
@@ -4782,20 +4745,12 @@ def replace_loading(folder: str, model: str, notes: list[str]) -> None:
 
 
 def replace_data(data: str) -> None:
-    """Make load_dataset return the rows of --data, if given; a data set that fails to load is a UserError."""
+    """Make load_dataset return the rows of a file."""
     import datasets
 
-    original = datasets.load_dataset
-
-    def load(path, *args, split=None, **kwargs):
-        if data:
-            rows = datasets.Dataset.from_list(read_rows(data))
-            return rows if split else datasets.DatasetDict({"train": rows, "test": rows})
-        try:
-            return original(path, *args, split=split, **kwargs)
-        except Exception as error:
-            got = f"got the data set {path!r}, which does not load here ({str(error)[:200]})"
-            raise UserError(f"{got}; try --check --data FILE") from None
+    def load(*_, split=None, **__):
+        rows = datasets.Dataset.from_list(read_rows(data))
+        return rows if split else datasets.DatasetDict({"train": rows, "test": rows})
 
     datasets.load_dataset = load
 
@@ -4841,10 +4796,13 @@ def one_step(file: str, folder: str, model: str, data: str) -> int:
 
     record: dict = {"notes": []}
     replace_loading(folder, model, record["notes"])
-    replace_data(data)
+    if data:
+        replace_data(data)
     replace_training(record, folder)
     transformers.utils.logging.disable_progress_bar()
-    return run_as_main(file)
+    sys.argv = [file]
+    runpy.run_path(file, run_name="__main__")
+    return 0
 
 
 def trial(text: str, home: Path, model: str, data: str) -> dict:
@@ -4863,7 +4821,7 @@ def trial(text: str, home: Path, model: str, data: str) -> dict:
         modules = os.pathsep.join(filter(None, [str(home.resolve()), os.environ.get("PYTHONPATH")]))
         end = script_end(command, home, TRIAL_SECONDS, CUDA_VISIBLE_DEVICES="", PYTHONPATH=modules)
         end = end or "it ended without a training step"
-        need(answer.is_file(), f"--check: got {end}; expected one step; try the new script by hand")
+        need(answer.is_file(), f"--check: got {end}; expected one step; try --data FILE, or the new script by hand")
         return json.loads(answer.read_text(encoding="utf-8"))
 
 
@@ -4882,6 +4840,7 @@ PIN = re.compile(
 )
 ACCELERATE = {"compute_environment", "distributed_type"}  # keys that only Accelerate's own YAML files have
 NOT_SAME = 3
+AS_JOB = "try a verl job as a file .sh with its words KEY=VALUE, or as YAML"
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
@@ -4923,15 +4882,15 @@ def migrate_python(file: str, text: str, version: str) -> dict:
     source = PythonSource(file, text)
     uses_trl = any(module.split(".")[0] in ("trl", "unsloth") for module, _, _ in source.imports.values())
     got = f"got {file}, which imports nothing from TRL"
-    need(uses_trl, f"{got}; expected a script with one of its trainers, or a verl job")
+    need(uses_trl, f"{got}; expected a script with one of its trainers; {AS_JOB}")
     chosen = chosen_version("trl", file, source.text, version, uses(source), lambda v: outcome(source, v))
     migration = TrlMigration(source, chosen[0])
     report = migration.migrate()
     edit_pins(source.text, {"trl": newest("trl"), "transformers": "5.23"}, report)
     result = result_of("trl", chosen, report, source.place, lambda edits: edited_source(source, edits), source.text)
     compiled(file, result["text"])
-    plans = [(run.config, change) for run, plan in migration.runs for change in plan.values() if change.text]
-    rows = [{"config": config, "setting": change.name, "new": change.text} for config, change in plans]
+    runs = [(run, change) for run, plan in migration.runs if not run.unseen for change in plan.values() if change.text]
+    rows = [{"config": run.config, "setting": change.name, "new": change.text} for run, change in runs]
     return result | {"settings": rows}
 
 
@@ -5051,7 +5010,7 @@ def migrated(args: argparse.Namespace, path: Path, text: str) -> dict:
     """Migrate a file as a TRL script, TRL settings or a verl job, by its suffix and --from."""
     package, version = split_version(args.version)
     is_python, is_yaml = path.suffix in (".py", ".ipynb"), path.suffix in (".yaml", ".yml")
-    need(not (is_python and package == "verl"), f"got {args.file} with --from verl; expected a job (.sh) or its YAML")
+    need(not (is_python and package == "verl"), f"got {args.file} with --from verl; {AS_JOB}")
     if is_python:
         return migrate_python(args.file, text, version)
     if package == "trl" or args.config_class:

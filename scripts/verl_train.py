@@ -44,61 +44,61 @@ failed, 128 + n stopped by signal n.
 #       331-513  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
 #       516-745  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
 #       748-792  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#      795-1173  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
-#     1176-1227  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1230-1454  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1457-1572  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1575-1826  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1829-1931  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1934-2075  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2078-2368  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2371-2481  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2484-2525  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2528-2559  prompts           Load training and held-out prompts as token ids
-#     2562-2579  verl layout       verl's row layout: the ground truth in reward_model, all other columns in extra_info
-#     2582-2686  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
-#     2689-2727  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
-#     2730-2964  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
-#     2967-3041  extracts          Extract from a Python file what some of its names need
-#     3044-3270  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     3273-3541  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3544-3855  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3858-4013  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     4016-4248  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     4251-4391  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     4394-4456  control tokens    Render messages so that their text never becomes control tokens, for versions of …
-#     4459-4714  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4717-4884  conversations     Conversations with environments: their record, limits, and calls of the …
-#     4887-5027  play              Play a policy's conversations with environments; each turn samples all open …
-#     5030-5193  play setup        Set up and score conversations, for all programs that take --environment
-#     5196-5305  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     5308-5314  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5317-5397  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5400-5445  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     5448-5556  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     5559-5853  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5856-5939  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     5942-5967  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5970-6159  memory            The memory that a run will need, from the shape of its networks
-#     6162-6169  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6172-6276  names             verl's name of each setting, and the settings that verl refuses or ignores
-#     6279-6374  settings          Settings, and hardware by name
-#     6377-6813  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
-#     6816-6885  hydra             Overrides in Hydra's grammar, and those whose keys verl does not have, from …
-#     6888-6966  refusals          Settings that verl cannot express, ignores, or silently changes: errors and notes
-#     6969-7067  data              Rows as verl reads them
-#     7070-7158  model files       Facts from a model's files: shape, number of weights, end tokens, and the template …
-#     7161-7405  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, missing …
-#     7408-7659  overrides         Our settings as verl's overrides
-#     7662-7786  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
-#     7789-7884  memory            Memory of one GPU, and sizes that do not divide
-#     7887-8108  reward files      The reward's files, copied into the job with their imports, and tried there: verl …
-#     8111-8252  job folder        The folder of a job: data, rewards, an environment, settings
-#     8255-8364  checks            --check: everything that can be verified before a run
-#     8367-8641  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
-#     8644-8865  export            --export: a job as four files that need neither this script nor its bundle
-#     8868-8953  hand written      --overrides: check a file of hand-written overrides, without our settings
-#     8956-9002  command           The command line
+#      795-1197  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
+#     1200-1251  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1254-1478  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1481-1596  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1599-1850  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1853-1955  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1958-2099  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2102-2392  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2395-2505  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2508-2549  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2552-2583  prompts           Load training and held-out prompts as token ids
+#     2586-2603  verl layout       verl's row layout: the ground truth in reward_model, all other columns in extra_info
+#     2606-2710  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
+#     2713-2751  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
+#     2754-2994  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
+#     2997-3071  extracts          Extract from a Python file what some of its names need
+#     3074-3300  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     3303-3571  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3574-3885  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3888-4043  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     4046-4278  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     4281-4421  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     4424-4486  control tokens    Render messages so that their text never becomes control tokens, for versions of …
+#     4489-4744  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4747-4914  conversations     Conversations with environments: their record, limits, and calls of the …
+#     4917-5057  play              Play a policy's conversations with environments; each turn samples all open …
+#     5060-5223  play setup        Set up and score conversations, for all programs that take --environment
+#     5226-5335  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     5338-5344  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5347-5427  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5430-5475  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     5478-5586  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     5589-5883  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5886-5969  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     5972-5997  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     6000-6189  memory            The memory that a run will need, from the shape of its networks
+#     6192-6199  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6202-6306  names             verl's name of each setting, and the settings that verl refuses or ignores
+#     6309-6404  settings          Settings, and hardware by name
+#     6407-6843  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
+#     6846-6915  hydra             Overrides in Hydra's grammar, and those whose keys verl does not have, from …
+#     6918-6996  refusals          Settings that verl cannot express, ignores, or silently changes: errors and notes
+#     6999-7097  data              Rows as verl reads them
+#     7100-7188  model files       Facts from a model's files: shape, number of weights, end tokens, and the template …
+#     7191-7435  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, missing …
+#     7438-7689  overrides         Our settings as verl's overrides
+#     7692-7816  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
+#     7819-7914  memory            Memory of one GPU, and sizes that do not divide
+#     7917-8138  reward files      The reward's files, copied into the job with their imports, and tried there: verl …
+#     8141-8282  job folder        The folder of a job: data, rewards, an environment, settings
+#     8285-8394  checks            --check: everything that can be verified before a run
+#     8397-8671  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
+#     8674-8895  export            --export: a job as four files that need neither this script nor its bundle
+#     8898-8983  hand written      --overrides: check a file of hand-written overrides, without our settings
+#     8986-9032  command           The command line
 
 import argparse
 import ast
@@ -151,7 +151,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 from types import SimpleNamespace
@@ -868,6 +868,7 @@ class PythonSource:
             expected = f"expected Python {sys.version_info[0]}.{sys.version_info[1]}"
             raise UserError(f"{got}; {expected}; try python -m py_compile first") from None
         self.nodes = [*ast.walk(self.tree)]
+        self.reading: list[ast.expr] = []  # dictionaries whose items are being looked for
 
     def span(self, node) -> tuple[int, int]:
         """(Start, end) of a node in the text; ast gives a line from 1 and a column in bytes."""
@@ -885,9 +886,9 @@ class PythonSource:
         start, end = self.span(node)
         return self.text[start:end]
 
-    def place(self, offset: int) -> str:
-        """`line 3`, or `cell 2, line 3`."""
-        start, prefix = 0, ""
+    def place(self, at: int | ast.AST) -> str:
+        """`line 3`, or `cell 2, line 3`, of an offset or a node."""
+        start, prefix, offset = 0, "", at if isinstance(at, int) else self.start(at)
         if self.notebook:
             number = max(i for i, start in enumerate(self.starts[:-1] or [0]) if start <= offset)
             start, prefix = self.starts[number], f"cell {number + 1}, "
@@ -931,10 +932,10 @@ class PythonSource:
         return {child: node for node in self.nodes for child in ast.iter_child_nodes(node)}
 
     @cached_property
-    def changed(self) -> set[str]:
-        """Names whose object is changed: by an item, an attribute or a method."""
-        names = {name for node in self.nodes for name in names_changed_by(node)}
-        return names - {*self.imports, *self.definitions}
+    def changed(self) -> list[tuple[ast.AST, str]]:
+        """(What changes an object by an item, an attribute or a method; the name that stands first in it)."""
+        places = [target for target, _ in self.stores] + [x.func for name in CHANGING for x in self.calls.get(name, [])]
+        return [(x, re.match(r"\w*", self.code(x))[0]) for x in places]
 
     def binder(self, name: str, place: ast.AST) -> ast.AST | None:
         """The statement, loop or function that binds a name where it is read; None if there is none."""
@@ -955,21 +956,24 @@ class PythonSource:
     def rebound(self, node: ast.expr, old: ast.AST, new: ast.AST) -> list[str]:
         """Names in an expression that may stand for something else, or nothing, at a new place than at the old one."""
         first, last = sorted(x.lineno for x in (old, new))
-        between = [x for x in self.nodes if first < getattr(x, "lineno", 0) < last]
-        others = {name for x in between for name in names_changed_by(x)}
+        others = {name for x, name in self.changed if first < x.lineno < last}
         if not self.around(new, FUNCTIONS):  # what the module binds may not be there yet
             others |= {n for n in bindings(self.tree) if not self.binder(n, new)}
-        names = sorted({x.id for x in ast.walk(node) if isinstance(x, ast.Name)})
-        return [n for n in names if n in others or self.binder(n, old) is not self.binder(n, new)]
 
-    def bound(self, node: ast.Name) -> ast.expr | None:
+        def meaning(name: str, place: ast.AST) -> ast.AST | None:
+            return self.origin(self.bound(name, place)) or self.binder(name, place)
+
+        names = sorted({x.id for x in ast.walk(node) if isinstance(x, ast.Name)})
+        return [n for n in names if n in others or meaning(n, old) is not meaning(n, new)]
+
+    def bound(self, name: str, place: ast.AST) -> ast.expr | None:
         """The value of a name where it is read; None if it depends on what runs before."""
-        binder = self.binder(node.id, node)
+        binder = self.binder(name, place)
         if binder is None:
-            return self.constants.get(node.id)
-        if isinstance(binder, FUNCTIONS) and node.id in bindings(binder.args):
-            return self.passed(binder, node.id)
-        return assigned_to(binder, node.id)
+            return self.constants.get(name)
+        if isinstance(binder, FUNCTIONS) and name in bindings(binder.args):
+            return self.passed(binder, name)
+        return assigned_to(binder, name)
 
     @cached_property
     def constants(self) -> dict[str, ast.expr]:
@@ -1021,9 +1025,9 @@ class PythonSource:
         `whole`: not through a name whose object changes later.
         """
         for _ in range(8):
-            made = None
-            if isinstance(node, ast.Name) and not (whole and node.id in self.changed):
-                made = self.bound(node)
+            made = node.value if isinstance(node, ast.NamedExpr) else None
+            if isinstance(node, ast.Name) and not (whole and any(name == node.id for _, name in self.changed)):
+                made = self.bound(node.id, node)
             elif isinstance(node, ast.Attribute) and not whole:
                 targets = [x for x in self.nodes if isinstance(x, ast.Attribute) and not isinstance(x.ctx, ast.Load)]
                 stored = [self.parents[x] for x in targets if ast.unparse(x) == ast.unparse(node)]
@@ -1060,19 +1064,29 @@ class PythonSource:
                 stores.append((node, name if is_alone and isinstance(name, str) else None))
         return stores
 
-    def changes(self, made: ast.expr) -> list[Argument]:
-        """Assignments `config.name = value` and `d["name"] = value` to the object that an expression makes."""
-        found = []
+    def changes(self, made: ast.expr, use: ast.AST | None = None) -> list[Argument]:
+        """`config.name = value`, `d["name"] = value`, `d.update(name=value)` on the object that an expression makes."""
+        calls, around = self.updates(made), [*self.blocks(made), *(self.blocks(use) if use else [])]
+        found = [replace(x, is_sure=self.is_sure(call, around)) for call in calls for x in self.items(call)[0]]
         for target, name in self.stores:
             if name and self.is_object(target.value, made):
                 statement, is_item = self.parents[target], isinstance(target, ast.Subscript)
                 owner = self.code(target.value).replace("{", "{{").replace("}", "}}")
                 form = owner + ('["{name}"] = {text}' if is_item else ".{name} = {text}")
-                block = self.parents[statement]
-                is_sure = isinstance(block, ast.Module | FUNCTIONS) or block in self.blocks(made)
-                place = self.span(statement)
+                is_sure, place = self.is_sure(target, around), self.span(statement)
                 found.append(Argument(name, statement.value, *place, form, is_statement=True, is_sure=is_sure))
-        return found
+        return sorted(found, key=lambda change: change.start)
+
+    def updates(self, made: ast.expr) -> list[ast.Call]:
+        """Statements `d.update(…)` on the object that an expression makes, where all that they set is seen."""
+        calls = [x for x in self.calls.get("update", []) if isinstance(self.parents[x], ast.Expr)]
+        calls = [x for x in calls if isinstance(x.func, ast.Attribute) and self.is_object(x.func.value, made)]
+        return [call for call in calls if not self.items(call)[1]]
+
+    def is_sure(self, node: ast.AST, around: list[ast.AST]) -> bool:
+        """Whether no branch or loop other than those given is around a node's statement."""
+        block = self.parents[self.around(node, ast.stmt)]
+        return isinstance(block, ast.Module | FUNCTIONS) or block in around
 
     def blocks(self, node: ast.AST) -> list[ast.AST]:
         """All nodes around a node."""
@@ -1084,7 +1098,8 @@ class PythonSource:
         objects += [(change, change.func) for name in CHANGING for change in self.calls.get(name, [])]
         objects += [(target, target.value) for target, name in self.stores if not name]
         parts = [(change, part) for change, node in objects for part in ast.walk(node) if isinstance(part, NAMED)]
-        return [*dict.fromkeys(change for change, part in parts if self.is_object(part, made))]
+        hidden = dict.fromkeys(change for change, part in parts if self.is_object(part, made))
+        return [change for change in hidden if change not in self.updates(made)]
 
     def resolved(self, node):
         """What an expression stands for, where nothing changes it later."""
@@ -1101,7 +1116,10 @@ class PythonSource:
 
     def arguments(self, call: ast.Call) -> tuple[list[Argument], list[ast.expr]]:
         """(Arguments by keyword, those of a dictionary `**name` of this file too; what is spread and not seen)."""
-        return self.spread([(keyword.arg, keyword.value, self.span(keyword)) for keyword in call.keywords])
+        return self.spread(self.keywords(call))
+
+    def keywords(self, call: ast.Call) -> list[tuple]:
+        return [(keyword.arg, keyword.value, self.span(keyword)) for keyword in call.keywords]
 
     def spread(self, parts: list[tuple], form: str = Argument.form) -> tuple[list[Argument], list[ast.expr]]:
         """(Parts as arguments, with the items of those without a name; what is not seen)."""
@@ -1117,21 +1135,35 @@ class PythonSource:
         return given[name] if name in given else dict(zip(places, call.args, strict=False)).get(name)
 
     def items(self, node: ast.expr) -> tuple[list[Argument], list[ast.expr]]:
-        """(Items of a dictionary: literal, dict(…), merged with | or **, set later; its unseen parts)."""
+        """(Items of a dictionary, whatever it is made of or is set later; its unseen parts)."""
         made = self.origin(node)
-        changes, hidden = (self.changes(made), self.hidden_changes(made)) if isinstance(node, ast.Name) else ([], [])
-        changes = [change for change in changes if change.start < self.start(node)]
-        if isinstance(made, ast.Call) and self.name_of(made) == "dict" and not made.args:
-            items, unseen = self.arguments(made)
-        elif isinstance(made, ast.BinOp) and isinstance(made.op, ast.BitOr):
-            items, unseen = self.spread([(None, made.left, ()), (None, made.right, ())])
-        elif isinstance(made, ast.Dict) and all(key is None or isinstance(key, ast.Constant) for key in made.keys):
-            pairs = zip(made.keys, made.values, strict=True)
-            parts = [(key and str(key.value), x, key and (self.start(key), self.span(x)[1])) for key, x in pairs]
-            items, unseen = self.spread(parts, '"{name}": {text}')
-        else:
+        parts = self.parts(made) if made not in self.reading else None
+        if parts is None:
             return [], [node]
-        return items + changes, unseen + hidden
+        self.reading.append(made)
+        items, unseen = self.spread(parts, '"{name}": {text}' if isinstance(made, ast.Dict) else Argument.form)
+        if isinstance(made, ast.IfExp):
+            items = [replace(item, is_sure=False) for item in items]
+        if isinstance(node, ast.Name):
+            items += [change for change in self.changes(made, node) if change.start < self.start(node)]
+            unseen += self.hidden_changes(made)
+        self.reading.remove(made)
+        return items, unseen
+
+    def parts(self, made: ast.expr) -> list[tuple] | None:
+        """(Name, or None to spread it; value; place) of what a dictionary is made of; None if that cannot be seen."""
+        name = self.name_of(made) if isinstance(made, ast.Call) else ""
+        if name in ("dict", "copy", "deepcopy", "update"):
+            is_method = name == "copy" and not made.args and isinstance(made.func, ast.Attribute)
+            return [(None, x, ()) for x in ([made.func.value] if is_method else made.args)] + self.keywords(made)
+        if isinstance(made, ast.BinOp) and isinstance(made.op, ast.BitOr):
+            return [(None, made.left, ()), (None, made.right, ())]
+        if isinstance(made, ast.IfExp):
+            return [(None, made.body, ()), (None, made.orelse, ())]
+        if isinstance(made, ast.Dict) and all(key is None or isinstance(key, ast.Constant) for key in made.keys):
+            pairs = zip(made.keys, made.values, strict=True)
+            return [(key and str(key.value), x, key and (self.start(key), self.span(x)[1])) for key, x in pairs]
+        return None
 
 
 @cache
@@ -1144,7 +1176,11 @@ def bindings(node: ast.AST) -> list[str]:
 
 
 def assigned_to(node: ast.AST, name: str) -> ast.expr | None:
-    """The value of an assignment to a name alone."""
+    """The value of an assignment to a name alone, or of the only `(name := value)` in a statement or its condition."""
+    first = getattr(node, "test", None) if hasattr(node, "body") else node
+    named = [x.value for x in ast.walk(first or ast.Pass()) if isinstance(x, ast.NamedExpr) and x.target.id == name]
+    if named and len(named) == bindings(node).count(name):
+        return named[0]
     target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
     is_plain = isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(target, ast.Name) and target.id == name
     return node.value if is_plain else None
@@ -1159,18 +1195,6 @@ def names_bound_by(node: ast.AST) -> list[str]:
     if isinstance(node, ast.ImportFrom | ast.Import):
         return [(x.asname or x.name).partition(".")[0] for x in node.names]
     return [node.name] if isinstance(node, FUNCTIONS | ast.ClassDef) and not isinstance(node, ast.Lambda) else []
-
-
-def names_changed_by(node: ast.AST) -> list[str]:
-    """The name whose object a node changes by an attribute, an item or a method."""
-    place = node
-    if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in CHANGING:
-        place = node.func
-    elif not isinstance(node, ast.Attribute | ast.Subscript) or isinstance(node.ctx, ast.Load):
-        return []
-    while isinstance(place, ast.Attribute | ast.Subscript):
-        place = place.value
-    return [place.id] if isinstance(place, ast.Name) else []
 
 
 # --------------------------------------------------------------------- exit codes (src/parts/foundation/exit_codes.py)
@@ -2926,13 +2950,19 @@ TRL_NAMES = """\
 "iter_params", "prepare_deepspeed", "prepare_fsdp", "remove_hooks", "unwrap_model_for_generation"],
 "trl.rewards.accuracy_rewards":["accuracy_reward", "get_cosine_scaled_reward", "reasoning_accuracy_reward"],
 "trl.rewards.format_rewards":["think_format_reward"], "trl.rewards.other_rewards":["get_repetition_penalty_reward",
-"get_soft_overlong_punishment"], "trl.trainer.base_config":[], "trl.trainer.base_trainer":[],
-"trl.trainer.callbacks":["BEMACallback", "LogCompletionsCallback", "RichProgressCallback", "SyncRefModelCallback",
-"WeaveCallback"], "trl.trainer.distillation_config":["DistillationConfig"],
-"trl.trainer.distillation_trainer":["DistillationTrainer"], "trl.trainer.dpo_config":["DPOConfig"],
-"trl.trainer.dpo_trainer":["DPOTrainer", "DataCollatorForPreference", "DataCollatorForVisionPreference"],
-"trl.trainer.grpo_config":["GRPOConfig"], "trl.trainer.grpo_trainer":["EnvironmentFactory", "GRPOTrainer", "RewardFunc",
-"RolloutFunc"], "trl.trainer.kto_config":["KTOConfig"], "trl.trainer.kto_trainer":["DataCollatorForUnpairedPreference",
+"get_soft_overlong_punishment"], "trl.scripts.distillation":["main", "make_parser"], "trl.scripts.dpo":["main",
+"make_parser"], "trl.scripts.env":["print_env"], "trl.scripts.grpo":["GRPOScriptArguments", "main", "make_parser"],
+"trl.scripts.kto":["main", "make_parser"], "trl.scripts.reward":["main", "make_parser"],
+"trl.scripts.rloo":["RLOOScriptArguments", "main", "make_parser"], "trl.scripts.sft":["main", "make_parser"],
+"trl.scripts.utils":["DatasetConfig", "DatasetMixtureConfig", "ScriptArguments", "TrlParser", "get_dataset",
+"get_git_commit_hash", "init_zero_verbose"], "trl.scripts.vllm_serve":["ScriptArguments", "build_command", "main",
+"make_parser"], "trl.trainer.base_config":[], "trl.trainer.base_trainer":[], "trl.trainer.callbacks":["BEMACallback",
+"LogCompletionsCallback", "RichProgressCallback", "SyncRefModelCallback", "WeaveCallback"],
+"trl.trainer.distillation_config":["DistillationConfig"], "trl.trainer.distillation_trainer":["DistillationTrainer"],
+"trl.trainer.dpo_config":["DPOConfig"], "trl.trainer.dpo_trainer":["DPOTrainer", "DataCollatorForPreference",
+"DataCollatorForVisionPreference"], "trl.trainer.grpo_config":["GRPOConfig"],
+"trl.trainer.grpo_trainer":["EnvironmentFactory", "GRPOTrainer", "RewardFunc", "RolloutFunc"],
+"trl.trainer.kto_config":["KTOConfig"], "trl.trainer.kto_trainer":["DataCollatorForUnpairedPreference",
 "DataCollatorForVisionUnpairedPreference", "KTOTrainer"], "trl.trainer.model_config":["ModelConfig"],
 "trl.trainer.reward_config":["RewardConfig"], "trl.trainer.reward_trainer":["DataCollatorForPreference",
 "RewardTrainer", "suppress_seqcls_warning"], "trl.trainer.rloo_config":["RLOOConfig"],

@@ -22,6 +22,7 @@ def version_of(name: str) -> str:
 def migrated(tmp_path, capsys, file, *flags: str) -> tuple[int, dict, str]:
     """(Exit code, the table, the new text)."""
     out = tmp_path / f"new{file.suffix}"
+    out.unlink(missing_ok=True)
     code = migrate.main([str(file), "--out", str(out), "--json", *flags])
     said = capsys.readouterr()
     assert said.out, said.err
@@ -121,7 +122,6 @@ def test_rewards_take_what_the_trainer_passes(tmp_path, capsys):
     assert text.count("**kwargs") == 2 and "score is imported from mine" in "".join(table["notes"])
     assert "def format_reward(completions, answer, **kwargs):" in text
     assert "def length_reward(prompts, completions, **kwargs):" in text
-    (tmp_path / "new.py").unlink()
     _, _, text = migrated(tmp_path, capsys, FILES / "grpo_0.19_factory.py", "--from", "trl==0.19")
     assert "def cosine(completions, answer, **kwargs):" in text and "lambda completions, **kwargs:" in text
     assert "def cosine_reward(max_length):" in text
@@ -231,6 +231,7 @@ ONE_SETTING = [  # (version, setting, exit code, what the new job says, what is 
     ("0.8", f"+{GEN}=16", 0, "data.train_batch_size=16", "prompts of a step"),
     ("0.8", f"n=8\ndata.train_batch_size=8 +{GEN}=$n", 0, f"data.train_batch_size=8 {GEN}=$n", "no +"),
     ("0.8", "~critic.model.fsdp_config ~data.shuffle", 0, "~data.shuffle", "nothing to delete"),
+    ("0.5", f"{PER_GPU}=1 ~reward_model.model", 0, "~reward_model.model", "data.seed"),
     # Megatron packs the tokens: its ppo_megatron_trainer.yaml of 0.5 has no use_remove_padding
     ("0.5", f"{PER_GPU}=1 --config-name=ppo_megatron_trainer", 0, "data.seed=1", "another order"),
     # a variable is its value if one line of its own gives it
@@ -268,19 +269,24 @@ def test_each_command_of_a_job_has_its_own_settings(tmp_path, capsys):
     first, second = text.split("adv_estimator=grpo")[0], text.split("adv_estimator=grpo")[1]
     assert code == 0 and "use_kl_in_reward" not in first and "data.seed=1" not in first
     assert "algorithm.use_kl_in_reward=True" in second and "data.seed=1" in second
-    (tmp_path / "new.sh").unlink()
     branch = f'if [ "$A" ]; then\n  EXTRA="{loss} data.seed=7"\nfi\n{TRAIN}{PER_GPU}=1 $EXTRA\n'
     (tmp_path / "old.sh").write_text(branch)
     code, table, text = migrated(tmp_path, capsys, tmp_path / "old.sh", "--from", "verl==0.3")
     (refused,) = table["not_expressible"]
     assert code == 3 and "set in a branch" in refused["setting"] and refused["line"] == "line 2"
     assert "data.seed=1 " in text and 'data.seed=7"' in text and "use_kl_in_reward" not in text
-    (tmp_path / "new.sh").unlink()
     words = [f"{ACTOR}.grad_clip=0.5 {ACTOR}.clip_ratio=0.1", f"{ACTOR}.grad_clip=2.0"]
     (tmp_path / "old.sh").write_text(branch.replace(f"{loss} data.seed=7", f'{words[0]}"; else E="{words[1]}'))
     code, table, text = migrated(tmp_path, capsys, tmp_path / "old.sh", "--from", "verl==0.3")
     assert "optim.clip_grad=0.5" in text and "optim.clip_grad=2.0" in text  # each its own value
     assert code == 3 and "clip_ratio_high there" in json.dumps(table["not_expressible"])
+
+
+def test_a_setting_in_one_call_of_a_function_is_not_that_of_all(tmp_path, capsys):
+    call = f"run {ACTOR}.entropy_coeff=0 \\\n  data.seed=7"
+    (tmp_path / "old.sh").write_text(f'run() {{\n  {TRAIN}{PER_GPU}=1 "$@"\n}}\nrun\n{call}\n')
+    code, _, text = migrated(tmp_path, capsys, tmp_path / "old.sh", "--from", "verl==0.3")
+    assert code == 0 and "entropy_coeff=0.001" in text and "data.seed=1 " in text and call in text
 
 
 def test_pins_change_where_packages_are_installed(tmp_path, capsys):
@@ -327,11 +333,12 @@ def test_quotes_inside_a_word_and_texts_that_a_command_reads(tmp_path, capsys):
 
 
 def test_names_that_other_values_of_a_yaml_use_are_no_settings(tmp_path, capsys):
-    text = "size: 1\nother: 2\nactor_rollout_ref:\n  actor:\n    ppo_micro_batch_size_per_gpu: ${size}\n"
+    text = "size: 1\nrows: &rows 1\nother: 2\nactor_rollout_ref:\n  actor:\n    ppo_micro_batch_size_per_gpu: *rows\n"
+    text += "  rollout:\n    n: ${size}\nalgorithm: {adv_estimator: grpo}\n"
     (tmp_path / "old.yaml").write_text(text)
-    _, table, _ = migrated(tmp_path, capsys, tmp_path / "old.yaml", "--from", "verl==0.5")
+    _, table, new = migrated(tmp_path, capsys, tmp_path / "old.yaml", "--from", "verl==0.5")
     settings = [entry["setting"] for entry in table["not_expressible"]]
-    assert "other" in settings and "size" not in settings
+    assert settings == ["other"] and "loss_agg_mode: seq-mean-token-mean" in new
 
 
 def test_a_yaml_of_verl_in_braces_and_without_a_last_key(tmp_path, capsys):
@@ -347,7 +354,6 @@ def test_a_yaml_of_verl_in_braces_and_without_a_last_key(tmp_path, capsys):
         assert ("trainer" in yaml.safe_load(new)) is ("trainer" in end)
         lost = [x["setting"] for x in table["not_expressible"]]
         assert "\ndata: {max_prompt_length: 9, seed: 1}\n" in new and lost == [f"{ACTOR}.loss_agg_mode=token-mean"]
-        (tmp_path / "new.yaml").unlink()
 
 
 def test_a_section_of_a_yaml_in_braces_moves_as_a_whole(tmp_path, capsys):
@@ -367,7 +373,6 @@ def test_a_section_of_a_yaml_in_braces_moves_as_a_whole(tmp_path, capsys):
     assert settings["reward"] == {"reward_manager": {"name": "naive"}} and "reward_model" not in settings
     text = "reward_model:\n  sandbox_fusion: {url: x, max_concurrent: 3}\n" + text.partition("\n")[2]
     (tmp_path / "old.yaml").write_text(text)
-    (tmp_path / "new.yaml").unlink()
     _, table, _ = migrated(tmp_path, capsys, tmp_path / "old.yaml", "--from", "verl==0.5")
     rows = [x["setting"] for x in table["changes"] if x["line"] == "line 2"]
     assert rows == ["reward.sandbox_fusion.url=x", "reward.sandbox_fusion.max_concurrent=3"]
@@ -413,7 +418,8 @@ UNSEEN = SCRIPT + 'cfg = load(open("cfg.yaml"))\nGRPOTrainer("m", print, args=GR
         (SCRIPT, ["--from", "trl==0.1"], 2, r"got --from trl==0.1; expected trl==0.9 to 1.16"),
         (SCRIPT, ["--from", "torch==2"], 2, r"got --from 'torch==2'; expected trl==VERSION"),
         (SCRIPT + "x = (", [], 2, r"old.py, line 2: got '\(' was never closed; expected Python"),
-        ("import torch\n", [], 2, "which imports nothing from TRL"),
+        ("import torch\n", [], 2, "which imports nothing from TRL.*try a verl job as a file .sh"),
+        ("import torch\n", ["--from", "verl==0.5"], 2, "with --from verl; try a verl job as a file .sh"),
         (SCRIPT + "GRPOConfig(loss_type='grpo')\n", ["--from", "trl==0.14"], 2, "which TRL|there since 0.17"),
         (SCRIPT + "GRPOConfig(beta=0.1, num_iterations=2, vllm_device='x')\n", [], 0, "trl 0.16 to 0.17 fit"),
         (
@@ -740,12 +746,54 @@ TRAINING = (
     SFT + "from transformers import TrainingArguments\nargs = TrainingArguments('o', evaluation_strategy='no'{})\n"
 )
 MODEL = SFT + "from transformers import AutoModelForCausalLM\nAutoModelForCausalLM.from_pretrained('m', {})\n"
+COPIES = (
+    "b = {'output_dir': 'o', 'max_prompt_length': 9}\nc = b.copy()\nd = dict(c, warmup_ratio=0.1)\n"
+    "d.update(logging_dir='x', seed=1)\nd.update({'evaluation_strategy': 'no'})\nargs = GRPOConfig(**d)\n"
+)
+IN_CALL = "GRPOTrainer('m', print, (args := GRPOConfig('o', max_prompt_length=9)), rows)\n"
+IN_TEST = "if (args := GRPOConfig('o', max_prompt_length=9)).seed:\n    pass\n" + TRAINED
+OF_PARAMETER = (
+    "def make(a):\n    return GRPOConfig('o', max_prompt_length=a.n)\n"
+    "def main():\n    a = parse()\n    args = make(a)\n    GRPOTrainer('m', print, args, rows)\n"
+)
+TWO_DICTIONARIES = "max_prompt_length=None if x else 9, **({'seed': 1} if x else {'logging_dir': 'd'})"
+LATER_BETA = "args = GRPOConfig('o')\nif x:\n    args.beta = 0.1\n"
+BETA = "d = dict(output_dir='o')\n{}:\n    d['beta'] = 0.1\n{}args = GRPOConfig(**d)\n" + TRAINED
 CALLBACK = (
     "class C(TrainerCallback):\n    def on_log(self, args):\n        "
     "print(args.max_prompt_length, other.max_prompt_length)\n"
 )
 KTO = "from trl import KTOConfig\nKTOConfig('o')\n"
 FORMS = [  # (version, script, exit code, what the new one says, what it no longer says, what is said)
+    ("1.0", "from trl.scripts.grpo import GRPOScriptArguments\n", 0, "trl.scripts.grpo import GRPOScript", "", ""),
+    # dictionaries that are copied, updated, chosen, or made of themselves
+    (
+        "0.17",
+        GRPO + COPIES + TRAINED,
+        0,
+        "limit=9|dict(c, warmup_steps=0.1)|d.update(seed=1)|{'eval_strategy': 'no'}|beta=0.04",
+        "max_prompt_length'|logging_dir",
+        "",
+    ),
+    (
+        "0.17",
+        GRPO + f"args = GRPOConfig('o', {TWO_DICTIONARIES})\n" + TRAINED,
+        0,
+        "limit=(None if x else 9) or 0|**({'seed': 1} if x else {})|beta=0.04",
+        "logging_dir",
+        "",
+    ),
+    ("0.17", GRPO + "d = dict(d, seed=1)\nd.update(d)\nargs = GRPOConfig(**d)\n" + TRAINED, 3, "", "", '"**d'),
+    # settings made where they are used; a parameter that gets the variable of its own name
+    ("0.17", GRPO + IN_CALL, 0, "limit=9|beta=0.04", "max_prompt", ""),
+    ("0.17", GRPO + IN_TEST, 0, "limit=9|beta=0.04", "max_prompt", ""),
+    ("0.17", GRPO + OF_PARAMETER, 0, "limit=a.n or 0|beta=0.04", "max_prompt", ""),
+    ("0.17", GRPO + OF_PARAMETER.replace("make(a):", "make(b):").replace("=a.n", "=b.n"), 3, "", "", "b may be"),
+    ("0.20", "from trl import GRPOTrainer\nGRPOTrainer('m', print)\n", 0, "args=GRPOConfig(", "", "as none were given"),
+    # the old default of a setting that only a branch gives
+    ("0.17", GRPO + LATER_BETA + TRAINED, 0, "beta=0.04|.beta = 0.1", "", ""),
+    ("0.17", GRPO + BETA.format("if x", ""), 3, "", "beta=0.04", "its default was 0.04 then"),
+    ("0.17", GRPO + BETA.format("for x in y", "    ").replace("\nGRPO", "\n    GRPO"), 0, "", "beta=0.04", "top_k=50"),
     # kto_trainer.py:211 of 1.2.0 adds both; 1.3.0:615 to plain texts alone
     ("1.2", KTO, 0, "", "", "of a chat too, an end token"),
     # the property is not in transformers 5
@@ -1040,7 +1088,6 @@ def test_one_form_of_a_script(version, text, code, there, gone, said, tmp_path, 
         (tmp_path / "old.py").write_text(text, newline=newline)
         got, table, _ = migrated(tmp_path, capsys, tmp_path / "old.py", "--from", f"trl=={version}")
         news.append((tmp_path / "new.py").read_bytes().decode())
-        (tmp_path / "new.py").unlink()
     assert got == code and said in json.dumps(table)
     assert news[1] == news[0].replace("\n", "\r\n")
     assert [x for x in there.split("|") if x not in news[0]] == [], news[0]
@@ -1124,14 +1171,12 @@ def test_what_a_version_alone_decides(tmp_path, capsys):
     assert settings_of(new, "GRPOConfig")["top_k"] == "0 if x else 50"
     text = "from trl import SFTConfig, SFTTrainer\nSFTTrainer('m', SFTConfig('o', dataset_text_field='text'))\n"
     for version, has_class in (("0.15", True), ("0.16", False)):  # 0.16.1 puts the end token behind each text
-        (tmp_path / "new.py").unlink()
         assert ("WithoutEndToken" in reported(tmp_path, capsys, text, version, 0)[1]) is has_class
     (tmp_path / "old.yaml").write_text("output_dir: o\ndataset_text_field: text\nmax_seq_length: 9\n")
     code, table, text = migrated(tmp_path, capsys, tmp_path / "old.yaml", "--from", "trl==0.12")
     assert code == 3 and "texts got no end token" in json.dumps(table["not_expressible"])
     assert [entry["line"] for entry in table["not_expressible"]] == ["line 2"]
     assert "completion_only_loss: false\n" in text and "max_length: 9\n" in text
-    (tmp_path / "new.yaml").unlink()
     (tmp_path / "old.yaml").write_text("temperature: 0.5\nnum_generations: many\n")
     code, table, text = migrated(tmp_path, capsys, tmp_path / "old.yaml", "--from", "trl==0.14")
     assert code == 3 and "generation_kwargs:\n  temperature: 0.5\n" in text

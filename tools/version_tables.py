@@ -72,6 +72,8 @@ HELPERS = (
     "setup_chat_format",
 )
 FOLDERS = (r"trl/trainer/\w+\.py", r"trl/experimental/\w+/\w+\.py", r"trl/(scripts/|commands/)?\w+\.py")
+OF_PPO = json.loads((FOLDER / "names.json").read_text(encoding="utf-8"))["carried"].values()
+CARRIED = {name for terms in OF_PPO for term in terms for name in term.split(" * ")}  # from the gone configs of PPO
 RENAMED = json.loads((Path(__file__).with_name("renamed_arguments.json")).read_text(encoding="utf-8"))
 
 
@@ -229,7 +231,7 @@ def changes(versions: dict[str, dict], key: str = "default", renamed: dict | Non
     for number, values in present.items():
         for name, value in values.items():
             entries = result.setdefault(name, [])
-            if not entries or json.dumps(entries[-1].get(key, ...), default=str) != json.dumps(value):
+            if not entries or not is_same(entries[-1].get(key, ...), value):
                 entries.append({"since": number, key: value})
         for name in result.keys() - values.keys():
             if not result[name][-1].get("gone"):
@@ -244,6 +246,12 @@ def changes(versions: dict[str, dict], key: str = "default", renamed: dict | Non
         if new := new_name(name, renamed or {}):
             entries[-1]["renamed"] = new
     return result
+
+
+def is_same(old, new) -> bool:
+    """Whether two defaults mean the same, as 0 and 0.0, or {} and None do."""
+    old, new = (None if value == {} else json.loads(json.dumps(value, default=str)) for value in (old, new))
+    return old == new and isinstance(old, bool) is isinstance(new, bool)
 
 
 def new_name(name: str, renamed: dict[str, str]) -> str | None:
@@ -267,6 +275,8 @@ def trl_tables(trl: dict[str, Sources], transformers: dict[str, Sources]) -> dic
         versions = with_inherited({n: c.fields(name) for n, c in classes.items()}, inherited, classes, name)
         overridden = {field for c in classes.values() for field in c.fields(name)} & {*inherited[newest_trl]}
         configs[name] = changes(versions, renamed=RENAMED["configs"] | RENAMED.get(name, {}), kept={*base, *overridden})
+        if name.startswith("PPO"):
+            configs[name] = {field: entries for field, entries in configs[name].items() if field in CARRIED}
     for name in TRAINERS:
         versions = {n: c.arguments(name) for n, c in classes.items()}
         config = name.replace("Trainer", "Config")
@@ -350,7 +360,8 @@ def trl_names(trl: Sources, transformers: Sources) -> dict:
     classes = Classes(trl, FOLDERS)
     base = Classes(transformers, (r"transformers/training_args\.py",)).fields("TrainingArguments")
     experimental = {m[1] for name in trl.names if (m := re.match(r"trl/experimental/([a-z]\w+)(/.*)?\.py", name))}
-    files = [name for name in trl.names if re.fullmatch(r"trl/(trainer/|models/|extras/|rewards/)?[a-z]\w+\.py", name)]
+    pattern = r"trl/((trainer|models|extras|rewards|scripts)/)?[a-z]\w+\.py"
+    files = [name for name in trl.names if re.fullmatch(pattern, name)]
     return {
         "defaults": {"TrainingArguments": base}
         | {name: classes.fields(name) for name in CONFIGS if classes.fields(name)},
@@ -395,7 +406,7 @@ def outdated() -> list[str]:
         f"{name}.{key}: the table ends with {entries[-1]}, installed is {actual[name].get(key, 'nothing')}"
         for name, table in tables.items()
         for key, entries in table.items()
-        if actual[name] and entries[-1].get("default", "nothing") != actual[name].get(key, "nothing")
+        if actual[name] and not is_same(entries[-1].get("default", "nothing"), actual[name].get(key, "nothing"))
     ]
 
 

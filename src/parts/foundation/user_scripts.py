@@ -7,13 +7,12 @@ import json
 import operator
 import os
 import re
-import runpy
 import signal
 import subprocess
 import sys
 import tempfile
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 
@@ -94,6 +93,7 @@ class PythonSource:
             expected = f"expected Python {sys.version_info[0]}.{sys.version_info[1]}"
             raise UserError(f"{got}; {expected}; try python -m py_compile first") from None
         self.nodes = [*ast.walk(self.tree)]
+        self.reading: list[ast.expr] = []  # dictionaries whose items are being looked for
 
     def span(self, node) -> tuple[int, int]:
         """(Start, end) of a node in the text; ast gives a line from 1 and a column in bytes."""
@@ -111,9 +111,9 @@ class PythonSource:
         start, end = self.span(node)
         return self.text[start:end]
 
-    def place(self, offset: int) -> str:
-        """`line 3`, or `cell 2, line 3`."""
-        start, prefix = 0, ""
+    def place(self, at: int | ast.AST) -> str:
+        """`line 3`, or `cell 2, line 3`, of an offset or a node."""
+        start, prefix, offset = 0, "", at if isinstance(at, int) else self.start(at)
         if self.notebook:
             number = max(i for i, start in enumerate(self.starts[:-1] or [0]) if start <= offset)
             start, prefix = self.starts[number], f"cell {number + 1}, "
@@ -157,10 +157,10 @@ class PythonSource:
         return {child: node for node in self.nodes for child in ast.iter_child_nodes(node)}
 
     @cached_property
-    def changed(self) -> set[str]:
-        """Names whose object is changed: by an item, an attribute or a method."""
-        names = {name for node in self.nodes for name in names_changed_by(node)}
-        return names - {*self.imports, *self.definitions}
+    def changed(self) -> list[tuple[ast.AST, str]]:
+        """(What changes an object by an item, an attribute or a method; the name that stands first in it)."""
+        places = [target for target, _ in self.stores] + [x.func for name in CHANGING for x in self.calls.get(name, [])]
+        return [(x, re.match(r"\w*", self.code(x))[0]) for x in places]
 
     def binder(self, name: str, place: ast.AST) -> ast.AST | None:
         """The statement, loop or function that binds a name where it is read; None if there is none."""
@@ -181,21 +181,24 @@ class PythonSource:
     def rebound(self, node: ast.expr, old: ast.AST, new: ast.AST) -> list[str]:
         """Names in an expression that may stand for something else, or nothing, at a new place than at the old one."""
         first, last = sorted(x.lineno for x in (old, new))
-        between = [x for x in self.nodes if first < getattr(x, "lineno", 0) < last]
-        others = {name for x in between for name in names_changed_by(x)}
+        others = {name for x, name in self.changed if first < x.lineno < last}
         if not self.around(new, FUNCTIONS):  # what the module binds may not be there yet
             others |= {n for n in bindings(self.tree) if not self.binder(n, new)}
-        names = sorted({x.id for x in ast.walk(node) if isinstance(x, ast.Name)})
-        return [n for n in names if n in others or self.binder(n, old) is not self.binder(n, new)]
 
-    def bound(self, node: ast.Name) -> ast.expr | None:
+        def meaning(name: str, place: ast.AST) -> ast.AST | None:
+            return self.origin(self.bound(name, place)) or self.binder(name, place)
+
+        names = sorted({x.id for x in ast.walk(node) if isinstance(x, ast.Name)})
+        return [n for n in names if n in others or meaning(n, old) is not meaning(n, new)]
+
+    def bound(self, name: str, place: ast.AST) -> ast.expr | None:
         """The value of a name where it is read; None if it depends on what runs before."""
-        binder = self.binder(node.id, node)
+        binder = self.binder(name, place)
         if binder is None:
-            return self.constants.get(node.id)
-        if isinstance(binder, FUNCTIONS) and node.id in bindings(binder.args):
-            return self.passed(binder, node.id)
-        return assigned_to(binder, node.id)
+            return self.constants.get(name)
+        if isinstance(binder, FUNCTIONS) and name in bindings(binder.args):
+            return self.passed(binder, name)
+        return assigned_to(binder, name)
 
     @cached_property
     def constants(self) -> dict[str, ast.expr]:
@@ -247,9 +250,9 @@ class PythonSource:
         `whole`: not through a name whose object changes later.
         """
         for _ in range(8):
-            made = None
-            if isinstance(node, ast.Name) and not (whole and node.id in self.changed):
-                made = self.bound(node)
+            made = node.value if isinstance(node, ast.NamedExpr) else None
+            if isinstance(node, ast.Name) and not (whole and any(name == node.id for _, name in self.changed)):
+                made = self.bound(node.id, node)
             elif isinstance(node, ast.Attribute) and not whole:
                 targets = [x for x in self.nodes if isinstance(x, ast.Attribute) and not isinstance(x.ctx, ast.Load)]
                 stored = [self.parents[x] for x in targets if ast.unparse(x) == ast.unparse(node)]
@@ -286,19 +289,29 @@ class PythonSource:
                 stores.append((node, name if is_alone and isinstance(name, str) else None))
         return stores
 
-    def changes(self, made: ast.expr) -> list[Argument]:
-        """Assignments `config.name = value` and `d["name"] = value` to the object that an expression makes."""
-        found = []
+    def changes(self, made: ast.expr, use: ast.AST | None = None) -> list[Argument]:
+        """`config.name = value`, `d["name"] = value`, `d.update(name=value)` on the object that an expression makes."""
+        calls, around = self.updates(made), [*self.blocks(made), *(self.blocks(use) if use else [])]
+        found = [replace(x, is_sure=self.is_sure(call, around)) for call in calls for x in self.items(call)[0]]
         for target, name in self.stores:
             if name and self.is_object(target.value, made):
                 statement, is_item = self.parents[target], isinstance(target, ast.Subscript)
                 owner = self.code(target.value).replace("{", "{{").replace("}", "}}")
                 form = owner + ('["{name}"] = {text}' if is_item else ".{name} = {text}")
-                block = self.parents[statement]
-                is_sure = isinstance(block, ast.Module | FUNCTIONS) or block in self.blocks(made)
-                place = self.span(statement)
+                is_sure, place = self.is_sure(target, around), self.span(statement)
                 found.append(Argument(name, statement.value, *place, form, is_statement=True, is_sure=is_sure))
-        return found
+        return sorted(found, key=lambda change: change.start)
+
+    def updates(self, made: ast.expr) -> list[ast.Call]:
+        """Statements `d.update(…)` on the object that an expression makes, where all that they set is seen."""
+        calls = [x for x in self.calls.get("update", []) if isinstance(self.parents[x], ast.Expr)]
+        calls = [x for x in calls if isinstance(x.func, ast.Attribute) and self.is_object(x.func.value, made)]
+        return [call for call in calls if not self.items(call)[1]]
+
+    def is_sure(self, node: ast.AST, around: list[ast.AST]) -> bool:
+        """Whether no branch or loop other than those given is around a node's statement."""
+        block = self.parents[self.around(node, ast.stmt)]
+        return isinstance(block, ast.Module | FUNCTIONS) or block in around
 
     def blocks(self, node: ast.AST) -> list[ast.AST]:
         """All nodes around a node."""
@@ -310,7 +323,8 @@ class PythonSource:
         objects += [(change, change.func) for name in CHANGING for change in self.calls.get(name, [])]
         objects += [(target, target.value) for target, name in self.stores if not name]
         parts = [(change, part) for change, node in objects for part in ast.walk(node) if isinstance(part, NAMED)]
-        return [*dict.fromkeys(change for change, part in parts if self.is_object(part, made))]
+        hidden = dict.fromkeys(change for change, part in parts if self.is_object(part, made))
+        return [change for change in hidden if change not in self.updates(made)]
 
     def resolved(self, node):
         """What an expression stands for, where nothing changes it later."""
@@ -327,7 +341,10 @@ class PythonSource:
 
     def arguments(self, call: ast.Call) -> tuple[list[Argument], list[ast.expr]]:
         """(Arguments by keyword, those of a dictionary `**name` of this file too; what is spread and not seen)."""
-        return self.spread([(keyword.arg, keyword.value, self.span(keyword)) for keyword in call.keywords])
+        return self.spread(self.keywords(call))
+
+    def keywords(self, call: ast.Call) -> list[tuple]:
+        return [(keyword.arg, keyword.value, self.span(keyword)) for keyword in call.keywords]
 
     def spread(self, parts: list[tuple], form: str = Argument.form) -> tuple[list[Argument], list[ast.expr]]:
         """(Parts as arguments, with the items of those without a name; what is not seen)."""
@@ -343,21 +360,35 @@ class PythonSource:
         return given[name] if name in given else dict(zip(places, call.args, strict=False)).get(name)
 
     def items(self, node: ast.expr) -> tuple[list[Argument], list[ast.expr]]:
-        """(Items of a dictionary: literal, dict(…), merged with | or **, set later; its unseen parts)."""
+        """(Items of a dictionary, whatever it is made of or is set later; its unseen parts)."""
         made = self.origin(node)
-        changes, hidden = (self.changes(made), self.hidden_changes(made)) if isinstance(node, ast.Name) else ([], [])
-        changes = [change for change in changes if change.start < self.start(node)]
-        if isinstance(made, ast.Call) and self.name_of(made) == "dict" and not made.args:
-            items, unseen = self.arguments(made)
-        elif isinstance(made, ast.BinOp) and isinstance(made.op, ast.BitOr):
-            items, unseen = self.spread([(None, made.left, ()), (None, made.right, ())])
-        elif isinstance(made, ast.Dict) and all(key is None or isinstance(key, ast.Constant) for key in made.keys):
-            pairs = zip(made.keys, made.values, strict=True)
-            parts = [(key and str(key.value), x, key and (self.start(key), self.span(x)[1])) for key, x in pairs]
-            items, unseen = self.spread(parts, '"{name}": {text}')
-        else:
+        parts = self.parts(made) if made not in self.reading else None
+        if parts is None:
             return [], [node]
-        return items + changes, unseen + hidden
+        self.reading.append(made)
+        items, unseen = self.spread(parts, '"{name}": {text}' if isinstance(made, ast.Dict) else Argument.form)
+        if isinstance(made, ast.IfExp):
+            items = [replace(item, is_sure=False) for item in items]
+        if isinstance(node, ast.Name):
+            items += [change for change in self.changes(made, node) if change.start < self.start(node)]
+            unseen += self.hidden_changes(made)
+        self.reading.remove(made)
+        return items, unseen
+
+    def parts(self, made: ast.expr) -> list[tuple] | None:
+        """(Name, or None to spread it; value; place) of what a dictionary is made of; None if that cannot be seen."""
+        name = self.name_of(made) if isinstance(made, ast.Call) else ""
+        if name in ("dict", "copy", "deepcopy", "update"):
+            is_method = name == "copy" and not made.args and isinstance(made.func, ast.Attribute)
+            return [(None, x, ()) for x in ([made.func.value] if is_method else made.args)] + self.keywords(made)
+        if isinstance(made, ast.BinOp) and isinstance(made.op, ast.BitOr):
+            return [(None, made.left, ()), (None, made.right, ())]
+        if isinstance(made, ast.IfExp):
+            return [(None, made.body, ()), (None, made.orelse, ())]
+        if isinstance(made, ast.Dict) and all(key is None or isinstance(key, ast.Constant) for key in made.keys):
+            pairs = zip(made.keys, made.values, strict=True)
+            return [(key and str(key.value), x, key and (self.start(key), self.span(x)[1])) for key, x in pairs]
+        return None
 
 
 @cache
@@ -370,7 +401,11 @@ def bindings(node: ast.AST) -> list[str]:
 
 
 def assigned_to(node: ast.AST, name: str) -> ast.expr | None:
-    """The value of an assignment to a name alone."""
+    """The value of an assignment to a name alone, or of the only `(name := value)` in a statement or its condition."""
+    first = getattr(node, "test", None) if hasattr(node, "body") else node
+    named = [x.value for x in ast.walk(first or ast.Pass()) if isinstance(x, ast.NamedExpr) and x.target.id == name]
+    if named and len(named) == bindings(node).count(name):
+        return named[0]
     target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
     is_plain = isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(target, ast.Name) and target.id == name
     return node.value if is_plain else None
@@ -385,30 +420,6 @@ def names_bound_by(node: ast.AST) -> list[str]:
     if isinstance(node, ast.ImportFrom | ast.Import):
         return [(x.asname or x.name).partition(".")[0] for x in node.names]
     return [node.name] if isinstance(node, FUNCTIONS | ast.ClassDef) and not isinstance(node, ast.Lambda) else []
-
-
-def names_changed_by(node: ast.AST) -> list[str]:
-    """The name whose object a node changes by an attribute, an item or a method."""
-    place = node
-    if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) in CHANGING:
-        place = node.func
-    elif not isinstance(node, ast.Attribute | ast.Subscript) or isinstance(node.ctx, ast.Load):
-        return []
-    while isinstance(place, ast.Attribute | ast.Subscript):
-        place = place.value
-    return [place.id] if isinstance(place, ast.Name) else []
-
-
-def run_as_main(file: str) -> int:
-    """Run a script as Python would, in this process; 1 where it raises a UserError, which is printed."""
-    sys.argv = [file]
-    sys.path.insert(0, str(Path(file).parent))
-    try:
-        runpy.run_path(file, run_name="__main__")
-    except UserError as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
 
 
 def script_end(command: list[str], folder: Path, seconds: float, **environment: str) -> str:

@@ -31,6 +31,7 @@ PIN = re.compile(
 )
 ACCELERATE = {"compute_environment", "distributed_type"}  # keys that only Accelerate's own YAML files have
 NOT_SAME = 3
+AS_JOB = "try a verl job as a file .sh with its words KEY=VALUE, or as YAML"
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
@@ -72,15 +73,15 @@ def migrate_python(file: str, text: str, version: str) -> dict:
     source = PythonSource(file, text)
     uses_trl = any(module.split(".")[0] in ("trl", "unsloth") for module, _, _ in source.imports.values())
     got = f"got {file}, which imports nothing from TRL"
-    need(uses_trl, f"{got}; expected a script with one of its trainers, or a verl job")
+    need(uses_trl, f"{got}; expected a script with one of its trainers; {AS_JOB}")
     chosen = chosen_version("trl", file, source.text, version, uses(source), lambda v: outcome(source, v))
     migration = TrlMigration(source, chosen[0])
     report = migration.migrate()
     edit_pins(source.text, {"trl": newest("trl"), "transformers": "5.23"}, report)
     result = result_of("trl", chosen, report, source.place, lambda edits: edited_source(source, edits), source.text)
     compiled(file, result["text"])
-    plans = [(run.config, change) for run, plan in migration.runs for change in plan.values() if change.text]
-    rows = [{"config": config, "setting": change.name, "new": change.text} for config, change in plans]
+    runs = [(run, change) for run, plan in migration.runs if not run.unseen for change in plan.values() if change.text]
+    rows = [{"config": run.config, "setting": change.name, "new": change.text} for run, change in runs]
     return result | {"settings": rows}
 
 
@@ -200,7 +201,7 @@ def migrated(args: argparse.Namespace, path: Path, text: str) -> dict:
     """Migrate a file as a TRL script, TRL settings or a verl job, by its suffix and --from."""
     package, version = split_version(args.version)
     is_python, is_yaml = path.suffix in (".py", ".ipynb"), path.suffix in (".yaml", ".yml")
-    need(not (is_python and package == "verl"), f"got {args.file} with --from verl; expected a job (.sh) or its YAML")
+    need(not (is_python and package == "verl"), f"got {args.file} with --from verl; {AS_JOB}")
     if is_python:
         return migrate_python(args.file, text, version)
     if package == "trl" or args.config_class:

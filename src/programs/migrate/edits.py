@@ -11,6 +11,7 @@ from programs.migrate.tables import numbers
 
 BY_HAND = file_text("by_hand.json")  # {rule: a change that no signature shows}, from version `first` to below `before`
 RULES = json.loads(BY_HAND)
+DEFAULT = "its default then"  # why a setting is written that the script does not give, or gives in a branch alone
 UNSURE = " (set in a branch)"  # NAME + UNSURE stands for the source of a setting whose value depends on a branch
 
 
@@ -34,10 +35,6 @@ class Change:
 def by_hand(name: str, text: str, rule: str) -> Change:
     """A change whose version and reasons come from a rule of by_hand.json."""
     return Change(name, text, *(RULES[rule][key] for key in ("since", "why", "otherwise", "source")))
-
-
-def reason(rule: str) -> str:
-    return RULES[rule]["why"]
 
 
 def chosen(text: str) -> str:
@@ -139,7 +136,7 @@ def edited_source(source: PythonSource, edits: list[Edit]) -> str:
 def edit_arguments(source: PythonSource, given: list[Argument], plan: dict[str, Change], report: Report) -> None:
     """Rename, replace or remove the given arguments that the plan names, in calls and assignments."""
     last = {argument.name: source.code(argument.value) for argument in given}
-    for argument in [argument for argument in given if argument.name in plan]:
+    for argument in [x for x in given if x.name in plan and plan[x.name].why != DEFAULT]:
         change, name, value = plan[argument.name], argument.name, source.code(argument.value)
         place, text = (argument.start, argument.end), argument.form.format(name=change.name, text=change.text)
         if change.text is None:
@@ -172,7 +169,7 @@ def add_arguments(source: PythonSource, call, added: list[Change], removed: set[
     place = source.start(kept[0]) if kept else source.span(call.args[-1])[1] if call.args else end - 1
     line = source.text.rfind("\n", 0, place) + 1
     indent = re.match(r"[ \t]*", source.text[line:])[0]
-    length = place - line + sum(len(change.setting) for change in added)
+    length = len(source.text[line:].partition("\n")[0]) + sum(len(change.setting) + 2 for change in added)
     is_long = length > 110 and "\n" not in source.text[start:end]
     break_ = f"\n{indent}    " if is_long else f"\n{indent}" if kept and not source.text[line:place].strip() else " "
     for number, change in enumerate(added):
@@ -189,7 +186,7 @@ def edit_call(source: PythonSource, call, plan: dict[str, Change], report: Repor
     given = source.arguments(call)[0] + source.changes(call)
     edit_arguments(source, given, plan, report)
     names = {argument.name for argument in given}
-    added = [change for name, change in plan.items() if name not in names and change.text is not None]
+    added = [x for name, x in plan.items() if x.text is not None and (name not in names or x.why == DEFAULT)]
     removed = {x.start for x in given if x.name in plan and plan[x.name].text is None}
     if added:
         add_arguments(source, call, added, removed, report)

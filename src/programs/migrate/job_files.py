@@ -23,6 +23,7 @@ STRING = re.compile(  # a quoted string, or what may hold an unpaired quote: an 
 )
 OPENED = re.compile(r"^[ \t]*(?:if\b(?!.*:[ \t]*$)|case\b.*\bin\b)", re.M)  # but no `if …:` of Python code in a job
 CLOSED = re.compile(r"(?:^|;)[ \t]*(?:fi|esac)\b", re.M)
+FUNCTION = re.compile(r"^[ \t]*(?:function[ \t]+)?([\w-]+)[ \t]*\(\)", re.M)
 VARIABLE = re.compile(r"^[ \t]*(?:(?:export|local|declare)[ \t]+)?(\w+)\+?=", re.M)
 IN_BRANCH = "$(set in a branch)"  # stands for the value of a setting that is set in a branch or set twice
 MAIN = re.compile(r"-m\s+([\w.]+)|(\S*/?\w*main_\w+\.py)\b")
@@ -115,10 +116,12 @@ class ShellJob(JobFile):
         return jobs or [self]
 
     def in_branch(self, place: int) -> bool:
-        """Whether the shell may skip an offset: inside `if` or `case`, or after && or || on its line."""
+        """Whether the shell may skip an offset: inside `if` or `case`, after && or ||, or in one call of a function."""
         text = self.text[:place]
         is_inside = len(OPENED.findall(text)) > len(CLOSED.findall(text))
-        return is_inside or bool(re.search(r"&&|\|\|", text.rpartition("\n")[2]))
+        statement = re.split(r"(?<!\\)\n", text)[-1]
+        is_call = any(re.match(rf"\s*{name}\s", statement) for name in FUNCTION.findall(self.text))
+        return is_inside or is_call or bool(re.search(r"&&|\|\|", statement))
 
     def find_words(self, pattern: re.Pattern, start: int, end: int):
         """Yield the words between two offsets that match, in order, except those in comments."""
@@ -197,7 +200,8 @@ class YamlJob(JobFile):
             mark = getattr(error, "problem_mark", None)
             where = f"{name}, line {mark.line + 1}" if mark else name
             problem = getattr(error, "problem", error)
-            raise UserError(f"{where}: got {problem}; expected YAML; try a YAML checker") from None
+            advice = "try the value in place of an alias (*name), or a YAML checker"
+            raise UserError(f"{where}: got {problem}; expected YAML; {advice}") from None
         if not isinstance(root, yaml.MappingNode):
             raise UserError(f"got {name} without 'key: value' lines; expected settings; try the file of a run")
         self.sections = {"": root}
@@ -225,16 +229,13 @@ class YamlJob(JobFile):
             alias = re.compile(r"\s*:\s*\*[^\s,}\]]+").match(self.text, key.end_mark.index)
             end = alias.end() if alias else value.end_mark.index
             end = len(self.text[:end].rstrip()) if "\n" in self.text[start:end] else end
-            yield Word(name, self.text[value.start_mark.index : value.end_mark.index if alias else end], start, end)
+            text = self.text[value.start_mark.index : value.end_mark.index if alias else end]
+            literal = re.sub(r"^&\S+\s*", "", text)
+            yield Word(name, literal if alias else text, start, end, literal=literal)
 
     def edited(self, edits: list[Edit]) -> str:
         text = super().edited(edits)
-        try:
-            YamlJob(self.name, text)
-        except UserError as error:
-            problem = error.args[0].partition("got ")[2].partition("; ")[0]
-            got = f"{self.name}: got aliases (*name) of lines that would go ({problem} in the new text)"
-            raise UserError(f"{got}; expected none, nothing is written; try their values in place of them") from None
+        YamlJob(f"the new text of {self.name}", text)  # which an alias of a line that went would make invalid
         return text
 
     def replace(self, word: Word, change: Change, report: Report) -> None:

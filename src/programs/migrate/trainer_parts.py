@@ -71,8 +71,8 @@ def mend_loading(source: PythonSource, version: str, report: Report) -> bool:
             plan["dtype"] = by_hand("dtype", dtype, "precision")
         edit_call(source, call, plan, report)
     named = [(x.arg, x) for x in source.nodes if isinstance(x, ast.keyword)]
-    named += [(source.code(x.targets[0]), x) for x in source.nodes if isinstance(x, ast.Assign)]
-    named += [(source.code(x.target), x) for x in source.nodes if isinstance(x, ast.AnnAssign)]
+    assigned = [x for x in source.nodes if isinstance(x, ast.Assign | ast.AnnAssign)]
+    named += [(source.code(getattr(x, "target", None) or x.targets[0]), x) for x in assigned]
     for node in [node for name, node in named if str(name).endswith("model_init_kwargs") and node.value]:
         factories = [x.body for x in ast.walk(node.value) if isinstance(x, ast.Lambda)]  # of a dataclass field
         items, _ = source.items(factories[0] if factories else node.value)
@@ -102,7 +102,7 @@ def name_unsloth(source: PythonSource, report: Report) -> None:
     for module, _, statement in source.imports.values():
         if module.split(".")[0] in ("unsloth", "unsloth_zoo"):
             why = f"{module} replaces code of TRL and of the model: its run is not that of TRL alone"
-            report.refuse(source.place(source.start(statement)), module, why, WITHOUT_UNSLOTH)
+            report.refuse(source.place(statement), module, why, WITHOUT_UNSLOTH)
 
 
 WHY = "the trainer also passes completion_ids, trainer_state and more by keyword"

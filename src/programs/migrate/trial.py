@@ -2,14 +2,15 @@
 
 import json
 import os
+import runpy
 import sys
 import tempfile
 from pathlib import Path
 
 from parts.data.rows import hub_is_reached, read_rows
 from parts.foundation.bundle import EMBEDDED_MODEL
-from parts.foundation.messages import UserError, need, say
-from parts.foundation.user_scripts import run_as_main, script_end
+from parts.foundation.messages import need, say
+from parts.foundation.user_scripts import script_end
 
 TRIAL_SECONDS = 600
 ONE_STEP = "--one_step"  # the first argument of the process
@@ -77,20 +78,12 @@ def replace_loading(folder: str, model: str, notes: list[str]) -> None:
 
 
 def replace_data(data: str) -> None:
-    """Make load_dataset return the rows of --data, if given; a data set that fails to load is a UserError."""
+    """Make load_dataset return the rows of a file."""
     import datasets
 
-    original = datasets.load_dataset
-
-    def load(path, *args, split=None, **kwargs):
-        if data:
-            rows = datasets.Dataset.from_list(read_rows(data))
-            return rows if split else datasets.DatasetDict({"train": rows, "test": rows})
-        try:
-            return original(path, *args, split=split, **kwargs)
-        except Exception as error:
-            got = f"got the data set {path!r}, which does not load here ({str(error)[:200]})"
-            raise UserError(f"{got}; try --check --data FILE") from None
+    def load(*_, split=None, **__):
+        rows = datasets.Dataset.from_list(read_rows(data))
+        return rows if split else datasets.DatasetDict({"train": rows, "test": rows})
 
     datasets.load_dataset = load
 
@@ -136,10 +129,13 @@ def one_step(file: str, folder: str, model: str, data: str) -> int:
 
     record: dict = {"notes": []}
     replace_loading(folder, model, record["notes"])
-    replace_data(data)
+    if data:
+        replace_data(data)
     replace_training(record, folder)
     transformers.utils.logging.disable_progress_bar()
-    return run_as_main(file)
+    sys.argv = [file]
+    runpy.run_path(file, run_name="__main__")
+    return 0
 
 
 def trial(text: str, home: Path, model: str, data: str) -> dict:
@@ -158,5 +154,5 @@ def trial(text: str, home: Path, model: str, data: str) -> dict:
         modules = os.pathsep.join(filter(None, [str(home.resolve()), os.environ.get("PYTHONPATH")]))
         end = script_end(command, home, TRIAL_SECONDS, CUDA_VISIBLE_DEVICES="", PYTHONPATH=modules)
         end = end or "it ended without a training step"
-        need(answer.is_file(), f"--check: got {end}; expected one step; try the new script by hand")
+        need(answer.is_file(), f"--check: got {end}; expected one step; try --data FILE, or the new script by hand")
         return json.loads(answer.read_text(encoding="utf-8"))

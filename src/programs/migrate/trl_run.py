@@ -3,7 +3,7 @@
 import ast
 from dataclasses import dataclass, field
 
-from parts.foundation.user_scripts import FUNCTIONS, PythonSource
+from parts.foundation.user_scripts import FUNCTIONS, Argument, PythonSource
 from programs.migrate.edits import UNSURE
 from programs.migrate.tables import ABSENT, default_at, gone_entry, numbers
 
@@ -33,7 +33,7 @@ class TrlRun:
 
     def __post_init__(self):
         source, call = self.source, self.call
-        self.unseen: list[ast.expr] = []
+        self.unseen = [] if self.unseen_args is None else [self.unseen_args]
         self.unsure: set[str] = set()  # set in a branch, or changed where that is not followed
         self.nodes: dict[str, ast.expr] = {}  # {old or new name of a setting: the expression given}
         self.fields = {} if call else {x.name: x for x in source.fields(self.config)}  # of a config class in the script
@@ -54,8 +54,14 @@ class TrlRun:
     def has(self, name: str) -> bool:
         return name in self.nodes
 
-    def in_config(self, name: str) -> bool:
-        return any(argument.name == name for argument in self.arguments)
+    def in_branch(self, name: str) -> list[Argument]:
+        """The arguments that set it, if each of them is in a branch of the script."""
+        given = [x for x in self.arguments if name in (x.name, gone_entry(self.config, x.name).get("renamed"))]
+        is_set = name in {*self.fields, *self.of_trainer} or any(argument.is_sure for argument in given)
+        return [] if is_set else given
+
+    def branches(self, name: str) -> set[ast.AST]:
+        return {self.source.parents[self.source.parents[x.value]] for x in self.in_branch(name)}
 
     def value(self, name: str):
         """The literal given, else the version's default, else None; UNKNOWN for an expression or an unsure value."""
@@ -87,7 +93,7 @@ class TrlRun:
 
     def place(self, name: str) -> str:
         """The place where an argument is last given; "" for a default."""
-        return self.source.place(self.source.start(self.nodes[name])) if name in self.nodes else ""
+        return self.source.place(self.nodes[name]) if name in self.nodes else ""
 
     def is_on(self, name: str) -> bool:
         """Whether a setting, given or by default, may be other than off."""

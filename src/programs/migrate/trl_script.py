@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from parts.data.trl_names import trl_defaults, trl_today
 from parts.foundation.user_scripts import DEFS, NAMED, Argument, PythonSource
-from programs.migrate.edits import RULES, UNSURE, Change, Report, edit_arguments, edit_call, reason
+from programs.migrate.edits import DEFAULT, RULES, UNSURE, Change, Report, edit_arguments, edit_call
 from programs.migrate.tables import BASE, NAMES, changes, entry_at, gone_entry, is_there, newest, numbers, since_of
 from programs.migrate.trainer_parts import mend_loading, mend_model_config, mend_rewards, name_unsloth
 from programs.migrate.trl_run import CONFIGS, NO_CALLS, SAMPLING, UNKNOWN, TrlRun
@@ -54,8 +54,6 @@ class TrlMigration:
         self.source, self.version, self.report = source, version, Report()
         self.runs: list[tuple[TrlRun, dict[str, Change]]] = []  # with the changes of their settings
         self.done: set[int] = set()  # ids of config calls that are edited
-        self.read: list[tuple[TrlRun, dict[str, Change]]] = []  # runs whose config the script may read
-        self.carried: set[str] = set()  # names of refused trainers and of their configs
 
     def migrate(self) -> Report:
         source, report = self.source, self.report
@@ -71,16 +69,13 @@ class TrlMigration:
                     self.lone_config(TrlRun(source, config, self.version, call))
         if mend_loading(source, self.version, report):
             self.add_import("transformers", "BitsAndBytesConfig")
-        for run, settings in self.read:
+        for run, settings in self.runs:
             self.edit_reads(run, settings)
         mend_model_config(source, report)
         name_unsloth(source, report)
         self.say_classes()
         self.move_names()
         return report
-
-    def place(self, node: ast.AST) -> str:
-        return self.source.place(self.source.start(node))
 
     def refuse(self, argument: Argument, why: str, nearest: str = "leaving it out") -> None:
         place, text = self.source.place(argument.start), f"{argument.name}={self.source.code(argument.value)}"
@@ -93,25 +88,24 @@ class TrlMigration:
         arguments, unseen = source.arguments(call)
         plan, moved, of_trainer = self.own_arguments(trainer, call, arguments, made or node)
         given = {argument.name: argument.value for argument in arguments}
-        run = TrlRun(source, config, self.version, made, of_trainer, node if made is None else None)
-        if made is None and (node or unseen):
-            run.unseen = [node or unseen[0]]
+        unseen_args = None if made else node or next(iter(unseen), None)
+        run = TrlRun(source, config, self.version, made, of_trainer, unseen_args)
         settings = {change.name: change for change in moved.values()} | planned(run, report)
         if made is not None:
             for hidden in unseen:
                 why = f"arguments of {trainer} that cannot be seen here"
-                report.refuse(self.place(hidden), source.code(hidden), why, "NAME=VALUE for each argument")
+                report.refuse(source.place(hidden), source.code(hidden), why, "NAME=VALUE for each argument")
             self.hoist(run, call, moved, settings, plan)
             self.config(run, settings)
-        elif node is None and not unseen:
+        elif unseen_args is None:
             plan |= self.new_config(run, trainer, call, settings)
         else:
-            self.say_unseen(run, call, f"args={source.code(node or unseen[0])}", settings)
+            self.say_unseen(run, call, f"args={source.code(unseen_args)}", settings)
             edit_arguments(source, run.arguments, settings, report)
-            self.read.append((run, settings))
+            self.runs.append((run, settings))
             for name, change in moved.items():
                 nearest = f"{change.setting} in {config}"
-                report.refuse(self.place(call), name, "an argument of the config, which cannot be seen", nearest)
+                report.refuse(source.place(call), name, "an argument of the config, which cannot be seen", nearest)
                 del plan[name]
         if trainer == "SFTTrainer" and "formatting_func" in given and run.before("0.17"):
             plan |= self.format_rows(run, given["formatting_func"])
@@ -121,14 +115,14 @@ class TrlMigration:
         takes_text = takes_text or any(getattr(node, "value", None) == field for node in source.nodes)
         if (old := old_trainer(run, takes_text, call)) and UNSURE in old[1]:
             why = f"set in a branch, or changed later: {old[2].why}"
-            report.refuse(self.place(call), old[2].name, why, "a trainer for each value, then migrate.py again")
+            report.refuse(source.place(call), old[2].name, why, "a trainer for each value, then migrate.py again")
         elif old:
             self.insert_class(run, call, *old)
             limit, _ = prompt_limit(run)
             if run.unseen and limit and "Cut" in old[0] and not run.has("max_prompt_length"):
                 why = f"prompts are cut to {limit}, the default then, as the settings cannot be seen"
                 nearest = f"your number for the {limit} of the class" + ", and for longest" * (old[0] == "WithCutRows")
-                report.refuse(self.place(call), "max_prompt_length", why, nearest)
+                report.refuse(source.place(call), "max_prompt_length", why, nearest)
         elif run.config == "SFTConfig" and run.before("0.16") and run.value("packing") is not True:
             report.note_rule(RULES["end_token"])
         self.say_differences(run, trainer, call)
@@ -180,11 +174,11 @@ class TrlMigration:
             why = "an argument of the config now, which another trainer takes too"
             if names := ", ".join(source.rebound(value, call, made)):
                 text = None if run.value(change.name) is UNKNOWN else python(run.value(change.name))
-                why = f"an argument of the config now, and {names} may be another value at {self.place(made)}, or none"
+                why = f"an argument of the config now; {names} may be another value at {source.place(made)}, or none"
                 settings[change.name] = replace(change, text=text)
             is_other = earlier is not None and getattr(earlier.get(change.name), "text", None) != text
             if text is None or is_other:
-                self.report.refuse(source.place(source.start(value)), f"{name}={change.text}", why, nearest)
+                self.report.refuse(source.place(value), f"{name}={change.text}", why, nearest)
                 del plan[name], settings[change.name]
 
     def config(self, run: TrlRun, plan: dict[str, Change]) -> None:
@@ -193,11 +187,10 @@ class TrlMigration:
         if id(run.call) in self.done:
             return
         self.done.add(id(run.call))
-        self.runs.append((run, {} if run.unseen else {**plan}))
         for change in source.hidden_changes(run.call):
             shown = source.code(source.around(change, ast.stmt)).partition("\n")[0]
             nearest = f"arguments of {run.config}(…)"
-            report.refuse(self.place(change), shown, "settings that cannot be seen here", nearest)
+            report.refuse(source.place(change), shown, "settings that cannot be seen here", nearest)
         for argument in run.arguments if run.config in trl_today("defaults") else []:
             if argument.name not in trl_defaults(run.config) and not gone_entry(run.config, argument.name):
                 self.refuse(argument, f"no {run.config} of TRL has it")
@@ -206,7 +199,7 @@ class TrlMigration:
             added = self.say_unseen(run, run.call, shown, plan)
             plan = {name: change for name, change in plan.items() if name not in added}
         edit_call(source, run.call, plan, report)
-        self.read.append((run, plan))
+        self.runs.append((run, plan))
         if source.name_of(run.call) == BASE != run.config:
             why = "the trainer's own class, which has its settings"
             report.edit(*source.span(run.call.func), run.config, Change(run.config, "", "0.13", why, "other defaults"))
@@ -219,7 +212,7 @@ class TrlMigration:
         altered = {name for name, change in plan.items() if change.source and change.name == name}
         loads = [x for x in source.nodes if isinstance(x, ast.Attribute) and isinstance(x.ctx, ast.Load)]
         loads = [x for x in loads if x.attr in altered or gone_entry(run.config, x.attr)]
-        in_callback = [x for x in loads if len(self.read) == 1 and source.code(x.value) == "args"]
+        in_callback = [x for x in loads if len(self.runs) == 1 and source.code(x.value) == "args"]
         in_callback = [x for x in in_callback if "Callback" in str(source.bases(source.around(x, ast.ClassDef)))]
         for node in [x for x in loads if source.is_object(x.value, config) or x in in_callback]:
             (start, end), name, shown = source.span(node), node.attr, source.code(node)
@@ -229,14 +222,14 @@ class TrlMigration:
                 continue
             if name in altered:
                 why = f"reads {plan[name].setting} now: {plan[name].why}"
-                report.refuse(self.place(node), shown, why, "what it was then, where it is read")
+                report.refuse(source.place(node), shown, why, "what it was then, where it is read")
             elif new in trl_defaults(run.config) and name != "warmup_ratio":
                 report.edit(end - len(name), end, new, Change(new, "", since, f"{shown} is gone", "AttributeError"))
             elif is_known:
                 text = python(run.value(name))
                 report.edit(start, end, text, Change(text, "", since, f"{shown} is gone", "AttributeError"))
             else:
-                report.refuse(self.place(node), shown, f"{run.config} no longer has it", "its value")
+                report.refuse(source.place(node), shown, f"{run.config} no longer has it", "its value")
 
     def lone_config(self, run: TrlRun) -> None:
         """Migrate a config whose trainer cannot be seen; say what a class would restore there."""
@@ -245,7 +238,7 @@ class TrlMigration:
             why = "prompts are no longer cut, and the trainer of this config cannot be seen"
             nearest = "rows that are short enough, or this number in a class that cuts prompts"
             shown = f"max_prompt_length={run.text('max_prompt_length')}"
-            self.report.refuse(self.place(run.call), shown, why, nearest)
+            self.report.refuse(self.source.place(run.call), shown, why, nearest)
         elif old:
             self.report.note_rule({"why": old[2].why, "same_if": f"the trainer of {run.config} is migrated, too"})
         self.config(run, settings)
@@ -266,14 +259,14 @@ class TrlMigration:
     def say_unseen(self, run: TrlRun, call: ast.Call, shown: str, settings: dict) -> dict[str, Change]:
         """Refuse settings that cannot be seen, and say where to look; returns old defaults for those not given."""
         calls = [] if run.call else sorted(self.source.calls.get(run.config, ()), key=self.source.start)
-        places = ", ".join(dict.fromkeys(map(self.place, calls)))
+        places = ", ".join(dict.fromkeys(map(self.source.place, calls)))
         given = {*run.of_trainer, *(x.name for x in run.arguments)}
-        added = {name: c for name, c in settings.items() if name not in given and c.text is not None}
+        added = {n: x for n, x in settings.items() if x.text and (n not in given or x.why == DEFAULT)}
         defaults = f"where nothing sets them, the old version had {', '.join(c.setting for c in added.values())}"
         why = "made at run time: its settings cannot be seen, no name in it is renamed"
         why += f"; {run.config}(…) is edited at {places}" if places else f"; {defaults}" * bool(added)
         nearest = f"one call {run.config}(…) with all settings, or its YAML file: migrate.py FILE.yaml --config_class"
-        self.report.refuse(self.place(call), shown, why, f"{nearest} {run.config}")
+        self.report.refuse(self.source.place(call), shown, why, f"{nearest} {run.config}")
         return added
 
     def insert_class(self, run: TrlRun, call: ast.Call, ending: str, body: str, row: Change) -> None:
@@ -284,8 +277,8 @@ class TrlMigration:
             statement = source.around(statement, ast.stmt)
         limit = run.nodes.get("max_prompt_length") if prompt_limit(run)[0] is UNKNOWN else None
         if limit and (names := ", ".join(source.rebound(limit, limit, call))):
-            why = f"{names} may be another value at {self.place(call)}, or none"
-            report.refuse(self.place(limit), f"max_prompt_length={source.code(limit)}", why, f"a number in {name}")
+            why = f"{names} may be another value at {source.place(call)}, or none"
+            report.refuse(source.place(limit), f"max_prompt_length={source.code(limit)}", why, f"a number in {name}")
         line = source.text.rfind("\n", 0, source.start(statement)) + 1
         text = textwrap.indent(f"class {name}({base}):\n{body}\n\n", re.match(r"[ \t]*", source.text[line:])[0])
         report.edit(line, line, text if statement.col_offset else f"{text}\n")
@@ -293,7 +286,7 @@ class TrlMigration:
 
     def say_differences(self, run: TrlRun, trainer: str, call: ast.Call) -> None:
         """Report what no edit restores: positions of arguments, overridden methods, imported classes."""
-        source, report, place = self.source, self.report, self.place(call)
+        source, report, place = self.source, self.report, self.source.place(call)
         first = NAMES["places"].get(trainer, ())[: 2 if trainer == "DPOTrainer" and run.before("0.13") else None]
         if len(call.args) > len(first):
             why = f"{trainer}'s arguments have other places today"
@@ -313,7 +306,7 @@ class TrlMigration:
         why = "called where it cannot be seen: no setting is renamed, no old default is written"
         for call in [call for call in source.calls.get("getattr", []) if call.args]:
             if source.imports.get(source.code(call.args[0]), ("",))[0] == "trl":
-                report.refuse(self.place(call), source.code(call), why, "its name instead of getattr")
+                report.refuse(source.place(call), source.code(call), why, "its name instead of getattr")
         nodes = [x for x in source.nodes if isinstance(x, NAMED) and isinstance(x.ctx, ast.Load)]
         for node in [node for node in nodes if source.name_of(node) in names]:
             shown, parent = source.code(node), source.parents[node]
@@ -322,7 +315,7 @@ class TrlMigration:
             is_value = isinstance(holder, kinds if parent is holder else kinds | ast.Assign)
             is_known = getattr(parent, "func", None) is node or source.name_of(holder) in NO_CALLS
             if is_value and not is_known and source.imports.get(shown.split(".")[0], ("trl",))[0].startswith("trl"):
-                report.refuse(self.place(node), shown, why, f"a call {shown}(…) in the script")
+                report.refuse(source.place(node), shown, why, f"a call {shown}(…) in the script")
         trainers = trainer_names(source)
         replaced = [(x, source.name_of(x.value), name) for x, name in source.stores if name]
         for name in [name for name in trainers if name in source.definitions]:
@@ -331,7 +324,7 @@ class TrlMigration:
                 replaced.append((source.definitions[name], name, methods))
         for node, name, methods in [place for place in replaced if place[1] in trainers]:
             why = f"written for the {trainers[name]} of {self.version}, whose methods it replaces"
-            report.refuse(self.place(node), f"{name}.{methods}", why, "a comparison with the methods of today's")
+            report.refuse(source.place(node), f"{name}.{methods}", why, "a comparison with the methods of today's")
 
     def format_rows(self, run: TrlRun, given: ast.expr) -> dict[str, Change]:
         """Wrap a formatting_func that took a batch so that it takes one row; {} if it took a row."""
@@ -366,28 +359,24 @@ class TrlMigration:
         nearest += f"; no flag was found for {left}" * bool(left)
         nearest += f"; these are defaults of {config}, whose settings cannot be seen" * (not calls)
         why = f"{trainer} of {self.version} has no successor in TRL"
-        why = reason("rloo") if trainer == "RLOOTrainer" else why
-        self.report.refuse(self.place(call), trainer, why, nearest)
+        why = RULES["rloo"]["why"] if trainer == "RLOOTrainer" else why
+        self.report.refuse(self.source.place(call), trainer, why, nearest)
         self.done |= {id(c) for c in calls}
-        self.carried |= {trainer, config}
 
     def home(self, module: str, name: str) -> str:
         """The module of TRL that has a name today; "" if none has."""
         entries, modules = changes("trl")["modules"].get(name, []), trl_today("modules")
+        exports, is_top = changes("trl")["exports"], module in ("trl", "trl.trainer")
         inside = [x for place, names in modules.items() if f"{place}.".startswith(f"{module}.") for x in names]
-        today = {*changes("trl")["exports"], *self.carried, "*"}
+        if name in ["*", *(exports if is_top else inside)]:
+            return module
         was_there = "experimental" not in module or module in [entry.get("at") for entry in entries]
         if is_there(entries, newest("trl")) and was_there:
-            place = entries[-1]["at"]
-            is_far = "experimental" in f"{place} {module}" or module.count(".") > 1
-            return place if is_far and name not in inside else module
+            return entries[-1]["at"]
         if module.startswith("trl.experimental"):  # folders, whose names may change
             return module if (module.split(".")[2:3] or [name])[0] in modules["trl.experimental"] else ""
-        known = today if module in ("trl", "trl.trainer") else [*inside, "*"]
-        if name in NAMES["gone_names"]:
-            return ""
-        others = ["trl"] * (name in today) or [x for x, names in modules.items() if name in names]
-        return module if name in known else others[0] if len(others) == 1 else ""
+        places = ["trl"] * (name in exports) or [x for x, names in modules.items() if name in names]
+        return places[0] if len(places) == 1 and name not in NAMES["gone_names"] else ""
 
     def nearest(self, name: str) -> str:
         """Advice for a name that TRL no longer has."""
@@ -409,7 +398,7 @@ class TrlMigration:
         source, table, nowhere = self.source, changes("trl")["modules"], NAMES["gone_names"]
         for module, name, node in source.imports.values():
             if module.startswith("transformers") and name in nowhere:
-                self.report.refuse(self.place(node), name, f"no longer in {module}", nowhere[name])
+                self.report.refuse(source.place(node), name, f"no longer in {module}", nowhere[name])
         for node in [x for x in source.nodes if isinstance(x, ast.ImportFrom) and f"{x.module}.".startswith("trl.")]:
             homes, since = {node.module: []}, ""
             gone = [alias for alias in node.names if not self.home(node.module, alias.name)]
@@ -421,7 +410,7 @@ class TrlMigration:
                     since = table[alias.name][-1]["since"]
                 if not home:
                     why = f"no longer in {node.module}"
-                    self.report.refuse(self.place(node), alias.name, why, self.nearest(alias.name))
+                    self.report.refuse(source.place(node), alias.name, why, self.nearest(alias.name))
             lines = [f"from {home} import {', '.join(names)}" for home, names in homes.items() if names]
             if (moved := lines[bool(homes[node.module]) :]) or unused:
                 why = "its new place" if moved else f"nothing uses {', '.join(map(source.code, unused))} any more"
@@ -432,7 +421,7 @@ class TrlMigration:
             name, home = node.attr, self.home("trl", node.attr)
             if home != "trl" and name in {*table, *nowhere}:
                 nearest = f"from {home} import {name}" if home else self.nearest(name)
-                self.report.refuse(self.place(node), source.code(node), "no longer in trl", nearest)
+                self.report.refuse(source.place(node), source.code(node), "no longer in trl", nearest)
 
     def add_import(self, module: str, name: str) -> None:
         """Import a name that an edit uses, before the first import from TRL."""

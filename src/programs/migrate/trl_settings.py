@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from parts.data.trl_names import trl_defaults
 from parts.foundation.file_text import file_text, with_values
-from programs.migrate.edits import UNSURE, Change, Report, by_hand, chosen, rules_of
+from programs.migrate.edits import DEFAULT, UNSURE, Change, Report, by_hand, chosen, rules_of
 from programs.migrate.tables import ABSENT, NAMES, changes, default_at, gone_entry, newest, since_of
 from programs.migrate.trl_run import SAMPLING, UNKNOWN, TrlRun, reward_functions
 
@@ -58,7 +58,7 @@ def applies(run: TrlRun, entry: dict) -> bool:
 
 def term(text: str) -> str:
     """Put an expression into parentheses unless it is a name, a number or in parentheses already."""
-    return text if re.fullmatch(r"[\w.]+|\([^()]*\)", text.removesuffix(UNSURE)) else f"({text})"
+    return text if re.fullmatch(r"[\w.]+(\[[^][]*\])*|\([^()]*\)", text.removesuffix(UNSURE)) else f"({text})"
 
 
 def text_of_rule(run: TrlRun, form: str | None) -> str | None:
@@ -130,8 +130,6 @@ OLD_TRAINERS = file_text("files/old_trainers.py")
 
 def python(value) -> str:
     """Python source of a default in the tables."""
-    if isinstance(value, dict) and set(value) == {"expr"}:
-        return value["expr"]
     return f'"{value}"' if isinstance(value, str) and '"' not in value else repr(value)
 
 
@@ -149,7 +147,7 @@ def given_changes(run: TrlRun, report: Report) -> dict[str, Change]:
         if owner in NAMES["gone_names"]:
             plan[name] = Change(name, f'"{text}"', "0.29", f"the text of a member of {owner}", "ImportError")
     for name in [n for n in run.nodes if n not in ("warmup_ratio", "rpo_alpha", *run.of_trainer)]:
-        gone, place = gone_entry(run.config, name), run.source.place(run.source.start(run.nodes[name]))
+        gone, place = gone_entry(run.config, name), run.source.place(run.nodes[name])
         if not gone or (name in cut and name in run.fields):
             continue
         if name in cut and name in run.unsure:
@@ -158,7 +156,8 @@ def given_changes(run: TrlRun, report: Report) -> dict[str, Change]:
         since = gone["since"] if name in cut else since_of(run.config, name, run.version)
         new, text = gone.get("renamed"), run.text(name)
         new, form = NAMES["forms"].get(name, (new if new in trl_defaults(run.config) else None, "{}"))
-        if new and not run.in_config(new) and not {new, name} & {*run.of_trainer, *NAMES["lossless"]}:
+        others = {*run.of_trainer, *NAMES["lossless"]}
+        if new and new not in {x.name for x in run.arguments} and not {new, name} & others:
             plan[name] = Change(new, chosen(form.format(text)), since, f"the new name of {name}")
             continue
         is_idle = run.value(name) in (None, False, "", NAMES["same_values"].get(name))
@@ -172,27 +171,36 @@ def given_changes(run: TrlRun, report: Report) -> dict[str, Change]:
 
 
 def default_changes(run: TrlRun) -> dict[str, Change]:
-    """Old values of defaults that changed, for settings that the script does not give."""
+    """Old values of defaults that changed, for settings that the script does not give, or in a branch alone."""
     tables, plan = changes("trl")["configs"], {}
     for name in dict.fromkeys([*tables.get(run.config, {}), *tables["TrainingArguments"]]):
         old, new = default_at(run.config, name, run.version), default_at(run.config, name, newest("trl"))
         is_beside = ABSENT in (old, new) or name in NAMES["beside_the_run"]
-        if is_beside or run.has(name) or is_same(name, old, new) or is_idle(run, name):
+        is_given = run.has(name) and not run.in_branch(name)
+        if is_beside or is_given or is_same(name, old, new) or is_idle(run, name):
             continue
-        since = since_of(run.config, name, run.version)
-        plan[name] = Change(name, python(old), since, "its default then", python(new))
+        plan[name] = Change(name, python(old), since_of(run.config, name, run.version), DEFAULT, python(new))
     return plan
 
 
 def is_idle(run: TrlRun, name: str) -> bool:
     """Whether a setting has no effect in a run, for what the script gives or its config."""
     switch, off = next((x for start, x in NAMES["acts_unless"].items() if name.startswith(start)), (None, ()))
-    return run.value(switch) in off if switch else name == "average_tokens_across_devices" and run.config != "SFTConfig"
+    if not switch:
+        return name == "average_tokens_across_devices" and run.config != "SFTConfig"
+    branches = run.branches(name)
+    is_on_there = branches and branches <= run.branches(switch)  # and off elsewhere
+    return run.value(switch) in off or (is_on_there and run.default(switch) in off)
 
 
 def planned(run: TrlRun, report: Report) -> dict[str, Change]:
     """{argument: its change}, with arguments to add."""
     plan = given_changes(run, report) | default_changes(run)
+    items = {name: [x for x in run.in_branch(name) if not x.form.endswith(".{name} = {text}")] for name in plan}
+    for name in [name for name in items if items[name] and plan[name].why == DEFAULT]:  # of a dictionary
+        why = f"set in a branch; without it, its default was {plan[name].text} then"
+        report.refuse(run.place(name), name, why, f"{plan[name].setting} before the branch")
+        del plan[name]
     is_made_elsewhere = run.call is None and run.config in run.source.calls  # that call is edited itself
     for group in meanings(run, report):
         for name in [name for name in group if run.unseen and name in OF_OTHERS and group[name].source]:
@@ -219,7 +227,7 @@ def prompt_limit(run: TrlRun, call: ast.Call | None = None):
         return limit, node.id if is_name and run.value("max_prompt_length") == limit else str(limit)
     is_field = "max_prompt_length" in run.fields  # which stays, as the class of the settings is the script's
     text = f"{run.source.code(run.unseen_args)}.max_prompt_length" if is_field else run.text("max_prompt_length")
-    return limit, f"{text} or {default}"
+    return limit, f"{term(text)} or {default}"
 
 
 def old_trainer(run: TrlRun, takes_text: bool, call: ast.Call | None = None) -> tuple[str, str, Change] | None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from parts.data.trl_names import trl_defaults
 from parts.foundation.messages import need
 from parts.foundation.user_scripts import PythonSource
-from programs.migrate.edits import Change, Report, reason
+from programs.migrate.edits import RULES, Change, Report
 from programs.migrate.job_files import YamlJob
 from programs.migrate.tables import BASE, NAMES, changes
 from programs.migrate.trl_run import TrlRun
@@ -69,7 +69,7 @@ def migrate_yaml(job: YamlJob, run: TrlRun) -> Report:
     if limit := run.value("max_prompt_length"):
         report.refuse("", f"max_prompt_length: {limit}", "prompts are no longer cut", nearest)
     if run.config == "SFTConfig" and old_trainer(run, run.has("dataset_text_field")):
-        report.refuse("", "dataset_text_field", reason("end_token"), nearest.split(", or")[0])
+        report.refuse("", "dataset_text_field", RULES["end_token"]["why"], nearest.split(", or")[0])
     starts = {word.key.removeprefix(home): word.start for word in job.words}
     for entry in report.impossible:
         key = re.match(r"\w*", entry["setting"])[0]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from parts.data.verl_composition import composition, missing_values
 from parts.data.verl_keys import ACTOR, GONE, ROLLOUT, advice_today, known_names
 from parts.foundation.messages import suggest
-from programs.migrate.edits import Change, Report, by_hand, reason, rules_of
+from programs.migrate.edits import RULES, Change, Report, by_hand, rules_of
 from programs.migrate.job_files import IN_BRANCH, SECTIONS, ShellJob, Word, YamlJob
 from programs.migrate.tables import NAMES, changes, entry_at, is_there, newest, numbers
 
@@ -116,11 +116,12 @@ class VerlMigration:
         key, newest_verl = word.key, newest("verl")
         if key in NAMES["per_job"] and word.plain not in ("null", "None"):
             return self.per_gpu(word)
-        if word.sign == "~" and key not in self.known:
-            return {key: Change(key, None, newest_verl, "nothing to delete", "an error of Hydra")}
-        if key in (BATCH, PROMPTS) and self.text(BATCH) not in ("", "null", f"${{{PROMPTS}}}", self.text(PROMPTS)):
-            if self.before("0.9") and not self.before("0.4"):
-                return self.prompts(word)
+        if word.sign == "~":
+            gone = Change(key, None, newest_verl, "nothing to delete", "an error of Hydra")
+            return {} if key in self.known else {key: gone}
+        is_other = self.text(BATCH) not in ("", "null", f"${{{PROMPTS}}}", self.text(PROMPTS))
+        if key in (BATCH, PROMPTS) and is_other and self.before("0.9") and not self.before("0.4"):
+            return self.prompts(word)
         if key == f"{ROLLOUT}.load_format" and re.fullmatch("dummy_(dtensor|megatron|hf)", word.plain):
             return {key: Change(key, "dummy", self.since(key), "its new name", "an error")}
         if key == f"{ACTOR}.clip_ratio" and not self.before("0.4"):  # in all losses, up to today
@@ -132,7 +133,8 @@ class VerlMigration:
             return self.renamed(word, *entry)
         if word.sign == "+" and key in self.known and not word.plain.startswith("{"):
             return {key: Change(key, word.value, newest_verl, "a key of its own today: no +", "an error of Hydra")}
-        if not word.sign and self.known and not self.reads(word):
+        is_anchor = "." not in key and str(word.value).startswith("&")  # a name of the file's own, which *name reads
+        if not word.sign and self.known and not self.reads(word) and not is_anchor:
             was_there = ".megatron." in key or key in changes("verl")["keys"]
             why = "no release's ppo_trainer.yaml has it: it is a fork's or another trainer's"
             self.refuse(word, key, f"verl {newest_verl} does not have it" if was_there else why, self.nearest(key))
@@ -141,7 +143,7 @@ class VerlMigration:
     def prompts(self, word: Word) -> dict[str, Change]:
         """The change of data.train_batch_size, or of data.gen_batch_size, which won over it."""
         if self.is_unsure(BATCH):
-            self.refuse(word, BATCH, f"{reason('fetched')}; it is set in a branch", f"{PROMPTS} there")
+            self.refuse(word, BATCH, f"{RULES['fetched']['why']}; it is set in a branch", f"{PROMPTS} there")
             return {}
         is_second = word.key == BATCH and PROMPTS in self.given
         return {word.key: by_hand(PROMPTS, None if is_second else self.given[BATCH].value, "fetched")}
@@ -222,7 +224,7 @@ class VerlMigration:
         else:
             value = "0"
         if value == "0":
-            why = f"{reason('micro_batch')}: less than one row, or not known here"
+            why = f"{RULES['micro_batch']['why']}: less than one row, or not known here"
             self.refuse(word, f"{word.key}={word.value}", why, f"{new}={word.value} / (nnodes x n_gpus_per_node)")
             return {}
         return {word.key: by_hand(new, value, "micro_batch")}
@@ -265,7 +267,7 @@ class VerlMigration:
         """Settings that restore old behaviour of verl's code, which no default shows."""
         kl_loss, key, plan = self.given.get(f"{ACTOR}.use_kl_loss"), "algorithm.use_kl_in_reward", {}
         if self.before("0.4") and kl_loss and not kl_loss.is_fixed:
-            why = f"{reason('kl_in_reward')}; it is a variable here, or set in a branch"
+            why = f"{RULES['kl_in_reward']['why']}; it is a variable here, or set in a branch"
             self.refuse(kl_loss, f"{kl_loss.key}={kl_loss.value}", why, f"{key}=True where use_kl_loss is False")
         elif self.before("0.4") and (not kl_loss or kl_loss.plain.lower() != "true"):
             plan[key] = by_hand(key, "True", "kl_in_reward")
@@ -291,7 +293,7 @@ class VerlMigration:
         if not self.before("0.9"):
             return {}
         if "$" in loss + kind:
-            why = f"known at run time only; for token-mean: {reason(rule)}; for gspo: {reason('gspo_mean')}"
+            why = f"known at run time only; for token-mean: {RULES[rule]['why']}; for gspo: {RULES['gspo_mean']['why']}"
             self.report.refuse("", f"{mode}={kind}", why, nearest)
             return {}
         if loss == "gspo" and kind != "seq-mean-token-mean":
@@ -313,7 +315,7 @@ class VerlMigration:
             return {}
         if not change:
             place = self.job.place(self.given[mode].start) if mode in self.given else ""
-            self.report.refuse(place, f"{mode}={kind}", reason(rule), nearest)
+            self.report.refuse(place, f"{mode}={kind}", RULES[rule]["why"], nearest)
         return {change.name: change} if change else {}
 
     def is_one_micro_batch(self, rows: str, gpus: int = 0) -> bool:

@@ -10,7 +10,7 @@ from parts.foundation.messages import UserError
 from parts.foundation.user_scripts import PythonSource
 from programs.migrate.tables import changes, entries_of, entry_at, is_there, known_version
 from programs.migrate.trl_run import CONFIGS
-from programs.migrate.trl_script import config_call, trainer_calls
+from programs.migrate.trl_script import trainer_calls
 
 Use = tuple[str, str, list[dict]]  # name that a file uses, its place, its table entries
 
@@ -20,13 +20,11 @@ def uses(source: PythonSource) -> list[Use]:
     tables, version_uses = changes("trl"), []
     configs = [(config, call) for config in CONFIGS.values() for call in source.calls.get(config, [])]
     for trainer, call in trainer_calls(source):
-        table, place = tables["trainers"].get(trainer, {}), source.place(source.start(call))
+        table, place = tables["trainers"].get(trainer, {}), source.place(call)
         names = [argument.name for argument in source.arguments(call)[0]]
         version_uses += [(f"{trainer}({n}=…)", place, table[n]) for n in names if n in table]
-        config_node, _ = config_call(source, trainer, call)
-        configs += [(CONFIGS[trainer], config_node)] if config_node else []
     for config, call in configs:
-        place = source.place(source.start(call))
+        place = source.place(call)
         for name in [argument.name for argument in source.arguments(call)[0] + source.changes(call)]:
             in_config, in_base = entries_of(config, name)
             if in_config and not in_base and name not in trl_defaults(""):
@@ -34,7 +32,7 @@ def uses(source: PythonSource) -> list[Use]:
     for name, (module, original, node) in source.imports.items():
         if (module == "trl" or "experimental" in module) and original in tables["modules"]:
             entries = [e for e in tables["modules"][original] if e.get("gone") or e["at"] == module or module != "trl"]
-            version_uses.append((f"from {module} import {name}", source.place(source.start(node)), entries))
+            version_uses.append((f"from {module} import {name}", source.place(node), entries))
     return version_uses
 
 
