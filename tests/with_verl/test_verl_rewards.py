@@ -21,7 +21,7 @@ from verl_helpers import compose
 
 LIBRARY = ROOT / "examples" / "reward_functions_library.py"
 HELPERS = [str(ROOT / "scripts" / f"{name}.py") for name in ("math_grader", "sandbox")]
-TASKS = ["math", "code", "qa", "format", "llm_judge", "custom"]
+FILES = [("math", "verl"), *((task, "both") for task in ("math", "code", "qa", "format", "llm_judge", "custom"))]
 template, launcher, loader = (load_script(n) for n in ("create_reward_template", "verl_train", "data_loader"))
 numbers = itertools.count()
 WORDS = "Tom picks 3 apples from each of the 4 trees. That is 3 * 4 = 12 apples in his basket."
@@ -98,7 +98,7 @@ def in_data(row: dict) -> dict:
 def files(tmp_path_factory):
     """{(task, contract): path} of generated rewards."""
     made = {}
-    for task, contract in itertools.product(TASKS, ("verl", "both")):
+    for task, contract in FILES:
         path = made[task, contract] = tmp_path_factory.mktemp(f"{task}_{contract}") / "my_reward.py"
         assert template.main(["--task", task, "--for", contract, "--output", str(path)]) == 0
     return made
@@ -132,8 +132,7 @@ def stand_in(files, monkeypatch):
     server.server_close()
 
 
-@pytest.mark.parametrize("contract", ["verl", "both"])
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(("task", "contract"), FILES)
 @pytest.mark.filterwarnings("ignore:got no score")  # the judge is silent once
 def test_generated_file_scores_in_verl(files, task, contract, tokenizer, stand_in, tmp_path):
     from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
