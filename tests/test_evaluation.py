@@ -5,7 +5,6 @@ rest is compared with enumerations, hand-computed figures, or transformers' own 
 """
 
 import functools
-import http.server
 import itertools
 import json
 import math
@@ -13,7 +12,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import threading
 import time
 from fractions import Fraction
 
@@ -34,6 +32,7 @@ from conftest import (
     torchrun,
     write_lines,
 )
+from local_server import serving
 
 from parts.data.pass_rates import pass_at_k
 from parts.evaluating.paired_tests import (
@@ -935,58 +934,43 @@ def test_torchrun_is_one_process(first_run, tmp_path):
     assert len(list((tmp_path / "cache").glob("generate-*.jsonl"))) == 2
 
 
-class Server(http.server.BaseHTTPRequestHandler):
-    """A server that answers 5 and runs on past a stop string, and is busy at first."""
-
-    calls, busy = [], [1]
-
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        if self.busy:
-            self.busy.pop()
-            self.send_error(503)
-            return
-        self.calls.append((self.path, body, self.headers["Authorization"]))
-        if body["model"] == "bad":
-            self.send_error(404)
-            return
-        chat = self.path.endswith("/chat/completions")
-        text = " #### 5 Question: x"
-        parts = [{"type": "text", "text": " #### 5"}, {"type": "text", "text": text[7:]}]
-        choice = {"finish_reason": "stop", **({"message": {"content": parts}} if chat else {"text": text})}
-        answer = json.dumps({"choices": [choice], "usage": {"completion_tokens": 7}}).encode()
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(answer)
-
-    def log_message(self, *args):
-        pass
-
-
 def test_server(ev, tmp_path, monkeypatch, capsys):
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    """It answers 5 and runs on past a stop string, and is busy at first."""
+    calls, busy, text = [], [1], " #### 5 Question: x"
+
+    def answer(asked):
+        if busy:
+            return 503, busy.pop()
+        calls.append((asked.path, asked.body, asked.headers["Authorization"]))
+        if asked.body["model"] == "bad":
+            return 404, ""
+        said = {"text": text}
+        if asked.path.endswith("/chat/completions"):
+            parts = [{"type": "text", "text": part} for part in (text[:7], text[7:])]
+            said = {"message": {"content": parts}}
+        return 200, {"choices": [{"finish_reason": "stop", **said}], "usage": {"completion_tokens": 7}}
+
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
     monkeypatch.setattr(ev.time, "sleep", lambda s: None)
     data = write_lines(tmp_path / "d.jsonl", [{"question": f"{i}", "answer": "#### 5"} for i in range(5)])
-    url = f"http://127.0.0.1:{server.server_port}/v1"
-    flags = ["--base_url", url, "--model", "m", "--data", data, "--cache", "false"]
-    found = run_here(ev, tmp_path / "o", *flags, "--task", "math")
-    assert found["tasks"]["math"]["metrics"]["strict"]["value"] == 1.0
-    path, body, key = Server.calls[0]
-    assert path == "/v1/chat/completions" and key == "Bearer secret" and body["stop"][0] == "Question:"
-    assert sorted(call[1]["messages"][0]["content"] for call in Server.calls) == [*"01234"]
-    shown = read_lines(tmp_path / "o" / "samples.jsonl")
-    assert shown[0]["completion"] == " #### 5 " and shown[0]["finish"] == "stop" and shown[0]["tokens"] == 7
-    run_here(ev, tmp_path / "o", *flags, "--task", "math", "--chat_template", "off")
-    assert Server.calls[-1][0] == "/v1/completions" and Server.calls[-1][1]["prompt"].endswith("\nAnswer:")
-    assert "secret" not in (tmp_path / "o" / "results.json").read_text()
-    text = write_lines(tmp_path / "t.jsonl", [{"text": "abc"}])
-    assert ev.main(["--base_url", url, "--model", "m", "--data", text, "--task", "perplexity"]) == 2
-    assert "log-probs" in capsys.readouterr().err
-    flags[3] = "bad"
-    assert ev.main([*flags, "--task", "math"]) == 2 and "404" in capsys.readouterr().err
-    server.shutdown()
+    with serving(answer) as server:
+        url = f"{server}/v1"
+        flags = ["--base_url", url, "--model", "m", "--data", data, "--cache", "false"]
+        found = run_here(ev, tmp_path / "o", *flags, "--task", "math")
+        assert found["tasks"]["math"]["metrics"]["strict"]["value"] == 1.0
+        path, body, key = calls[0]
+        assert path == "/v1/chat/completions" and key == "Bearer secret" and body["stop"][0] == "Question:"
+        assert sorted(call[1]["messages"][0]["content"] for call in calls) == [*"01234"]
+        shown = read_lines(tmp_path / "o" / "samples.jsonl")
+        assert shown[0]["completion"] == " #### 5 " and shown[0]["finish"] == "stop" and shown[0]["tokens"] == 7
+        run_here(ev, tmp_path / "o", *flags, "--task", "math", "--chat_template", "off")
+        assert calls[-1][0] == "/v1/completions" and calls[-1][1]["prompt"].endswith("\nAnswer:")
+        assert "secret" not in (tmp_path / "o" / "results.json").read_text()
+        texts = write_lines(tmp_path / "t.jsonl", [{"text": "abc"}])
+        assert ev.main(["--base_url", url, "--model", "m", "--data", texts, "--task", "perplexity"]) == 2
+        assert "log-probs" in capsys.readouterr().err
+        flags[3] = "bad"
+        assert ev.main([*flags, "--task", "math"]) == 2 and "404" in capsys.readouterr().err
 
 
 # ------------------------------------------------------------------------------------------------ messages

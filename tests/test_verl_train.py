@@ -2,7 +2,6 @@
 
 import asyncio
 import dataclasses
-import http.server
 import json
 import os
 import re
@@ -19,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, write_lines
+from local_server import serving
 
 verl = load_script("verl_train")
 ppo = load_script("ppo_train")
@@ -1124,20 +1124,8 @@ def free_port() -> int:
 def dashboard():
     """A web server that answers by path; (its address, what it answers)."""
     replies = {}
-
-    class Replies(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.send_response(200 if self.path in replies else 404)
-            self.end_headers()
-            self.wfile.write(json.dumps(replies.get(self.path)).encode())
-
-        def log_message(self, *args):
-            pass
-
-    web = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Replies)
-    threading.Thread(target=web.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{web.server_port}", replies
-    web.shutdown()
+    with serving(lambda asked: (200 if asked.path in replies else 404, replies.get(asked.path))) as address:
+        yield address, replies
 
 
 def test_an_address_that_is_no_cluster_for_the_run_is_an_error(told, dashboard, tmp_path):
