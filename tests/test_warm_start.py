@@ -17,7 +17,7 @@ from parts.data.pass_rates import describe_pass_rates, group_signal, histogram, 
 from parts.foundation.messages import UserError
 from programs.warm_start.samples import Sampler, chosen_samples, measured, obstacles, sampled_solutions, widens
 from programs.warm_start.settings import Config, check_warm_start
-from programs.warm_start.solutions import check_leaks, solution_ids
+from programs.warm_start.solutions import solution_ids
 from programs.warm_start.supervise import enough_epochs, make_sft_trainer, supervise, training_rows
 
 warm = load_script("warm_start")
@@ -68,15 +68,6 @@ def test_what_fits(counts, fits):
 
 
 # ------------------------------------------------------------------------------------------------ leaks
-
-
-def test_a_leak_is_seen_but_for_case_blanks_and_system_prompt():
-    asked, other = user("What is 3 + 4?"), [{"prompt": user(text)} for text in ("What is 3 + 41?", "3 + 4")]
-    check_leaks(other, [{"prompt": asked}], "train.jsonl")
-    system = {"role": "system", "content": "Be brief."}
-    for leak in (asked, user("what IS 3+4?"), user("What is\u00a03 + \uff14?"), [system, *asked], "What is 3 + 4?"):
-        with pytest.raises(UserError, match="1 of 3 prompts that are held out"):
-            check_leaks([*other, {"prompt": leak}], [{"prompt": asked}], "train.jsonl")
 
 
 def test_a_leak_ends_the_command(tmp_path, capsys):
