@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 from conftest import TINY_LM, TRAIN_DATA, load_script, run_script, save_random_model
-from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
 from parts.foundation.exit_codes import exit_code
@@ -136,8 +135,7 @@ def noisy(prompts, completions, **kwargs):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("call", [3, 6], ids=["evaluation", "rollout"])
-def test_a_step_left_before_its_update_is_done_again_exactly(call, tmp_path):
+def test_a_step_left_before_its_update_is_done_again_exactly(tmp_path):
     """Calls of the reward: the evaluation before step 1, step 1, its evaluation, step 2, its evaluation, step 3."""
     (tmp_path / "train.jsonl").write_text("".join(TRAIN_DATA.read_text().splitlines(keepends=True)[:16]))
     (tmp_path / "rewards.py").write_text(NOISY)
@@ -148,16 +146,19 @@ def test_a_step_left_before_its_update_is_done_again_exactly(call, tmp_path):
     def run(name: str, *more: str, **env: str):
         return run_script("ppo_train", *flags, f"--output_dir={tmp_path / name}", *more, env=env)
 
+    def left_by(name: str) -> tuple:
+        """Samples and weights of a run."""
+        folder = tmp_path / name
+        return (folder / "samples.jsonl").read_text(), (folder / "final" / "model.safetensors").read_bytes()
+
     assert run("whole").returncode == 0
-    cut = run("parts", TORCHELASTIC_RUN_ID="none", SIGNAL_AT=str(call))
-    assert cut.returncode == 128 + signal.SIGTERM, cut.stderr
-    assert f"stopped by signal 15 after step {call // 2 - (call % 2 == 0)}" in cut.stderr
-    resumed = run("parts", "--resume")
-    assert resumed.returncode == 0, resumed.stderr
-    logs = [(tmp_path / name / "samples.jsonl").read_text() for name in ("whole", "parts")]
-    assert logs[0] == logs[1]
-    weights = [load_file(tmp_path / name / "final" / "model.safetensors") for name in ("whole", "parts")]
-    assert all(torch.equal(x, weights[1][name]) for name, x in weights[0].items())
+    for name, call, step in (("in an evaluation", 3, 1), ("in a rollout", 6, 2)):
+        cut = run(name, TORCHELASTIC_RUN_ID="none", SIGNAL_AT=str(call))
+        assert cut.returncode == 128 + signal.SIGTERM, cut.stderr
+        assert f"stopped by signal 15 after step {step}" in cut.stderr
+        resumed = run(name, "--resume")
+        assert resumed.returncode == 0, resumed.stderr
+        assert left_by(name) == left_by("whole"), name
 
 
 def test_a_step_longer_than_torchruns_patience_is_said(monkeypatch, capsys):

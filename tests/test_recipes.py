@@ -14,11 +14,8 @@ PAGE = (ROOT / "references" / "recipes.md").read_text(encoding="utf-8")
 FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 HEAD, *SECTIONS = re.split(r"^## ", PAGE, flags=re.MULTILINE)
 RECIPES = {text.partition("\n")[0]: text for text in SECTIONS}
-TOGETHER = (
-    "A run by flags",
-    "Held-out split, before and after",
-    "A flat run",
-)  # the later ones read the first one's run
+TOGETHER = ("A run by flags", "Held-out split, before and after", "A flat run")  # the later ones read the first's run
+CODE, NUMBER, VERL = "A code reward in my own folder", "A final number, as in GSM8K", "A TRL reward in verl"
 LONGEST = 40
 
 
@@ -69,7 +66,7 @@ def folder(tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", [name for name in RECIPES if name not in TOGETHER])
+@pytest.mark.parametrize("name", [name for name in RECIPES if name not in (*TOGETHER, CODE, NUMBER, VERL)])
 def test_a_recipe_runs_in_an_empty_folder(name, folder):
     for done in run_recipe(name, folder):
         too_short = done.args[1].endswith("diagnose.py") and done.returncode == 3  # to judge two steps
@@ -93,7 +90,7 @@ def test_recipes_around_a_run_by_flags(folder):
 
 @pytest.mark.long
 def test_the_code_reward_pays_programs_that_pass(folder, monkeypatch):
-    assert [done.returncode for done in run_recipe("A code reward in my own folder", folder)] == [0, 0]
+    assert [done.returncode for done in run_recipe(CODE, folder)] == [0, 0]
     monkeypatch.syspath_prepend(str(folder))
     reward = load_module(folder / "code_reward.py", "recipe_code_reward").reward
     right, wrong = (f"So:\n```python\ndef double(x):\n    return {body}\n```" for body in ("2 * x", "x"))
@@ -114,7 +111,7 @@ def test_trl_calls_the_number_reward_as_the_recipe_says(folder):
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
-    (done,) = run_recipe("A final number, as in GSM8K", folder)
+    (done,) = run_recipe(NUMBER, folder)
     told = json.loads(done.stdout)["trl_calls_it"]
     named, lists = {*re.findall(r"\w+(?==)", told)} - {"COLUMN"}, ("prompts", "completions", "completion_ids", "level")
     reward, seen = load_module(folder / "gsm8k.py", "recipe_number_in_trl").final_number_reward, []
@@ -142,7 +139,7 @@ def test_trl_calls_the_number_reward_as_the_recipe_says(folder):
 
 
 def test_the_reward_for_verl_pays_what_it_pays_in_trl(folder):
-    (done,) = run_recipe("A TRL reward in verl", folder)
+    (done,) = run_recipe(VERL, folder)
     tried = json.loads(done.stdout)["tried"]
     assert tried == {"completions": 10, "same_score": 10, "scores": [0.0, 1.0]}
     (folder / "my.py").unlink()  # it needs no other file
