@@ -16,7 +16,6 @@ HEAD, *SECTIONS = re.split(r"^## ", PAGE, flags=re.MULTILINE)
 RECIPES = {text.partition("\n")[0]: text for text in SECTIONS}
 TOGETHER = ("A run by flags", "Held-out split, before and after", "A flat run")  # the later ones read the first's run
 CODE, NUMBER, VERL = "A code reward in my own folder", "A final number, as in GSM8K", "A TRL reward in verl"
-LONGEST = 40
 
 
 def write_files(text: str, folder: Path) -> None:
@@ -147,10 +146,8 @@ def test_the_reward_for_verl_pays_what_it_pays_in_trl(folder):
     assert [score("d", f"<answer>{x}</answer>", "7", extra_info={"index": 0}) for x in (7, 8)] == [1.0, 0.0]
 
 
-def test_blocks_to_paste_are_short_and_listed():
-    for name, text in RECIPES.items():
-        blocks = sum(len(body.splitlines()) for _, _, body in FENCE.findall(text))
-        assert blocks <= LONGEST, name
+def test_recipes_are_listed():
+    for name in RECIPES:
         anchor = re.sub(r"[^\w\- ]", "", name.lower()).replace(" ", "-")
         assert f"(#{anchor})" in HEAD, name
 
@@ -165,23 +162,10 @@ def test_settings_of_the_quickstart_are_those_of_trl_of_ours_and_of_the_launcher
     assert theirs - {"environment_factory"} <= {field.name for field in dataclasses.fields(GRPOConfig)}
     verl = load_script("verl_train")
     assert ours <= {field.name for field in dataclasses.fields(verl.Config)} and len(ours) > 15
-    flags = [
-        "--algorithm=grpo",
-        "--loss=gspo",
-        "--advantage=mean",
-        "--kl_coef=0.1",
-        "--kl_in=loss",
-        "--kl_estimator=k3",
-    ]
-    flags += ["--environment", str(ROOT / "examples/environments.py") + ":SecondAttempt", "--max_turns=2"]
+    flags = ["--algorithm=grpo", "--loss=gspo", "--advantage=mean", "--kl_coef=0.1", "--kl_in=loss"]
+    flags += ["--kl_estimator=k3", f"--environment={ROOT}/examples/environments.py:SecondAttempt", "--max_turns=2"]
     flags += ["--batch_size=32", "--group_size=4", "--data", str(folder / "train.jsonl"), "--print"]
     written = {o.key for o in verl.prepare_job(verl.parse_config([*flags, f"--output_dir={tmp_path / 'a'}"]))[1]}
-    of_reward = [
-        "--algorithm=grpo",
-        f"--reward={folder / 'my.py'}:reward",
-        "--print",
-        "--data",
-        str(folder / "train.jsonl"),
-    ]
+    of_reward = ["--algorithm=grpo", f"--reward={folder}/my.py:reward", f"--data={folder}/train.jsonl", "--print"]
     written |= {o.key for o in verl.prepare_job(verl.parse_config([*of_reward, f"--output_dir={tmp_path / 'b'}"]))[1]}
     assert verls - {"verl_train.py"} <= written
