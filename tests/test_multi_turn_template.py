@@ -13,7 +13,6 @@ from chat_tokenizers import chat_tokenizer, end_ids
 from conftest import ROOT, TINY_LM, load_module, load_script
 
 PAGE, GRPO = ROOT / "templates" / "multi_turn.py", ROOT / "templates" / "grpo.py"
-SECOND_ATTEMPT = f"{ROOT / 'examples' / 'environments.py'}:SecondAttempt"
 page = load_module(PAGE, "template_multi_turn")
 
 

@@ -748,9 +748,6 @@ def test_only_what_a_reward_imports_is_copied_and_what_it_lacks_is_a_finding(rew
 WHOLE = """
 import random
 
-CALLS = []
-
-
 def alone(prompts, completions, answer, **kwargs):
     return [float(a in c[0]["content"]) for a, c in zip(answer, completions)]
 
