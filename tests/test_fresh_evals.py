@@ -132,19 +132,63 @@ def duel(folder: Path, unit: str) -> None:
     write(folder, duel__json={**result, "sure": result["gap"]["low"] > 0})
 
 
-POINTS = """
+POINTS = '''"""Each call in a process of its own, which never sees what the call should give."""
+import json, os, resource, signal, subprocess, sys, tempfile, time
 
-def points(source, calls):
-    tests = [{"function": "wash", "args": c["args"], "kwargs": c["kwargs"], "expected": c["gives"]} for c in calls]
-    return sum(run_code(source, [test], total_timeout_s=4.0).all_passed for test in tests) / len(calls)
+CHILD = """
+import json, os, sys
+source, args, kwargs = json.loads(sys.stdin.read())
+out, write, dumps = os.dup(1), os.write, json.dumps
+os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+space = {}
+exec(source, space)
+answer = space["wash"](*args, **kwargs)
+def plain(x):
+    if type(x) is list: return [plain(y) for y in x]
+    if type(x) in (int, float, str, bool, type(None)): return x
+    raise TypeError
+write(out, dumps(plain(answer)).encode())
 """
 
 
-def sandboxed(folder: Path) -> None:
-    """The bundle's sandbox with a run for each call, so that one that hangs costs itself alone."""
-    write(folder, washing__py=(ROOT / "scripts/sandbox.py").read_text(encoding="utf-8") + POINTS)
+def limits():
+    os.setsid()
+    resource.setrlimit(resource.RLIMIT_AS, (2**29, 2**29))
+    resource.setrlimit(resource.RLIMIT_CPU, (2, 2))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_NPROC, (0, 0)) if os.getuid() else None
 
 
+SHIELD = """
+import sys
+def refuse(event, args):
+    if event in ("open", ) and len(args) > 1 and (args[1] and set(str(args[1])) & set("wax+") ):
+        raise PermissionError
+    if event.startswith(("subprocess", "os.fork", "os.posix_spawn", "os.system", "os.kill", "os.exec", "os.remove")):
+        raise PermissionError
+sys.addaudithook(refuse)
+"""
+# An audit hook is no jail: it stands for one here, where neither namespaces nor containers may be there.
+
+
+def points(source, calls):
+    right = 0
+    for call in calls:
+        with tempfile.TemporaryDirectory() as folder:
+            child = subprocess.Popen([sys.executable, "-I", "-c", CHILD.replace("space = {}", SHIELD + "space = {}")],
+                cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                preexec_fn=limits, env={})
+            try:
+                said, _ = child.communicate(json.dumps([source, call["args"], call["kwargs"]]).encode(), timeout=3)
+                right += repr(json.loads(said)) == repr(call["gives"])
+            except (subprocess.TimeoutExpired, ValueError, RecursionError):
+                pass
+            finally:
+                try: os.killpg(child.pid, signal.SIGKILL)
+                except ProcessLookupError: pass
+                child.wait()
+    return right / len(calls)
+'''
 IN_PROCESS = """def points(source, calls):
     space = {}
     try:
@@ -210,7 +254,7 @@ CHEAP = [  # task, how its answer is made, the assertions that fail
     ("alder-against-birch", lambda f: duel(f, "items"), []),
     ("alder-against-birch", lambda f: duel(f, "draws"), [1, 2]),
     ("alder-against-birch", lambda f: duel(f, "other way"), [0, 1, 2]),
-    ("washing-points", sandboxed, []),
+    ("washing-points", lambda f: write(f, washing__py=POINTS), []),
     ("washing-points", lambda f: write(f, washing__py=IN_PROCESS), [0, 1]),
     ("washing-points", lambda f: write(f, washing__py="def points(source, calls):\n    return 0.0\n"), [0]),
     ("three-objectives", objectives, []),
