@@ -354,12 +354,6 @@ def test_trl_gets_the_ids_that_the_trainers_have(tmp_path, monkeypatch):
     )
 
 
-def test_verl_begins_another_turn_so_it_is_refused(tmp_path):
-    verl = load_script("verl_train")
-    with pytest.raises(verl.UserError, match=r"row 1: got a prompt that ends in an assistant's turn"):
-        verl.verl_rows([{"prompt": going_on("So"), "answer": "5"}], "prompt")
-
-
 def test_the_loader_says_where_such_prompts_go(tmp_path):
     loader = load_script("data_loader")
     (tmp_path / "d.jsonl").write_text(json.dumps({"prompt": going_on("So"), "answer": "5"}))

@@ -4,7 +4,7 @@ import json
 import subprocess
 
 import pytest
-from conftest import ASSETS, ROOT, TINY_LM, script_command, script_env
+from conftest import ASSETS, ROOT, script_command, script_env
 
 SOLUTION = {"prompt": "1+2?", "completion": "#### 3", "answer": "3", "tests": ["assert f() == 1"]}
 COMMANDS = {
@@ -20,8 +20,6 @@ COMMANDS = {
     f"verl_train --hardware 8x80GB --config {ASSETS / 'training_config.yaml'} --output_dir verl --print": 0,
     f"diagnose {ROOT / 'tests/data/diagnose/grpo_hack'}": 1,
     "new_notebook --output idea.ipynb": 0,
-    "ppo_train --dry_run --output_dir planned": 0,
-    f"evaluation --task math --model {TINY_LM} --data rows.jsonl --max_new_tokens 2 --output_dir evaluated": 0,
     "ppo_train --steps 1 --batch_size 8 --max_new_tokens 2 --eval_rows 4 --output_dir trained": 0,
 }
 
@@ -32,15 +30,8 @@ def test_a_closed_stdout_is_no_error(command, tmp_path):
     (tmp_path / "f.py").write_text("def f():\n    return 2\n")
     (tmp_path / "tests.py").write_text("assert f() == 1\n")
     name, *flags = command.split()
-    process = subprocess.Popen(
-        script_command(name, *flags),
-        cwd=tmp_path,
-        env=script_env(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        stdin=subprocess.DEVNULL,
-        text=True,
-    )
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(script_command(name, *flags), cwd=tmp_path, env=script_env(), **pipes)
     process.stdout.close()
     said = process.stderr.read()
     assert process.wait() == COMMANDS[command], said

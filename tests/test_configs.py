@@ -2,12 +2,11 @@
 
 import ast
 import dataclasses
-import json
 import re
 
 import pytest
 import yaml
-from conftest import ASSETS, ROOT, SCRIPTS, TINY_LM, load_script, run_script
+from conftest import ASSETS, ROOT, SCRIPTS, TINY_LM, load_script
 
 from parts.foundation.settings import in_order, setting
 
@@ -225,30 +224,6 @@ def test_settings_of_a_subclass_stand_where_it_says(placed, order):
     names = "axyz" if "a" in placed else "xyz"
     own = dataclasses.make_dataclass("Own", [(name, int, setting(1, "")) for name in names], bases=(base,))
     assert "".join(f.name for f in dataclasses.fields(in_order(**placed)(own))) == order
-
-
-# ------------------------------------------------------------------------------------------------ real command lines
-
-
-@pytest.mark.long
-@complete
-def test_file_as_it_is_through_the_command_line(name, tmp_path):
-    flags = ("--teacher", TINY_LM) if name == "on_policy_distillation" else ()
-    done = run_script(name, "--config", ASSETS / FILES[name], "--dry_run", "--steps", 7, *flags, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    plan = json.loads(done.stdout)
-    assert plan["settings"]["steps"] == 7 and "seed" not in plan["settings"]
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.long
-def test_verl_file_as_it_is_through_the_command_line(tmp_path):
-    path = ASSETS / FILES["verl_train"]
-    done = run_script("verl_train", "--config", path, "--output_dir", "run", "--print", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    for line in ("data.train_batch_size=128", "actor_rollout_ref.rollout.n=8", "trainer.n_gpus_per_node=8"):
-        assert re.search(rf"^  {re.escape(line)}(  #.*)?$", done.stdout, re.MULTILINE), line
-    assert "actor_rollout_ref.actor.optim.lr=1e-06" in done.stdout
 
 
 def test_files_name_commands_and_documents_that_exist():

@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from conftest import TINY_LM, TRAIN_DATA, load_script, read_lines, run_script, save_random_model, write_lines
+from conftest import TINY_LM, TRAIN_DATA, read_lines, run_script, save_random_model, write_lines
 from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
@@ -171,17 +171,6 @@ def test_a_step_longer_than_torchruns_patience_is_said(monkeypatch, capsys):
 
 
 # ------------------------------------------------------------------------------------------------ precision
-
-
-def test_preflight_samples_in_bf16(tmp_path, capsys):
-    (tmp_path / "r.py").write_text(
-        "def length(prompts, completions, **kwargs):\n    return [1.0 for _ in completions]\n"
-    )
-    flags = [f"--reward={tmp_path / 'r.py'}:length", f"--data={TRAIN_DATA}", f"--model={TINY_LM}", "--precision=bf16"]
-    code = load_script("reward_preflight").main([*flags, "--limit=2", "--samples_per_prompt=2", "--max_new_tokens=6"])
-    said = capsys.readouterr()
-    assert code in (0, 1), said.err
-    assert "pass@1 1.000" in said.out
 
 
 def test_a_teacher_that_only_samples_is_frozen_in_the_precision_of_the_run():

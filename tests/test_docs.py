@@ -124,22 +124,7 @@ def command_problems(command: str) -> list[str]:
     problems = [f"no file {word}" for word in inside if not list(ROOT.glob(word))]
     at = next((i for i, word in enumerate(words) if re.fullmatch(r"scripts/\w+\.py", word)), None)
     if at is None or problems:
-        known = (
-            "python",
-            "python3",
-            "torchrun",
-            "accelerate",
-            "vllm",
-            "git",
-            ".",
-            "pip",
-            "uv",
-            "claude",
-            "jq",
-            "for",
-            "cd",
-            "cp",
-        )
+        known = "python python3 torchrun accelerate vllm git . pip uv claude jq for cd cp".split()
         return problems + ([] if words[0] in known else [f"what is {words[0]}?"])
     script, flags = words[at][8:-3], words[at + 1 :]
     flags = flags[: flags.index("+")] if "+" in flags else flags  # "… + the run's flags"
@@ -214,9 +199,6 @@ def call_problems(code: str) -> list[str]:
 
 
 def test_trl_has_no_ppo_trainer_as_the_recipe_says():
-    import importlib.util
-    import inspect
-
     import trl
 
     text = (ROOT / "references" / "recipes.md").read_text(encoding="utf-8").split("## TRL has no PPOTrainer\n")[1]
@@ -277,15 +259,8 @@ def names_of_templates(folder) -> dict:
     names = vars(load_module(ROOT / "templates" / "losses.py", "documented_losses"))
     logprobs = torch.full((2, 3), -1.0, requires_grad=True)
     given = {name: torch.full((2, 3), -1.5) for name in ("old_logprobs", "ref_logprobs")}
-    return (
-        {name: names[name] for name in ("paper_loss", "aggregate", "kl")}
-        | given
-        | {
-            "logprobs": logprobs,
-            "advantages": torch.ones(2, 3),
-            "mask": torch.ones(2, 3),
-        }
-    )
+    given |= {"logprobs": logprobs, "advantages": torch.ones(2, 3), "mask": torch.ones(2, 3)}
+    return given | {name: names[name] for name in ("paper_loss", "aggregate", "kl")}
 
 
 SETUP = {
@@ -478,15 +453,3 @@ def test_each_metric_has_meaning_range_warning_and_source():
         if line.startswith("| `"):
             cells = [cell.strip() for cell in line.strip("|").split("|")]
             assert len(cells) == 5 and all(cells), line
-
-
-def test_what_an_old_trl_script_meets(tmp_path):
-    from trl import GRPOConfig
-
-    cpu = {"output_dir": str(tmp_path), "use_cpu": True, "bf16": False}
-    config = GRPOConfig(**cpu)
-    assert (config.beta, config.loss_type, config.use_bias_correction_kl) == (0.0, "dapo", True)
-    with pytest.raises(ValueError, match="must be divisible by num_generations"):
-        GRPOConfig(per_device_train_batch_size=4, num_generations=8, **cpu)
-    whole = GRPOConfig(per_device_train_batch_size=4, num_generations=8, gradient_accumulation_steps=2, **cpu)
-    assert whole.generation_batch_size == 8

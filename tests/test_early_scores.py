@@ -1,14 +1,13 @@
 """Rewards called while other completions are sampled: they say what they would have said afterwards."""
 
 import asyncio
-import json
 import random
 import threading
 
 import numpy as np
 import pytest
 import torch
-from conftest import EVAL_DATA, run_script
+from conftest import EVAL_DATA, run_script, without_clock
 
 from parts.data.prompts import load_prompts
 from parts.foundation.messages import RewardError
@@ -210,22 +209,14 @@ def share(prompts, completions, **kwargs):
 def test_a_run_killed_while_it_scores_early_resumes_bit_for_bit(tmp_path):
     (tmp_path / "rewards.py").write_text(KILLED)
     flags = ["--algorithm=grpo", "--group_size=4", "--batch_size=16", "--max_new_tokens=24", "--steps=4"]
-    flags += [
-        "--save_every=1",
-        "--plot_every=0",
-        "--eval_every=0",
-        "--score_while_sampling=groups",
-        f"--reward={tmp_path}/rewards.py:share",
-    ]
+    flags += ["--save_every=1", "--plot_every=0", "--eval_every=0", "--score_while_sampling=groups"]
+    flags += [f"--reward={tmp_path}/rewards.py:share"]
 
     def run(name: str, *more, **env) -> tuple:
         """(exit code, metrics without what the clock decides, weights) of a run."""
         found = run_script("ppo_train", *flags, f"--output_dir={tmp_path / name}", *more, env=env)
-        lines = map(json.loads, (tmp_path / name / "metrics.jsonl").read_text().splitlines())
-        clock = ("time/", "memory/", "tokens_per_s")
-        figures = [{k: v for k, v in line.items() if not any(of in k for of in clock)} for line in lines]
         weights = tmp_path / name / "final" / "model.safetensors"
-        return found.returncode, figures, weights.read_bytes() if weights.exists() else b""
+        return found.returncode, without_clock(tmp_path / name), weights.read_bytes() if weights.exists() else b""
 
     expected = run("plain")
     assert run("cut", KILL="1")[0] == -9 and int((tmp_path / "call").read_text()) in (4, 8, 12), "whole groups"

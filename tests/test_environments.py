@@ -461,24 +461,18 @@ def test_a_result_that_leaves_no_room_ends_the_conversation(file):
 
 @pytest.mark.long
 def test_hanging_tools_leave_the_rest_of_the_batch_unharmed(file):
-    playing = Play(f"{file()}:Tools", seconds=10, characters=100)
+    playing = Play(f"{file()}:Tools", seconds=5, characters=100)
     kinds = ["note", "sleep", "wait", "huge", "fail"]
-    kinds_of, answers = ["spin" if i % 32 == 0 else kinds[i % len(kinds)] for i in range(256)], []
+    kinds_of, answers = ["spin" if i % 32 == 0 else kinds[i % len(kinds)] for i in range(64)], []
     for i, kind in enumerate(kinds_of):
         answers.append([call(kind, **({"text": str(i)} if kind == "note" else {})), call("note", text="b"), "done"])
-    start = time.monotonic()
-    talks = playing([row()] * 256, answers)
-    seconds = time.monotonic() - start
+    talks = playing([row()] * 64, answers)
     for kind, talk in zip(kinds_of, talks, strict=True):
         check_lists(talk)
         first, second = [m["content"] for m in talk.messages if m["role"] == "tool"]
         expected = {"note": "1 noted", "huge": "x" * 20, "fail": "{'error': \"'x'\"}"}.get(kind)
-        assert first.startswith(expected or "{'error': 'no answer in 10 s'}"), (kind, first[:100])
+        assert first.startswith(expected or "{'error': 'no answer in 5 s'}"), (kind, first[:100])
         assert second == ("2 noted" if kind == "note" else "1 noted") and talk.ended_by == "answer"
-    hanging = sum(kind in ("spin", "sleep", "wait") for kind in kinds_of)
-    print(
-        f"256 conversations, {hanging} of which call a tool that never returns: {seconds:.1f} s, 10 of them the limit"
-    )
     for _ in range(600):  # those in a call into C are left, until it returns; a loop in Python ends
         if len(threads()) == kinds_of.count("sleep"):
             break

@@ -5,7 +5,6 @@ import re
 import shlex
 import shutil
 
-import jsonschema
 import pytest
 from conftest import ROOT, TINY_LM, load_module, load_script, run_script, warm_grading
 
@@ -14,41 +13,18 @@ grade.run = warm_grading(grade.run)
 EVALS = json.loads((ROOT / "evals" / "evals.json").read_text(encoding="utf-8"))
 QUERIES = json.loads((ROOT / "evals" / "trigger_queries.json").read_text(encoding="utf-8"))
 CASES = {case["name"]: case for case in EVALS["evals"]}
-TEXT = {"type": "string", "minLength": 1}
-FORM = {  # agentskills.io, Evaluating skills; name is ours
-    "type": "object",
-    "additionalProperties": False,
-    "required": ["skill_name", "evals"],
-    "properties": {
-        "skill_name": {"const": "rl-training-code"},
-        "evals": {
-            "type": "array",
-            "minItems": 12,
-            "items": {
-                "type": "object",
-                "additionalProperties": False,
-                "required": ["id", "name", "set", "prompt", "expected_output", "files", "assertions"],
-                "properties": {
-                    "id": {"type": "integer", "minimum": 1},
-                    "name": {"type": "string", "pattern": "^[a-z0-9]+(-[a-z0-9]+)*$"},
-                    "set": {"enum": ["seen", "fresh"]},
-                    "prompt": {"type": "string", "minLength": 60},
-                    "expected_output": TEXT,
-                    "files": {"type": "array", "items": TEXT, "uniqueItems": True},
-                    "makes": {"type": "object", "additionalProperties": TEXT},
-                    "assertions": {"type": "array", "items": TEXT, "minItems": 1, "uniqueItems": True},
-                },
-            },
-        },
-    },
-}
+# agentskills.io, Evaluating skills; name and set are ours
+KEYS = {"id", "name", "set", "prompt", "expected_output", "files", "assertions"}
 
 
 # ------------------------------------------------------------------------------------------------ form
 
 
 def test_evals_have_the_form_of_the_guide():
-    jsonschema.validate(EVALS, FORM)
+    assert {*EVALS} == {"skill_name", "evals"} and EVALS["skill_name"] == "rl-training-code"
+    for case in CASES.values():
+        assert KEYS <= {*case} <= KEYS | {"makes"} and case["set"] in ("seen", "fresh"), case["name"]
+        assert all(case[key] for key in KEYS - {"files"}), case["name"]
     assert [case["id"] for case in EVALS["evals"]] == [*range(1, len(CASES) + 1)]
 
 
@@ -152,9 +128,7 @@ ANSWERS = {
     "flat-run": {"answer.md": FLAT},
     "group-signal": {"answer.json": json.dumps({f"g{n}": 0.95**n + 0.05**n for n in (8, 16)})},
     "verl-launch": {"run.sh": LAUNCH},
-    "is-rl-right": {
-        "answer.md": "SFT on the chats. There is no checker, so RL has no reward. Then preference pairs.\n"
-    },
+    "is-rl-right": {"answer.md": "SFT on the chats. There is no checker, so RL has no reward. Then preference pairs."},
     "ppotrainer-missing": {"answer.md": "Removed from TRL, not renamed. Use scripts/ppo_train.py.\n"},
 }
 
@@ -394,11 +368,7 @@ SUBSTRING = """def correct(prompts, completions, answer, **kwargs):
 WRONG = {
     "substring reward": ("gsm8k-reward", {"reward.py": SUBSTRING}, [0, 1, 2]),
     "reward that pays nothing": ("gsm8k-reward", {"reward.py": NOTHING}, [0, 2]),
-    "forgotten partial credit": (
-        "port-reward-to-verl",
-        {"verl_reward.py": VERL_REWARD.replace("0.2 if", "0.0 if")},
-        [0],
-    ),
+    "forgotten partial credit": ("port-reward-to-verl", {"verl_reward.py": VERL_REWARD.replace("0.2 if", "0 if")}, [0]),
     "p^G alone": ("group-signal", {"answer.json": '{"g8": 0.6, "g16": 0.36}'}, [0]),
     "unpaired test": (
         "is-the-gain-real",
@@ -428,10 +398,7 @@ WRONG = {
     ),
     "programs run in the reward's own process": (
         "code-reward",
-        {
-            "code_reward.py": "import os\n\ndef reward(completions, **kwargs):\n    os._exit(0)\n",
-            "answer.md": "Safe.\n",
-        },
+        {"code_reward.py": "import os\n\ndef reward(**kwargs):\n    os._exit(0)\n", "answer.md": "Safe.\n"},
         [0, 1, 2],
     ),
     "held-out prompts among the solutions, and GRPO for longer": (
@@ -456,8 +423,8 @@ def test_wrong_answers_fail(kind, tmp_path):
     grade.place_files(CASES[name], outputs)
     for file, text in files.items():
         (outputs / file).write_text(text)
-    results = grade.grade(CASES[name], outputs)["assertion_results"]
-    assert [i for i, result in enumerate(results) if not result["passed"]] == failing
+    assertions = CASES[name]["assertions"][: failing[-1] + 1]
+    assert [i for i, assertion in enumerate(assertions) if not grade.judge(assertion, outputs)[0]] == failing
 
 
 @pytest.mark.parametrize("name", CASES)

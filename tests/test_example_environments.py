@@ -1,16 +1,11 @@
-"""The five environments of examples/environments.py: what they pay, hostile input, the same talk in TRL."""
+"""The five environments of examples/environments.py: what they pay, hostile input, tools that TRL takes."""
 
 import sys
 
 import pytest
-from chat_tokenizers import TOOLS, call, chat_tokenizer
-from conftest import ROOT, load_module, save_random_model
+from conftest import ROOT, load_module
 
-from parts.environments.conversations import PlayLimits, PlaySetup
 from parts.environments.environments import load_environments
-from parts.environments.play import play
-from parts.environments.tool_calls import call_format
-from parts.environments.turn_bridge import turn_bridge
 
 FILE = ROOT / "examples" / "environments.py"
 examples = load_module(FILE, "example_environments")
@@ -181,135 +176,3 @@ def test_search():
         assert isinstance(environment.search(query), str)
     assert environment.search("zzz") == "No passage has these words."
     assert examples.passage_index() is examples.passage_index()
-
-
-# ------------------------------------------------------------------------------------------------ here and in TRL
-
-
-PLAYS = {
-    "Calculator": [
-        [call("calculate", expression="(12+30)*2"), call("submit", answer="84"), "It is 84."],
-        [
-            call("calculate", expression="1/0") + call("none"),
-            call("calculate", wrong=1),
-            call("submit", answer="85"),
-            "85",
-        ],
-        [call("submit", answer="84") + call("submit", answer="1"), "Done."],
-        ["84"],
-    ],
-    "PythonInterpreter": [
-        [call("python", code="print(6*14)"), call("submit", answer="84"), "It is 84."],
-        [call("python", code="import os\nos._exit(3)"), call("submit", answer="0"), "0"],
-        ["84"],
-        [call("python", code="print('<|end|>')"), "Hm."],
-    ],
-    "Search": [
-        [call("search", query="penicillin"), call("submit", answer="84"), "Yes."],
-        [call("search", query="zzz"), "No."],
-        ["84"],
-        [call("search"), call("submit", answer="84"), "84"],
-    ],
-}
-
-
-class Scripted:
-    """The tokens of conversations that were written beforehand, by how many turns there were."""
-
-    def __init__(self, tokenizer, answers: list[list[str]]):
-        self.tokenizer, self.answers = tokenizer, answers
-
-    def ids(self, number: int, turn: int) -> list[int]:
-        return self.tokenizer(self.answers[number][turn] + "<|end|>", add_special_tokens=False).input_ids
-
-
-def played_by_trl(name: str, tokenizer, scripted: Scripted, folder, prompt: list[dict], answer: str):
-    """(completion ids, mask, rewards) of one step of TRL's GRPOTrainer, whose model says what is written."""
-    import torch
-    from datasets import Dataset
-    from transformers import AutoModelForCausalLM
-    from trl import GRPOConfig, GRPOTrainer
-
-    seen = {}
-
-    class Trainer(GRPOTrainer):
-        def _generate_single_turn(self, prompt_ids, *args, **kwargs):
-            turn = self.turn = getattr(self, "turn", -1) + 1
-            rows = [i for i, own in enumerate(scripted.answers) if turn < len(own)]
-            assert len(rows) == len(prompt_ids)
-            ids = [scripted.ids(i, turn) for i in rows]
-            return ids, [[-0.5] * len(own) for own in ids]
-
-        def _generate_and_score_completions(self, inputs):
-            output = super()._generate_and_score_completions(inputs)
-            seen.update(output, environments=self.environments)
-            return output
-
-    arguments = GRPOConfig(
-        output_dir=str(folder / "run"),
-        use_cpu=True,
-        bf16=False,
-        gradient_checkpointing=False,
-        per_device_train_batch_size=4,
-        num_generations=4,
-        max_completion_length=4000,
-        max_steps=1,
-        report_to="none",
-        save_strategy="no",
-        logging_steps=1,
-        disable_tqdm=True,
-    )
-    model = AutoModelForCausalLM.from_pretrained(save_random_model("llama", folder / "model"))
-    model.resize_token_embeddings(len(tokenizer))
-    model.config.max_position_embeddings = 4096
-    trainer = Trainer(
-        model=model,
-        args=arguments,
-        processing_class=tokenizer,
-        environment_factory=getattr(examples, name),
-        train_dataset=Dataset.from_list([{"prompt": prompt, "answer": answer}] * 4),
-    )
-    trainer.train()
-    mask = seen["completion_mask"].bool()
-    ids = [row[m].tolist() for row, m in zip(seen["completion_ids"], mask, strict=True)]
-    tools = [row[m].tolist() for row, m in zip(seen["tool_mask"], mask, strict=True)]
-    assert torch.isfinite(torch.tensor(trainer.state.log_history[0]["loss"]))
-    return ids, tools, [environment.get_reward() for environment in seen["environments"]], trainer.state.log_history[0]
-
-
-@pytest.mark.parametrize("name", PLAYS)
-def test_trl_plays_the_same_conversations(name, tmp_path, monkeypatch):
-    """The same class, unchanged, in GRPOTrainer(environment_factory=…): same ids, mask and rewards as in `play`."""
-    from trl.chat_template_utils import qwen3_template
-
-    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
-    tokenizer = chat_tokenizer("tiny_tools", "<|end|>")
-    assert tokenizer.chat_template == TOOLS
-    tokenizer.response_template = {
-        **qwen3_template,
-        "start_anchor": "<|assistant|>",
-        "fields": {**qwen3_template["fields"], "content": {"close_pattern": r"<\|end\|>\s*", "content": "text"}},
-    }
-    scripted, prompt = Scripted(tokenizer, PLAYS[name]), [{"role": "user", "content": "Solve it."}]
-    environments = load_environments(f"{FILE}:{name}")
-    bridge = turn_bridge(tokenizer, [tokenizer.eos_token_id], environments)
-
-    def sample(prompts, numbers, turn):
-        ids = [scripted.ids(i, turn) for i in numbers]
-        return [(own, [-0.5] * len(own)) for own in ids]
-
-    rows = [{"prompt": prompt, "columns": {"answer": "84"}}] * 4
-    limits = PlayLimits(tokens=6000, answer_tokens=300, seconds=60)
-    talks = play(rows, PlaySetup(environments, bridge, call_format(tokenizer), limits), sample)
-    ids, mask, rewards, log = played_by_trl(name, tokenizer, scripted, tmp_path, prompt, "84")
-    told = [[m["content"] for m in talk.messages if m["role"] == "tool"] for talk in talks]
-    if name == "PythonInterpreter":  # TRL lets the text of a tool become the end of a turn, here it stays text
-        assert told[3] == ["<|end|>"] and ids[3] != talks[3].response_ids
-        ids[3], mask[3] = talks[3].response_ids, talks[3].response_mask
-    assert [talk.response_ids for talk in talks] == ids
-    assert [talk.response_mask for talk in talks] == mask
-    assert [talk.score for talk in talks] == rewards
-    assert log["tools/call_frequency"] == sum(talk.calls for talk in talks) / 4
-    calls = sum(talk.calls for talk in talks)
-    assert log["tools/failure_frequency"] == pytest.approx(sum(talk.failures for talk in talks) / calls, abs=1e-6)
-    assert log[f"rewards/{name}/mean"] == pytest.approx(sum(rewards) / 4, abs=1e-6)

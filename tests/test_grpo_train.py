@@ -334,17 +334,6 @@ def test_share_of_groups_without_signal():
     assert grpo.signal_free([0.2, 0.2, 1.0, 1.0], 2) == 1.0
 
 
-def test_dry_run_prints_the_batch_arithmetic(ours, task, tmp_path):
-    code, out, error = ours(*task, "--steps=10", "--dry_run", f"--output_dir={tmp_path / 'x'}")
-    assert code == 0, error
-    shown = json.loads(out)
-    assert not (tmp_path / "x").exists()
-    batch = shown["batch"]
-    assert batch["prompts_per_step"] == 2 and batch["completions_per_step"] == 8 and batch["optimizer_steps"] == 10
-    assert batch["completion_tokens_at_most"] == 10 * 8 * 8 and batch["passes_over_the_data"] == 0.5
-    assert shown["parameters"] == sum(p.numel() for p in weights(TINY_LM, "model.safetensors").values())
-
-
 # ------------------------------------------------------------------------------------------------ a normal run
 
 

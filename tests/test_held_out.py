@@ -111,16 +111,9 @@ def dry(name: str, tmp_path, *flags: str) -> int:
 
 
 @pytest.mark.parametrize("name", TRAINERS)
-def test_a_trainer_counts_held_out_prompts_that_train(name, files, tmp_path, capsys):
-    flags = files([user("3 + 1 ="), user("30+1="), user("31+1=")])
-    assert dry(name, tmp_path, *flags) == 0
+def test_a_trainer_counts_held_out_prompts_that_train_and_refuses_a_set_of_them(name, files, tmp_path, capsys):
+    assert dry(name, tmp_path, *files([user("3 + 1 ="), user("30+1="), user("31+1=")])) == 0
     assert "1 of 3 evaluation prompts also occur in training; the accuracy is inflated" in capsys.readouterr().err
-    assert dry(name, tmp_path, *files([user("30+1=")])) == 0
-    assert "also occur" not in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("name", TRAINERS)
-def test_training_prompts_as_held_out_ones_are_refused_unless_asked_for(name, files, tmp_path, capsys):
     flags = files(TRAINED[::-1])
     assert dry(name, tmp_path, *flags) == 2
     told = capsys.readouterr().err

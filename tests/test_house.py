@@ -82,16 +82,12 @@ def outer(x):
 '''
 
 
-def test_budget_counts_code_only():
-    # import · @decorator · def · text (2) · for · if · pass · elif · with · pass · def · while · pass · return
-    assert len(budget.code_lines(COUNTED)) == 15
-
-
 def test_budget_measures_functions_and_nesting(tmp_path):
     path = tmp_path / "counted.py"
     path.write_text(COUNTED)
     total, sizes = budget.measure(path)
-    # for > elif > with is 3 deep; the function inside starts again
+    # import · @decorator · def · text (2) · for · if · pass · elif · with · pass · def · while · pass · return; for >
+    # elif > with is 3 deep; the function inside starts again
     assert (total, sizes) == (15, {"outer": (13, 3), "outer.inner": (3, 1)})
     assert len(budget.excesses("src/parts/x.py", 401, {"f": (61, 5), "train": (121, 4)})) == 4
     assert budget.excesses("src/parts/x.py", 400, {"f": (60, 4), "train": (120, 4)}) == []
@@ -118,18 +114,6 @@ def test_script_imports_no_sibling(path):
             assert node.module.split(".")[0] not in siblings, f"line {node.lineno}"
         if isinstance(node, ast.Import):
             assert not {alias.name.split(".")[0] for alias in node.names} & siblings, f"line {node.lineno}"
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("path", [p for p in BY_HAND if p.parent.name != "verl"], ids=relative)  # those import verl
-def test_nothing_runs_at_import(path, tmp_path):
-    code = "import runpy, sys; runpy.run_path(sys.argv[1], run_name='copied'); print(*sys.modules)"
-    command = [sys.executable, "-B", "-c", code, str(path), "--no_such_flag"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=script_env(), timeout=60)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("\n") == 1 and list(tmp_path.iterdir()) == []
-    if path.parent.name != "templates" or path.name == "basic_grpo_training.py":  # a page has its imports at the top
-        assert done.stderr == "" and "torch" not in done.stdout.split()
 
 
 def pep723(source: str) -> dict:

@@ -67,7 +67,8 @@ def text_logprobs(model, prompt, response):
     return dist.gather(-1, torch.tensor(response)[:, None]).squeeze(-1)
 
 
-@pytest.mark.parametrize("family", TRAINED)
+# states beside attention, chunks, states alone, a cache whose rows cannot leave, delta rules
+@pytest.mark.parametrize("family", ["falcon_h1", "llama4", "mamba", "minimax", "qwen3_next"])
 def test_ppo_trains_two_steps(saved, files, tmp_path, family):
     assert ppo.main([f"--model={saved(family)}", *files, *SIZES, f"--output_dir={tmp_path}"]) == 0
     lines = two_lines(tmp_path)

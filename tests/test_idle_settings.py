@@ -15,13 +15,9 @@ def notes(capsys, name: str, *flags: str) -> list[str]:
     return [line for line in capsys.readouterr().err.splitlines() if line.startswith("note: ")]
 
 
+DISTILLATION = "on_policy_distillation"
 CASES = {
-    "clip with one update": (
-        "ppo_train",
-        "--algorithm=grpo --clip_eps_high=0.28",
-        "clip_eps_high 0.28",
-        "--minibatches",
-    ),
+    "clip with one update": ("ppo_train", "--algorithm=grpo --clip_eps_high=0.28", "clip_eps_high", "--minibatches"),
     "a preset's clip": ("ppo_train", "--algorithm=dapo --minibatches=1", "clip_eps_high 0.28", "--minibatches"),
     "a loss of ratios": ("ppo_train", "--algorithm=grpo --loss=gspo", "loss gspo", "--minibatches"),
     "KL without weight": ("ppo_train", "--algorithm=dr_grpo --kl_estimator=k2", "kl_estimator k2", "--kl_coef"),
@@ -32,12 +28,7 @@ CASES = {
     "TRL's clip": ("grpo_train", "--epsilon_high=0.28", "epsilon_high 0.28", "--num_iterations"),
     "steps beside stages": ("grpo_train", "--stages=format:3 --steps=2", "steps 2", "other --stages"),
     "TRL's dropout": ("grpo_train", "--lora_dropout=0.1", "lora_dropout 0.1", "--lora_rank"),
-    "a divergence's clip": (
-        "on_policy_distillation",
-        f"--teacher={TINY_LM} --clip_eps_low=0.3",
-        "clip_eps_low",
-        "--objective",
-    ),
+    "a divergence's clip": (DISTILLATION, f"--teacher={TINY_LM} --clip_eps_low=0.3", "clip_eps_low", "--objective"),
 }
 
 
@@ -72,18 +63,16 @@ def test_what_a_preset_is_named_for_acts(preset):
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory):
-    """weights(*flags) -> the policy after two steps of 16 completions whose scores differ."""
+    """weights(*flags) -> the policy after a step of 16 completions whose scores differ."""
     folder = tmp_path_factory.mktemp("weights")
     (folder / "pay.py").write_text("def pay(prompt, completion):\n    return sum(map(ord, completion)) % 7 / 7\n")
     script = load_script("ppo_train")
 
     def run(*flags: str) -> torch.Tensor:
         out = folder / f"run{len(list(folder.iterdir()))}"
-        sizes = (
-            "--steps=2 --batch_size=16 --max_new_tokens=6 --plot_every=0 --save_every=0 --precision=fp32 --device=cpu"
-        )
+        sizes = "--steps=1 --batch_size=16 --max_new_tokens=6 --plot_every=0 --save_every=0 --precision=fp32".split()
         data = [f"--data={EVAL_DATA}", f"--reward={folder / 'pay.py'}:pay", f"--output_dir={out}"]
-        assert script.main([*sizes.split(), *data, *flags]) == 0
+        assert script.main([*sizes, "--device=cpu", *data, *flags]) == 0
         return torch.cat([x.flatten() for x in load_file(out / "final" / "model.safetensors").values()])
 
     return run

@@ -1,12 +1,11 @@
 """scripts/on_policy_distillation.py: divergences beside TRL's and by enumeration, invariants, runs, server, errors."""
 
+import contextlib
 import dataclasses
-import http.server
 import itertools
 import json
 import re
 import signal
-import threading
 import time
 
 import numpy as np
@@ -23,6 +22,7 @@ from conftest import (
     start_script,
     without_clock,
 )
+from local_server import serving
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -541,34 +541,30 @@ def test_settings_run(flags, more):
 # ------------------------------------------------------------------------------------------------ server
 
 
-class StandIn(http.server.BaseHTTPRequestHandler):
-    """What vLLM's OpenAI-compatible server answers to requests with prompt_logprobs, from a model in this process."""
+class Teacher:
+    """What vLLM's OpenAI-compatible server answers to requests with prompt_logprobs, from the embedded model."""
 
-    model, tokenizer, fault, asked = None, None, "", []
+    def __init__(self, fault: str):
+        self.model = AutoModelForCausalLM.from_pretrained(TINY_LM)
+        self.tokenizer = AutoTokenizer.from_pretrained(TINY_LM)
+        self.fault, self.asked = fault, []
 
-    def log_message(self, *args):
-        pass
-
-    def send(self, code, body):
-        text = json.dumps(body).encode()
-        self.send_response(code)
-        self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        self.wfile.write(text)
-
-    def do_GET(self):
-        length = {"short": 32, "long": 4096}.get(self.fault)
-        served = {"id": "served", "max_model_len": length} if length else {"id": "served"}
-        self.send(200, {"data": [served] if self.fault != "empty" else []})
-
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.asked.append(body)
-        ids, k = body["prompt"], body["prompt_logprobs"]
+    def __call__(self, request) -> tuple:
+        if request.body is None:
+            length = {"short": 32, "long": 4096}.get(self.fault)
+            served = {"id": "served", "max_model_len": length} if length else {"id": "served"}
+            return 200, {"data": [served] if self.fault != "empty" else []}
+        self.asked.append(request.body)
+        ids, k = request.body["prompt"], request.body["prompt_logprobs"]
         if self.fault == "gone" and len(self.asked) > 20:  # the check, ten held-out prompts, a step of eight, and one
-            return self.send(400, {})
-        if self.fault == "short" and len(ids) + body["max_tokens"] > 32:
-            return self.send(400, {"error": {"message": "maximum context length is 32 tokens"}})
+            return 400, {}
+        if self.fault == "short" and len(ids) + request.body["max_tokens"] > 32:
+            return 400, {"error": {"message": "maximum context length is 32 tokens"}}
+        choice = {"text": "x"} if self.fault == "none" else {"text": "x", "prompt_logprobs": self.scored(ids, k)}
+        return 200, {"choices": [choice]}
+
+    def scored(self, ids: list[int], k: int) -> list:
+        """Log-probs of each token behind those before it, and of the k best in its place."""
         with torch.no_grad():
             dist = torch.log_softmax(self.model(input_ids=torch.tensor([ids])).logits[0].double(), -1)
         scored = [None]
@@ -576,10 +572,9 @@ class StandIn(http.server.BaseHTTPRequestHandler):
             best = row.topk(k).indices.tolist() if k else []
             entry = {str(i): {"logprob": row[i].item(), "decoded_token": self.text(i)} for i in [token, *best]}
             scored.append(entry)
-        choice = {"text": "x"} if self.fault == "none" else {"text": "x", "prompt_logprobs": scored}
-        self.send(200, {"choices": [choice]})
+        return scored
 
-    def text(self, token):
+    def text(self, token: int) -> str:
         return self.tokenizer.decode([(token + 1) % 262 if self.fault == "vocabulary" else token])
 
 
@@ -587,21 +582,13 @@ class StandIn(http.server.BaseHTTPRequestHandler):
 def server(monkeypatch):
     """server(fault) -> URL of a stand-in for the embedded model, and the list of what it was asked."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    running = []
+    with contextlib.ExitStack() as running:
 
-    def start(fault=""):
-        model = AutoModelForCausalLM.from_pretrained(TINY_LM)
-        names = {"model": model, "tokenizer": AutoTokenizer.from_pretrained(TINY_LM), "fault": fault, "asked": []}
-        handler = type("Handler", (StandIn,), names)
-        httpd = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        threading.Thread(target=httpd.serve_forever, daemon=True).start()
-        running.append(httpd)
-        return f"http://127.0.0.1:{httpd.server_port}/v1", handler.asked
+        def start(fault=""):
+            teacher = Teacher(fault)
+            return f"{running.enter_context(serving(teacher))}/v1", teacher.asked
 
-    yield start
-    for httpd in running:
-        httpd.shutdown()
-        httpd.server_close()
+        yield start
 
 
 @pytest.mark.parametrize(

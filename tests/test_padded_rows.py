@@ -66,7 +66,7 @@ def test_loss_and_gradient_are_those_of_the_shared_tokens():
     assert not weight.grad[5:].any()
 
 
-@pytest.mark.parametrize("rows", [(320, 300), (300, 320), (320, 262), (262, 320)])
+@pytest.mark.parametrize("rows", [(320, 300), (262, 320)])
 def test_student_and_teacher_of_any_widths_share_the_tokens(padded, rows):
     student, teacher = map(padded, rows)
     config = od.Config(model=student, teacher=teacher, batch_size=4, max_new_tokens=12, ppo_epochs=2)

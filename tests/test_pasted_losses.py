@@ -104,21 +104,6 @@ def test_the_gradients_of_gspo_and_cispo_are_those_of_their_papers():
     torch.testing.assert_close(leaf.grad, -weight * advantages[:, None] * MASK, rtol=1e-12, atol=0)
 
 
-def settings(**given):
-    """A config as the parts read it."""
-    return SimpleNamespace(**{"sapo_tau_pos": 1.0, "sapo_tau_neg": 1.05, "dual_clip": 0.0} | given)
-
-
-@pytest.mark.parametrize(("name", "part"), [("clip", "clip"), *((x, x) for x in ("gspo", "cispo", "sapo", "gmpo"))])
-def test_they_are_the_parts_where_no_bound_acts(name, part):
-    new, old, advantages = drawn(1)
-    bounds = dict(zip(("clip_eps_low", "clip_eps_high"), CLIPPED.get(name, (0.2, 0.2)), strict=True))
-    known = {"logprobs": new, "old_logprobs": old, "advantages": advantages[:, None].expand(4, 4), "mask": MASK}
-    expected = parts.LOSSES[part](config=settings(**bounds), **known)[0] * MASK
-    got = getattr(page, name)(new, old, advantages, MASK, **({} if name == "sapo" else bounds))
-    torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-12)
-
-
 @pytest.mark.parametrize("name", page.PAPERS)
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_what_lies_beneath_the_mask_reaches_neither_loss_nor_gradient(name, bad):

@@ -347,20 +347,16 @@ def strings(tmp_path):
     return path
 
 
-DRY = {"ppo_train": ["--batch_size=8"], "grpo_train": []}
+TRAINERS = ("ppo_train", "grpo_train")
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", DRY)
-def test_dry_run_says_that_strings_bypass_the_template(name, strings, forms, tmp_path):
-    flags = [f"--data={strings}", f"--reward={forms}:one", "--dry_run", f"--output_dir={tmp_path / 'o'}", *DRY[name]]
-    done = run_script(name, *flags)
-    assert done.returncode == 0, done.stderr
-    assert "8 of 8 prompts are strings, which bypass the chat template" in done.stderr and "--chat" in done.stderr
-    assert json.loads(done.stdout)["batch"]["prompts_past_the_chat_template"] == 8
-    done = run_script(name, *flags, "--chat")
-    assert done.returncode == 0 and "bypass" not in done.stderr, done.stderr
-    assert json.loads(done.stdout)["batch"]["prompts_past_the_chat_template"] == 0
+def test_dry_run_says_that_strings_bypass_the_template(strings, forms, tmp_path, ppo, capsys):
+    flags = [f"--data={strings}", f"--reward={forms}:one", "--dry_run", "--batch_size=8", f"--output_dir={tmp_path}/o"]
+    for more, count in (([], 8), (["--chat"], 0)):
+        assert ppo.main([*flags, *more]) == 0
+        told = capsys.readouterr()
+        assert json.loads(told.out)["batch"]["prompts_past_the_chat_template"] == count
+        assert ("8 of 8 prompts are strings, which bypass the chat template" in told.err) == (count == 8)
 
 
 def loaded(name: str, strings, *flags):
@@ -379,7 +375,7 @@ TEMPLATE = (
 )
 
 
-@pytest.mark.parametrize("name", DRY)
+@pytest.mark.parametrize("name", TRAINERS)
 def test_chat_and_template_settings_decide_what_the_model_reads(name, strings, tmp_path):
     from transformers import AutoTokenizer
 
@@ -396,7 +392,7 @@ def test_chat_and_template_settings_decide_what_the_model_reads(name, strings, t
     assert tokenizer.decode(rows[0]["prompt_ids"]) == "[user]1+1=!?" and tokenizer.chat_template == TEMPLATE
 
 
-@pytest.mark.parametrize("name", [*DRY, "verl_train"])
+@pytest.mark.parametrize("name", [*TRAINERS, "verl_train"])
 def test_template_settings_that_cannot_work_are_refused(name, strings, tmp_path):
     script = load_script(name)
     bare = save_random_model("llama", tmp_path / "bare", chat_template=False)

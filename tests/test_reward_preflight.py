@@ -154,8 +154,6 @@ def slow_batch(prompts, completions, answer, **kwargs):
     time.sleep(0.1 * len(completions) if len(completions) > 1 else 0)
     return good(prompts, completions, answer)
 
-good_alias = good
-
 def reads(prompts, completions, answer, **kwargs):
     """Range: {0, 1}"""
     with open("longest.txt", "a") as f:  # more than one process calls this

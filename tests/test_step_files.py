@@ -78,11 +78,3 @@ def test_a_default_step_opens_few_files(opened):
     assert "programs/ppo_train/step.py" in own
     assert len(own) <= 8, "\n".join(own)
     assert len(opened) <= 15, "\n".join(opened)
-
-
-def test_the_step_is_one_short_read():
-    for program in ("ppo_train", "on_policy_distillation"):
-        text = (ROOT / "src" / "programs" / program / "step.py").read_text(encoding="utf-8")
-        assert len(text.splitlines()) <= 200, program
-        order = [text.index(f"def {name}(") for name in ("train_step", "make_experience", "update")]
-        assert order == sorted(order), "in the order of the data"

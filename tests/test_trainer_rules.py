@@ -228,11 +228,12 @@ def model(request, tmp_path):
     return folder, tmp_path / "expected"
 
 
+SMALL = ["--batch_size=8", "--max_new_tokens=4", "--save_every=1"]
 RUNS = {
-    "ppo_train": "--batch_size=8 --max_new_tokens=4 --plot_every=1 --save_every=1 --report_to=tensorboard",
-    "ppo_train LoRA": "--batch_size=8 --max_new_tokens=4 --lora_rank=2 --algorithm=grpo --save_every=1",
-    "on_policy_distillation": "--batch_size=8 --max_new_tokens=4 --save_every=1",
-    "grpo_train": "--profile=cpu --per_device_train_batch_size=8 --max_completion_length=8 --save_steps=1",
+    "ppo_train": [*SMALL, "--plot_every=1", "--report_to=tensorboard"],
+    "ppo_train LoRA": [*SMALL, "--lora_rank=2", "--algorithm=grpo"],
+    "on_policy_distillation": SMALL,
+    "grpo_train": ["--profile=cpu", "--per_device_train_batch_size=8", "--max_completion_length=8", "--save_steps=1"],
 }
 
 
@@ -245,7 +246,7 @@ def test_outputs_follow_the_umask_and_the_tokenizer_is_the_loaded_one(run, umask
     trainer, out = load_script(run.split()[0]), tmp_path / "run"
     data = tmp_path / "few.jsonl"
     write_lines(data, read_lines(EVAL_DATA)[:8])
-    flags = [f"--model={start}", f"--data={data}", "--steps=1", *RUNS[run].split(), f"--output_dir={out}"]
+    flags = [f"--model={start}", f"--data={data}", "--steps=1", *RUNS[run], f"--output_dir={out}"]
     flags += [f"--teacher={start}"] * (trainer is distillation)
     flags += [f"--reward={ROOT / 'examples' / 'reward_functions_library.py'}:correctness_reward"]
     assert trainer.main(flags) == 0
@@ -293,13 +294,9 @@ def test_selfcheck_runs_the_network_as_the_trainer_does(monkeypatch):
     assert not any(module.training for module in models.policy.modules()), "and leaves it"
 
 
-OWN_ROWS = ('{"prompt": "Name a colour.", "answer": "red"}\n' * 8, '{"prompt": "What is 3 + 4?", "answer": "7"}\n' * 8)
-
-
-@pytest.mark.parametrize("rows", OWN_ROWS)
 @pytest.mark.parametrize("name", ["ppo_train", "warm_start", "verl_train", "selfcheck", "selfcheck page"])
-def test_data_without_a_reward_are_refused_in_the_same_words(name, rows, tmp_path, capsys):
-    (tmp_path / "own.jsonl").write_text(rows)
+def test_data_without_a_reward_are_refused_in_the_same_words(name, tmp_path, capsys):
+    (tmp_path / "own.jsonl").write_text('{"prompt": "Name a colour.", "answer": "red"}\n' * 8)
     flags = [f"--data={tmp_path / 'own.jsonl'}", f"--eval_data={EVAL_DATA}", "--batch_size=8"]
     script, *page = name.split()
     if script == "selfcheck":

@@ -2,7 +2,6 @@
 
 import asyncio
 import dataclasses
-import http.server
 import json
 import os
 import re
@@ -19,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, write_lines
+from local_server import serving
 
 verl = load_script("verl_train")
 ppo = load_script("ppo_train")
@@ -388,15 +388,10 @@ def test_held_out_prompts_that_train_are_counted_in_the_jobs_settings(held_out, 
     for name, prompts in (("train", ["1+1=", "2+2="] * 4), ("eval", held_out)):
         rows = [{"prompt": prompt, "answer": "2"} for prompt in prompts]
         write_lines(tmp_path / f"{name}.jsonl", rows)
-    flags = [
-        f"--data={tmp_path}/train.jsonl",
-        "--batch_size=8",
-        f"--output_dir={tmp_path}/o",
-        f"--model={tmp_path}/base",
-    ]
     (tmp_path / "base").symlink_to(TINY_LM)
+    flags = [f"--data={tmp_path}/train.jsonl", f"--output_dir={tmp_path}/o", f"--model={tmp_path}/base"]
     flags += [f"--eval_data={tmp_path}/eval.jsonl"] if held_out else []
-    verl.prepare_job(config_of(*flags, "--reward", verl.EMBEDDED_SPECS[0]))
+    verl.prepare_job(config_of(*flags, "--batch_size=8", "--reward", verl.EMBEDDED_SPECS[0]))
     errors, settings = capsys.readouterr().err, json.loads((tmp_path / "o" / "job" / "settings.json").read_text())
     assert (settings["held_out_rows"], settings.get("eval/trained_rows")) == figures
     assert ("1 of 2 evaluation prompts also occur in training" in errors) == (figures[1] == 1)
@@ -407,9 +402,8 @@ def test_an_override_of_the_user_takes_the_place_of_ours():
     found = written("--override", "data.seed=7", "--override", "+trainer.x=[a,b]", "--override", "data.shuffle=False")
     assert (found["data.seed"], found["+trainer.x"], found["data.shuffle"]) == ("7", "[a,b]", "False")
     config = config_of("--override", "reward.reward_kwargs.missing_eos_penalty=2")
-    assert not [
-        o for o in verl.make_overrides(config, layout()) if o.text().startswith("+reward.reward_kwargs.missing")
-    ]
+    texts = [o.text() for o in verl.make_overrides(config, layout())]
+    assert not [text for text in texts if text.startswith("+reward.reward_kwargs.missing")]
     with pytest.raises(verl.UserError, match="KEY=VALUE"):
         written("--override", "data.seed")
 
@@ -443,7 +437,7 @@ def data(tmp_path_factory):
     return [f"--data={path}", f"--eval_data={path}", "--allow_overlap"]
 
 
-def words_of(file: Path, bin_folder: Path, action: str = "") -> list[str]:
+def words_of(file: Path, bin_folder: Path) -> list[str]:
     """The words that a run.sh gives to verl, by a `python` that prints them, and the file of metrics; no flash_attn."""
     bin_folder.mkdir(exist_ok=True)
     fake = bin_folder / "python"
@@ -488,13 +482,8 @@ def test_attention_without_flash_attn_and_in_fp32(told, tmp_path, data):
     """The actor gets an attention that works; fp32, which flash attention refuses, is decided before the run."""
     for precision in ("bf16", "fp32"):
         out = tmp_path / precision
-        flags = (
-            "--algorithm=grpo",
-            f"--precision={precision}",
-            f"--output_dir={out}",
-            "--override=trainer.tota_epochs=1",
-        )
-        done = told("--print", *data, *flags)
+        flags = ("--algorithm=grpo", f"--precision={precision}", f"--output_dir={out}")
+        done = told("--print", *data, *flags, "--override=trainer.tota_epochs=1")
         assert done.returncode == 0 and "warning: key: got trainer.tota_epochs=1 (override), a key that" in done.stderr
         text, words = (out / "job" / "run.sh").read_text(), words_of(out / "job" / "run.sh", tmp_path / "bin")
         own = "+actor_rollout_ref.model.override_config.attn_implementation=sdpa"
@@ -570,13 +559,8 @@ def test_a_file_of_the_data_loader_gives_the_same_columns(tmp_path):
 
 
 def test_a_foreign_file_in_verls_schema_gives_its_ground_truth_as_answer():
-    foreign = {
-        "data_source": "gsm8k",
-        "prompt": ROWS[0]["prompt"],
-        "ability": "math",
-        "extra_info": {"index": 3, "x": "y"},
-    }
-    foreign["reward_model"] = {"style": "rule", "ground_truth": "72"}
+    foreign = {"data_source": "gsm8k", "prompt": ROWS[0]["prompt"], "ability": "math"}
+    foreign |= {"extra_info": {"index": 3, "x": "y"}, "reward_model": {"style": "rule", "ground_truth": "72"}}
     rows, columns = verl.verl_rows([foreign], "prompt")
     assert rows[0]["reward_model"]["ground_truth"] == "72" and rows[0]["data_source"] == "gsm8k"
     assert verl.row_columns(rows[0]) == {"source": "gsm8k", "answer": "72", "ground_truth": "72", "x": "y"}
@@ -597,17 +581,14 @@ def test_templates_give_our_token_ids(tmp_path):
     plain.chat_template = None
     plain.save_pretrained(tmp_path / "plain")
     text, _ = verl.verl_rows([{"prompt": " 1+1=\n"}], "prompt")
-    chat, _ = verl.verl_rows(
-        [{"prompt": [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]}], "prompt"
-    )
+    turns = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
+    chat, _ = verl.verl_rows([{"prompt": turns}], "prompt")
     assert verl.chat_template(str(TINY_LM), chat) is None
     assert verl.chat_template("Qwen/Qwen2.5-0.5B", chat) is None
     for model, rows, prompt in ((TINY_LM, text, " 1+1=\n"), (tmp_path / "plain", chat, chat[0]["prompt"])):
         template = verl.chat_template(str(model), rows)
-        ids = tokenizer.apply_chat_template(
-            rows[0]["prompt"], chat_template=template, add_generation_prompt=True, return_dict=True
-        )["input_ids"]
-        assert ids == ppo.encode_prompt(plain, prompt)
+        ids = tokenizer.apply_chat_template(rows[0]["prompt"], chat_template=template, add_generation_prompt=True)
+        assert ids["input_ids"] == ppo.encode_prompt(plain, prompt)
 
 
 def test_too_few_rows_for_a_step(told, tmp_path):
@@ -768,9 +749,6 @@ def test_only_what_a_reward_imports_is_copied_and_what_it_lacks_is_a_finding(rew
 WHOLE = """
 import random
 
-CALLS = []
-
-
 def alone(prompts, completions, answer, **kwargs):
     return [float(a in c[0]["content"]) for a, c in zip(answer, completions)]
 
@@ -823,17 +801,8 @@ def test_rewards_that_need_the_whole_batch_are_found(tmp_path):
 def test_a_reward_that_needs_the_whole_batch_is_refused_before_a_run(fake_verl, monkeypatch, data, tmp_path, capsys):
     monkeypatch.setenv("FAKE", "done")
     (tmp_path / "whole.py").write_text(WHOLE)
-    flags = [
-        "--run",
-        "--algorithm=grpo",
-        "--steps=3",
-        *data,
-        "--reward",
-        f"{tmp_path}/whole.py:shortest",
-        "--output_dir",
-        str(fake_verl),
-    ]
-    assert verl.main(flags) == 2
+    flags = ["--run", "--algorithm=grpo", "--steps=3", *data, f"--output_dir={fake_verl}"]
+    assert verl.main([*flags, f"--reward={tmp_path}/whole.py:shortest"]) == 2
     said = capsys.readouterr().err
     assert "error: reward shortest: got scores that depend on the other completions" in said and "hello" not in said
 
@@ -940,9 +909,8 @@ def test_memory_of_a_7b_model_by_hand(tmp_path):
     sums, findings = verl.memory_findings(config, plan)
     parts = ("weights", "gradients", "optimizer", "activations", "logits")
     assert findings == [] and sums["training"] == pytest.approx(sum(plan[part] for part in parts), abs=0.02)
-    small = verl.parse_config(
-        [*verl.hardware_flags(["--hardware", "1x24GB"]), "--hardware", "1x24GB", "--model", str(tmp_path)]
-    )
+    hardware = ["--hardware", "1x24GB"]
+    small = verl.parse_config([*verl.hardware_flags(hardware), *hardware, "--model", str(tmp_path)])
     _, findings = verl.memory_findings(small, verl.memory_plan(small, 7.6e9))
     assert any("training needs" in f for f in findings) and any("sampler's weights" in f for f in findings)
     # adapters on queries and output, keys and values, gate, up and down, on both sides of each
@@ -958,10 +926,8 @@ def test_memory_of_a_7b_model_by_hand(tmp_path):
 
 
 def test_what_the_memory_plan_leaves_out_is_said(capsys):
-    for model, missing in (
-        ("nobody/m-7B", "activations, logits, KV cache and adapters are not"),
-        ("nobody/m", "nothing is"),
-    ):
+    for model, missing in (("m-7B", "activations, logits, KV cache and adapters are not"), ("m", "nothing is")):
+        model = f"nobody/{model}"
         config = config_of("--algorithm", "grpo", "--model", model, "--lora_rank", "16")
         verl.size_findings(config, verl.count_parameters(config))
         expected = f"note: memory: no config.json of {model} on this machine, so {missing} counted\n"
@@ -1069,6 +1035,7 @@ ENDS = [
 
 @pytest.mark.parametrize(("what", "code", "part"), ENDS)
 def test_exit_code_of_a_run_that_has_a_ray_of_its_own(fake_verl, monkeypatch, data, what, code, part, capsys):
+    monkeypatch.setattr(verl, "job_findings", lambda *_: [])  # a trial of the rewards, which other tests have
     monkeypatch.setenv("FAKE", what)
     monkeypatch.setenv("RAY_ADDRESS", "10.9.9.9:6379")
     flags = ["--run", "--algorithm=grpo", "--steps=3", *data, "--gpu_memory", "0.01", "--output_dir", str(fake_verl)]
@@ -1095,6 +1062,7 @@ def test_final_names_the_dtype_of_its_weights(tmp_path):
 
 
 def test_a_signal_ends_the_run_and_its_children(fake_verl, monkeypatch, data, capsys):
+    monkeypatch.setattr(verl, "job_findings", lambda *_: [])
     monkeypatch.setenv("FAKE", "sleep")
     ready = fake_verl / "ready"
 
@@ -1104,10 +1072,8 @@ def test_a_signal_ends_the_run_and_its_children(fake_verl, monkeypatch, data, ca
         os.kill(os.getpid(), signal.SIGTERM)
 
     threading.Thread(target=send).start()
-    assert (
-        verl.main(["--run", "--algorithm=grpo", "--steps=3", *data, "--output_dir", str(fake_verl)])
-        == 128 + signal.SIGTERM
-    )
+    code = verl.main(["--run", "--algorithm=grpo", "--steps=3", *data, "--output_dir", str(fake_verl)])
+    assert code == 128 + signal.SIGTERM
     assert "--resume" in capsys.readouterr().err
 
 
@@ -1125,20 +1091,8 @@ def free_port() -> int:
 def dashboard():
     """A web server that answers by path; (its address, what it answers)."""
     replies = {}
-
-    class Replies(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.send_response(200 if self.path in replies else 404)
-            self.end_headers()
-            self.wfile.write(json.dumps(replies.get(self.path)).encode())
-
-        def log_message(self, *args):
-            pass
-
-    web = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Replies)
-    threading.Thread(target=web.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{web.server_port}", replies
-    web.shutdown()
+    with serving(lambda asked: (200 if asked.path in replies else 404, replies.get(asked.path))) as address:
+        yield address, replies
 
 
 def test_an_address_that_is_no_cluster_for_the_run_is_an_error(told, dashboard, tmp_path):
@@ -1195,10 +1149,8 @@ def test_batch_file_starts_ray_on_every_node_and_runs(slurm):
     done = subprocess.run(["bash", "-c", text], env=os.environ | env, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     log = (tmp_path / "log").read_text()
-    assert (
-        "ray start --head --node-ip-address=10.0.0.1 --port=6379 --num-cpus=" in log
-        and "--num-gpus=8 --block none" in log
-    )
+    assert "ray start --head --node-ip-address=10.0.0.1 --port=6379 --num-cpus=" in log
+    assert "--num-gpus=8 --block none" in log
     assert "ray start --address=10.0.0.1:6379" in log and "--exclude=n1" in log
     assert "python -u -m verl.trainer.main_ppo 10.0.0.1:6379" in log
     script = (tmp_path / "o x" / "job" / "run.sh").read_text()

@@ -1,24 +1,23 @@
 """scripts/warm_start.py: solutions as the trainers' ids, no leaks, rounds that a kill does not lose, the way on."""
 
-import http.server
 import itertools
 import json
 import math
 import shlex
 import shutil
-import threading
 from types import SimpleNamespace
 
 import pytest
 import torch
 from conftest import EVAL_DATA, SCRIPTS, SHAPE, TINY_LM, TRAIN_DATA, load_script, read_lines, write_lines
+from local_server import serving
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from parts.data.pass_rates import describe_pass_rates, group_signal, histogram, what_fits
 from parts.foundation.messages import UserError
 from programs.warm_start.samples import Sampler, chosen_samples, measured, obstacles, sampled_solutions, widens
 from programs.warm_start.settings import Config, check_warm_start
-from programs.warm_start.solutions import check_leaks, solution_ids
+from programs.warm_start.solutions import solution_ids
 from programs.warm_start.supervise import enough_epochs, make_sft_trainer, supervise, training_rows
 
 warm = load_script("warm_start")
@@ -69,15 +68,6 @@ def test_what_fits(counts, fits):
 
 
 # ------------------------------------------------------------------------------------------------ leaks
-
-
-def test_a_leak_is_seen_but_for_case_blanks_and_system_prompt():
-    asked, other = user("What is 3 + 4?"), [{"prompt": user(text)} for text in ("What is 3 + 41?", "3 + 4")]
-    check_leaks(other, [{"prompt": asked}], "train.jsonl")
-    system = {"role": "system", "content": "Be brief."}
-    for leak in (asked, user("what IS 3+4?"), user("What is\u00a03 + \uff14?"), [system, *asked], "What is 3 + 4?"):
-        with pytest.raises(UserError, match="1 of 3 prompts that are held out"):
-            check_leaks([*other, {"prompt": leak}], [{"prompt": asked}], "train.jsonl")
 
 
 def test_a_leak_ends_the_command(tmp_path, capsys):
@@ -416,64 +406,53 @@ def test_a_teacher_with_adapters_and_a_round_that_is_not_enough(tmp_path, capsys
     assert type(merged).__name__ == "LlamaForCausalLM" and not (tmp_path / "merged/final/adapter_config.json").exists()
 
 
-class TeacherServer(http.server.BaseHTTPRequestHandler):
+class Teacher:
     """Knows the sums of even first digit, writes too much for others, and is busy at the first request for a text."""
 
-    calls, busy = [], [503]
+    def __init__(self):
+        self.calls, self.busy = [], True
 
-    def log_message(self, *_):
-        """Quiet."""
-
-    def answer(self, code: int, body: dict) -> None:
-        self.send_response(code)
-        self.end_headers()
-        self.wfile.write(json.dumps(body).encode())
-
-    def do_GET(self):
-        self.answer(200, {"data": [{"id": "large"}]})
-
-    def do_POST(self):
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+    def __call__(self, request) -> tuple:
+        if request.body is None:
+            return 200, {"data": [{"id": "large"}]}
         if self.busy:
-            return self.answer(self.busy.pop(), {})
-        self.calls.append((self.path, self.headers["Authorization"], asked))
-        sum_, reason = asked["messages"][-1]["content"].rstrip("="), "stop"
+            self.busy = False
+            return 503, {}
+        self.calls.append((request.path, request.headers["Authorization"], request.body))
+        sum_, reason = request.body["messages"][-1]["content"].rstrip("="), "stop"
         said = f"<answer>{sum(map(int, sum_.split('+')))}</answer>"
         if int(sum_[0]) % 2:
             reason = "length"
-        elif asked["seed"] % 2:
+        elif request.body["seed"] % 2:
             said = f"<|end|>{said}"  # the policy's own end token stands inside what it would learn
         message = {"content": said, "reasoning_content": "so"}
-        self.answer(200, {"choices": [{"message": message, "finish_reason": reason}]})
+        return 200, {"choices": [{"message": message, "finish_reason": reason}]}
 
 
 @pytest.mark.long
 def test_a_teacher_behind_a_server(tmp_path, monkeypatch, capsys):
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), TeacherServer)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    teacher = Teacher()
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
     monkeypatch.setattr(warm.time, "sleep", lambda seconds: None)
-    data, url = write_lines(tmp_path / "train.jsonl", ROWS[:12]), f"http://127.0.0.1:{server.server_port}/v1"
+    data = write_lines(tmp_path / "train.jsonl", ROWS[:12])
     flags = [f"--data={data}", *SMALL, "--samples=4", "--rounds=1", "--sample_temperature=0.7", "--pass_low=1"]
     flags += ["--max_draws=1", f"--reward={warm.EMBEDDED_REWARDS}:correctness_reward"]
     flags += ["--pass_high=1", f"--output_dir={tmp_path / 'run'}", "--epochs=1", "--eval_samples=2"]
-    assert warm.main([*flags, f"--teacher={url}"]) == 1
-    said = capsys.readouterr().err
-    assert "or with an end token" in said and said.count("returns its thinking apart from its text") == 1
-    calls = TeacherServer.calls
-    assert len(calls) == 12 * 4 and {(path, key) for path, key, _ in calls} == {
-        ("/v1/chat/completions", "Bearer secret")
-    }
-    asked = [body for *_, body in calls]
-    assert {(b["model"], b["max_tokens"], b["temperature"]) for b in asked} == {("large", 24, 0.7)}
-    assert len({b["seed"] for b in asked}) == 48
-    told = read_lines(tmp_path / "run/rounds/round-001/supervised.jsonl")
-    even = {json.dumps(row["prompt"]) for row in ROWS[:12] if int(row["prompt"][-1]["content"][0]) % 2 == 0}
-    assert told and {json.dumps(one["prompt"]) for one in told} <= even, "those that did not end are not learnt"
-    assert all(one["ids"] == [*TOKENIZER(one["text"], add_special_tokens=False).input_ids, END] for one in told)
-    assert warm.main([*flags, f"--teacher={url}", "--resume"]) == 1 and len(calls) == 48, "nothing is asked twice"
-    server.shutdown()
-    server.server_close()
+    with serving(teacher) as server:
+        url, calls = f"{server}/v1", teacher.calls
+        assert warm.main([*flags, f"--teacher={url}"]) == 1
+        said = capsys.readouterr().err
+        assert "or with an end token" in said and said.count("returns its thinking apart from its text") == 1
+        assert len(calls) == 12 * 4
+        assert {(path, key) for path, key, _ in calls} == {("/v1/chat/completions", "Bearer secret")}
+        asked = [body for *_, body in calls]
+        assert {(b["model"], b["max_tokens"], b["temperature"]) for b in asked} == {("large", 24, 0.7)}
+        assert len({b["seed"] for b in asked}) == 48
+        told = read_lines(tmp_path / "run/rounds/round-001/supervised.jsonl")
+        even = {json.dumps(row["prompt"]) for row in ROWS[:12] if int(row["prompt"][-1]["content"][0]) % 2 == 0}
+        assert told and {json.dumps(one["prompt"]) for one in told} <= even, "those that did not end are not learnt"
+        assert all(one["ids"] == [*TOKENIZER(one["text"], add_special_tokens=False).input_ids, END] for one in told)
+        assert warm.main([*flags, f"--teacher={url}", "--resume"]) == 1 and len(calls) == 48, "nothing is asked twice"
     monkeypatch.setattr(warm.urllib.request, "urlopen", refused)
     capsys.readouterr()
     gone = [*flags[:-3], f"--output_dir={tmp_path / 'gone'}", "--eval_samples=1", "--eval_prompts=1"]

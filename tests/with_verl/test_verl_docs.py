@@ -600,21 +600,6 @@ def test_which_estimators_the_default_trainer_can_run(name):
         assert estimate(name).shape == (4, 3)
 
 
-def test_equations_of_estimators_by_hand():
-    half, root = 0.5, 0.5**0.5
-    expected = {
-        "grpo": half / (root + 1e-6),
-        "rloo": 1.0,
-        "opo": half,
-        "gpg": 4 / 3 * half,
-        "grpo_passk": 1 / (root + 1e-6),
-    }
-    for name, value in expected.items():
-        advantages = estimate(name)[:, 0].tolist()
-        second = 0.0 if name == "grpo_passk" else -value
-        assert advantages == pytest.approx([value, second, 0, 0], abs=1e-5), name
-
-
 def actor(*overrides: str):
     """verl's actor settings as the loss gets them."""
     config = with_overrides(["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1", *overrides])
@@ -629,25 +614,8 @@ def loss_of(mode: str, *overrides: str) -> float:
     return get_policy_loss_fn(mode)(old, new, advantages, mask, "token-mean", config, None)[0].item()
 
 
-def test_equations_of_losses_by_hand():
-    r = torch.tensor([[0.6, -0.2], [0.3, 1.4]]).exp()
-    a, logp = torch.tensor([[1.0, 1.0], [-2.0, -2.0]]), torch.tensor([[-0.4, -2.2], [-0.2, -0.1]])
-    clipped = torch.maximum(-a * r, -a * r.clamp(0.8, 1.2))
-    dual = torch.where(a < 0, torch.minimum(clipped, -a * 3), clipped)
-    cispo = -(r.clamp(0, 5) * a * logp)
-    gate = torch.where(a > 0, torch.sigmoid(r - 1) * 4, torch.sigmoid(1.05 * (r - 1)) * 4 / 1.05)
-    low, high = "actor_rollout_ref.actor.clip_ratio_low", "actor_rollout_ref.actor.clip_ratio_high"
-    assert loss_of("vanilla") == pytest.approx(dual.mean().item(), abs=1e-6)
-    assert loss_of("vanilla", "actor_rollout_ref.actor.clip_ratio_c=1e9") == pytest.approx(
-        clipped.mean().item(), abs=1e-6
-    )
-    assert loss_of("vanilla", "actor_rollout_ref.actor.clip_ratio=0.01") == loss_of("vanilla")  # the trap
-    assert loss_of("cispo", f"{low}=1.0", f"{high}=4.0") == pytest.approx(cispo.mean().item(), abs=1e-6)
-    assert loss_of("sapo") == pytest.approx((-gate * a).mean().item(), abs=1e-6)
-    assert loss_of("gpg") == pytest.approx((-a * logp).mean().item(), abs=1e-6)
-    d = r.log()
-    geo = -(torch.tensor([1.0, -2.0]) * torch.stack([(d[0].clamp(max=0.4)).mean(), d[1].clamp(min=-0.4).mean()]).exp())
-    assert loss_of("geo_mean", f"{low}=0.4", f"{high}=0.4") == pytest.approx(geo.mean().item(), abs=1e-6)
+def test_clip_ratio_does_nothing_beside_the_defaults_of_both_sides():
+    assert loss_of("vanilla", "actor_rollout_ref.actor.clip_ratio=0.01") == loss_of("vanilla")
 
 
 def test_bypass_mode_reaches_the_loss_only_through_the_loss():

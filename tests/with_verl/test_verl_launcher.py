@@ -14,22 +14,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import EVAL_DATA, ROOT, SCRIPTS, TINY_LM, TRAIN_DATA, load_module, load_script, run_script
+from conftest import EVAL_DATA, ROOT, SCRIPTS, TINY_LM, TRAIN_DATA, load_module, load_script, read_lines, run_script
 from omegaconf import OmegaConf
-from verl_helpers import CPU_OVERRIDES, LIMIT, cpu_env, forked_workers, read_rows, run_command
+from verl_helpers import CPU_OVERRIDES, LIMIT, cpu_env, forked_workers, run_command
 
 launcher = load_script("verl_train")
 ppo = load_script("ppo_train")
 
 # the launcher's own settings decide these, or it refuses them
-OWN = (
-    "trainer.n",
-    "transfer_queue",
-    "ray_kwargs.ray_init.num_cpus",
-    "actor_rollout_ref.actor.use_torch",
-    "critic.fsdp",
-)
-OWN += ("actor_rollout_ref.ref.use_torch", "actor_rollout_ref.actor.strategy", "critic.strategy")
+OWN = ("trainer.n", "transfer_queue", "ray_kwargs.ray_init.num_cpus", "critic.fsdp", "critic.strategy")
+OWN += tuple(f"actor_rollout_ref.{name}" for name in ("actor.use_torch", "ref.use_torch", "actor.strategy"))
 CPU = [f"--override={t}" for t in CPU_OVERRIDES if not t.startswith(OWN) and "mixed_precision" not in t]
 CPU += ["--precision=fp32"]
 
@@ -582,15 +576,9 @@ def test_check_in_process_finds_data_and_batches(data, tmp_path, monkeypatch, ca
 def test_check_compares_token_ids_with_ours(data, tmp_path, capsys):
     texts = tmp_path / "texts.jsonl"
     texts.write_text("".join(json.dumps({"prompt": f" {i}+1=", "answer": str(i + 1)}) + "\n" for i in range(16)))
-    flags = [
-        "--check",
-        *data,
-        f"--data={texts}",
-        f"--eval_data={texts}",
-        "--allow_overlap",
-        f"--reward={ROOT}/examples/reward_functions_library.py:correctness_reward",
-        f"--output_dir={tmp_path}/out",
-    ]
+    flags = ["--check", *data, f"--data={texts}", f"--eval_data={texts}", "--allow_overlap"]
+    flags += [f"--reward={ROOT}/examples/reward_functions_library.py:correctness_reward"]
+    flags += [f"--output_dir={tmp_path}/out"]
     assert launcher.main(flags) == 0, capsys.readouterr().err
     capsys.readouterr()
     template = "actor_rollout_ref.model.custom_chat_template='x{{ messages[0].content }}'"
@@ -654,51 +642,43 @@ def test_grpo_runs_saves_and_resumes_with_an_environment(data, median, tmp_path,
     (tmp_path / "noise.py").write_text(noise)
     noise = f"--reward={tmp_path}/noise.py:noise*0.01"
     alone = [*(f"--reward={spec}" for spec in launcher.EMBEDDED_SPECS), noise, "--steps=1"]
-    flags = [
-        "--run",
-        "--algorithm=grpo",
-        "--group_size=4",
-        "--eval_every=0",
-        *data,
-        f"--output_dir={tmp_path}/out",
-        fork,
-    ]
+    flags = ["--run", "--algorithm=grpo", "--group_size=4", "--eval_every=0", *data, fork]
+    flags += [f"--output_dir={tmp_path}/out"]
     own = [f"--advantage={median}", f"--loss={median.replace(':median', ':marked')}"]
     done = run(tmp_path, *flags, *alone, *own)
     assert done.returncode == 0, done.stdout[-6000:]
-    first = read_rows(tmp_path / "out" / "metrics.jsonl")
+    first = read_lines(tmp_path / "out" / "metrics.jsonl")
     assert [row["step"] for row in first] == [0, 1] and "val-core/eval/acc/mean@1" in first[0]["data"]
     assert first[1]["data"]["actor/lr"] == pytest.approx(1e-3)
     assert first[1]["data"]["actor/pg_clipfrac"] == pytest.approx(0.25)  # the loss is that of the file
     assert launcher.main([*flags, *alone, *CPU]) == 2 and "holds a run" in capsys.readouterr().err
     start, one = (weights_of(path) for path in (TINY_LM, tmp_path / "out" / "final"))
-    samples = read_rows(tmp_path / "out" / "samples" / "1.jsonl")
+    samples = read_lines(tmp_path / "out" / "samples" / "1.jsonl")
     assert len(samples) == 16
     groups = torch.tensor([row["score"] for row in samples]).view(4, 4)
     expected = (groups - groups.median(1, keepdim=True).values) * 4 / 8  # by the group size, as the file has it
     for name in ("max", "min"):
-        assert first[1]["data"][f"critic/advantages/{name}"] == pytest.approx(
-            getattr(expected, name)().item(), abs=1e-4
-        )
+        largest = getattr(expected, name)().item()
+        assert first[1]["data"][f"critic/advantages/{name}"] == pytest.approx(largest, abs=1e-4)
     assert all(min(abs(row["score"] - value) for value in (0.005, 0.205, 1.005, 1.205)) <= 0.0051 for row in samples)
     # it goes on with conversations: the loop that the job folder has plays them
     done = run(tmp_path, *flags, TALKS, "--max_turns=2", noise, "--steps=2", "--resume")
     assert done.returncode == 0, done.stdout[-6000:]
-    assert [row["step"] for row in read_rows(tmp_path / "out" / "metrics.2.jsonl")] == [1, 2]
+    assert [row["step"] for row in read_lines(tmp_path / "out" / "metrics.2.jsonl")] == [1, 2]
     assert (tmp_path / "out" / "checkpoints" / "latest_checkpointed_iteration.txt").read_text() == "2"
     two = weights_of(tmp_path / "out" / "final")
     # Adam moves a weight by the learning rate, 1e-3, at most, and one with a gradient of its own by nearly that
     for before, after in ((start, one), (one, two)):
         assert set(before) == set(after)
         assert 5e-4 < max((before[k] - after[k]).abs().max().item() for k in before) < 2e-3
-    talks = read_rows(tmp_path / "out" / "samples" / "2.jsonl")
+    talks = read_lines(tmp_path / "out" / "samples" / "2.jsonl")
     assert len(talks) == 16
     for row in talks:
         first, again, _ = row["output"].partition("Wrong. Try again.")
         right = row["gts"] in re.findall(r"<answer>([^<]*)</answer>", first)[-1:]
         assert bool(again) != right, row  # the checker speaks where an answer is wrong, and only there
         assert row["score"] == pytest.approx(0.005 + right, abs=0.0051) or (again and row["score"] >= 0.5)
-    last = read_rows(tmp_path / "out" / "metrics.2.jsonl")[-1]["data"]
+    last = read_lines(tmp_path / "out" / "metrics.2.jsonl")[-1]["data"]
     turns = [2 + 2 * ("Wrong. Try again." in row["output"]) for row in talks]
     assert last["training/num_turns/mean"] == pytest.approx(sum(turns) / 16)
     # what verl trains on is what was sampled: its own log-probs of those tokens are the sampler's, but for bf16 weights
@@ -747,9 +727,8 @@ SUBMIT = [flag for flag in CPU if "ray_kwargs" not in flag]
 
 def test_ppo_is_submitted_with_an_environment_and_a_loss_of_ones_own(data, tmp_path, cluster):
     (tmp_path / "r.py").write_text(REWARD_FILE)
-    (tmp_path / "loss.py").write_text(
-        "def marked(logprobs, advantages, mask):\n    return -advantages * logprobs, mask\n"
-    )
+    loss = "def marked(logprobs, advantages, mask):\n    return -advantages * logprobs, mask\n"
+    (tmp_path / "loss.py").write_text(loss)
     flags = ["--submit", cluster, "--steps=2", "--eval_every=0", *data, "--reward", f"{tmp_path}/r.py:wobbly*0"]
     flags += [f"--loss={tmp_path}/loss.py:marked"]
     flags += [TALKS, "--max_turns=2"]
@@ -757,24 +736,18 @@ def test_ppo_is_submitted_with_an_environment_and_a_loss_of_ones_own(data, tmp_p
     done = run_script("verl_train", *flags, f"--output_dir={tmp_path}/out", *SUBMIT, env=env, timeout=LIMIT)
     assert done.returncode == 0, done.stderr[-6000:]
     assert json.loads(done.stdout)["status"] == "SUCCEEDED"
-    metrics = [row for row in read_rows(tmp_path / "out" / "metrics.jsonl") if "critic/vf_loss" in row["data"]]
-    assert [row["step"] for row in metrics] == [1, 2] and "actor/reward_kl_penalty" in metrics[0]["data"]
+    metrics = [row for row in read_lines(tmp_path / "out" / "metrics.jsonl") if "critic/vf_loss" in row["data"]]
+    assert [row["step"] for row in metrics] == [1, 2] and all(row["data"]["critic/grad_norm"] > 0 for row in metrics)
     assert [row["data"]["actor/pg_clipfrac"] for row in metrics] == [pytest.approx(1.0)] * 2  # by the loss of the file
+    first, second = (row["data"]["actor/reward_kl_penalty"] for row in metrics)
+    assert abs(first) < 1e-5 < abs(second), "the policy is its own reference until the first update"
     assert (tmp_path / "out" / "checkpoints" / "global_step_2" / "critic").is_dir()
 
 
 def test_a_reward_that_raises_ends_a_submitted_job(data, tmp_path, cluster):
     (tmp_path / "r.py").write_text(REWARD_FILE.replace("os.environ.get", "'FAIL' or os.environ.get"))
-    flags = [
-        "--submit",
-        cluster,
-        "--algorithm=grpo",
-        "--group_size=4",
-        "--steps=2",
-        *data,
-        "--reward",
-        f"{tmp_path}/r.py:wobbly",
-    ]
+    flags = ["--submit", cluster, "--algorithm=grpo", "--group_size=4", "--steps=2", *data]
+    flags += ["--reward", f"{tmp_path}/r.py:wobbly"]
     env = cpu_env() | {"RAY_AUTH_MODE": "disabled"}
     done = run_script("verl_train", *flags, f"--output_dir={tmp_path}/out", *SUBMIT, env=env, timeout=LIMIT)
     assert done.returncode == 3, done.stderr[-6000:]

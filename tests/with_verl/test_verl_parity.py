@@ -317,16 +317,6 @@ def test_extreme_log_ratios_are_bounded_as_in_verl(ppo, name, difference):
     close(got, fn(old, logprobs, advantages * mask, mask, loss_agg_mode=mode, config=verl_settings)[0], LOOSE)
 
 
-@pytest.mark.parametrize("aggregation", AGGREGATIONS)
-def test_aggregations(ppo, aggregation):
-    mode, scale, tolerance = AGGREGATIONS[aggregation]
-    loss, mask = normal(10, 10, WIDTH), ragged()
-    norm = {"norm_length": scale} if aggregation == "fixed_length" else {"max_new_tokens": 12}
-    config = ppo.Config(algorithm="grpo", aggregation=aggregation, **norm)
-    got = (loss * weights_of(ppo, mask, config)).sum()
-    close(got, core.agg_loss(loss, mask, mode, loss_scale_factor=scale), tolerance)
-
-
 @pytest.mark.parametrize("aggregation", ["seq_mean_token_mean", "seq_mean_token_sum"])
 def test_a_completion_that_is_masked_whole_counts_in_our_mean_and_not_in_verls(ppo, aggregation):
     mode, scale, _ = AGGREGATIONS[aggregation]

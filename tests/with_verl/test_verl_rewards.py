@@ -3,25 +3,24 @@
 import asyncio
 import copy
 import functools
-import http.server
 import importlib.util
 import inspect
 import itertools
 import json
 import re
-import threading
 import warnings
 
 import numpy as np
 import pytest
 import torch
 from conftest import ROOT, TINY_LM, load_module, load_script
+from local_server import serving
 from omegaconf import OmegaConf
 from verl_helpers import compose
 
 LIBRARY = ROOT / "examples" / "reward_functions_library.py"
 HELPERS = [str(ROOT / "scripts" / f"{name}.py") for name in ("math_grader", "sandbox")]
-TASKS = ["math", "code", "qa", "format", "llm_judge", "custom"]
+FILES = [("math", "verl"), *((task, "both") for task in ("math", "code", "qa", "format", "llm_judge", "custom"))]
 template, launcher, loader = (load_script(n) for n in ("create_reward_template", "verl_train", "data_loader"))
 numbers = itertools.count()
 WORDS = "Tom picks 3 apples from each of the 4 trees. That is 3 * 4 = 12 apples in his basket."
@@ -98,7 +97,7 @@ def in_data(row: dict) -> dict:
 def files(tmp_path_factory):
     """{(task, contract): path} of generated rewards."""
     made = {}
-    for task, contract in itertools.product(TASKS, ("verl", "both")):
+    for task, contract in FILES:
         path = made[task, contract] = tmp_path_factory.mktemp(f"{task}_{contract}") / "my_reward.py"
         assert template.main(["--task", task, "--for", contract, "--output", str(path)]) == 0
     return made
@@ -109,31 +108,16 @@ def stand_in(files, monkeypatch):
     """The judge of the generated file's own test, as a server; files that are loaded now ask it."""
     judge = load_module(files["llm_judge", "both"], f"script_stand_in_{next(numbers)}").stand_in
 
-    class StandIn(http.server.BaseHTTPRequestHandler):
-        def do_POST(self):
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            reply = judge(body["messages"][0]["content"])
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(json.dumps({"choices": [{"message": {"content": reply}}]}).encode())
+    def answer(asked):
+        return 200, {"choices": [{"message": {"content": judge(asked.body["messages"][0]["content"])}}]}
 
-        def log_message(self, *_):
-            """Say nothing."""
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), StandIn)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{server.server_address[1]}/v1")
-    monkeypatch.setenv("JUDGE_MODEL", "judge")
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(answer) as url:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{url}/v1")
+        monkeypatch.setenv("JUDGE_MODEL", "judge")
+        yield
 
 
-@pytest.mark.parametrize("contract", ["verl", "both"])
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(("task", "contract"), FILES)
 @pytest.mark.filterwarnings("ignore:got no score")  # the judge is silent once
 def test_generated_file_scores_in_verl(files, task, contract, tokenizer, stand_in, tmp_path):
     from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
@@ -277,32 +261,18 @@ def variants(tmp_path_factory):
     config = transformers.LlamaConfig(**shape, **heads, num_labels=1)
     transformers.LlamaForSequenceClassification(config).save_pretrained(folder / "model")
     tokenizer.save_pretrained(folder / "model")
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Grader)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    url = f"http://127.0.0.1:{server.server_address[1]}/v1"
-    text = VARIANTS.format(library=str(LIBRARY), schema=SCHEMA, url=url, model=str(folder / "model"))
-    (folder / "variants.py").write_text(text)
-    yield folder / "variants.py"
-    server.shutdown()
-    server.server_close()
+    with serving(graded) as url:
+        text = VARIANTS.format(library=str(LIBRARY), schema=SCHEMA, url=f"{url}/v1", model=str(folder / "model"))
+        (folder / "variants.py").write_text(text)
+        yield folder / "variants.py"
 
 
-class Grader(http.server.BaseHTTPRequestHandler):
+def graded(asked) -> tuple:
     """A judge for the library's question: the number of letters F in the fenced text, and 2 for the right reference."""
-
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        message = body["messages"][0]["content"]
-        text = message.split("\n" + message.splitlines()[-1] + "\n")[1]
-        grade = text.count("F") + 2 * ("Reference answer:\n4" in message) * ("2 + 2?" in message)
-        self.send_response(200)
-        self.end_headers()
-        reply = f'{{"score": {grade}}}'
-        self.wfile.write(json.dumps({"choices": [{"message": {"content": reply}}]}).encode())
-
-    def log_message(self, *arguments):
-        pass
+    message = asked.body["messages"][0]["content"]
+    text = message.split("\n" + message.splitlines()[-1] + "\n")[1]
+    grade = text.count("F") + 2 * ("Reference answer:\n4" in message) * ("2 + 2?" in message)
+    return 200, {"choices": [{"message": {"content": f'{{"score": {grade}}}'}}]}
 
 
 def by_trl_contract(file, name, row, texts, ids) -> list[float]:

@@ -2,7 +2,6 @@
 
 import atexit
 import functools
-import json
 import os
 import shutil
 import signal
@@ -11,7 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from conftest import EVAL_DATA, QUIET, ROOT, TINY_LM, TRAIN_DATA
+from conftest import EVAL_DATA, QUIET, ROOT, TINY_LM, TRAIN_DATA, read_lines
 
 PLUGIN = ROOT / "tests" / "verl_cpu"
 EXAMPLES = ROOT / "examples" / "verl"
@@ -101,11 +100,6 @@ def forked_workers() -> str:
     return f"ray_kwargs.ray_init.runtime_env.py_executable='{sys.executable} -I -S {script} {socket}'"
 
 
-def read_rows(path) -> list[dict]:
-    """The rows of a JSONL file."""
-    return [json.loads(line) for line in Path(path).read_text().splitlines()]
-
-
 def verl_rows(path=TRAIN_DATA, count: int = 128) -> list[dict]:
     """The first rows of the embedded task in verl's schema; the difficulty is the size of the sum."""
     return [
@@ -115,7 +109,7 @@ def verl_rows(path=TRAIN_DATA, count: int = 128) -> list[dict]:
             "reward_model": {"style": "rule", "ground_truth": row["answer"]},
             "extra_info": {"index": i, "difficulty": int(row["answer"])},
         }
-        for i, row in enumerate(read_rows(path)[:count])
+        for i, row in enumerate(read_lines(path)[:count])
     ]
 
 
@@ -163,4 +157,4 @@ def run_main_ppo(folder: Path, *overrides: str, modules=()) -> list[dict]:
     command = [sys.executable, "-m", "verl.trainer.main_ppo", *CPU_OVERRIDES, *SMALL_RUN, forked_workers(), *overrides]
     done = run_command(command, env, folder)
     assert done.returncode == 0, done.stdout[-6000:]
-    return [{"step": row["step"], **row["data"]} for row in read_rows(folder / "metrics.jsonl")]
+    return [{"step": row["step"], **row["data"]} for row in read_lines(folder / "metrics.jsonl")]

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from conftest import ASSETS, EVAL_DATA, ROOT, TINY_LM, load_script
-from vllm_helpers import SAMPLED, untimed, with_wider_heads
+from conftest import ASSETS, EVAL_DATA, ROOT, TINY_LM, load_script, without_clock
+from vllm_helpers import SAMPLED, with_wider_heads
 
 from parts.data.prompts import load_splits
 from parts.environments.play_setup import load_with_reward, make_play_setup, playable_rows
@@ -143,16 +143,10 @@ def test_a_run_learns_from_conversations_and_resumes_exactly(tmp_path):
 
     def run(name: str, steps: int, *flags) -> list[dict]:
         flags = [*SAMPLED, f"--environment={EXAMPLES}:SecondAttempt", "--max_turns=2", "--save_every=2", *flags]
-        flags += [
-            "--algorithm=rloo",
-            "--group_size=4",
-            "--minibatches=2",
-            f"--steps={steps}",
-            "--eval_every=0",
-            f"--eval_data={tmp_path / 'eval.jsonl'}",
-        ]
+        flags += ["--algorithm=rloo", "--group_size=4", "--minibatches=2", f"--steps={steps}", "--eval_every=0"]
+        flags += [f"--eval_data={tmp_path / 'eval.jsonl'}"]
         assert load_script("ppo_train").main([*flags, f"--output_dir={tmp_path / name}"]) == 0
-        return [{k: v for k, v in line.items() if k != "tool/seconds"} for line in untimed(tmp_path / name)]
+        return without_clock(tmp_path / name)
 
     whole = run("whole", 4)
     run("parts", 2)

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import EVAL_DATA, ROOT, load_script, script_env
+from conftest import EVAL_DATA, ROOT, load_script, read_lines, script_env
 from vllm_helpers import ENV, metrics, with_wider_heads
 
 
@@ -38,7 +38,7 @@ def evaluated(out, model, *flags) -> tuple[dict, list]:
     code = load_script("evaluation").main([*map(str, ["--model", model, "--output_dir", out, *flags])])
     assert code == 0
     (task,) = json.loads((out / "results.json").read_text())["tasks"].values()
-    return task["values"], [json.loads(line) for line in (out / "samples.jsonl").read_text().splitlines()]
+    return task["values"], read_lines(out / "samples.jsonl")
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,5 @@
 """Our trainers with the real vLLM as sampler: they learn, resume exactly, and correct for a sampler that differs."""
 
-import json
 import os
 import signal
 import socket
@@ -13,9 +12,9 @@ import urllib.request
 import pytest
 import torch
 import transformers
-from conftest import EVAL_DATA, SCRIPTS, TINY_LM, TRAIN_DATA, load_script, script_env
+from conftest import EVAL_DATA, SCRIPTS, TINY_LM, TRAIN_DATA, load_script, read_lines, script_env, without_clock
 from safetensors.torch import load_file
-from vllm_helpers import ENV, SAMPLED, metrics, untimed
+from vllm_helpers import ENV, SAMPLED, metrics
 
 REWARDS = '''
 import random
@@ -95,23 +94,16 @@ def test_another_architecture_gets_its_adapters_under_its_own_names(run, tmp_pat
     assert abs(lines[-1]["kl/ref"]) > 1e-3, "the policy has moved, so stale weights would show"
 
 
-def same_weights(*folders, file="model.safetensors") -> bool:
-    """Whether the runs in these folders ended with the same weights, bit for bit."""
-    a, b = (load_file(out / "final" / file) for out in folders)
-    return all((a[name] == b[name]).all() for name in a)
-
-
-@pytest.mark.parametrize("trained", ["all weights", "adapters"])
-def test_a_resumed_run_is_the_uninterrupted_one(folder, run, trained):
+def test_a_resumed_run_is_the_uninterrupted_one(folder, run):
     """With a reward that draws from the generators which vLLM seeds anew as it starts."""
     drawn = ["--algorithm=rloo", "--group_size=4", f"--reward={folder / 'rewards.py'}:noisy", "--save_every=2"]
-    adapters = trained == "adapters"
-    drawn += ["--lora_rank=4", "--lr=1e-2"] if adapters else []
-    whole = run(f"whole {trained}", "--steps=4", *drawn)
-    run(f"parts {trained}", "--steps=2", *drawn)
-    parts = run(f"parts {trained}", "--steps=4", *drawn, "--resume")
-    assert untimed(parts) == untimed(whole)
-    assert same_weights(whole, parts, file="adapter_model.safetensors" if adapters else "model.safetensors")
+    drawn += ["--lora_rank=4", "--lr=1e-2"]
+    whole = run("whole", "--steps=4", *drawn)
+    run("parts", "--steps=2", *drawn)
+    parts = run("parts", "--steps=4", *drawn, "--resume")
+    assert without_clock(parts) == without_clock(whole)
+    one, other = (load_file(out / "final" / "adapter_model.safetensors") for out in (whole, parts))
+    assert all((one[name] == other[name]).all() for name in one)
 
 
 def test_two_processes_have_an_engine_each_and_draw_apart(folder):
@@ -222,15 +214,6 @@ def test_a_server_teaches_a_student_that_vllm_samples(folder, teacher, tmp_path,
     assert lines[-1]["eval/reverse_kl"] < 0.5 * lines[0]["eval/reverse_kl"]
 
 
-def test_a_resumed_student_is_the_uninterrupted_one(folder, learned, tmp_path):
-    teacher = [f"--teacher={learned / 'final'}", "--objective=reverse_kl", "--batch_size=16", "--save_every=2"]
-    assert distill(folder, tmp_path / "whole", *teacher, "--steps=4") == 0
-    assert distill(folder, tmp_path / "parts", *teacher, "--steps=2") == 0
-    assert distill(folder, tmp_path / "parts", *teacher, "--steps=4", "--resume") == 0
-    assert untimed(tmp_path / "parts")[-2:] == untimed(tmp_path / "whole")[-2:]
-    assert same_weights(tmp_path / "whole", tmp_path / "parts")
-
-
 @pytest.mark.parametrize("more", [["--objective=policy_gradient"], ["--objective=jsd", "--kl_top_k=6"]])
 def test_a_server_teaches_what_the_same_local_model_does(folder, learned, teacher, tmp_path, more):
     (tmp_path / "few.jsonl").write_text("".join(EVAL_DATA.read_text().splitlines(keepends=True)[:8]))
@@ -257,35 +240,24 @@ def test_what_the_server_refuses_is_said(folder, teacher, tmp_path, capsys):
 
 def test_a_warm_start_samples_with_vllm_and_its_weights_follow(folder, tmp_path):
     """Round 1 trains on vLLM's samples of the start; the held-out log-probs after it are the new policy's, not its."""
-    flags = [
-        "--self",
-        "--samples=4",
-        "--prompts_per_round=16",
-        "--max_draws=1",
-        "--rounds=1",
-        "--min_rounds=1",
-        "--min_format=0",
-    ]
+    flags = ["--self", "--samples=4", "--prompts_per_round=16", "--max_draws=1", "--rounds=1", "--min_rounds=1"]
     flags += ["--max_prompt_tokens=40", "--max_new_tokens=24", "--eval_prompts=4", "--eval_samples=4", "--pass_low=0"]
-    flags += ["--rollout_engine=vllm", "--check_sync=1", f"--data={folder / 'train.jsonl'}", "--min_entropy=0"]
-    flags += [f"--eval_data={folder / 'eval.jsonl'}", f"--output_dir={tmp_path / 'run'}"]
+    flags += ["--min_format=0", "--rollout_engine=vllm", "--check_sync=1", f"--data={folder / 'train.jsonl'}"]
+    flags += ["--min_entropy=0", f"--eval_data={folder / 'eval.jsonl'}", f"--output_dir={tmp_path / 'run'}"]
     assert load_script("warm_start").main(flags) == 0
     rounds = tmp_path / "run" / "rounds"
-    sampled = [line for part in sorted((rounds / "round-001/samples").iterdir()) for line in part.open()]
-    sampled, told = [*map(json.loads, sampled)], [*map(json.loads, (rounds / "round-001/supervised.jsonl").open())]
+    sampled = [one for part in sorted((rounds / "round-001/samples").iterdir()) for one in read_lines(part)]
+    told = read_lines(rounds / "round-001/supervised.jsonl")
     assert len(sampled) == 64 and {(one["row"], one["text"]) for one in told} <= {
         (one["row"], one["text"]) for one in sampled if one["passed"]
     }
-    after = [json.loads(line) for part in (rounds / "round-001/held_out").iterdir() for line in part.open()]
-    prompts = {json.dumps(row["prompt"]): row for row in map(json.loads, (folder / "eval.jsonl").open())}
+    after = [one for part in (rounds / "round-001/held_out").iterdir() for one in read_lines(part)]
     tokenizer = transformers.AutoTokenizer.from_pretrained(TINY_LM)
     for source, same in ((tmp_path / "run" / "final", True), (TINY_LM, False)):
         model, gaps = transformers.AutoModelForCausalLM.from_pretrained(source).eval(), []
         for one in after:
-            row = prompts[json.dumps(one["prompt"])]
-            ids = tokenizer.apply_chat_template(row["prompt"], add_generation_prompt=True, return_dict=True)[
-                "input_ids"
-            ]
+            ids = tokenizer.apply_chat_template(one["prompt"], add_generation_prompt=True, return_dict=True)
+            ids = ids["input_ids"]
             with torch.no_grad():
                 logprobs = model(torch.tensor([ids + one["ids"]])).logits[0, len(ids) - 1 : -1].log_softmax(-1)
             said = logprobs.gather(1, torch.tensor(one["ids"])[:, None]).sum().item()

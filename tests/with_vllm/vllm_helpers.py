@@ -16,6 +16,7 @@ ENV = {
 os.environ.update(ENV)
 
 import vllm  # noqa: E402  (it reads some of them as it loads)
+from conftest import read_lines  # noqa: E402
 
 
 @functools.cache
@@ -40,15 +41,7 @@ SAMPLED = [*SIZES, "--rollout_engine=vllm", "--temperature=0.8", "--check_sync=1
 
 def metrics(folder: Path) -> list[dict]:
     """The lines of a run's metrics.jsonl."""
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-
-
-def untimed(folder: Path) -> list[dict]:
-    """Metrics without what the clock decides."""
-    return [
-        {k: v for k, v in line.items() if not k.startswith(("time/", "memory/")) and "tokens_per_s" not in k}
-        for line in metrics(folder)
-    ]
+    return read_lines(folder / "metrics.jsonl")
 
 
 def prompts_of(models) -> list[list[int]]:
