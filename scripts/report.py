@@ -3472,7 +3472,7 @@ def other_eval_task(run: LoggedRun) -> Evidence | None:
     """The held-out prompts do not measure the task: they are of another task, or also train."""
     rows = run.columns.get("eval/rows", {})
     trained = run.columns.get("eval/trained_rows", {})
-    trained = {step: count for step, count in trained.items() if count > 0.1 * rows.get(step, 0)}
+    trained = {step: count for step, count in trained.items() if count > 0.05 * rows.get(step, 0)}
     same = run.settings.get("data") and run.settings.get("data") == run.settings.get("eval_data")
     if trained or (same and run.values("held_out")):
         text = "the training file is the evaluation file too"

@@ -88,17 +88,17 @@ Exit codes: 0 ready (or listed; --model: RL now), 1 not ready, 2 bad input.
 #     5297-5379  room steps             One more token per row, with fixed shapes and addresses within the cache, as …
 #     5382-5604  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
 #     5607-5778  rollouts               Sample and score a batch's rows over all processes; slow rewards run while …
-#     5781-5899  rows and gold          Rows of the data, and their reference completions (gold)
-#     5902-6096  probes                 Completions that must not be paid
-#     6099-6286  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
-#     6289-6475  scoring                Grading completions, and the findings of all checks
-#     6478-6788  preflight              The checks of a reward and the verdict
-#     6791-6964  policies               Scripted policies, which give the answers of a conversation turn by turn
-#     6967-7071  environment process    The environment's own process: scripted policies play conversations as in a …
-#     7074-7275  environment preflight  The checks of an environment and the verdict
-#     7278-7343  report                 Printed reports and --list
-#     7346-7425  model preflight        --model: how often a model's samples pass, and whether RL, a warm start or …
-#     7428-7544  command                The command line
+#     5781-5900  rows and gold          Rows of the data, and their reference completions (gold)
+#     5903-6097  probes                 Completions that must not be paid
+#     6100-6287  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
+#     6290-6476  scoring                Grading completions, and the findings of all checks
+#     6479-6789  preflight              The checks of a reward and the verdict
+#     6792-6965  policies               Scripted policies, which give the answers of a conversation turn by turn
+#     6968-7072  environment process    The environment's own process: scripted policies play conversations as in a …
+#     7075-7276  environment preflight  The checks of an environment and the verdict
+#     7279-7344  report                 Printed reports and --list
+#     7347-7426  model preflight        --model: how often a model's samples pass, and whether RL, a warm start or …
+#     7429-7545  command                The command line
 
 import argparse
 import ast
@@ -5854,9 +5854,10 @@ def load_rows(args, count: int) -> list[dict]:
 
 
 def pick(rows: list[dict], count: int, seed: int) -> list[dict]:
-    """Draw at most `count` rows with a seed and keep their order."""
-    places = random.Random(seed).sample(range(len(rows)), min(count, len(rows)))
-    return [rows[i] for i in sorted(places)]
+    """Draw `count` rows with a seed and keep their order; all rows for 0."""
+    if not 0 < count < len(rows):
+        return rows
+    return [rows[i] for i in sorted(random.Random(seed).sample(range(len(rows)), count))]
 
 
 def fill(template: str, values: dict) -> str:

@@ -273,7 +273,7 @@ def test_a_warm_start_samples_on_in_smaller_batches(capsys):
     from programs.warm_start.workshop import Workshop
 
     shop = object.__new__(Workshop)
-    shop.at_once, shop.vllm, sizes = 8, None, []
+    shop.at_once, shop.vllm, shop.reward, sizes = 8, None, None, []
     engine = type("Engine", (), {"config": Config()})()
 
     def scarce(config, *_):
@@ -285,7 +285,7 @@ def test_a_warm_start_samples_on_in_smaller_batches(capsys):
     workshop = __import__("programs.warm_start.workshop", fromlist=["collect"])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(workshop, "collect", scarce)
-        assert shop.samples(None, engine, None, [], None) == ["done"]
+        assert shop.samples(None, engine, [], None) == ["done"]
     assert sizes == [8, 4, 2] and "going on with 2 completions at once" in capsys.readouterr().err
     assert dataclasses.asdict(engine.config)["rollout_batch_size"] == 2
 

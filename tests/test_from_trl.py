@@ -303,7 +303,7 @@ def test_what_a_data_set_is_called_here(before, data, expected, tmp_path):
             "beta=1 in line 3",
         ),
         ("config = GRPOConfig(max_steps=5)\nsetattr(config, n, 1)\nrows = load_dataset('a/b')\n", "setattr(config, n"),
-        ("A = {'beta': 0.1}\nA.update(beta=0.5)\nconfig = GRPOConfig(**A)\nrows = load_dataset('a/b')\n", "**A"),
+        ("A = {'beta': 0.1}\nA.update(**more)\nconfig = GRPOConfig(**A)\nrows = load_dataset('a/b')\n", "**A"),
         ("lr = 1\nlr *= 2\nconfig = GRPOConfig(learning_rate=lr)\nrows = load_dataset('a/b')\n", "learning_rate=lr"),
         ("config = GRPOConfig(max_steps=5)\nother = GRPOConfig()\nrows = load_dataset('a/b')\n", "several GRPOConfig"),
     ],

@@ -287,7 +287,7 @@ def test_first_update_has_ratio_one(ppo, setup, epochs, minibatches):
     batch = experience(ppo, config, models)
     sums = ppo.accumulate_gradients(
         config, models, batch, np.array([4, 0, 3]), torch.amp.GradScaler("cpu", enabled=False)
-    )
+    ).values
     assert sums["policy/ratio_max"].item() == pytest.approx(1.0, abs=1e-5)
     assert sums["policy/clip_frac"] == 0 and abs(sums["kl/approx"].item()) < 1e-6, (
         "nothing is clipped, KL(old || new) is 0"
@@ -300,7 +300,7 @@ def test_dropout_is_off_in_training_mode_too(ppo, setup, family):
     batch = experience(ppo, config, models)
     models.policy.train()
     sums = ppo.accumulate_gradients(config, models, batch, np.arange(6), torch.amp.GradScaler("cpu", enabled=False))
-    assert sums["policy/ratio_max"].item() == pytest.approx(1.0, abs=1e-5)
+    assert sums.values["policy/ratio_max"].item() == pytest.approx(1.0, abs=1e-5)
 
 
 def test_a_single_optimizer_step_needs_no_old_logprobs(ppo, setup):
@@ -331,7 +331,7 @@ def test_the_kl_of_an_update_is_that_of_the_completions_that_train(ppo, setup):
     assert 0 < len(sums) < len(samples)
     tokens, total = map(sum, zip(*sums, strict=True))
     batch, scaler = ppo.make_experience(config, models, samples, 0.1), torch.amp.GradScaler("cpu", enabled=False)
-    got = ppo.accumulate_gradients(config, models, batch, np.arange(len(samples)), scaler)
+    got = ppo.accumulate_gradients(config, models, batch, np.arange(len(samples)), scaler).values
     assert got["kl/ref"].item() == pytest.approx(total / tokens, rel=1e-4)
     assert got["kl/ref_completion"].item() == pytest.approx(total / len(sums), rel=1e-4)
 

@@ -194,7 +194,7 @@ def test_an_update_of_ppo_is_the_scripts(models, batch, pieces):
     got = ppo.accumulate_gradients(settings, models, batch, torch.arange(4))
     assert_same(gradients(models.policy, models.critic), expected)
     names = ("value/loss", "policy/loss", "policy/clip_frac", "policy/entropy", "kl/approx")
-    torch.testing.assert_close(got, torch.stack([sums[name] for name in names]), rtol=1e-8, atol=1e-9)
+    torch.testing.assert_close(got, torch.stack([sums.values[name] for name in names]), rtol=1e-8, atol=1e-9)
 
 
 def test_equal_scores_have_no_advantage_whatever_rounding_says():
@@ -297,7 +297,7 @@ def test_an_update_of_grpo_is_that_of_the_scripts_algorithm(change, models, batc
     got = mine.accumulate_gradients(settings, models, batch, torch.arange(4))
     assert_same(gradients(models.policy), expected)
     names = ("policy/loss", "policy/clip_frac", "policy/entropy", "kl/approx")
-    torch.testing.assert_close(got[:4], torch.stack([sums[name] for name in names]), rtol=1e-8, atol=1e-9)
+    torch.testing.assert_close(got[:4], torch.stack([sums.values[name] for name in names]), rtol=1e-8, atol=1e-9)
 
 
 def test_cispo_counts_the_weights_that_its_own_bound_changed(models, batch, tmp_path):

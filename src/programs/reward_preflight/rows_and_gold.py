@@ -85,9 +85,10 @@ def load_rows(args, count: int) -> list[dict]:
 
 
 def pick(rows: list[dict], count: int, seed: int) -> list[dict]:
-    """Draw at most `count` rows with a seed and keep their order."""
-    places = random.Random(seed).sample(range(len(rows)), min(count, len(rows)))
-    return [rows[i] for i in sorted(places)]
+    """Draw `count` rows with a seed and keep their order; all rows for 0."""
+    if not 0 < count < len(rows):
+        return rows
+    return [rows[i] for i in sorted(random.Random(seed).sample(range(len(rows)), count))]
 
 
 def fill(template: str, values: dict) -> str:
