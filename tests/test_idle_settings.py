@@ -63,14 +63,14 @@ def test_what_a_preset_is_named_for_acts(preset):
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory):
-    """weights(*flags) -> the policy after a step of 16 completions whose scores differ."""
+    """weights(*flags) -> the policy after two steps of 16 completions whose scores differ."""
     folder = tmp_path_factory.mktemp("weights")
     (folder / "pay.py").write_text("def pay(prompt, completion):\n    return sum(map(ord, completion)) % 7 / 7\n")
     script = load_script("ppo_train")
 
     def run(*flags: str) -> torch.Tensor:
         out = folder / f"run{len(list(folder.iterdir()))}"
-        sizes = "--steps=1 --batch_size=16 --max_new_tokens=6 --plot_every=0 --save_every=0 --precision=fp32".split()
+        sizes = "--steps=2 --batch_size=16 --max_new_tokens=6 --plot_every=0 --save_every=0 --precision=fp32".split()
         data = [f"--data={EVAL_DATA}", f"--reward={folder / 'pay.py'}:pay", f"--output_dir={out}"]
         assert script.main([*sizes, "--device=cpu", *data, *flags]) == 0
         return torch.cat([x.flatten() for x in load_file(out / "final" / "model.safetensors").values()])

@@ -45,7 +45,8 @@ def lost_at_once(run: LoggedRun) -> bool:
         return True
     prompts = [run.prompts(count) for count in (1, len(scores) - 1)]
     lost = share_gain((min(1.0, scores[0]), prompts[0]), (0.0, prompts[1]))
-    return lost[2] < 0 and max(held_out, default=0.0) <= 0.1 * scores[0]
+    later = [value for step, value in run.series.get("held_out", {}).items() if step > min(run.series["score"])]
+    return lost[2] < 0 and max(later, default=0.0) <= 0.1 * scores[0]
 
 
 @cause(
