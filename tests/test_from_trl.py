@@ -304,6 +304,13 @@ def test_what_a_data_set_is_called_here(before, data, expected, tmp_path):
         ),
         ("config = GRPOConfig(max_steps=5)\nsetattr(config, n, 1)\nrows = load_dataset('a/b')\n", "setattr(config, n"),
         ("A = {'beta': 0.1}\nA.update(**more)\nconfig = GRPOConfig(**A)\nrows = load_dataset('a/b')\n", "**A"),
+        ("A = {}\nA.update({'beta': 1} if x else B)\nconfig = GRPOConfig(**A)\nB = {'beta': 2}\n", "beta=1 in line 2"),
+        (
+            "B = {'beta': 1}\nif x:\n    B['beta'] = 2\nA = {}\nA.update(B)\nconfig = GRPOConfig(**A)\n",
+            "beta=2 in line 3",
+        ),
+        ("def f():\n    A = {'beta': 1}\n    A.update(beta=x)\n    return A\nconfig = GRPOConfig(**f())\n", "beta=x"),
+        ("def f():\n    return GRPOConfig(**A)\nA = {'beta': 1}\nA.update(beta=2)\nconfig = f()\n", "beta=2 in line 4"),
         ("lr = 1\nlr *= 2\nconfig = GRPOConfig(learning_rate=lr)\nrows = load_dataset('a/b')\n", "learning_rate=lr"),
         ("config = GRPOConfig(max_steps=5)\nother = GRPOConfig()\nrows = load_dataset('a/b')\n", "several GRPOConfig"),
     ],

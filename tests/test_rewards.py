@@ -135,6 +135,9 @@ BY_HAND = [
         for value, expected in ((number, 0), (number * size, 1))
     ],
     ("numeric_correctness", "5 hundredths", {"answer": 5}, 0),
+    ("numeric_correctness", "3亿5000万", {"answer": 35000 * 10**12}, 0),
+    ("numeric_correctness", "5亿" * 40, {"answer": 5}, 0),
+    ("numeric_correctness", "5 mıllıon", {"answer": 7}, 0),
     # a second number, an operation or a root behind or before it: another value, or two guesses
     *[
         ("numeric_correctness", f"5{rest}", {"answer": 5}, 0)

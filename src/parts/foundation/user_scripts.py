@@ -291,8 +291,9 @@ class PythonSource:
 
     def changes(self, made: ast.expr, use: ast.AST | None = None) -> list[Argument]:
         """`config.name = value`, `d["name"] = value`, `d.update(name=value)` on the object that an expression makes."""
-        calls, around = self.updates(made), [*self.blocks(made), *(self.blocks(use) if use else [])]
-        found = [replace(x, is_sure=self.is_sure(call, around)) for call in calls for x in self.items(call)[0]]
+        around = [*self.blocks(made), *(self.blocks(use) if use else [])]
+        pairs = [(item, call) for call, items in self.updates(made).items() for item in items]
+        found = [replace(item, is_sure=item.is_sure and self.is_sure(call, around)) for item, call in pairs]
         for target, name in self.stores:
             if name and self.is_object(target.value, made):
                 statement, is_item = self.parents[target], isinstance(target, ast.Subscript)
@@ -302,11 +303,12 @@ class PythonSource:
                 found.append(Argument(name, statement.value, *place, form, is_statement=True, is_sure=is_sure))
         return sorted(found, key=lambda change: change.start)
 
-    def updates(self, made: ast.expr) -> list[ast.Call]:
-        """Statements `d.update(…)` on the object that an expression makes, where all that they set is seen."""
+    def updates(self, made: ast.expr) -> dict[ast.Call, list[Argument]]:
+        """The items of each `d.update(…)` on the object that an expression makes, where all of them are seen."""
         calls = [x for x in self.calls.get("update", []) if isinstance(self.parents[x], ast.Expr)]
         calls = [x for x in calls if isinstance(x.func, ast.Attribute) and self.is_object(x.func.value, made)]
-        return [call for call in calls if not self.items(call)[1]]
+        pairs = zip(calls, map(self.items, calls), strict=True)
+        return {call: items for call, (items, unseen) in pairs if not unseen}
 
     def is_sure(self, node: ast.AST, around: list[ast.AST]) -> bool:
         """Whether no branch or loop other than those given is around a node's statement."""
@@ -323,8 +325,8 @@ class PythonSource:
         objects += [(change, change.func) for name in CHANGING for change in self.calls.get(name, [])]
         objects += [(target, target.value) for target, name in self.stores if not name]
         parts = [(change, part) for change, node in objects for part in ast.walk(node) if isinstance(part, NAMED)]
-        hidden = dict.fromkeys(change for change, part in parts if self.is_object(part, made))
-        return [change for change in hidden if change not in self.updates(made)]
+        seen, hidden = self.updates(made), dict.fromkeys(change for change, part in parts if self.is_object(part, made))
+        return [change for change in hidden if change not in seen]
 
     def resolved(self, node):
         """What an expression stands for, where nothing changes it later."""
@@ -369,8 +371,11 @@ class PythonSource:
         items, unseen = self.spread(parts, '"{name}": {text}' if isinstance(made, ast.Dict) else Argument.form)
         if isinstance(made, ast.IfExp):
             items = [replace(item, is_sure=False) for item in items]
-        if isinstance(node, ast.Name):
-            items += [change for change in self.changes(made, node) if change.start < self.start(node)]
+        if node is not made:
+            start, function = self.start(node), self.around(node, FUNCTIONS)
+            end = self.span(function)[1] if function else len(self.text)  # what follows it may run before it is called
+            changes = [x for x in self.changes(made, node) if not start <= x.start < end]
+            items += [replace(x, is_sure=x.is_sure and x.start < start) for x in changes]
             unseen += self.hidden_changes(made)
         self.reading.remove(made)
         return items, unseen

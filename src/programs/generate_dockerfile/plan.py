@@ -49,12 +49,11 @@ class ImagePlan:
         """The text, without the paragraphs of other styles."""
         text = VERL if self.style == "verl" else UBUNTU
         text = re.sub(r"(?m)^#: (.*)\n((?:.+\n)*\n)", lambda mark: mark[2] * (self.style in mark[1].split()), text)
-        folders = [*self.caches.values(), *(["/opt/nanochat"] if self.style == "nanochat" else [])]
         values = {
             "NAME": self.name,
             "PURPOSE": STYLES[self.style],
             "SYSTEM": ' \\\n        "libnuma1=2.0.18*"' if self.style == "trl" else "",
-            "FOLDERS": " ".join(folders),
+            "FOLDERS": " ".join([*self.caches.values(), *["/opt/nanochat"] * (self.style == "nanochat")]),
             "VOLUMES": json.dumps([*self.caches.values()]),
             "UV": tomllib.loads(PINS)["images"]["uv"],
             "IMAGE": self.image,

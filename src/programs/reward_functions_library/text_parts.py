@@ -6,6 +6,7 @@ import math
 import re
 import string
 import unicodedata
+from fractions import Fraction
 
 from parts.data.answer_marks import accepted, boxes_in, is_heading
 from parts.data.stated_answers import (
@@ -33,7 +34,7 @@ _NUMBER = re.compile(
 )
 _FRACTION = re.compile(r"((?<=\d))?\\[dt]?frac\{(\d{1,20})\}\{(\d{1,20})\}")
 _SHORT = {"k": 10**3, "m": 10**6, "b": 10**9}
-_SCALED = re.compile(rf"(?i:(?<=\d) ?({'|'.join(SCALES)})s?(?![a-z]))|([$€£¥₹] ?[\d.,]+)([kKMB])$")
+_SCALED = re.compile(rf"(?ai:(?<=\d) ?({'|'.join(SCALES)})s?(?![a-z]))|([$€£¥₹] ?[\d.,]+)([kKMB])$")
 _BLANK = "[ \u00a0\u202f]"
 _VULGAR = re.compile(rf"{_BLANK}*([¼-¾⅐-⅞])")
 _MIXED = re.compile(rf"(?<![\d./])(\d{{1,9}}){_BLANK}(\d{{1,9}})/(\d{{1,9}})(?![\d/])")  # 2 1/2
@@ -128,13 +129,12 @@ def _number(value) -> float | None:
     text = _VULGAR.sub(lambda m: " " + unicodedata.normalize("NFKC", m[1]).replace("⁄", "/"), text).strip()
     text = _MIXED.sub(lambda m: f"{int(m[1]) * int(m[3]) + int(m[2])}/{m[3]}" if int(m[2]) < int(m[3]) else m[0], text)
     text = re.sub(rf"(?<![\d.,])\d{{1,3}}(?:{_BLANK}\d{{3}})+(?!\d)", lambda m: re.sub(_BLANK, "", m[0]), text)
-    scale = math.prod(SCALES[m[1].lower()] if m[1] else _SHORT[m[3].lower()] for m in _SCALED.finditer(text))
-    match = _NUMBER.fullmatch(with_point(_SCALED.sub(lambda m: m[2] or "", text)))
+    scales = [SCALES[m[1].lower()] if m[1] else _SHORT[m[3].lower()] for m in _SCALED.finditer(text)]
+    match = len(scales) < 2 and _NUMBER.fullmatch(with_point(_SCALED.sub(lambda m: m[2] or "", text)))  # no 3亿5000万
     try:
-        number = float(match[1] + match[2].replace(",", "")) / float(match[3] or 1) * scale
-    except (TypeError, ValueError, ZeroDivisionError):
+        return float(Fraction(match[1] + match[2].replace(",", "")) / int(match[3] or 1) * math.prod(scales))
+    except (TypeError, ValueError, ArithmeticError):
         return None
-    return number if math.isfinite(number) else None
 
 
 def _tight(text: str) -> str:
