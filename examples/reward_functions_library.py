@@ -14,15 +14,15 @@ option value keeps; w: the advised weight. Presets have weights:
 """
 
 # Contents
-#         60-71  python source    Parses Python source in a process with threads
-#         74-80  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#         83-85  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
-#        88-239  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
-#       242-383  answer marks     Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#       386-410  text servers     Completions from OpenAI-compatible servers, one per request, with retries if a …
-#       413-423  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#       426-645  contract         The contract of every reward function: inputs, options, and valid values
-#       648-808  text parts       Find answers, blocks and sections in texts
+#         61-72  python source    Parses Python source in a process with threads
+#         75-81  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#         84-86  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
+#        89-240  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
+#       243-384  answer marks     Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#       387-411  text servers     Completions from OpenAI-compatible servers, one per request, with retries if a …
+#       414-424  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#       427-646  contract         The contract of every reward function: inputs, options, and valid values
+#       649-808  text parts       Find answers, blocks and sections in texts
 #      811-1039  correctness      Right answers, and programs that pass tests
 #     1042-1213  format           Layouts, style and repetition
 #     1216-1319  length           Lengths
@@ -55,6 +55,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 
 # --------------------------------------------------------------- python source (src/parts/foundation/python_source.py)
@@ -659,7 +660,7 @@ _NUMBER = re.compile(
 )
 _FRACTION = re.compile(r"((?<=\d))?\\[dt]?frac\{(\d{1,20})\}\{(\d{1,20})\}")
 _SHORT = {"k": 10**3, "m": 10**6, "b": 10**9}
-_SCALED = re.compile(rf"(?i:(?<=\d) ?({'|'.join(SCALES)})s?(?![a-z]))|([$€£¥₹] ?[\d.,]+)([kKMB])$")
+_SCALED = re.compile(rf"(?ai:(?<=\d) ?({'|'.join(SCALES)})s?(?![a-z]))|([$€£¥₹] ?[\d.,]+)([kKMB])$")
 _BLANK = "[ \u00a0\u202f]"
 _VULGAR = re.compile(rf"{_BLANK}*([¼-¾⅐-⅞])")
 _MIXED = re.compile(rf"(?<![\d./])(\d{{1,9}}){_BLANK}(\d{{1,9}})/(\d{{1,9}})(?![\d/])")  # 2 1/2
@@ -754,13 +755,12 @@ def _number(value) -> float | None:
     text = _VULGAR.sub(lambda m: " " + unicodedata.normalize("NFKC", m[1]).replace("⁄", "/"), text).strip()
     text = _MIXED.sub(lambda m: f"{int(m[1]) * int(m[3]) + int(m[2])}/{m[3]}" if int(m[2]) < int(m[3]) else m[0], text)
     text = re.sub(rf"(?<![\d.,])\d{{1,3}}(?:{_BLANK}\d{{3}})+(?!\d)", lambda m: re.sub(_BLANK, "", m[0]), text)
-    scale = math.prod(SCALES[m[1].lower()] if m[1] else _SHORT[m[3].lower()] for m in _SCALED.finditer(text))
-    match = _NUMBER.fullmatch(with_point(_SCALED.sub(lambda m: m[2] or "", text)))
+    scales = [SCALES[m[1].lower()] if m[1] else _SHORT[m[3].lower()] for m in _SCALED.finditer(text)]
+    match = len(scales) < 2 and _NUMBER.fullmatch(with_point(_SCALED.sub(lambda m: m[2] or "", text)))  # no 3亿5000万
     try:
-        number = float(match[1] + match[2].replace(",", "")) / float(match[3] or 1) * scale
-    except (TypeError, ValueError, ZeroDivisionError):
+        return float(Fraction(match[1] + match[2].replace(",", "")) / int(match[3] or 1) * math.prod(scales))
+    except (TypeError, ValueError, ArithmeticError):
         return None
-    return number if math.isfinite(number) else None
 
 
 def _tight(text: str) -> str:

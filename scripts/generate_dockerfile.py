@@ -32,8 +32,8 @@ Exit codes: 0 written (or listed), 2 bad input, or a combination outside the tab
 #         87-90  bundle    Paths of this bundle and of its embedded model, data and rewards
 #        93-252  dialect   Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements for …
 #       255-275  settings  Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       278-546  plan      Plan an image: a row of the table of compatible versions
-#       549-728  command   The files beside the Dockerfile, and the command line
+#       278-545  plan      Plan an image: a row of the table of compatible versions
+#       548-727  command   The files beside the Dockerfile, and the command line
 
 import argparse
 import difflib
@@ -507,12 +507,11 @@ class ImagePlan:
         """The text, without the paragraphs of other styles."""
         text = VERL if self.style == "verl" else UBUNTU
         text = re.sub(r"(?m)^#: (.*)\n((?:.+\n)*\n)", lambda mark: mark[2] * (self.style in mark[1].split()), text)
-        folders = [*self.caches.values(), *(["/opt/nanochat"] if self.style == "nanochat" else [])]
         values = {
             "NAME": self.name,
             "PURPOSE": STYLES[self.style],
             "SYSTEM": ' \\\n        "libnuma1=2.0.18*"' if self.style == "trl" else "",
-            "FOLDERS": " ".join(folders),
+            "FOLDERS": " ".join([*self.caches.values(), *["/opt/nanochat"] * (self.style == "nanochat")]),
             "VOLUMES": json.dumps([*self.caches.values()]),
             "UV": tomllib.loads(PINS)["images"]["uv"],
             "IMAGE": self.image,

@@ -84,11 +84,11 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #     6599-6832  settings          Settings under TRL's names, profiles, and contradictions between settings
 #     6835-6948  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
 #     6951-7140  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
-#     7143-7296  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
-#     7299-7413  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
-#     7416-7651  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
-#     7654-7754  trainer           TRL's trainer with this bundle's weights, prompts and sampler
-#     7757-7981  run               Loading and checks before the first step, --dry_run, the run, and the command line
+#     7143-7295  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
+#     7298-7412  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
+#     7415-7650  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
+#     7653-7753  trainer           TRL's trainer with this bundle's weights, prompts and sampler
+#     7756-7980  run               Loading and checks before the first step, --dry_run, the run, and the command line
 
 import argparse
 import ast
@@ -5361,7 +5361,7 @@ class RunSettings(BaseConfig):
     reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True, free=True)
     reward_retries: int = setting(2, "retries after a lost connection, a timeout, HTTP 408, 425, 429, 5xx", free=True)
     output_dir: str = setting("runs/ppo", "folder for logs, checkpoints and final/", free=True)
-    seed: int = setting(0, "seed of data order, sampling noise and minibatches")
+    seed: int = setting(0, "seed of data order, sampling, minibatches and new adapters")
     # rollout
     temperature: float = setting(1.0, "sampling temperature; it divides the logits of all log-probs", positive=True)
     vllm_args: list[str] = setting([], "key=value …: any other argument of vLLM's engine", free=True, several=True)
@@ -5380,7 +5380,7 @@ class RunSettings(BaseConfig):
     attn_implementation: str = setting(
         "auto", "transformers' attention implementation; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
     )
-    lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights, or as --model)")
+    lora_rank: int = setting(0, "train new LoRA adapters of this rank on all linear layers (0: none)")
     lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
     threads: str = setting("auto", "CPU threads: a number, or auto (fewer if other processes use the cores)", free=True)
     # logs and checkpoints
@@ -7254,7 +7254,6 @@ def greedy_completions(trainer, prompts: list[list[int]], batch_size: int) -> li
 
 
 def greedy_conversations(config: Config, trainer, setup: PlaySetup, rows: list[dict]) -> list[Conversation]:
-
     def sample(so_far: list[list[int]], numbers: list[int], turn: int) -> list[tuple[list[int], list[float]]]:
         made = greedy_completions(trainer, so_far, config.per_device_eval_batch_size)
         return [(ids, [0.0] * len(ids)) for ids in made]

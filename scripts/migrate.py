@@ -26,25 +26,25 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 #         84-89  file text         Load texts from files beside their room, such as a page's style; a built script …
 #        92-140  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #       143-147  bundle            Paths of this bundle and of its embedded model, data and rewards
-#       150-573  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
-#       576-800  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       803-891  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#      894-1102  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1105-1208  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
-#     1211-1249  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
-#     1252-1492  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
-#     1495-2350  tables            Changes between the versions of TRL and verl: tables read from their packages
-#     2353-2937  edits             Edits of a text by offset, and the table row that explains each
-#     2940-3035  trl run           A TRL run as one version of TRL sees it: the script's settings, and that version's …
-#     3038-3332  trl settings      The settings that make today's TRL do an old run: from tables, from rules by hand, …
-#     3335-3450  trainer parts     What a trainer is given: models loaded as today's transformers wants it, rewards …
-#     3453-3885  trl script        A script that trains with TRL: its trainers, their configs and their imports
-#     3888-3963  versions          Which version of a package a file was written for: a pin, or the names that it uses
-#     3966-4252  job files         Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
-#     4255-4316  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
-#     4319-4677  verl run          Migrate a verl job to the newest version: keys, values, and defaults that changed …
-#     4680-4825  trial             --check: run one step of the new script in a separate process, on four rows and …
-#     4828-5059  command           The command line: input, output, messages
+#       150-578  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
+#       581-805  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       808-896  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#      899-1107  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1110-1213  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
+#     1216-1254  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
+#     1257-1497  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
+#     1500-2355  tables            Changes between the versions of TRL and verl: tables read from their packages
+#     2358-2942  edits             Edits of a text by offset, and the table row that explains each
+#     2945-3040  trl run           A TRL run as one version of TRL sees it: the script's settings, and that version's …
+#     3043-3337  trl settings      The settings that make today's TRL do an old run: from tables, from rules by hand, …
+#     3340-3455  trainer parts     What a trainer is given: models loaded as today's transformers wants it, rewards …
+#     3458-3890  trl script        A script that trains with TRL: its trainers, their configs and their imports
+#     3893-3968  versions          Which version of a package a file was written for: a pin, or the names that it uses
+#     3971-4257  job files         Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
+#     4260-4321  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
+#     4324-4682  verl run          Migrate a verl job to the newest version: keys, values, and defaults that changed …
+#     4685-4830  trial             --check: run one step of the new script in a separate process, on four rows and …
+#     4833-5064  command           The command line: input, output, messages
 
 import argparse
 import ast
@@ -422,8 +422,9 @@ class PythonSource:
 
     def changes(self, made: ast.expr, use: ast.AST | None = None) -> list[Argument]:
         """`config.name = value`, `d["name"] = value`, `d.update(name=value)` on the object that an expression makes."""
-        calls, around = self.updates(made), [*self.blocks(made), *(self.blocks(use) if use else [])]
-        found = [replace(x, is_sure=self.is_sure(call, around)) for call in calls for x in self.items(call)[0]]
+        around = [*self.blocks(made), *(self.blocks(use) if use else [])]
+        pairs = [(item, call) for call, items in self.updates(made).items() for item in items]
+        found = [replace(item, is_sure=item.is_sure and self.is_sure(call, around)) for item, call in pairs]
         for target, name in self.stores:
             if name and self.is_object(target.value, made):
                 statement, is_item = self.parents[target], isinstance(target, ast.Subscript)
@@ -433,11 +434,12 @@ class PythonSource:
                 found.append(Argument(name, statement.value, *place, form, is_statement=True, is_sure=is_sure))
         return sorted(found, key=lambda change: change.start)
 
-    def updates(self, made: ast.expr) -> list[ast.Call]:
-        """Statements `d.update(…)` on the object that an expression makes, where all that they set is seen."""
+    def updates(self, made: ast.expr) -> dict[ast.Call, list[Argument]]:
+        """The items of each `d.update(…)` on the object that an expression makes, where all of them are seen."""
         calls = [x for x in self.calls.get("update", []) if isinstance(self.parents[x], ast.Expr)]
         calls = [x for x in calls if isinstance(x.func, ast.Attribute) and self.is_object(x.func.value, made)]
-        return [call for call in calls if not self.items(call)[1]]
+        pairs = zip(calls, map(self.items, calls), strict=True)
+        return {call: items for call, (items, unseen) in pairs if not unseen}
 
     def is_sure(self, node: ast.AST, around: list[ast.AST]) -> bool:
         """Whether no branch or loop other than those given is around a node's statement."""
@@ -454,8 +456,8 @@ class PythonSource:
         objects += [(change, change.func) for name in CHANGING for change in self.calls.get(name, [])]
         objects += [(target, target.value) for target, name in self.stores if not name]
         parts = [(change, part) for change, node in objects for part in ast.walk(node) if isinstance(part, NAMED)]
-        hidden = dict.fromkeys(change for change, part in parts if self.is_object(part, made))
-        return [change for change in hidden if change not in self.updates(made)]
+        seen, hidden = self.updates(made), dict.fromkeys(change for change, part in parts if self.is_object(part, made))
+        return [change for change in hidden if change not in seen]
 
     def resolved(self, node):
         """What an expression stands for, where nothing changes it later."""
@@ -500,8 +502,11 @@ class PythonSource:
         items, unseen = self.spread(parts, '"{name}": {text}' if isinstance(made, ast.Dict) else Argument.form)
         if isinstance(made, ast.IfExp):
             items = [replace(item, is_sure=False) for item in items]
-        if isinstance(node, ast.Name):
-            items += [change for change in self.changes(made, node) if change.start < self.start(node)]
+        if node is not made:
+            start, function = self.start(node), self.around(node, FUNCTIONS)
+            end = self.span(function)[1] if function else len(self.text)  # what follows it may run before it is called
+            changes = [x for x in self.changes(made, node) if not start <= x.start < end]
+            items += [replace(x, is_sure=x.is_sure and x.start < start) for x in changes]
             unseen += self.hidden_changes(made)
         self.reading.remove(made)
         return items, unseen

@@ -8376,7 +8376,7 @@ class RunSettings(BaseConfig):
     reward_concurrency: int = setting(32, "calls of async rewards at once, in each process", positive=True, free=True)
     reward_retries: int = setting(2, "retries after a lost connection, a timeout, HTTP 408, 425, 429, 5xx", free=True)
     output_dir: str = setting("runs/ppo", "folder for logs, checkpoints and final/", free=True)
-    seed: int = setting(0, "seed of data order, sampling noise and minibatches")
+    seed: int = setting(0, "seed of data order, sampling, minibatches and new adapters")
     # rollout
     temperature: float = setting(1.0, "sampling temperature; it divides the logits of all log-probs", positive=True)
     vllm_args: list[str] = setting([], "key=value …: any other argument of vLLM's engine", free=True, several=True)
@@ -8395,7 +8395,7 @@ class RunSettings(BaseConfig):
     attn_implementation: str = setting(
         "auto", "transformers' attention implementation; auto: its own choice", lambda: list(ATTENTION_KINDS), free=True
     )
-    lora_rank: int = setting(0, "train LoRA adapters of this rank on all linear layers (0: all weights, or as --model)")
+    lora_rank: int = setting(0, "train new LoRA adapters of this rank on all linear layers (0: none)")
     lora_alpha: float = setting(0.0, "LoRA scale (0: twice the rank)")
     threads: str = setting("auto", "CPU threads: a number, or auto (fewer if other processes use the cores)", free=True)
     # logs and checkpoints
