@@ -151,8 +151,7 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     sure = sure or (unfinished and not better and trend(part) <= 0)
     # answers got neither better nor worse; they may still follow while the other part rises
     settled = [x for x in rising if trend(parts[x][len(parts[x]) // 2 :]) <= 0]
-    beside = rose and (settled or (feature and truth is not None and truth[0] <= 0))
-    beside = beside or unfinished
+    beside = unfinished or (rose and (settled or (feature and truth is not None and truth[0] <= 0)))
     if not facts or not (sure or stalled or beside):
         return None
     since = run.onset("score") if run.series.get("score") else None
