@@ -346,6 +346,7 @@ WORDS = [  # functions (exact, numeric, choice, math), gold, what they must not 
     ("ec", "I", ["I think it is a dog"]),
     ("e+", "Paris", ["#### Conclusion\nThe answer is Paris.", "The answer is Paris, which is in France."]),
     ("em+", "Paris", ["The answer is **Paris**, the capital of France."]),
+    ("enm", "2", ["The answer is **2**, the other root is 3.", "The answer is **2**, the second is **3**."]),
     ("e+", "Because of You", ["The answer is Because of You."]),
     ("e+", "J. K. Rowling", ["The answer is J. K. Rowling."]),
     ("e", "Paris", ["Paris, London", "The answer is Paris. Or London.", "Paris (or London)"]),
