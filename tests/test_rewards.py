@@ -131,7 +131,10 @@ BY_HAND = [
     ("numeric_correctness", "$3 million", {"answer": "3 million"}, 1),
     *[
         ("numeric_correctness", f"{number} {word}", {"answer": value}, expected)
-        for number, word, size in ((2.5, "million", 10**6), (5, "lakh", 10**5), (3, "dozen eggs", 12), (5, "万", 10**4))
+        for number, word, size in (
+            *((2.5, "million", 10**6), (5, "lakh", 10**5), (3, "dozen eggs", 12), (5, "万", 10**4)),
+            *((5, "Millionen", 10**6), (5, "miljoner", 10**6), (5, "milliards", 10**9), (5, "millones", 10**6)),
+        )
         for value, expected in ((number, 0), (number * size, 1))
     ],
     ("numeric_correctness", "5 hundredths", {"answer": 5}, 0),
