@@ -207,6 +207,5 @@ def right_gain(texts: list[Text]) -> tuple[float, float, float] | None:
     shares = [[t for t in graded if t.step in part] for part in (steps[:third], steps[-third:])]
     if len(steps) < 2 or min(map(len, shares)) < 8:
         return None
-    rates = [statistics.fmean(t.right for t in share) for share in shares]
     draws = [len({(t.step, t.prompt) for t in share}) for share in shares]  # a prompt's completions are alike
-    return share_gain(*zip(rates, draws, strict=True))
+    return share_gain(*((statistics.fmean(t.right for t in x), n) for x, n in zip(shares, draws, strict=True)))

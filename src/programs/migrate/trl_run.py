@@ -1,7 +1,6 @@
 """A TRL run as one version of TRL sees it: the script's settings, and that version's defaults for the rest."""
 
 import ast
-import math
 from dataclasses import dataclass, field, replace
 
 from parts.foundation.user_scripts import FUNCTIONS, Argument, PythonSource
@@ -43,7 +42,7 @@ class TrlRun:
         if call is not None:
             self.arguments, self.unseen = source.arguments(call)
         if (config_node := call or self.unseen_args) is not None:
-            late = source.start(self.trainer) if self.trainer else math.inf
+            late = source.start(self.trainer) if self.trainer else len(source.text)
             changes = source.changes(config_node)
             self.arguments = self.arguments + [replace(x, is_sure=x.is_sure and x.start < late) for x in changes]
             self.unsure = {getattr(change, "attr", "") for change in source.hidden_changes(config_node)}
