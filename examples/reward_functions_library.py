@@ -17,17 +17,17 @@ option value keeps; w: the advised weight. Presets have weights:
 #         61-72  python source    Parses Python source in a process with threads
 #         75-81  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #         84-86  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
-#        89-240  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
-#       243-384  answer marks     Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#       387-411  text servers     Completions from OpenAI-compatible servers, one per request, with retries if a …
-#       414-424  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#       427-646  contract         The contract of every reward function: inputs, options, and valid values
-#       649-808  text parts       Find answers, blocks and sections in texts
-#      811-1039  correctness      Right answers, and programs that pass tests
-#     1042-1213  format           Layouts, style and repetition
-#     1216-1319  length           Lengths
-#     1322-1486  judges           Models that judge
-#     1489-1591  combined         Combined rewards and presets
+#        89-243  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
+#       246-387  answer marks     Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#       390-414  text servers     Completions from OpenAI-compatible servers, one per request, with retries if a …
+#       417-427  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#       430-649  contract         The contract of every reward function: inputs, options, and valid values
+#       652-811  text parts       Find answers, blocks and sections in texts
+#      814-1042  correctness      Right answers, and programs that pass tests
+#     1045-1216  format           Layouts, style and repetition
+#     1219-1322  length           Lengths
+#     1325-1489  judges           Models that judge
+#     1492-1594  combined         Combined rewards and presets
 
 import ast
 import asyncio
@@ -97,6 +97,8 @@ _IS = (
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 SCALES = {  # words that multiply the number before them
     **{"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12},
+    **{"tausend": 1000, "mille": 1000, **dict.fromkeys("millionen miljon miljoner millone".split(), 10**6)},
+    **dict.fromkeys("milliard milliarde milliarden miljard miljarder".split(), 10**9),
     **{"lakh": 10**5, "crore": 10**7, **dict.fromkeys("万萬만", 10**4), **dict.fromkeys("亿億억", 10**8)},
 }
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
@@ -146,7 +148,8 @@ _IS_RIGHT = (
 _BEHIND = re.compile(  # after an answer: a reason, a claim that it is right, a remark in brackets, a copula
     rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{_BECAUSE}|{_IS_RIGHT})\b"
     r"|\s?[,;(]\s?(?:which|where|so|as|see|da|denn|siehe|car|voir|pues|véase)\b)"
-    r"|\*\*, (?:the|an?)\b|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
+    r"|\*\*, (?:the|an?)\b(?![^.\n]*(?:\*\*| (?:is|are|or) ))"  # the capital of France; not: the other is **Rome**
+    r"|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
     r"|\s{0,3}(?:(?:是|为)?正确|が(?:正解|正しい))|(?<=[A-ZＡ-Ｚ])\s{0,3}(?:项|項|选项|選項|選択肢)"
     r"|(?:です|である|となります|になります|だ|입니다|이다|이에요|예요)(?=[。．.!！、\s]|$)"
     r"|\s{0,3}[(（](?i:see|as|from|by|using|siehe|voir|véase|见|如上)[^\d()（）]{2,60}[)）][.。]?$"

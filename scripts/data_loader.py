@@ -37,25 +37,25 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 #       378-602  data files         Open data files as text: decompress, decode, refuse files without data; parse CSV …
 #       605-736  nested rows        Find rows inside other JSON: an object with a list of rows, columns instead of …
 #       739-924  rows               Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#      927-1029  stated answers     Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1032-1198  answer marks       Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1201-1456  question parts     Detect columns that look like part of the question but are not in the prompt, and …
-#     1459-1545  chat               Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1548-1577  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
-#     1580-1602  prompts            Load training and held-out prompts as token ids
-#     1605-1623  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
-#     1626-1692  models             Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     1695-1703  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
-#     1706-1810  bad rows           Errors about bad rows, and the values that a row may hold
-#     1813-2077  messages           Chat messages, names of columns, passages that a question is about, and media, …
-#     2080-2425  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
-#     2428-2652  choices            Questions with choices: find the choices of a row, and which one is right
-#     2655-3102  forms              Convert rows of each form to the schema
-#     3105-3220  form names         Tell a row's form by the names of its fields, and convert it
-#     3223-3429  writing            Write rows for each target, and choose held-out rows
-#     3432-3734  row reader         Read rows from files, globs and the hub; convert, check and count them
-#     3737-3869  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
-#     3872-4118  command            The command line, and what --inspect shows
+#      927-1036  stated answers     Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1039-1205  answer marks       Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1208-1463  question parts     Detect columns that look like part of the question but are not in the prompt, and …
+#     1466-1552  chat               Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1555-1584  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1587-1609  prompts            Load training and held-out prompts as token ids
+#     1612-1630  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
+#     1633-1699  models             Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     1702-1710  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
+#     1713-1817  bad rows           Errors about bad rows, and the values that a row may hold
+#     1820-2084  messages           Chat messages, names of columns, passages that a question is about, and media, …
+#     2087-2432  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
+#     2435-2659  choices            Questions with choices: find the choices of a row, and which one is right
+#     2662-3109  forms              Convert rows of each form to the schema
+#     3112-3227  form names         Tell a row's form by the names of its fields, and convert it
+#     3230-3436  writing            Write rows for each target, and choose held-out rows
+#     3439-3741  row reader         Read rows from files, globs and the hub; convert, check and count them
+#     3744-3876  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
+#     3879-4125  command            The command line, and what --inspect shows
 
 import argparse
 import ast
@@ -971,7 +971,8 @@ _IS_RIGHT = (
 _BEHIND = re.compile(  # after an answer: a reason, a claim that it is right, a remark in brackets, a copula
     rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{_BECAUSE}|{_IS_RIGHT})\b"
     r"|\s?[,;(]\s?(?:which|where|so|as|see|da|denn|siehe|car|voir|pues|véase)\b)"
-    r"|\*\*, (?:the|an?)\b|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
+    r"|\*\*, (?:the|an?)\b(?![^.\n]*(?:\*\*| (?:is|are|or) ))"  # the capital of France; not: the other is **Rome**
+    r"|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
     r"|\s{0,3}(?:(?:是|为)?正确|が(?:正解|正しい))|(?<=[A-ZＡ-Ｚ])\s{0,3}(?:项|項|选项|選項|選択肢)"
     r"|(?:です|である|となります|になります|だ|입니다|이다|이에요|예요)(?=[。．.!！、\s]|$)"
     r"|\s{0,3}[(（](?i:see|as|from|by|using|siehe|voir|véase|见|如上)[^\d()（）]{2,60}[)）][.。]?$"
@@ -1005,6 +1006,12 @@ def marks(text: str) -> Iterator[re.Match]:
 def has_mark(text: str) -> bool:
     """Whether a text states an answer by a mark or phrase."""
     return next(marks(text), None) is not None
+
+
+def visible(text: str) -> str:
+    """The text after `</think>`; "" if thinking has not ended."""
+    text = text.rpartition("</think>")[2]
+    return "" if "<think>" in text else text
 
 
 def ungrouped(text: str) -> str:
@@ -2338,7 +2345,7 @@ def gold_of(text: str) -> str | None:
     >>> gold_of("It is 1000 + 3.\n#### 1,003")
     '1003'
     """
-    text = text.rpartition("</think>")[2]
+    text = visible(text)
     answer, inner = None, text
     while inner is not None:
         if mark := hash_mark(inner):
@@ -2758,8 +2765,8 @@ class Shape:
         """Fill in `answer`: a bare one, or the final answer of a worked solution, whose text is kept as `solution`."""
         text = as_answer(self.row[name], name)
         self.used.add(name)
-        marked, thought = gold_of(text), "</think>" in text
-        answer = marked if marked is not None else text.rpartition("</think>")[2].strip() if thought else text
+        marked, thought = gold_of(text), "think>" in text
+        answer = marked if marked is not None else visible(text).strip() if thought else text
         if not answer.strip():
             raise BadRow(name, f"{shown(text[-60:])}, which ends without an answer", "text after #### or in \\boxed{}")
         if name == "solution" and marked is None and not names_value(answer):

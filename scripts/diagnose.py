@@ -48,21 +48,21 @@ runs 2, then 1, then 3.
 #       319-393  extracts      Extract from a Python file what some of its names need
 #       396-415  paired tests  Intervals, paired tests, pass@k
 #       418-522  dialects      Names of metrics and settings in our trainers, TRL, verl and others
-#       525-825  logged run    A logged run: its metrics, settings and samples, and statistics of their trends
-#      828-1072  run settings  Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     1075-1275  sample texts  Logged completions: score, gold answer, stated answer and what it was paid
+#       525-824  logged run    A logged run: its metrics, settings and samples, and statistics of their trends
+#      827-1071  run settings  Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     1074-1275  sample texts  Logged completions: score, gold answer, stated answer and what it was paid
 #     1278-1479  sample files  Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout dumps, …
 #     1482-1805  log reading   Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of name=value
 #     1808-2013  run folder    Load a run: its log, with the settings, samples, data and rewards that lie beside it …
 #     2016-2068  cause         Causes: the evidence that they need, the signs that they explain, and the change that …
 #     2071-2226  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
 #     2229-2485  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
-#     2488-2781  rewards       Faulty rewards: another answer format, wrong gold answers, constant, inverted, blind …
-#     2784-2997  updates       Faulty updates: too large, without effect, held back by the KL, or led by a useless …
-#     3000-3295  outcomes      Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out set of …
-#     3298-3461  ranking       Find a run's signs, rank the causes that explain them, and give a verdict
-#     3464-3589  rescoring     --rescore: run the reward in the sandbox on gold, nonsense and logged samples, these …
-#     3592-3687  command       The command line: diagnose runs one after the other, and print verdicts as text or JSON
+#     2488-2780  rewards       Faulty rewards: another answer format, wrong gold answers, constant, inverted, blind …
+#     2783-2996  updates       Faulty updates: too large, without effect, held back by the KL, or led by a useless …
+#     2999-3292  outcomes      Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out set of …
+#     3295-3458  ranking       Find a run's signs, rank the causes that explain them, and give a verdict
+#     3461-3586  rescoring     --rescore: run the reward in the sandbox on gold, nonsense and logged samples, these …
+#     3589-3684  command       The command line: diagnose runs one after the other, and print verdicts as text or JSON
 
 import argparse
 import ast
@@ -687,7 +687,6 @@ class LoggedRun:
         return self.values(name)[:steps]
 
     def name(self, series: str) -> str:
-        """A series' name in this log."""
         return self.names.get(series, series)
 
     def fact(self, series: str, text: str, step: int | None = None) -> Fact:
@@ -1269,10 +1268,11 @@ def right_gain(texts: list[Text]) -> tuple[float, float, float] | None:
     graded = held_out if len({t.step for t in held_out}) > 1 else train
     steps = sorted({t.step for t in graded})
     third = 1 if graded is held_out else max(1, len(steps) // 3)
-    shares = [[t.right for t in graded if t.step in part] for part in (steps[:third], steps[-third:])]
+    shares = [[t for t in graded if t.step in part] for part in (steps[:third], steps[-third:])]
     if len(steps) < 2 or min(map(len, shares)) < 8:
         return None
-    return share_gain(*((sum(share) / len(share), len(share)) for share in shares))
+    draws = [len({(t.step, t.prompt) for t in share}) for share in shares]  # a prompt's completions are alike
+    return share_gain(*((statistics.fmean(t.right for t in x), n) for x, n in zip(shares, draws, strict=True)))
 
 
 # -------------------------------------------------------------------- sample files (src/parts/reading/sample_files.py)
@@ -2671,7 +2671,6 @@ def separation(right: list[float], wrong: list[float]) -> tuple[float, float, st
 
 
 def best_paid_wrong(texts: list[Text]) -> list[Text]:
-    """Wrong completions, the best paid first."""
     return sorted((t for t in texts if t.right is False and t.score is not None), key=lambda t: -t.score)
 
 
@@ -3007,7 +3006,6 @@ def falls(values: list[float]) -> bool:
 
 
 def ends_text(name: str, values: list[float]) -> str:
-    """A text with a series' first and last medians."""
     return "{} went from {:.3g} to {:.3g}".format(name, *ends(values))
 
 
@@ -3114,8 +3112,8 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     hollow = rising and run.trend("length") < 0 and last < 0.3 * first and ends(part)[1] < 0.2  # only the form is left
     hollow = hollow and not (truth and truth[0] > 0.1)
     if few:  # too short for a trend: the held-out metric must have fallen beyond its interval
-        rose = held_out is not None and held_out[2] < -GAIN and len(points) > 2 and scores[:1] < scores[-1:]
-        rose = rose or bool(rising)
+        lower = held_out is not None and held_out[2] < -GAIN and len(points) > 2
+        rose = bool(rising) or (lower and scores[:1] < scores[-1:])
     judged = better and "/acc/" in run.name("held_out")  # verl's accuracy does not depend on the score
     if (few and not rose) or (better and not (worse or hollow or bought) and (judged or not unfinished)):
         return None
@@ -3138,11 +3136,10 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     sure = sure or (unfinished and not better and trend(part) <= 0)
     # answers got neither better nor worse; they may still follow while the other part rises
     settled = [x for x in rising if trend(parts[x][len(parts[x]) // 2 :]) <= 0]
-    beside = rose and (settled or (feature and truth is not None and truth[0] <= 0))
-    beside = beside or unfinished
+    beside = unfinished or (rose and (settled or (feature and truth is not None and truth[0] <= 0)))
     if not facts or not (sure or stalled or beside):
         return None
-    since = run.onset("score") if run.series.get("score") else None
+    since = run.onset("score") if scores else None
     return Evidence(CERTAIN + 0.02 if sure else LIKELY + 0.2 * bool(beside), facts, since)
 
 

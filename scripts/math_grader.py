@@ -26,14 +26,14 @@ The reward library loads this file when a function grades mathematics.
 
 # Contents
 #         65-76  python source   Parses Python source in a process with threads
-#        79-224  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
-#       227-368  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#       371-659  vocabulary      Patterns, names and units; bringing texts into one notation
-#      662-1041  values          Read answers: expressions, evaluated at sample points, and the structures around them
-#     1044-1224  worker          The worker process that asks math-verify, with time limits
-#     1227-1439  equality        Equality of values and of answers
-#     1442-1584  answers         Find the final answer in a completion or a gold column, and tell results from copied …
-#     1587-1676  command         The score of a completion, and the command line
+#        79-227  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
+#       230-371  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#       374-662  vocabulary      Patterns, names and units; bringing texts into one notation
+#      665-1044  values          Read answers: expressions, evaluated at sample points, and the structures around them
+#     1047-1227  worker          The worker process that asks math-verify, with time limits
+#     1230-1442  equality        Equality of values and of answers
+#     1445-1587  answers         Find the final answer in a completion or a gold column, and tell results from copied …
+#     1590-1679  command         The score of a completion, and the command line
 
 import argparse
 import ast
@@ -87,6 +87,8 @@ _IS = (
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 SCALES = {  # words that multiply the number before them
     **{"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12},
+    **{"tausend": 1000, "mille": 1000, **dict.fromkeys("millionen miljon miljoner millone".split(), 10**6)},
+    **dict.fromkeys("milliard milliarde milliarden miljard miljarder".split(), 10**9),
     **{"lakh": 10**5, "crore": 10**7, **dict.fromkeys("万萬만", 10**4), **dict.fromkeys("亿億억", 10**8)},
 }
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
@@ -136,7 +138,8 @@ _IS_RIGHT = (
 _BEHIND = re.compile(  # after an answer: a reason, a claim that it is right, a remark in brackets, a copula
     rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{_BECAUSE}|{_IS_RIGHT})\b"
     r"|\s?[,;(]\s?(?:which|where|so|as|see|da|denn|siehe|car|voir|pues|véase)\b)"
-    r"|\*\*, (?:the|an?)\b|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
+    r"|\*\*, (?:the|an?)\b(?![^.\n]*(?:\*\*| (?:is|are|or) ))"  # the capital of France; not: the other is **Rome**
+    r"|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
     r"|\s{0,3}(?:(?:是|为)?正确|が(?:正解|正しい))|(?<=[A-ZＡ-Ｚ])\s{0,3}(?:项|項|选项|選項|選択肢)"
     r"|(?:です|である|となります|になります|だ|입니다|이다|이에요|예요)(?=[。．.!！、\s]|$)"
     r"|\s{0,3}[(（](?i:see|as|from|by|using|siehe|voir|véase|见|如上)[^\d()（）]{2,60}[)）][.。]?$"

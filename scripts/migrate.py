@@ -35,16 +35,16 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 #     1257-1497  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
 #     1500-2355  tables            Changes between the versions of TRL and verl: tables read from their packages
 #     2358-2942  edits             Edits of a text by offset, and the table row that explains each
-#     2945-3040  trl run           A TRL run as one version of TRL sees it: the script's settings, and that version's …
-#     3043-3337  trl settings      The settings that make today's TRL do an old run: from tables, from rules by hand, …
-#     3340-3455  trainer parts     What a trainer is given: models loaded as today's transformers wants it, rewards …
-#     3458-3890  trl script        A script that trains with TRL: its trainers, their configs and their imports
-#     3893-3968  versions          Which version of a package a file was written for: a pin, or the names that it uses
-#     3971-4257  job files         Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
-#     4260-4321  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
-#     4324-4682  verl run          Migrate a verl job to the newest version: keys, values, and defaults that changed …
-#     4685-4830  trial             --check: run one step of the new script in a separate process, on four rows and …
-#     4833-5064  command           The command line: input, output, messages
+#     2945-3043  trl run           A TRL run as one version of TRL sees it: the script's settings, and that version's …
+#     3046-3339  trl settings      The settings that make today's TRL do an old run: from tables, from rules by hand, …
+#     3342-3457  trainer parts     What a trainer is given: models loaded as today's transformers wants it, rewards …
+#     3460-3892  trl script        A script that trains with TRL: its trainers, their configs and their imports
+#     3895-3970  versions          Which version of a package a file was written for: a pin, or the names that it uses
+#     3973-4258  job files         Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
+#     4261-4322  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
+#     4325-4683  verl run          Migrate a verl job to the newest version: keys, values, and defaults that changed …
+#     4686-4831  trial             --check: run one step of the new script in a separate process, on four rows and …
+#     4834-5062  command           The command line: input, output, messages
 
 import argparse
 import ast
@@ -2967,6 +2967,7 @@ class TrlRun:
     call: ast.Call | None
     of_trainer: dict[str, ast.expr] = field(default_factory=dict)  # settings given to the trainer, not the config
     unseen_args: ast.expr | None = None  # the expression of a config that is made at run time
+    trainer: ast.Call | None = None  # which reads most settings: what is set after it counts as set in a branch
 
     def __post_init__(self):
         source, call = self.source, self.call
@@ -2978,7 +2979,9 @@ class TrlRun:
         if call is not None:
             self.arguments, self.unseen = source.arguments(call)
         if (config_node := call or self.unseen_args) is not None:
-            self.arguments = self.arguments + source.changes(config_node)
+            late = source.start(self.trainer) if self.trainer else len(source.text)
+            changes = source.changes(config_node)
+            self.arguments = self.arguments + [replace(x, is_sure=x.is_sure and x.start < late) for x in changes]
             self.unsure = {getattr(change, "attr", "") for change in source.hidden_changes(config_node)}
         self.nodes |= {argument.name: argument.value for argument in self.arguments} | self.of_trainer
         self.unsure |= {argument.name for argument in self.arguments if not argument.is_sure}
@@ -3212,7 +3215,6 @@ def python(value) -> str:
 
 
 def is_same(name: str, old, new) -> bool:
-    """Whether two defaults mean the same."""
     if (isinstance(old, bool) is isinstance(new, bool) and old == new) or new == [old]:
         return True
     return name in ("top_k", "scale_rewards") and any(old in group and new in group for group in SAME)
@@ -3531,7 +3533,7 @@ class TrlMigration:
         plan, moved, of_trainer = self.own_arguments(trainer, call, arguments, made or node)
         given = {argument.name: argument.value for argument in arguments}
         unseen_args = None if made else node or next(iter(unseen), None)
-        run = TrlRun(source, config, self.version, made, of_trainer, unseen_args)
+        run = TrlRun(source, config, self.version, made, of_trainer, unseen_args, call)
         settings = {change.name: change for change in moved.values()} | planned(run, report)
         if made is not None:
             for hidden in unseen:
@@ -4216,7 +4218,6 @@ class YamlJob(JobFile):
             self.cut(word.start, word.end, change, report)
 
     def cut(self, start: int, end: int, change: Change | None, report: Report) -> None:
-        """Delete the lines of a span."""
         after = self.text.find("\n", end)
         report.edit(self.text.rfind("\n", 0, start) + 1, len(self.text) if after < 0 else after + 1, "", change)
 
@@ -4883,7 +4884,6 @@ def result_of(package: str, version: tuple[str, str], report: Report, place, new
 
 
 def migrate_python(file: str, text: str, version: str) -> dict:
-    """Migrate a script or notebook that uses TRL."""
     source = PythonSource(file, text)
     uses_trl = any(module.split(".")[0] in ("trl", "unsloth") for module, _, _ in source.imports.values())
     got = f"got {file}, which imports nothing from TRL"
@@ -4962,7 +4962,6 @@ def migrate_settings(file: str, text: str, version: str, config: str | None) -> 
 
 
 def shown_rows(rows: list[dict], names: list[str]) -> str:
-    """Rows as a table of text."""
     lines = [names, *([str(row.get(name, "")) for name in names] for row in rows)]
     widths = [min(60, max(len(line[i]) for line in lines)) for i in range(len(names))]
     return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines)
@@ -4990,7 +4989,6 @@ def say_result(file: str, result: dict, out: str | None) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
     words = sys.argv[1:] if argv is None else argv
     if words[:1] == [ONE_STEP]:
         return one_step(*words[1:])

@@ -41,25 +41,25 @@ Exit codes: 0 the page is written, 2 bad input; if only some runs are readable, 
 #       432-575  paired tests        Intervals, paired tests, pass@k
 #       578-620  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
 #       623-727  dialects            Names of metrics and settings in our trainers, TRL, verl and others
-#      730-1030  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
-#     1033-1277  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     1280-1480  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
+#      730-1029  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
+#     1032-1276  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     1279-1480  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
 #     1483-1684  sample files        Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout …
 #     1687-2010  log reading         Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of …
 #     2013-2218  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
 #     2221-2273  cause               Causes: the evidence that they need, the signs that they explain, and the change …
 #     2276-2431  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
 #     2434-2690  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
-#     2693-2986  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
-#     2989-3202  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
-#     3205-3500  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
-#     3503-3666  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
-#     3669-3756  sources             The command line's runs and evaluations, read, and those that cannot be
-#     3759-3914  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
-#     3917-4419  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
-#     4422-4523  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
-#     4526-5612  page                The page
-#     5615-5672  command             The command line
+#     2693-2985  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
+#     2988-3201  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
+#     3204-3497  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
+#     3500-3663  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
+#     3666-3753  sources             The command line's runs and evaluations, read, and those that cannot be
+#     3756-3911  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
+#     3914-4416  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
+#     4419-4520  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
+#     4523-5609  page                The page
+#     5612-5669  command             The command line
 
 import argparse
 import ast
@@ -892,7 +892,6 @@ class LoggedRun:
         return self.values(name)[:steps]
 
     def name(self, series: str) -> str:
-        """A series' name in this log."""
         return self.names.get(series, series)
 
     def fact(self, series: str, text: str, step: int | None = None) -> Fact:
@@ -1474,10 +1473,11 @@ def right_gain(texts: list[Text]) -> tuple[float, float, float] | None:
     graded = held_out if len({t.step for t in held_out}) > 1 else train
     steps = sorted({t.step for t in graded})
     third = 1 if graded is held_out else max(1, len(steps) // 3)
-    shares = [[t.right for t in graded if t.step in part] for part in (steps[:third], steps[-third:])]
+    shares = [[t for t in graded if t.step in part] for part in (steps[:third], steps[-third:])]
     if len(steps) < 2 or min(map(len, shares)) < 8:
         return None
-    return share_gain(*((sum(share) / len(share), len(share)) for share in shares))
+    draws = [len({(t.step, t.prompt) for t in share}) for share in shares]  # a prompt's completions are alike
+    return share_gain(*((statistics.fmean(t.right for t in x), n) for x, n in zip(shares, draws, strict=True)))
 
 
 # -------------------------------------------------------------------- sample files (src/parts/reading/sample_files.py)
@@ -2876,7 +2876,6 @@ def separation(right: list[float], wrong: list[float]) -> tuple[float, float, st
 
 
 def best_paid_wrong(texts: list[Text]) -> list[Text]:
-    """Wrong completions, the best paid first."""
     return sorted((t for t in texts if t.right is False and t.score is not None), key=lambda t: -t.score)
 
 
@@ -3212,7 +3211,6 @@ def falls(values: list[float]) -> bool:
 
 
 def ends_text(name: str, values: list[float]) -> str:
-    """A text with a series' first and last medians."""
     return "{} went from {:.3g} to {:.3g}".format(name, *ends(values))
 
 
@@ -3319,8 +3317,8 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     hollow = rising and run.trend("length") < 0 and last < 0.3 * first and ends(part)[1] < 0.2  # only the form is left
     hollow = hollow and not (truth and truth[0] > 0.1)
     if few:  # too short for a trend: the held-out metric must have fallen beyond its interval
-        rose = held_out is not None and held_out[2] < -GAIN and len(points) > 2 and scores[:1] < scores[-1:]
-        rose = rose or bool(rising)
+        lower = held_out is not None and held_out[2] < -GAIN and len(points) > 2
+        rose = bool(rising) or (lower and scores[:1] < scores[-1:])
     judged = better and "/acc/" in run.name("held_out")  # verl's accuracy does not depend on the score
     if (few and not rose) or (better and not (worse or hollow or bought) and (judged or not unfinished)):
         return None
@@ -3343,11 +3341,10 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     sure = sure or (unfinished and not better and trend(part) <= 0)
     # answers got neither better nor worse; they may still follow while the other part rises
     settled = [x for x in rising if trend(parts[x][len(parts[x]) // 2 :]) <= 0]
-    beside = rose and (settled or (feature and truth is not None and truth[0] <= 0))
-    beside = beside or unfinished
+    beside = unfinished or (rose and (settled or (feature and truth is not None and truth[0] <= 0)))
     if not facts or not (sure or stalled or beside):
         return None
-    since = run.onset("score") if run.series.get("score") else None
+    since = run.onset("score") if scores else None
     return Evidence(CERTAIN + 0.02 if sure else LIKELY + 0.2 * bool(beside), facts, since)
 
 

@@ -149,6 +149,8 @@ REFUSED = {
     "an image's place": ({"question": "<image>\nHow many?", "answer": "7"}, "image placeholder"),
     "two responses": ({"prompt": "Hi", "response_0": "a", "response_1": "b", "better_response_id": 0}, "`chosen`"),
     "several right choices": ({"question": "Primes?", "choices": ["2", "3", "4"], "answer": ["A", "B"]}, "on_bad skip"),
+    "nothing after the thinking part": ({"question": "Q?", "answer": "<think>So 42.</think>"}, "without an answer"),
+    "thinking that has not ended": ({"question": "Q?", "answer": "<think>#### 41"}, "without an answer"),
     "a message of OpenAssistant": ({"text": "Q?", "role": "prompter", "parent_id": "m0"}, "parent_id"),
 }
 

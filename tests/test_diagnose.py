@@ -899,6 +899,21 @@ def test_two_logged_prompts_may_lack_the_words_of_the_held_out_ones(tmp_path):
     assert "other_eval_task" not in names(run)
 
 
+def test_right_answers_that_vary_with_the_prompts_are_not_lost(tmp_path):
+    """A form is learnt beside answers; the completions of a prompt are right or wrong together."""
+    hard = {3, 8, 11, 14, 15, 17, 18}  # of ten steps with two prompts each
+    metrics = [{"step": n, "reward": 0.6, "completion_length": 9.0} for n in range(1, 11)]
+    rows = [
+        {"step": n // 2 + 1, "prompt": f"p{n}", "gold": 700 + n, "score": (n not in hard) + 0.2 * (n > 5 or i < 4)}
+        | {"completion": "It is {}." if n <= 5 and i >= 4 else "<answer>{}</answer>", "i": i}
+        for n in range(20)
+        for i in range(8)
+    ]
+    rows = [row | {"completion": row["completion"].format(row["gold"] + (row["score"] < 1))} for row in rows]
+    run, samples = write_lines(tmp_path / "log.jsonl", metrics), write_lines(tmp_path / "samples.jsonl", rows)
+    assert judged(run, samples=str(samples))["verdict"] != "broken"
+
+
 def test_an_answer_tried_many_times_is_bought(tmp_path):
     (tmp_path / "train.log").write_text("\n".join(printed(n) for n in range(1, 201)))
     texts = [(n, step) for step in (1, 2, 198, 199) for n in range(20)]

@@ -67,7 +67,7 @@ EXPECTED = {
         | {"vllm_mode": "'server'", "top_k": "50", "generation_kwargs": None, "max_completion_length": "1024"},
     ),
     "grpo_0.17_dr_grpo.py": ("GRPOConfig", {"loss_type": "'dr_grpo'", "beta": "0.0", "use_bias_correction_kl": None}),
-    "grpo_0.17_attributes.py": ("GRPOConfig", {"loss_type": "'bnpo'", "temperature": "0.9", "beta": None}),
+    "grpo_0.17_attributes.py": ("GRPOConfig", {"loss_type": "'bnpo'", "temperature": "0.9", "beta": "0.04"}),
     "grpo_0.20_sequence.py": ("GRPOConfig", {"top_k": "0", "loss_type": "'bnpo'", "use_bias_correction_kl": None}),
     "sft_0.11_imdb.py": (
         "SFTConfig",

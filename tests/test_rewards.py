@@ -131,7 +131,10 @@ BY_HAND = [
     ("numeric_correctness", "$3 million", {"answer": "3 million"}, 1),
     *[
         ("numeric_correctness", f"{number} {word}", {"answer": value}, expected)
-        for number, word, size in ((2.5, "million", 10**6), (5, "lakh", 10**5), (3, "dozen eggs", 12), (5, "万", 10**4))
+        for number, word, size in (
+            *((2.5, "million", 10**6), (5, "lakh", 10**5), (3, "dozen eggs", 12), (5, "万", 10**4)),
+            *((5, "Millionen", 10**6), (5, "miljoner", 10**6), (5, "milliards", 10**9), (5, "millones", 10**6)),
+        )
         for value, expected in ((number, 0), (number * size, 1))
     ],
     ("numeric_correctness", "5 hundredths", {"answer": 5}, 0),
@@ -349,6 +352,7 @@ WORDS = [  # functions (exact, numeric, choice, math), gold, what they must not 
     ("ec", "I", ["I think it is a dog"]),
     ("e+", "Paris", ["#### Conclusion\nThe answer is Paris.", "The answer is Paris, which is in France."]),
     ("em+", "Paris", ["The answer is **Paris**, the capital of France."]),
+    ("enm", "2", ["The answer is **2**, the other root is 3.", "The answer is **2**, the second is **3**."]),
     ("e+", "Because of You", ["The answer is Because of You."]),
     ("e+", "J. K. Rowling", ["The answer is J. K. Rowling."]),
     ("e", "Paris", ["Paris, London", "The answer is Paris. Or London.", "Paris (or London)"]),

@@ -171,7 +171,6 @@ class LoggedRun:
         return self.values(name)[:steps]
 
     def name(self, series: str) -> str:
-        """A series' name in this log."""
         return self.names.get(series, series)
 
     def fact(self, series: str, text: str, step: int | None = None) -> Fact:

@@ -204,7 +204,8 @@ def right_gain(texts: list[Text]) -> tuple[float, float, float] | None:
     graded = held_out if len({t.step for t in held_out}) > 1 else train
     steps = sorted({t.step for t in graded})
     third = 1 if graded is held_out else max(1, len(steps) // 3)
-    shares = [[t.right for t in graded if t.step in part] for part in (steps[:third], steps[-third:])]
+    shares = [[t for t in graded if t.step in part] for part in (steps[:third], steps[-third:])]
     if len(steps) < 2 or min(map(len, shares)) < 8:
         return None
-    return share_gain(*((sum(share) / len(share), len(share)) for share in shares))
+    draws = [len({(t.step, t.prompt) for t in share}) for share in shares]  # a prompt's completions are alike
+    return share_gain(*((statistics.fmean(t.right for t in x), n) for x, n in zip(shares, draws, strict=True)))

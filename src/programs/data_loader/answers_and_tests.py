@@ -6,6 +6,7 @@ import re
 
 from parts.data.answer_marks import boxes_in, hash_mark, is_matrix, parsed, stated_gold
 from parts.data.question_parts import is_empty
+from parts.data.stated_answers import visible
 from programs.data_loader.bad_rows import BadRow, decoded, opened, shown
 from programs.data_loader.messages import GOLD_KEYS
 
@@ -268,7 +269,7 @@ def gold_of(text: str) -> str | None:
     >>> gold_of("It is 1000 + 3.\n#### 1,003")
     '1003'
     """
-    text = text.rpartition("</think>")[2]
+    text = visible(text)
     answer, inner = None, text
     while inner is not None:
         if mark := hash_mark(inner):

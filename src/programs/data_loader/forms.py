@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from parts.data.answer_marks import is_program, parsed
 from parts.data.nested_rows import holds_answer, is_dialogue, turns_in
 from parts.data.question_parts import ODD_PROMPTS, is_empty, unread_parts
+from parts.data.stated_answers import visible
 from programs.data_loader.answers_and_tests import (
     BARE_MARK,
     METHOD,
@@ -145,8 +146,8 @@ class Shape:
         """Fill in `answer`: a bare one, or the final answer of a worked solution, whose text is kept as `solution`."""
         text = as_answer(self.row[name], name)
         self.used.add(name)
-        marked, thought = gold_of(text), "</think>" in text
-        answer = marked if marked is not None else text.rpartition("</think>")[2].strip() if thought else text
+        marked, thought = gold_of(text), "think>" in text
+        answer = marked if marked is not None else visible(text).strip() if thought else text
         if not answer.strip():
             raise BadRow(name, f"{shown(text[-60:])}, which ends without an answer", "text after #### or in \\boxed{}")
         if name == "solution" and marked is None and not names_value(answer):

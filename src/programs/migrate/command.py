@@ -69,7 +69,6 @@ def result_of(package: str, version: tuple[str, str], report: Report, place, new
 
 
 def migrate_python(file: str, text: str, version: str) -> dict:
-    """Migrate a script or notebook that uses TRL."""
     source = PythonSource(file, text)
     uses_trl = any(module.split(".")[0] in ("trl", "unsloth") for module, _, _ in source.imports.values())
     got = f"got {file}, which imports nothing from TRL"
@@ -148,7 +147,6 @@ def migrate_settings(file: str, text: str, version: str, config: str | None) -> 
 
 
 def shown_rows(rows: list[dict], names: list[str]) -> str:
-    """Rows as a table of text."""
     lines = [names, *([str(row.get(name, "")) for name in names] for row in rows)]
     widths = [min(60, max(len(line[i]) for line in lines)) for i in range(len(names))]
     return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines)
@@ -176,7 +174,6 @@ def say_result(file: str, result: dict, out: str | None) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Command line entry; returns the exit code."""
     words = sys.argv[1:] if argv is None else argv
     if words[:1] == [ONE_STEP]:
         return one_step(*words[1:])

@@ -254,7 +254,6 @@ class YamlJob(JobFile):
             self.cut(word.start, word.end, change, report)
 
     def cut(self, start: int, end: int, change: Change | None, report: Report) -> None:
-        """Delete the lines of a span."""
         after = self.text.find("\n", end)
         report.edit(self.text.rfind("\n", 0, start) + 1, len(self.text) if after < 0 else after + 1, "", change)
 

@@ -1,7 +1,7 @@
 """A TRL run as one version of TRL sees it: the script's settings, and that version's defaults for the rest."""
 
 import ast
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from parts.foundation.user_scripts import FUNCTIONS, Argument, PythonSource
 from programs.migrate.edits import UNSURE
@@ -30,6 +30,7 @@ class TrlRun:
     call: ast.Call | None
     of_trainer: dict[str, ast.expr] = field(default_factory=dict)  # settings given to the trainer, not the config
     unseen_args: ast.expr | None = None  # the expression of a config that is made at run time
+    trainer: ast.Call | None = None  # which reads most settings: what is set after it counts as set in a branch
 
     def __post_init__(self):
         source, call = self.source, self.call
@@ -41,7 +42,9 @@ class TrlRun:
         if call is not None:
             self.arguments, self.unseen = source.arguments(call)
         if (config_node := call or self.unseen_args) is not None:
-            self.arguments = self.arguments + source.changes(config_node)
+            late = source.start(self.trainer) if self.trainer else len(source.text)
+            changes = source.changes(config_node)
+            self.arguments = self.arguments + [replace(x, is_sure=x.is_sure and x.start < late) for x in changes]
             self.unsure = {getattr(change, "attr", "") for change in source.hidden_changes(config_node)}
         self.nodes |= {argument.name: argument.value for argument in self.arguments} | self.of_trainer
         self.unsure |= {argument.name for argument in self.arguments if not argument.is_sure}

@@ -89,7 +89,7 @@ class TrlMigration:
         plan, moved, of_trainer = self.own_arguments(trainer, call, arguments, made or node)
         given = {argument.name: argument.value for argument in arguments}
         unseen_args = None if made else node or next(iter(unseen), None)
-        run = TrlRun(source, config, self.version, made, of_trainer, unseen_args)
+        run = TrlRun(source, config, self.version, made, of_trainer, unseen_args, call)
         settings = {change.name: change for change in moved.values()} | planned(run, report)
         if made is not None:
             for hidden in unseen:

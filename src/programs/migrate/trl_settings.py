@@ -134,7 +134,6 @@ def python(value) -> str:
 
 
 def is_same(name: str, old, new) -> bool:
-    """Whether two defaults mean the same."""
     if (isinstance(old, bool) is isinstance(new, bool) and old == new) or new == [old]:
         return True
     return name in ("top_k", "scale_rewards") and any(old in group and new in group for group in SAME)

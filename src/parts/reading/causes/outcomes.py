@@ -20,7 +20,6 @@ def falls(values: list[float]) -> bool:
 
 
 def ends_text(name: str, values: list[float]) -> str:
-    """A text with a series' first and last medians."""
     return "{} went from {:.3g} to {:.3g}".format(name, *ends(values))
 
 
@@ -127,8 +126,8 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     hollow = rising and run.trend("length") < 0 and last < 0.3 * first and ends(part)[1] < 0.2  # only the form is left
     hollow = hollow and not (truth and truth[0] > 0.1)
     if few:  # too short for a trend: the held-out metric must have fallen beyond its interval
-        rose = held_out is not None and held_out[2] < -GAIN and len(points) > 2 and scores[:1] < scores[-1:]
-        rose = rose or bool(rising)
+        lower = held_out is not None and held_out[2] < -GAIN and len(points) > 2
+        rose = bool(rising) or (lower and scores[:1] < scores[-1:])
     judged = better and "/acc/" in run.name("held_out")  # verl's accuracy does not depend on the score
     if (few and not rose) or (better and not (worse or hollow or bought) and (judged or not unfinished)):
         return None
@@ -151,11 +150,10 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     sure = sure or (unfinished and not better and trend(part) <= 0)
     # answers got neither better nor worse; they may still follow while the other part rises
     settled = [x for x in rising if trend(parts[x][len(parts[x]) // 2 :]) <= 0]
-    beside = rose and (settled or (feature and truth is not None and truth[0] <= 0))
-    beside = beside or unfinished
+    beside = unfinished or (rose and (settled or (feature and truth is not None and truth[0] <= 0)))
     if not facts or not (sure or stalled or beside):
         return None
-    since = run.onset("score") if run.series.get("score") else None
+    since = run.onset("score") if scores else None
     return Evidence(CERTAIN + 0.02 if sure else LIKELY + 0.2 * bool(beside), facts, since)
 
 

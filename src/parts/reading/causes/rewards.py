@@ -206,7 +206,6 @@ def separation(right: list[float], wrong: list[float]) -> tuple[float, float, st
 
 
 def best_paid_wrong(texts: list[Text]) -> list[Text]:
-    """Wrong completions, the best paid first."""
     return sorted((t for t in texts if t.right is False and t.score is not None), key=lambda t: -t.score)
 
 
