@@ -1165,6 +1165,7 @@ BAD_FILES = {
     "model.safetensors": (bytes(range(256)) * 40, "binary"),
     "prose.txt": (b"Training went well.\nThen it did not.\n", "none of the known formats"),
     "rows.jsonl": (b'{"prompt": "1+1=", "answer": "2"}\n' * 3, "expected"),
+    "unscored.jsonl": (b'{"step": 1, "prompt": "1+1=", "completion": "2"}\n' * 3, "samples without scores"),
     "list.json": (b"[1, 2, 3]", "expected"),
     "state.json": (b'{"log_history": []}', "expected"),
     "only_eval.jsonl": (b'{"step": 0, "eval/accuracy": 0.5}\n', "expected"),
@@ -1193,6 +1194,7 @@ def test_a_folder_without_a_log_is_refused(tmp_path, capsys):
     (tmp_path / "job").mkdir()
     write_run(tmp_path / "job" / "out", rows_of("ppo_healthy"))
     assert diagnose.main([str(tmp_path / "job")]) == 0 and "job/out/metrics.jsonl" in capsys.readouterr().out
+    assert diagnose.main([str(tmp_path)]) == 2 and "holds 3 runs" in capsys.readouterr().err
 
 
 def test_files_named_beside_a_log_must_have_what_they_are_named_for(tmp_path, capsys, monkeypatch):

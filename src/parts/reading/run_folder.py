@@ -31,7 +31,8 @@ def log_of_folder(folder: Path) -> Path:
     others = sorted(path for path in folder.iterdir() if path.suffix in ENDINGS)
     logs = [folder / name for name in LOGS if (folder / name).exists()][:1] or states[-1:]
     logs = logs or (others if len(others) == 1 else [path for path in others if is_log(path)])
-    runs = sorted({p.parent for name in LOGS for p in folder.glob(f"*/{name}")})
+    below = [path.parent for name in LOGS for depth in ("*", "*/*") for path in folder.glob(f"{depth}/{name}")]
+    runs = sorted({x.parent if re.fullmatch(r"checkpoint-\d+", x.name) else x for x in below})
     if not logs and len(runs) == 1:
         return log_of_folder(runs[0])
     need(
@@ -122,6 +123,11 @@ def load_run(
         drop_padded(run)
     names = ", ".join(run.columns)
     scores = [name for name in run.columns if re.search("(?i)reward|return|score", name)]
+    need(
+        has_rl(run) or not is_samples(path, ("completion", "prompt")) or is_samples(path),
+        f"got {path}, samples without scores; expected a score of each, and the log of the run beside them; try the "
+        "samples with a column score",
+    )
     need(
         has_rl(run),
         f"got {path} ({run.format}) with {names[:200] or 'no figures'} and none that only RL has: it may be a log of "
