@@ -723,6 +723,9 @@ CONSTANT = "from trl import FDivergenceConstants\n" + DPO.replace(
     "rpo", "f_alpha_divergence_coef=FDivergenceConstants.ALPHA_DIVERGENCE_COEF_DEFAULT, rpo"
 )
 PARSED_AT_ONCE = "HfArgumentParser(GRPOConfig).parse_args_into_dataclasses()"
+CHAIN = "d0 = {'beta': 0.1}\n" + "".join(
+    f"d{n} = d{n - 1} | {{'seed': {n}}}\nd{n}.update(d{n - 1})\n" for n in range(1, 9)
+)
 RLOO = (
     "from trl import RLOOConfig, RLOOTrainer\nargs = RLOOConfig('o', rloo_k=4, num_mini_batches=3, "
     "per_device_train_batch_size=2, gradient_accumulation_steps=4)\nRLOOTrainer(config=args, policy=m)\n"
@@ -980,6 +983,8 @@ FORMS = [  # (version, script, exit code, what the new one says, what it no long
         "",
         "",
     ),
+    # dictionaries made of each other, too many to follow
+    ("0.17", GRPO + CHAIN + "args = GRPOConfig(**d8)\n" + TRAINED, 3, "", "", "**d8.update(d7): made at run time"),
     # settings that cannot be seen: a class derived from the config, a dictionary made at run time
     ("0.20", GRPO + DERIVED, 3, "dtype=model_args.dtype)", "torch_dtype", "the 512 of the class"),
     ("0.20", GRPO + f"(args,) = {PARSED_AT_ONCE}\n" + TRAINED, 3, "()\n", "set_defaults", "version had gradient_"),

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from parts.foundation.messages import UserError
 
+MOST_NESTED = 12  # dictionaries made of each other that are followed, as the time grows exponentially
 CHANGING = {"append", "extend", "insert", "pop", "remove", "setdefault", "update"}  # methods
 QUIET = {"WANDB_MODE": "disabled", "TOKENIZERS_PARALLELISM": "false"}
 NAMED = ast.Name | ast.Attribute
@@ -364,7 +365,7 @@ class PythonSource:
     def items(self, node: ast.expr) -> tuple[list[Argument], list[ast.expr]]:
         """(Items of a dictionary, whatever it is made of or is set later; its unseen parts)."""
         made = self.origin(node)
-        parts = self.parts(made) if made not in self.reading else None
+        parts = self.parts(made) if made not in self.reading and len(self.reading) < MOST_NESTED else None
         if parts is None:
             return [], [node]
         self.reading.append(made)
