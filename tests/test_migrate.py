@@ -984,7 +984,7 @@ FORMS = [  # (version, script, exit code, what the new one says, what it no long
         "",
     ),
     # dictionaries made of each other, too many to follow
-    ("0.17", GRPO + CHAIN + "args = GRPOConfig(**d8)\n" + TRAINED, 3, "", "", "**d8.update(d7): made at run time"),
+    ("0.17", GRPO + CHAIN + "args = GRPOConfig(**d8)\n" + TRAINED, 3, "", "", "**d8.update(d7)"),
     # settings that cannot be seen: a class derived from the config, a dictionary made at run time
     ("0.20", GRPO + DERIVED, 3, "dtype=model_args.dtype)", "torch_dtype", "the 512 of the class"),
     ("0.20", GRPO + f"(args,) = {PARSED_AT_ONCE}\n" + TRAINED, 3, "()\n", "set_defaults", "version had gradient_"),
