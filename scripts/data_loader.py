@@ -48,14 +48,14 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 #     1702-1710  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
 #     1713-1817  bad rows           Errors about bad rows, and the values that a row may hold
 #     1820-2084  messages           Chat messages, names of columns, passages that a question is about, and media, …
-#     2087-2432  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
-#     2435-2659  choices            Questions with choices: find the choices of a row, and which one is right
-#     2662-3109  forms              Convert rows of each form to the schema
-#     3112-3227  form names         Tell a row's form by the names of its fields, and convert it
-#     3230-3436  writing            Write rows for each target, and choose held-out rows
-#     3439-3741  row reader         Read rows from files, globs and the hub; convert, check and count them
-#     3744-3876  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
-#     3879-4125  command            The command line, and what --inspect shows
+#     2087-2434  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
+#     2437-2661  choices            Questions with choices: find the choices of a row, and which one is right
+#     2664-3111  forms              Convert rows of each form to the schema
+#     3114-3229  form names         Tell a row's form by the names of its fields, and convert it
+#     3232-3438  writing            Write rows for each target, and choose held-out rows
+#     3441-3743  row reader         Read rows from files, globs and the hub; convert, check and count them
+#     3746-3878  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
+#     3881-4127  command            The command line, and what --inspect shows
 
 import argparse
 import ast
@@ -2177,7 +2177,9 @@ def check_language(value: dict, name: str) -> None:
 
 def function_of(row: dict) -> str | None:
     """The name of the function under test, from the columns of a row or their `metadata`; None without one."""
-    about = opened(row.get("metadata"))
+    about = row.get("metadata")
+    if isinstance(about, str) and about.lstrip().startswith("{"):
+        about = decoded(about, "metadata", "JSON text")
     about = about if isinstance(about, dict) else {}
     names = [row.get("entry_point"), row.get("fn_name"), row.get("func_name"), about.get("func_name")]
     name = next((name for name in names if isinstance(name, str) and name), None)

@@ -90,6 +90,7 @@ REFUSED = {
         "rust.*Python",
     ),
     "no function": ({"problem": "Add.", "input_output": [{**CALL, "fn_name": None}]}, "no function to call"),
+    "cut metadata": ({"problem": "Add.", "tests": [CALL], "metadata": '{"func_name": "add"'}, "metadata: got"),
     "arguments by name": ({"problem": "Add.", "tests": [{"input": "a = 1, b = 2", "output": "3"}]}, "named arguments"),
     "stdin and stdout": ({"problem": "Add.", "tests": [{"stdin": "1 2", "stdout": "3"}]}, "input, output"),
     "a result beside an input": (

@@ -101,7 +101,9 @@ def check_language(value: dict, name: str) -> None:
 
 def function_of(row: dict) -> str | None:
     """The name of the function under test, from the columns of a row or their `metadata`; None without one."""
-    about = opened(row.get("metadata"))
+    about = row.get("metadata")
+    if isinstance(about, str) and about.lstrip().startswith("{"):
+        about = decoded(about, "metadata", "JSON text")
     about = about if isinstance(about, dict) else {}
     names = [row.get("entry_point"), row.get("fn_name"), row.get("func_name"), about.get("func_name")]
     name = next((name for name in names if isinstance(name, str) and name), None)
