@@ -31,6 +31,21 @@ from planted.faults import ALL, FAULTS, HEALTHY, Fault, plan_of
 from planted.runs import ROOT, make, warm_process
 
 SEEDS, HEALTHY_RUNS, NOISE_LOGS = 3, 60, 600
+ON_VERL = {
+    "near_greedy_sampling, temperature",
+    "answer_form, boxed",
+    "gold_mismatch, shifted",
+    "constant_reward, placeholder",
+    "inverted_reward, unequal",
+    "reward_ignores_answer, format",
+    "noisy_reward, random",
+    "too_hard, task",
+    "part_bought, digits",
+    "limit_too_short, limit",
+    "updates_too_large, rate",
+    "nothing_moves, rate",
+    "kl_holds_policy, weight",
+}
 
 
 def chosen(args) -> list[tuple[Fault, str, int]]:
@@ -41,6 +56,10 @@ def chosen(args) -> list[tuple[Fault, str, int]]:
             turn = (place + number) % len(fault.trainers)
             for seed in args.seeds:
                 planted[(fault, trainer, seed)] = (seed, turn, number)
+    if args.verl:
+        faults = [fault for fault in FAULTS if f"{fault.cause}, {fault.variant}" in ON_VERL]
+        runs = [(fault, "verl", seed) for seed in args.seeds for fault in faults]
+        return runs + [(HEALTHY, "verl", seed) for seed in range(args.healthy)]
     if args.part:  # every cause once
         firsts: dict[str, tuple] = {}
         for key in sorted(planted, key=planted.get):
@@ -125,6 +144,7 @@ def main() -> int:
     parser.add_argument("--noise", type=int, default=NOISE_LOGS, help="simulated logs (default: 600)")
     parser.add_argument("--workers", type=int, default=2, help="processes (default: 2)")
     parser.add_argument("--part", action="store_true", help="one run of every cause and eight healthy ones")
+    parser.add_argument("--verl", action="store_true", help="13 causes trained by verl on the CPU; needs .venv-verl")
     parser.add_argument("--score_only", action="store_true", help="ask about the runs that are there")
     parser.add_argument("--misses", type=Path, help="file for the runs that were not answered rightly")
     args = parser.parse_args()

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -82,12 +83,78 @@ def script(plan: Plan, model: str) -> str:
     return text.replace('"MODEL"', repr(model))
 
 
+VERL = {  # common name: verl's
+    "steps": "trainer.total_training_steps",
+    "group": "actor_rollout_ref.rollout.n",
+    "lr": "actor_rollout_ref.actor.optim.lr",
+    "kl": "actor_rollout_ref.actor.kl_loss_coef",
+    "max_tokens": "data.max_response_length",
+    "temperature": "actor_rollout_ref.rollout.temperature",
+    "warmup": "actor_rollout_ref.actor.optim.lr_warmup_steps",
+    "grad_norm": "actor_rollout_ref.actor.grad_clip",
+    "eval_every": "trainer.test_freq",
+}
+SCORE = """
+
+def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs):
+    parts = {PARTS}
+    return {"score": TOTAL, **parts}
+"""
+
+
+def verl_job(plan: Plan, folder: Path, model: str) -> list[str]:
+    """The parquet files, reward and run.sh of a job for verl; returns what starts it."""
+    import pyarrow
+    from pyarrow import parquet
+
+    for name, rows in (("train", plan.train), ("eval", plan.held_out[:64])):
+        table = [
+            {"data_source": "sums", "prompt": row["prompt"], "reward_model": {"ground_truth": row["answer"]}}
+            for row in rows
+        ]
+        parquet.write_table(pyarrow.Table.from_pylist(table), folder / f"{name}.parquet")
+        (folder / f"{name}.jsonl").unlink()
+    calls = [f'"{name}": {name}([solution_str], answer=[ground_truth])[0]' for name, _ in plan.parts.values()]
+    total = " + ".join(f'{weight} * parts["{name}"]' for name, weight in plan.parts.values())
+    with (folder / "reward.py").open("a", encoding="utf-8") as file:
+        file.write(SCORE.replace("PARTS", ", ".join(calls)).replace("TOTAL", total))
+    settings = {name: value for name, value in plan.settings.items() if name not in ("batch", "sample_every")}
+    prompts = plan.settings["batch"] // plan.settings["group"]
+    settings = {VERL[name]: value for name, value in settings.items()}
+    settings |= {
+        "algorithm.adv_estimator": "grpo",
+        "actor_rollout_ref.model.path": model,
+        "actor_rollout_ref.actor.use_kl_loss": "kl" in plan.settings,
+        "actor_rollout_ref.actor.ppo_mini_batch_size": prompts,
+        "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": 64,
+        "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu": 64,
+        "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu": 64,
+        "data.train_files": "train.parquet",
+        "data.val_files": "eval.parquet",
+        "data.train_batch_size": prompts,
+        "data.max_prompt_length": 48,
+        "reward.custom_reward_function.path": "reward.py",
+        "trainer.total_epochs": 50,
+        "trainer.save_freq": -1,
+        "trainer.logger": "[console,file]",
+        "trainer.rollout_data_dir": "out/rollouts",
+        "trainer.default_local_dir": "out/checkpoints",
+    }
+    words = [f"{name}={value}" for name, value in settings.items()]
+    text = " \\\n    ".join(["python -m verl.trainer.main_ppo", *words]) + "\n"
+    (folder / "run.sh").write_text(text, encoding="utf-8")
+    (folder / "out").mkdir()
+    return [str(ROOT / ".venv-verl" / "bin" / "python"), str(HERE / "verl_run.py"), str(folder)]
+
+
 def write_files(plan: Plan, folder: Path, model: str) -> list[str]:
     """Data, reward and script of a run; returns what starts it."""
     for name, rows in (("train", plan.train), ("eval", plan.held_out)):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     publics = {function: public for function, (public, _) in plan.parts.items()}
     (folder / "reward.py").write_text(source(publics, plan.level), encoding="utf-8")
+    if plan.trainer == "verl":
+        return verl_job(plan, folder, model)
     if plan.trainer == "trl":
         (folder / "train.py").write_text(script(plan, model), encoding="utf-8")
         return [str(folder / "train.py")]
@@ -127,6 +194,7 @@ def curves(out: Path) -> dict[str, list[float]]:
         rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     for path in list(out.glob("checkpoint-*/trainer_state.json"))[-1:]:
         rows = json.loads(path.read_text(encoding="utf-8"))["log_history"]
+    rows = [row.get("data", row) for row in rows]  # verl's have their figures one level down
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: [row[name] for row in rows if name in row] for name in names}
 
@@ -146,9 +214,9 @@ def took(plan: Plan, out: Path) -> bool:
         return sum(values[-size:]) / size - sum(values[:size]) / size
 
     def part(public: str) -> float:
-        return change(f"reward/{public}", f"rewards/{public}/mean")
+        return change(f"reward/{public}", f"rewards/{public}/mean", f"val-aux/sums/{public}/mean@1")
 
-    score, (first, _) = change("reward/mean", "reward"), next(iter(plan.parts.values()))
+    score, (first, _) = change("reward/mean", "reward", "critic/score/mean"), next(iter(plan.parts.values()))
     if plan.cause == "part_bought":
         public, weight = list(plan.parts.values())[-1]
         return weight * part(public) > max(0.05, score / 2)
@@ -174,7 +242,10 @@ def make(plan: Plan, folder: Path, model: str, process: WarmProcess) -> int:
     quiet = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1", "CUDA_VISIBLE_DEVICES": ""}
     request = {"command": write_files(plan, folder, model), "env": os.environ | quiet, "cwd": str(folder)}
     request |= {"out": str(folder / "train.log"), "err": str(folder / "train.log"), "timeout": SECONDS}
-    code = process.run(request)
+    if plan.trainer == "verl":
+        code = subprocess.run(request["command"], cwd=folder).returncode
+    else:
+        code = process.run(request)
     if plan.restarts and code == 0:
         shutil.move(folder / "out", folder / "first")
         plan.seed += 1000
