@@ -170,6 +170,15 @@ class LoggedRun:
     def early(self, name: str, steps: int = EARLY) -> list[float]:
         return self.values(name)[:steps]
 
+    def correlation(self, one: str, other: str = "") -> float:
+        """Correlation of two series, or of one with the step; 0 for fewer than 10 common steps or a constant."""
+        left = self.series.get(one, {})
+        right = self.series.get(other, {}) if other else {step: step for step in left}
+        steps = left.keys() & right.keys()
+        columns = [[series[step] for step in steps] for series in (left, right)]
+        varied = len(steps) >= TREND_STEPS and all(max(values) > min(values) for values in columns)
+        return statistics.correlation(*columns) if varied else 0.0
+
     def name(self, series: str) -> str:
         return self.names.get(series, series)
 

@@ -1,6 +1,7 @@
 """Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without variance."""
 
 import math
+import statistics
 from dataclasses import replace
 
 from parts.evaluating.paired_tests import wilson_interval
@@ -44,6 +45,25 @@ def alike_at_pass_rate(run: LoggedRun, alike: list[float]) -> str:
     # prompts with other pass rates than the mean are alike more often
     sure = wilson_interval(share * count, count)[0] >= 0.7
     return text if sure and share >= max(0.8, expected + 0.25) else ""
+
+
+def unit(shares: list[float]) -> int:
+    """The smallest count of which all shares are whole multiples; 0 if there is none up to 1024."""
+    return next((n for n in range(1, 1025) if all(abs(n * x - round(n * x)) < 1e-3 for x in shares)), 0)
+
+
+def alike_by_chance(run: LoggedRun) -> str:
+    """A text if groups score alike as often as if 0/1 scores had nothing to do with prompts, some easier; else ""."""
+    scores, alike = run.values("score"), run.values("zero_std")
+    rate, batch, groups = statistics.fmean(scores), unit(scores), unit(alike)  # completions and groups a step
+    if len(scores) != len(alike) or batch <= groups or not groups or batch % groups or not 0.3 < rate < 0.7:
+        return ""
+    size, count, share = batch // groups, groups * len(alike), statistics.fmean(alike)
+    low, high = wilson_interval(share * count, count)
+    varied = (forecast(rate - 0.25, size) + forecast(rate + 0.25, size)) / 2  # of prompts as little apart as this
+    if low > forecast(rate, size) or high >= varied:
+        return ""
+    return f"{share:.0%} of groups of {size} score all alike, {forecast(rate, size):.0%} would by chance"
 
 
 @cause(

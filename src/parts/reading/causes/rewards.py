@@ -8,7 +8,8 @@ from collections import Counter
 
 from parts.evaluating.paired_tests import wilson_interval
 from parts.reading.causes.cause import CERTAIN, FALSE, LIKELY, LOST, STILL, TRY_REWARD, Evidence, cause, shown
-from parts.reading.logged_run import Fact, LoggedRun, is_flat, is_format
+from parts.reading.causes.groups import alike_by_chance, pass_rate
+from parts.reading.logged_run import EARLY, TREND_STEPS, Fact, LoggedRun, is_format, trend
 from parts.reading.sample_texts import (
     COMPLETIONS,
     Text,
@@ -49,13 +50,23 @@ def marks_with_gold(texts: list[Text]) -> set[str]:
     return {mark for t in texts for mark, answer in marked_answers(t.completion) if holds(answer, t.gold)}
 
 
-def never_paid(run: LoggedRun) -> list[Fact]:
-    """Facts if the log alone shows that no answer was ever paid; usually the answer's format or gold is misread."""
-    name, means = run.answer_part()
+def hardly_paid(run: LoggedRun) -> tuple[list[Fact], bool]:
+    """(facts if the log alone shows that answers are hardly ever paid, whether these show that their form is right).
+
+    It is if a reward for it is paid: so the answer's reward reads other golds, or reads them wrongly. A reward that
+    pays now and then reads the form too.
+    """
+    (name, means), rate = run.answer_part(), pass_rate(run, steps=10**9)
     spreads = run.series.keys() & {"score_std", "zero_std", "score_max"}
-    if run.texts or run.reward_source or len(means) < 3 or max(map(abs, means)) > 0.01 or not spreads:
-        return []
-    return [run.fact(run.answer_series(), f"{name} pays next to nothing at any step, and the log does not show why")]
+    formed = [(part, late) for part in filter(is_format, run.parts()) if (late := run.ends(f"part:{part}")[1]) >= 0.8]
+    rare = formed and rate and rate[0] > 0 and rate[2] <= 0.03 and trend(means) <= 0
+    never = len(means) >= 3 and max(map(abs, means)) <= 0.01 and spreads
+    if run.texts or run.reward_source or not (rare or never):
+        return [], False
+    text = "{} pays {:.2%} of all completions".format(name, rate[0]) if rare else f"{name} pays next to nothing at any step"
+    facts = [run.fact(run.answer_series(), f"{text}, and the log does not show why")]
+    facts += [run.fact(f"part:{part}", f"{part} is {late:.3g}, so the form is right") for part, late in formed[:1]]
+    return facts, bool(formed)
 
 
 @cause(
@@ -71,8 +82,9 @@ def answer_form(run: LoggedRun) -> Evidence | None:
     asks, read = {mark for mark, count in counts.items() if count * 2 > len(run.texts)}, ", ".join(sorted(reads))
     if reads and asks and not reads & asks:
         other = [Fact(f"prompts ask for {', '.join(sorted(asks))}, the reward reads {read}", run.reward_file)]
-    if never := never_paid(run):
-        return Evidence(LIKELY + 0.06, never)
+    unpaid_facts, formed = hardly_paid(run)
+    if unpaid_facts and not (formed and any(run.answer_part()[1])):
+        return Evidence(LIKELY + 0.06 - 0.02 * formed, unpaid_facts[:1])
     if not unpaid:
         return Evidence(LIKELY, other) if other and max(run.early("score"), default=1.0) <= 0.05 else None
     used = marks_with_gold(unpaid)
@@ -130,8 +142,10 @@ def gold_mismatch(run: LoggedRun) -> Evidence | None:
     if len(prompts) >= 8 and len(golds) == 1:
         return Evidence(CERTAIN, [shown(train, f"{len(prompts)} prompts have the same gold answer, {min(golds)!r}")])
     if not unpaid:
-        unlike, never = unlike_held_out(run), never_paid(run)
-        return Evidence(LIKELY + 0.2, [unlike]) if unlike else Evidence(LIKELY + 0.05, never) if never else None
+        facts, formed = hardly_paid(run)
+        if unlike := unlike_held_out(run):
+            return Evidence(LIKELY + 0.2, [unlike])
+        return Evidence(LIKELY + (0.12 if formed and any(run.answer_part()[1]) else 0.05), facts) if facts else None
     in_mark = bool(marks_with_gold(unpaid) & reads)
     text = f"{len(unpaid)} unpaid completions hold the gold answer{' where the reward looks' * in_mark}"
     return Evidence(CERTAIN + 0.05 if in_mark else LIKELY, [shown(unpaid, text)]) if in_mark or not reads else None
@@ -215,7 +229,7 @@ def better_when_vague(run: LoggedRun) -> Fact | None:
     rambles = run.values("truncated") and run.ends("truncated")[0] > 0.1  # it may have learned to end
     if len(run.parts()) > 1 or rambles or last > 0.85 * first or high < 1.3 * low:
         return None
-    if not (run.trend("score") > 0 > run.trend("length") and run.trend("entropy") > 0):
+    if min(run.correlation("score"), run.correlation("score", "entropy"), -run.correlation("score", "length")) < 0.5:
         return None
     text = f"the score rises while {run.name('length')} goes from {first:.3g} to {last:.3g}"
     return run.fact("entropy", f"{text} and {run.name('entropy')} from {low:.3g} to {high:.3g}")
@@ -276,14 +290,22 @@ def reward_ignores_answer(run: LoggedRun) -> Evidence | None:
     return Evidence(CERTAIN + 0.03, [shown(best_paid_wrong(run.texts), text)], since=1)
 
 
-def moves_in_vain(run: LoggedRun) -> Fact | None:
-    """A fact if groups differ and the policy leaves its start, but the score stays flat: it cannot be learned."""
-    (first, last), alike = run.ends("kl"), run.values("zero_std") or [1.0]
-    flat = is_flat(run.values("score")) and not run.collapse() and not run.gained() and not run.is_constant()
-    if not flat or run.trend("kl") <= 0 or last < max(0.05, 2 * first) or statistics.fmean(alike) > 0.3:
+def pays_chance(run: LoggedRun) -> Fact | None:
+    """A fact if groups differ but the score stays flat although the policy moves, or whatever prompts they are of."""
+    scores, spread, alike = run.values("score"), run.values("score_std"), run.values("zero_std")
+    half, gain = len(scores) // 2, run.held_out_gain()
+    rises = run.trend("score") > 0 or (gain and gain[1] > 0)
+    if half < EARLY or not spread or statistics.fmean(alike or [0.0]) > 0.3 or rises or run.collapse():
         return None
-    text = f"{run.name('kl')} goes from {first:.3g} to {last:.3g}, the score from {{:.3g}} to {{:.3g}}"
-    return run.fact("kl", text.format(*run.ends("score")))
+    early, late = statistics.fmean(scores[:half]), statistics.fmean(scores[half:])
+    if run.is_constant() or late - early > max(0.02, 0.1 * statistics.median(spread)):
+        return None
+    text, (first, last) = f"the score stays flat, {early:.3g} and {late:.3g} in its halves", run.ends("kl")
+    if half >= TREND_STEPS and last >= max(0.05, 2 * first) and run.correlation("kl") >= 0.5:
+        return run.fact("kl", f"{text}, while {run.name('kl')} goes from {first:.3g} to {last:.3g}")
+    if share := alike_by_chance(run):
+        return run.fact("zero_std", f"{text}, and {share} whatever the prompt")
+    return None
 
 
 @cause(
@@ -300,7 +322,7 @@ def noisy_reward(run: LoggedRun) -> Evidence | None:
             groups = grouped(scored, lambda t, s=same_step: (s and t.step, t.kind, t.prompt, t.completion, t.gold))
             groups = [sorted(group, key=lambda t: t.score) for group in groups if len(group) > 1]
     differing = [group for group in groups if group[-1].score - group[0].score > 1e-6]
-    if not scored and (idle := moves_in_vain(run)):
+    if not scored and (idle := pays_chance(run)):
         return Evidence(LIKELY + 0.05, [idle])
     if len(differing) < 2:
         return None

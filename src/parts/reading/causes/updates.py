@@ -90,8 +90,11 @@ def rate_fact(run: LoggedRun) -> Fact | None:
         return run.fact("lr", f"the learning rate is 0 at {len(off)} of {len(rates)} steps", off[0])
     if warmup > 1 and warmup >= max(steps, *run.steps(), 1) and steps > 0:
         return Fact(f"the warm-up takes {warmup:g} steps, the run {steps:g}", "warmup")
-    if len(rates) >= 5 and is_warming_up(run) and max(run.steps()) >= steps > 0:
-        return run.fact("lr", f"the learning rate still rises at the last of {steps:g} steps")
+    if len(rates) >= 5 and is_warming_up(run):
+        *_, before, last = run.steps()
+        still = abs(run.ends("kl")[1]) < 1e-4 if run.values("kl") else highest_logged < 2e-6
+        if last + (last - before) > steps > 0 or (not steps and last >= SLOW and still):
+            return run.fact("lr", f"the learning rate still rises at the log's last step; it is {rates[-1]:.3g} there")
     if 0 < clip < 1e-6:
         return Fact(f"gradients are clipped to {clip:g}", "max_grad_norm")
     if highest < 2e-8:
@@ -126,6 +129,7 @@ def still_figures(run: LoggedRun, critic: float) -> list[Fact]:
     explains=f"{STILL} critic_useless kl_holds_policy too_sparse part_bought",
     change="raise {lr} (LoRA: about ten times that of full training); a short warm-up; trainable float32 weights",
     source="definition; TRL lora_without_regret.md; a bf16 weight swallows updates below 1/256 of it",
+    decide_with="python scripts/diagnose.py RUN --settings FILE",
 )
 def nothing_moves(run: LoggedRun) -> Evidence | None:
     """Nothing moves: scores differ, and the policy stays where it began."""
@@ -139,9 +143,10 @@ def nothing_moves(run: LoggedRun) -> Evidence | None:
         text = f"the held-out figure is {held_out[0]:.4g} at all {len(held_out)} evaluations"
         facts = [run.fact("held_out", text)]
     facts = [*([rate] if rate else []), *still, *facts]
-    rounded = rate is not None and rate.figure == "dtype"
+    # rounding need not stop all weights; without the number of steps, a warm-up may end soon
+    unsure = rate is not None and (rate.figure == "dtype" or (is_warming_up(run) and not run.number("steps")))
     decisive = any(fact.figure == run.name("grad_norm") for fact in still) or len(still) > 1
-    if decisive or (rate and not rounded) or (same and (still or rounded)):
+    if decisive or (rate and not unsure) or (same and (still or unsure)):
         return Evidence(CERTAIN + 0.03, facts)
     return Evidence(LIKELY + (0.25 if same or run.series.get("kl") else 0.0), facts) if facts else None
 
@@ -191,8 +196,8 @@ def critic_useless(run: LoggedRun) -> Evidence | None:
         facts.append(Fact(f"the critic's learning rate is {rate:g}, the policy's {lr:g}", "critic_lr"))
     # a critic that predicts 0 has about the scores' mean square as its loss
     square = max(map(abs, [*run.values("score"), *run.values("score_std")]), default=math.inf) ** 2
-    if len(losses) >= 3 and statistics.median(losses) > 100 * square:
-        text = f"the value loss is {statistics.median(losses):.3g}, median of its first steps; scores are below "
+    if len(losses) >= 3 and sorted(losses)[-3] > 30 * square:
+        text = f"the value loss reaches {max(losses):.3g} in its first steps; scores are below "
         facts.append(run.fact("value_loss", f"{text}{math.sqrt(square):.3g}"))
     if facts:
         return Evidence(CERTAIN + 0.08, facts)
