@@ -9,7 +9,7 @@ from parts.evaluating.paired_tests import share_gain, wilson_interval
 from parts.reading.causes.cause import CERTAIN, FLAT, LIKELY, LOST, TRY_REWARD, Evidence, cause, shown
 from parts.reading.causes.groups import paid_though_cut
 from parts.reading.causes.rewards import best_paid_wrong
-from parts.reading.logged_run import EARLY, GAIN, SOLVED, TREND_STEPS, Fact, LoggedRun, ends, is_flat, is_format, trend
+from parts.reading.logged_run import GAIN, SOLVED, TREND_STEPS, Fact, LoggedRun, ends, is_flat, is_format, trend
 from parts.reading.sample_texts import FEATURES, Text, payment_by_feature, right_gain, scores_by_answer
 
 

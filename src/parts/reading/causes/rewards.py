@@ -50,23 +50,23 @@ def marks_with_gold(texts: list[Text]) -> set[str]:
     return {mark for t in texts for mark, answer in marked_answers(t.completion) if holds(answer, t.gold)}
 
 
-def hardly_paid(run: LoggedRun) -> tuple[list[Fact], bool]:
-    """(facts if the log alone shows that answers are hardly ever paid, whether these show that their form is right).
+def hardly_paid(run: LoggedRun) -> dict[str, Evidence]:
+    """{cause: evidence} if the log alone shows that answers are hardly ever paid.
 
-    It is if a reward for it is paid: so the answer's reward reads other golds, or reads them wrongly. A reward that
-    pays now and then reads the form too.
+    A format part that is paid speaks for the form and against the gold. An answer that is paid now and then has it too.
     """
     (name, means), rate = run.answer_part(), pass_rate(run, steps=10**9)
     spreads = run.series.keys() & {"score_std", "zero_std", "score_max"}
     formed = [(part, late) for part in filter(is_format, run.parts()) if (late := run.ends(f"part:{part}")[1]) >= 0.8]
-    rare = formed and rate and rate[0] > 0 and rate[2] <= 0.03 and trend(means) <= 0
     never = len(means) >= 3 and max(map(abs, means)) <= 0.01 and spreads
+    rare = formed and rate and 0 < rate[0] < rate[2] <= 0.03 and trend(means) <= 0
     if run.texts or run.reward_source or not (rare or never):
-        return [], False
-    text = "{} pays {:.2%} of all completions".format(name, rate[0]) if rare else f"{name} pays next to nothing at any step"
-    facts = [run.fact(run.answer_series(), f"{text}, and the log does not show why")]
-    facts += [run.fact(f"part:{part}", f"{part} is {late:.3g}, so the form is right") for part, late in formed[:1]]
-    return facts, bool(formed)
+        return {}
+    paid = f"{rate[0]:.2%} of all completions" if rare else "next to nothing at any step"
+    facts = [run.fact(run.answer_series(), f"{name} pays {paid}, and the log does not show why")]
+    form = [run.fact(f"part:{part}", f"{part} is {late:.3g}, so the form is right") for part, late in formed[:1]]
+    gold = {"gold_mismatch": Evidence(LIKELY + (0.12 if rare else 0.05), facts + form)}
+    return gold if rare else gold | {"answer_form": Evidence(LIKELY + (0.04 if form else 0.06), facts)}
 
 
 @cause(
@@ -82,9 +82,8 @@ def answer_form(run: LoggedRun) -> Evidence | None:
     asks, read = {mark for mark, count in counts.items() if count * 2 > len(run.texts)}, ", ".join(sorted(reads))
     if reads and asks and not reads & asks:
         other = [Fact(f"prompts ask for {', '.join(sorted(asks))}, the reward reads {read}", run.reward_file)]
-    unpaid_facts, formed = hardly_paid(run)
-    if unpaid_facts and not (formed and any(run.answer_part()[1])):
-        return Evidence(LIKELY + 0.06 - 0.02 * formed, unpaid_facts[:1])
+    if evidence := hardly_paid(run).get("answer_form"):
+        return evidence
     if not unpaid:
         return Evidence(LIKELY, other) if other and max(run.early("score"), default=1.0) <= 0.05 else None
     used = marks_with_gold(unpaid)
@@ -142,10 +141,8 @@ def gold_mismatch(run: LoggedRun) -> Evidence | None:
     if len(prompts) >= 8 and len(golds) == 1:
         return Evidence(CERTAIN, [shown(train, f"{len(prompts)} prompts have the same gold answer, {min(golds)!r}")])
     if not unpaid:
-        facts, formed = hardly_paid(run)
-        if unlike := unlike_held_out(run):
-            return Evidence(LIKELY + 0.2, [unlike])
-        return Evidence(LIKELY + (0.12 if formed and any(run.answer_part()[1]) else 0.05), facts) if facts else None
+        unlike = unlike_held_out(run)
+        return Evidence(LIKELY + 0.2, [unlike]) if unlike else hardly_paid(run).get("gold_mismatch")
     in_mark = bool(marks_with_gold(unpaid) & reads)
     text = f"{len(unpaid)} unpaid completions hold the gold answer{' where the reward looks' * in_mark}"
     return Evidence(CERTAIN + 0.05 if in_mark else LIKELY, [shown(unpaid, text)]) if in_mark or not reads else None

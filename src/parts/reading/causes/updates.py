@@ -153,13 +153,13 @@ def nothing_moves(run: LoggedRun) -> Evidence | None:
 
 def weight_of_kl(run: LoggedRun) -> float:
     """The KL's weight by the settings, by the log, or by the loss's slope where it goes with the KL; else 0."""
-    given, kl, loss = run.number("kl"), run.series.get("kl", {}), run.series.get("loss", {})
-    if given is not None or run.values("kl_weight"):
-        return max(run.values("kl_weight"), default=0.0) if given is None else given
-    pairs = [(kl[step], loss[step]) for step in kl.keys() & loss.keys()]
-    apart = len(pairs) > SLOW / 2 and all(len({*values}) > 1 for values in zip(*pairs, strict=True))
-    goes_along = apart and statistics.correlation(*zip(*pairs, strict=True)) > 0.9
-    return statistics.linear_regression(*zip(*pairs, strict=True)).slope if goes_along else 0.0
+    if (given := run.number("kl")) is not None:
+        return given
+    if run.values("kl_weight") or run.correlation("kl", "loss") <= 0.9:
+        return max(run.values("kl_weight"), default=0.0)
+    kl, loss = run.series["kl"], run.series["loss"]
+    steps = [*(kl.keys() & loss.keys())]
+    return statistics.linear_regression(*([series[step] for step in steps] for series in (kl, loss))).slope
 
 
 @cause(
