@@ -54,9 +54,10 @@ def unit(shares: list[float]) -> int:
 
 def alike_by_chance(run: LoggedRun) -> str:
     """A text if groups score alike as often as if 0/1 scores had nothing to do with prompts, some easier; else ""."""
-    scores, alike = run.values("score"), run.values("zero_std")
-    rate, batch, groups = statistics.fmean(scores), unit(scores), unit(alike)  # completions and groups a step
-    if len(scores) != len(alike) or batch <= groups or not groups or batch % groups or not 0.3 < rate < 0.7:
+    steps = run.series.get("score", {}).keys() & run.series.get("zero_std", {}).keys()
+    scores, alike = ([run.series[name][step] for step in steps] for name in ("score", "zero_std"))
+    rate, batch, groups = statistics.fmean(scores or [0.0]), unit(scores), unit(alike)  # completions, groups a step
+    if not 0.3 < rate < 0.7 or not 0 < groups < batch or batch % groups:
         return ""
     size, count, share = batch // groups, groups * len(alike), statistics.fmean(alike)
     low, high = wilson_interval(share * count, count)

@@ -222,11 +222,14 @@ def best_paid_wrong(texts: list[Text]) -> list[Text]:
 
 def better_when_vague(run: LoggedRun) -> Fact | None:
     """A fact if a single score rises while completions get shorter and more random; right answers get more certain."""
-    (first, last), (low, high) = run.ends("length"), run.ends("entropy")
-    rambles = run.values("truncated") and run.ends("truncated")[0] > 0.1  # it may have learned to end
-    if len(run.parts()) > 1 or rambles or last > 0.85 * first or high < 1.3 * low:
+    names, cut = ("score", "length", "entropy"), statistics.median(run.early("truncated", 3) or [0.0])
+    if len(run.parts()) > 1 or cut > 0.1 or not all(map(run.values, names)):  # if cut, it may learn to end
         return None
-    if min(run.correlation("score"), run.correlation("score", "entropy"), -run.correlation("score", "length")) < 0.5:
+    (begin, score), (first, last), (low, high) = (
+        (statistics.median(run.early(name, 3)), run.ends(name)[1]) for name in names
+    )
+    along = min(run.correlation("score", "entropy"), -run.correlation("score", "length"))
+    if score <= begin or last > 0.85 * first or high < 1.3 * low or along < 0.5:
         return None
     text = f"the score rises while {run.name('length')} goes from {first:.3g} to {last:.3g}"
     return run.fact("entropy", f"{text} and {run.name('entropy')} from {low:.3g} to {high:.3g}")
