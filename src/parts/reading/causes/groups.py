@@ -1,6 +1,5 @@
 """Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without variance."""
 
-import math
 import statistics
 from dataclasses import replace
 
@@ -102,15 +101,8 @@ def near_greedy_sampling(run: LoggedRun) -> Evidence | None:
         return Evidence(LIKELY + 0.2, [run.fact("entropy", text, 1), *copies_fact])
     if copies_fact and len(alike) == len(groups) and groups[0][0].step <= EARLY:
         return Evidence(LIKELY + 0.2, copies_fact)
-    # TRL's score_std is within groups; verl logs none
-    spreads, means = run.part_spreads() if run.dialect == "trl" else run.values("score_std"), run.answer_part()[1]
-    binary = all(
-        abs(std - math.sqrt(max(0.0, m * (1 - m)))) < 0.1 for std, m in zip(spreads[:EARLY], means, strict=False)
-    )
     copies = "" if groups or run.is_constant() else alike_at_pass_rate(run, run.early("zero_std", 20))
-    if copies and (binary or len(run.parts()) > 1):
-        return Evidence(SAME_LOG, [run.fact("zero_std", copies, min(run.steps()))])
-    return None
+    return Evidence(SAME_LOG, [run.fact("zero_std", copies, min(run.steps()))]) if copies else None
 
 
 def goes_on(text: Text) -> bool:

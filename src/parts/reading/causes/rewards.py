@@ -6,7 +6,6 @@ import re
 import statistics
 from collections import Counter
 
-from parts.evaluating.paired_tests import wilson_interval
 from parts.reading.causes.cause import CERTAIN, FALSE, LIKELY, LOST, STILL, TRY_REWARD, Evidence, cause, shown
 from parts.reading.causes.groups import alike_by_chance, pass_rate
 from parts.reading.logged_run import EARLY, TREND_STEPS, Fact, LoggedRun, is_format, trend
@@ -109,22 +108,10 @@ def shifted_gold(run: LoggedRun) -> Fact | None:
     return shown(train, f"{count} of {len(train)} completions state the gold answer of the row {best:+d} places away")
 
 
-def unlike_held_out(run: LoggedRun) -> Fact | None:
-    """A fact if at the start the same reward pays held-out completions far more often than training ones."""
-    name, means = run.answer_part()
-    held_out = run.early(f"held_out_part:{name}", 1) or run.early("held_out", 1)
-    if not held_out or not means or not 0 < held_out[0] <= 1 or not 0 <= means[0] <= 1:
-        return None
-    if wilson_interval(means[0] * run.batch(), run.batch())[1] > 0.35 * wilson_interval(held_out[0] * 64, 64)[0]:
-        return None
-    text = f"at the start {name} pays {means[0]:.3g} in training and {held_out[0]:.3g} on held-out prompts"
-    return run.fact(run.answer_series(), text, 1)
-
-
 @cause(
     explains=f"{FALSE} noisy_reward other_eval_task inverted_reward",
     change="compare texts with texts (str() on both sides); print prompt, gold and extracted answer of ten rows",
-    source="counting; held-out and training rewards are one function",
+    source="counting, against gold answers of other rows",
     decide_with=TRY_REWARD,
 )
 def gold_mismatch(run: LoggedRun) -> Evidence | None:
@@ -141,8 +128,7 @@ def gold_mismatch(run: LoggedRun) -> Evidence | None:
     if len(prompts) >= 8 and len(golds) == 1:
         return Evidence(CERTAIN, [shown(train, f"{len(prompts)} prompts have the same gold answer, {min(golds)!r}")])
     if not unpaid:
-        unlike = unlike_held_out(run)
-        return Evidence(LIKELY + 0.2, [unlike]) if unlike else hardly_paid(run).get("gold_mismatch")
+        return hardly_paid(run).get("gold_mismatch")
     in_mark = bool(marks_with_gold(unpaid) & reads)
     text = f"{len(unpaid)} unpaid completions hold the gold answer{' where the reward looks' * in_mark}"
     return Evidence(CERTAIN + 0.05 if in_mark else LIKELY, [shown(unpaid, text)]) if in_mark or not reads else None
