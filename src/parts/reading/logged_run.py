@@ -274,14 +274,6 @@ class LoggedRun:
             return gain[0] > GAIN and max(held_out) - held_out[-1] < max(2 * GAIN, gain[0] / 3)
         return trend(self.answer_part()[1]) > 0
 
-    def rose(self) -> bool:
-        """Whether the score or the share of right answers rose beyond chance, by its curve or by counting prompts."""
-        part = self.answer_part()[1]
-        if self.trend("score") > 0 or len(part) < 2 * EARLY or min(part) < 0 or max(part) > 1:
-            return self.trend("score") > 0
-        shares = [(sum(values) / EARLY, self.prompts(EARLY)) for values in (part[:EARLY], part[-EARLY:])]
-        return share_gain(*shares)[1] > 0
-
     def learns(self) -> bool:
         return self.gained() and self.trend("score") > 0
 

@@ -306,7 +306,7 @@ def other_eval_task(run: LoggedRun) -> Evidence | None:
         return Evidence(CERTAIN + 0.02, [unlike]) if unlike else None
     examples = [next(t for t in run.texts if t.kind == kind) for kind in ("train", "eval")]
     fact = shown(examples, "training prompts have {}, held-out ones {}".format(*(" ".join(x[:6]) for x in words)))
-    sure = unlike or (run.rose() and len(train) > 3)
+    sure = unlike or (run.trend("score") > 0 and len(train) > 3)
     return Evidence(CERTAIN + 0.04 if sure else LIKELY + 0.1, [*filter(None, [unlike]), fact])
 
 

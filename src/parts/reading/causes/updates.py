@@ -214,7 +214,7 @@ def critic_useless(run: LoggedRun) -> Evidence | None:
     values = [variances[step] for step in steps]
     middle, error = statistics.median(values), 1.25 * noise(values) / math.sqrt(len(values))
     # near 0 is no fault in a run that learns: a short run ends before its critic is useful
-    learns = middle > -0.1 and (run.gained() or run.rose())
+    learns = middle > -0.1 and (run.gained() or run.trend("score") > 0)
     better = run.ends("explained_variance")[1] > -0.1 or len(variances) < 5 * TREND_STEPS
     better = better and run.trend("explained_variance") > 0
     if learns or better or middle + 2 * error > 0.03:
