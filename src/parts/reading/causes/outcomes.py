@@ -143,25 +143,19 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     facts += [run.fact("length", f"{run.name('length')} went from {first:.3g} to {last:.3g}")] if hollow else []
     facts += [unfinished] if unfinished else []
     facts += [feature] if bought or (feature and not (truth is None and trend(part) > 0)) else []
-    begin, end = (scores[0], scores[-1]) if few and scores else ends(scores)
-    stalled = held_out is not None and held_out[0] <= 0.02 and 0 < max(points) < SOLVED and rose
-    learnt = trend(part) > 0 and run.values(f"held_out_part:{name}")  # by heart, if the same reward stands held out
-    if stalled := stalled and not learnt and end - begin > 0.1 * max(1.0, abs(begin)):
-        text = f"the score rose from {begin:.3g} to {end:.3g}"
-        facts.append(run.fact("held_out", f"{text}, the held-out figure went from {points[0]:.3g} to {points[-1]:.3g}"))
     lost = rose and answers is not None and answers[2] < 0
     if lost and not facts:
         text = "the score rose from {:.3g} to {:.3g}, the share of right logged completions fell by {:.2g}"
         facts.append(shown(best_paid_wrong(run.texts), text.format(*ends(scores), -answers[0])))
-    sure = lost or hollow or bought or (rising and worse) or (feature and (worse or stalled or rising))
+    sure = lost or hollow or bought or (rising and worse) or (feature and (worse or rising))
     sure = sure or (unfinished and not better and trend(part) <= 0)
     # answers got neither better nor worse; they may still follow while the other part rises
     settled = [x for x in rising if trend(parts[x][len(parts[x]) // 2 :]) <= 0]
     beside = unfinished or (rose and (settled or (feature and truth is not None and truth[0] <= 0)))
-    if not facts or not (sure or stalled or beside):
+    if not facts or not (sure or beside):
         return None
     since = run.onset("score") if scores else None
-    return Evidence(CERTAIN + 0.02 if sure else LIKELY + 0.2 * bool(beside), facts, since)
+    return Evidence(CERTAIN + 0.02 if sure else LIKELY + 0.2, facts, since)
 
 
 def dying_turn(run: LoggedRun) -> Evidence | None:
