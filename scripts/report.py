@@ -41,25 +41,25 @@ Exit codes: 0 the page is written, 2 bad input; if only some runs are readable, 
 #       432-575  paired tests        Intervals, paired tests, pass@k
 #       578-620  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
 #       623-727  dialects            Names of metrics and settings in our trainers, TRL, verl and others
-#      730-1029  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
-#     1032-1276  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     1279-1480  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
-#     1483-1684  sample files        Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout …
-#     1687-2010  log reading         Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of …
-#     2013-2224  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
-#     2227-2279  cause               Causes: the evidence that they need, the signs that they explain, and the change …
-#     2282-2437  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
-#     2440-2696  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
-#     2699-2991  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
-#     2994-3207  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
-#     3210-3503  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
-#     3506-3669  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
-#     3672-3759  sources             The command line's runs and evaluations, read, and those that cannot be
-#     3762-3917  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
-#     3920-4422  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
-#     4425-4526  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
-#     4529-5615  page                The page
-#     5618-5675  command             The command line
+#      730-1030  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
+#     1033-1277  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     1280-1481  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
+#     1484-1685  sample files        Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout …
+#     1688-2011  log reading         Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of …
+#     2014-2225  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
+#     2228-2280  cause               Causes: the evidence that they need, the signs that they explain, and the change …
+#     2283-2441  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
+#     2444-2713  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
+#     2716-3016  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
+#     3019-3237  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
+#     3240-3534  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
+#     3537-3700  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
+#     3703-3790  sources             The command line's runs and evaluations, read, and those that cannot be
+#     3793-3948  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
+#     3951-4453  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
+#     4456-4557  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
+#     4560-5646  page                The page
+#     5649-5706  command             The command line
 
 import argparse
 import ast
@@ -891,6 +891,15 @@ class LoggedRun:
     def early(self, name: str, steps: int = EARLY) -> list[float]:
         return self.values(name)[:steps]
 
+    def correlation(self, one: str, other: str = "") -> float:
+        """Correlation of two series, or of one with the step; 0 for fewer than 10 common steps or a constant."""
+        left = self.series.get(one, {})
+        right = self.series.get(other, {}) if other else {step: step for step in left}
+        steps = left.keys() & right.keys()
+        columns = [[series[step] for step in steps] for series in (left, right)]
+        varied = len(steps) >= TREND_STEPS and all(max(values) > min(values) for values in columns)
+        return statistics.correlation(*columns) if varied else 0.0
+
     def name(self, series: str) -> str:
         return self.names.get(series, series)
 
@@ -985,14 +994,6 @@ class LoggedRun:
         if gain:
             return gain[0] > GAIN and max(held_out) - held_out[-1] < max(2 * GAIN, gain[0] / 3)
         return trend(self.answer_part()[1]) > 0
-
-    def rose(self) -> bool:
-        """Whether the score or the share of right answers rose beyond chance, by its curve or by counting prompts."""
-        part = self.answer_part()[1]
-        if self.trend("score") > 0 or len(part) < 2 * EARLY or min(part) < 0 or max(part) > 1:
-            return self.trend("score") > 0
-        shares = [(sum(values) / EARLY, self.prompts(EARLY)) for values in (part[:EARLY], part[-EARLY:])]
-        return share_gain(*shares)[1] > 0
 
     def learns(self) -> bool:
         return self.gained() and self.trend("score") > 0
@@ -2313,18 +2314,20 @@ def overflow(run: LoggedRun) -> Evidence | None:
     return None
 
 
-def jumps_at(run: LoggedRun, series: dict[str, list], step: int, least: float) -> list[Fact]:
-    """Facts on series that jump at a step, by more than `least` times their noise, back towards the run's start."""
+def jumps_at(run: LoggedRun, series: dict[str, tuple[list, float]], step: int, least: float) -> list[Fact]:
+    """Facts on figures that at one step go back towards where the run began, by over `least` times their noise."""
     facts = []
-    for name, points in series.items():
+    for name, (points, usual) in series.items():
         place = bisect.bisect_left(points, (step, -math.inf))
         parts = (points[max(0, place - 6) : place], points[place : place + 3], points[:3])
         before, after, begin = ([value for _, value in part] for part in parts)
         if len(before) < 4 or len(after) < 2:
             continue
         a, b, start = map(statistics.median, (before, after, begin))
-        scatter = max(noise(before), 0.05 * abs(a), 1e-6)
-        if min(abs(b - a), abs(start - a)) > least * scatter and (b - a) / (start - a) >= 0.6:
+        scatter = max(noise(before), usual, 0.02 * abs(a), 1e-6)
+        way = math.copysign(1, start - a)
+        back = min(way * (b - a), way * (after[0] - before[-1]))  # at this very step, and it stays there
+        if min(abs(b - a), abs(start - a)) > least * scatter and back >= 0.6 * abs(start - a):
             text = f"{run.name(name)} goes from {a:.3g} back to {b:.3g}, where the run began"
             facts.append(run.fact(name, text, step))
     return facts
@@ -2338,7 +2341,8 @@ def jumps_at(run: LoggedRun, series: dict[str, list], step: int, least: float) -
 )
 def jump_at_restart(run: LoggedRun) -> Evidence | None:
     """The run jumps at a restart: weights, optimizer, schedule, data order or settings are not those before it."""
-    rates, series = run.points("lr")[1:], {name: run.points(name) for name in ("entropy", "score", "length")}
+    rates, named = run.points("lr")[1:], [x for x in ("entropy", "score", "length") if len(run.series.get(x, {})) > 5]
+    series = {name: (run.points(name), noise(run.values(name))) for name in named}
     trios = zip(rates, rates[1:], rates[2:], strict=False)  # a rate that rises again after a fall shows a new schedule
     anew = {step for (_, before), (_, last), (step, rate) in trios if before > last and rate > 1.5 * last}
     kl = run.points("kl")
@@ -2347,7 +2351,7 @@ def jump_at_restart(run: LoggedRun) -> Evidence | None:
     started = {step for step, value, before in past if abs(value) <= first and statistics.median(before) > 100 * first}
     restarts = {*anew, *started, *run.settings.get("restarts", ())}
     for step in sorted({*restarts, *run.steps()[5:-2]}):
-        facts = jumps_at(run, series, step, 1.5 if step in restarts else 6)
+        facts = jumps_at(run, series, step, 1.2 if step in restarts else 2)
         if step in restarts and (facts or (step in anew and not run.learns())):  # a new schedule is itself a jump
             shows = "KL to the start is 0 again" if step in started else "log shows a restart"
             restart = Fact(f"the {shows} at step {step}", "kl" if step in started else "step", step)
@@ -2477,6 +2481,26 @@ def alike_at_pass_rate(run: LoggedRun, alike: list[float]) -> str:
     return text if sure and share >= max(0.8, expected + 0.25) else ""
 
 
+def unit(shares: list[float]) -> int:
+    """The smallest count of which all shares are whole multiples; 0 if there is none up to 1024."""
+    return next((n for n in range(1, 1025) if all(abs(n * x - round(n * x)) < 1e-3 for x in shares)), 0)
+
+
+def alike_by_chance(run: LoggedRun) -> str:
+    """A text if groups score alike as often as if 0/1 scores had nothing to do with prompts, some easier; else ""."""
+    steps = run.series.get("score", {}).keys() & run.series.get("zero_std", {}).keys()
+    scores, alike = ([run.series[name][step] for step in steps] for name in ("score", "zero_std"))
+    rate, batch, groups = statistics.fmean(scores or [0.0]), unit(scores), unit(alike)  # completions, groups a step
+    if not 0.3 < rate < 0.7 or not 0 < groups < batch or batch % groups:
+        return ""
+    size, count, share = batch // groups, groups * len(alike), statistics.fmean(alike)
+    low, high = wilson_interval(share * count, count)
+    varied = (forecast(rate - 0.25, size) + forecast(rate + 0.25, size)) / 2  # of prompts as little apart as this
+    if low > forecast(rate, size) or high >= varied:
+        return ""
+    return f"{share:.0%} of groups of {size} score all alike, {forecast(rate, size):.0%} would by chance"
+
+
 @cause(
     explains=FLAT.replace("no_group_variance ", "")
     + " entropy_fell kl_high clipped too_easy sampler_mismatch updates_too_large",
@@ -2512,15 +2536,8 @@ def near_greedy_sampling(run: LoggedRun) -> Evidence | None:
         return Evidence(LIKELY + 0.2, [run.fact("entropy", text, 1), *copies_fact])
     if copies_fact and len(alike) == len(groups) and groups[0][0].step <= EARLY:
         return Evidence(LIKELY + 0.2, copies_fact)
-    # TRL's score_std is within groups; verl logs none
-    spreads, means = run.part_spreads() if run.dialect == "trl" else run.values("score_std"), run.answer_part()[1]
-    binary = all(
-        abs(std - math.sqrt(max(0.0, m * (1 - m)))) < 0.1 for std, m in zip(spreads[:EARLY], means, strict=False)
-    )
     copies = "" if groups or run.is_constant() else alike_at_pass_rate(run, run.early("zero_std", 20))
-    if copies and (binary or len(run.parts()) > 1):
-        return Evidence(SAME_LOG, [run.fact("zero_std", copies, min(run.steps()))])
-    return None
+    return Evidence(SAME_LOG, [run.fact("zero_std", copies, min(run.steps()))]) if copies else None
 
 
 def goes_on(text: Text) -> bool:
@@ -2725,13 +2742,23 @@ def marks_with_gold(texts: list[Text]) -> set[str]:
     return {mark for t in texts for mark, answer in marked_answers(t.completion) if holds(answer, t.gold)}
 
 
-def never_paid(run: LoggedRun) -> list[Fact]:
-    """Facts if the log alone shows that no answer was ever paid; usually the answer's format or gold is misread."""
-    name, means = run.answer_part()
+def hardly_paid(run: LoggedRun) -> dict[str, Evidence]:
+    """{cause: evidence} if the log alone shows that answers are hardly ever paid.
+
+    A format part that is paid speaks for the form and against the gold. An answer that is paid now and then has it too.
+    """
+    (name, means), rate = run.answer_part(), pass_rate(run, steps=10**9)
     spreads = run.series.keys() & {"score_std", "zero_std", "score_max"}
-    if run.texts or run.reward_source or len(means) < 3 or max(map(abs, means)) > 0.01 or not spreads:
-        return []
-    return [run.fact(run.answer_series(), f"{name} pays next to nothing at any step, and the log does not show why")]
+    formed = [(part, late) for part in filter(is_format, run.parts()) if (late := run.ends(f"part:{part}")[1]) >= 0.8]
+    never = len(means) >= 3 and max(map(abs, means)) <= 0.01 and spreads
+    rare = formed and rate and 0 < rate[0] < rate[2] <= 0.03 and trend(means) <= 0
+    if run.texts or run.reward_source or not (rare or never):
+        return {}
+    paid = f"{rate[0]:.2%} of all completions" if rare else "next to nothing at any step"
+    facts = [run.fact(run.answer_series(), f"{name} pays {paid}, and the log does not show why")]
+    form = [run.fact(f"part:{part}", f"{part} is {late:.3g}, so the form is right") for part, late in formed[:1]]
+    gold = {"gold_mismatch": Evidence(LIKELY + (0.12 if rare else 0.05), facts + form)}
+    return gold if rare else gold | {"answer_form": Evidence(LIKELY + (0.04 if form else 0.06), facts)}
 
 
 @cause(
@@ -2747,8 +2774,8 @@ def answer_form(run: LoggedRun) -> Evidence | None:
     asks, read = {mark for mark, count in counts.items() if count * 2 > len(run.texts)}, ", ".join(sorted(reads))
     if reads and asks and not reads & asks:
         other = [Fact(f"prompts ask for {', '.join(sorted(asks))}, the reward reads {read}", run.reward_file)]
-    if never := never_paid(run):
-        return Evidence(LIKELY + 0.06, never)
+    if evidence := hardly_paid(run).get("answer_form"):
+        return evidence
     if not unpaid:
         return Evidence(LIKELY, other) if other and max(run.early("score"), default=1.0) <= 0.05 else None
     used = marks_with_gold(unpaid)
@@ -2774,22 +2801,10 @@ def shifted_gold(run: LoggedRun) -> Fact | None:
     return shown(train, f"{count} of {len(train)} completions state the gold answer of the row {best:+d} places away")
 
 
-def unlike_held_out(run: LoggedRun) -> Fact | None:
-    """A fact if at the start the same reward pays held-out completions far more often than training ones."""
-    name, means = run.answer_part()
-    held_out = run.early(f"held_out_part:{name}", 1) or run.early("held_out", 1)
-    if not held_out or not means or not 0 < held_out[0] <= 1 or not 0 <= means[0] <= 1:
-        return None
-    if wilson_interval(means[0] * run.batch(), run.batch())[1] > 0.35 * wilson_interval(held_out[0] * 64, 64)[0]:
-        return None
-    text = f"at the start {name} pays {means[0]:.3g} in training and {held_out[0]:.3g} on held-out prompts"
-    return run.fact(run.answer_series(), text, 1)
-
-
 @cause(
     explains=f"{FALSE} noisy_reward other_eval_task inverted_reward",
     change="compare texts with texts (str() on both sides); print prompt, gold and extracted answer of ten rows",
-    source="counting; held-out and training rewards are one function",
+    source="counting, against gold answers of other rows",
     decide_with=TRY_REWARD,
 )
 def gold_mismatch(run: LoggedRun) -> Evidence | None:
@@ -2806,8 +2821,7 @@ def gold_mismatch(run: LoggedRun) -> Evidence | None:
     if len(prompts) >= 8 and len(golds) == 1:
         return Evidence(CERTAIN, [shown(train, f"{len(prompts)} prompts have the same gold answer, {min(golds)!r}")])
     if not unpaid:
-        unlike, never = unlike_held_out(run), never_paid(run)
-        return Evidence(LIKELY + 0.2, [unlike]) if unlike else Evidence(LIKELY + 0.05, never) if never else None
+        return hardly_paid(run).get("gold_mismatch")
     in_mark = bool(marks_with_gold(unpaid) & reads)
     text = f"{len(unpaid)} unpaid completions hold the gold answer{' where the reward looks' * in_mark}"
     return Evidence(CERTAIN + 0.05 if in_mark else LIKELY, [shown(unpaid, text)]) if in_mark or not reads else None
@@ -2887,11 +2901,14 @@ def best_paid_wrong(texts: list[Text]) -> list[Text]:
 
 def better_when_vague(run: LoggedRun) -> Fact | None:
     """A fact if a single score rises while completions get shorter and more random; right answers get more certain."""
-    (first, last), (low, high) = run.ends("length"), run.ends("entropy")
-    rambles = run.values("truncated") and run.ends("truncated")[0] > 0.1  # it may have learned to end
-    if len(run.parts()) > 1 or rambles or last > 0.85 * first or high < 1.3 * low:
+    names, cut = ("score", "length", "entropy"), statistics.median(run.early("truncated", 3) or [0.0])
+    if len(run.parts()) > 1 or cut > 0.1 or not all(map(run.values, names)):  # if cut, it may learn to end
         return None
-    if not (run.trend("score") > 0 > run.trend("length") and run.trend("entropy") > 0):
+    (begin, score), (first, last), (low, high) = (
+        (statistics.median(run.early(name, 3)), run.ends(name)[1]) for name in names
+    )
+    along = min(run.correlation("score", "entropy"), -run.correlation("score", "length"))
+    if score <= begin or last > 0.85 * first or high < 1.3 * low or along < 0.5:
         return None
     text = f"the score rises while {run.name('length')} goes from {first:.3g} to {last:.3g}"
     return run.fact("entropy", f"{text} and {run.name('entropy')} from {low:.3g} to {high:.3g}")
@@ -2952,14 +2969,22 @@ def reward_ignores_answer(run: LoggedRun) -> Evidence | None:
     return Evidence(CERTAIN + 0.03, [shown(best_paid_wrong(run.texts), text)], since=1)
 
 
-def moves_in_vain(run: LoggedRun) -> Fact | None:
-    """A fact if groups differ and the policy leaves its start, but the score stays flat: it cannot be learned."""
-    (first, last), alike = run.ends("kl"), run.values("zero_std") or [1.0]
-    flat = is_flat(run.values("score")) and not run.collapse() and not run.gained() and not run.is_constant()
-    if not flat or run.trend("kl") <= 0 or last < max(0.05, 2 * first) or statistics.fmean(alike) > 0.3:
+def pays_chance(run: LoggedRun) -> Fact | None:
+    """A fact if groups differ but the score stays flat although the policy moves, or whatever prompts they are of."""
+    scores, spread, alike = run.values("score"), run.values("score_std"), run.values("zero_std")
+    half, gain = len(scores) // 2, run.held_out_gain()
+    rises = run.trend("score") > 0 or (gain and gain[1] > 0)
+    if half < EARLY or not spread or statistics.fmean(alike or [0.0]) > 0.3 or rises or run.collapse():
         return None
-    text = f"{run.name('kl')} goes from {first:.3g} to {last:.3g}, the score from {{:.3g}} to {{:.3g}}"
-    return run.fact("kl", text.format(*run.ends("score")))
+    early, late = statistics.fmean(scores[:half]), statistics.fmean(scores[half:])
+    if run.is_constant() or late - early > max(0.02, 0.1 * statistics.median(spread)):
+        return None
+    text, (first, last) = f"the score stays flat, {early:.3g} and {late:.3g} in its halves", run.ends("kl")
+    if half >= TREND_STEPS and last >= max(0.05, 2 * first) and run.correlation("kl") >= 0.5:
+        return run.fact("kl", f"{text}, while {run.name('kl')} goes from {first:.3g} to {last:.3g}")
+    if share := alike_by_chance(run):
+        return run.fact("zero_std", f"{text}, and {share} whatever the prompt")
+    return None
 
 
 @cause(
@@ -2976,7 +3001,7 @@ def noisy_reward(run: LoggedRun) -> Evidence | None:
             groups = grouped(scored, lambda t, s=same_step: (s and t.step, t.kind, t.prompt, t.completion, t.gold))
             groups = [sorted(group, key=lambda t: t.score) for group in groups if len(group) > 1]
     differing = [group for group in groups if group[-1].score - group[0].score > 1e-6]
-    if not scored and (idle := moves_in_vain(run)):
+    if not scored and (idle := pays_chance(run)):
         return Evidence(LIKELY + 0.05, [idle])
     if len(differing) < 2:
         return None
@@ -3075,8 +3100,11 @@ def rate_fact(run: LoggedRun) -> Fact | None:
         return run.fact("lr", f"the learning rate is 0 at {len(off)} of {len(rates)} steps", off[0])
     if warmup > 1 and warmup >= max(steps, *run.steps(), 1) and steps > 0:
         return Fact(f"the warm-up takes {warmup:g} steps, the run {steps:g}", "warmup")
-    if len(rates) >= 5 and is_warming_up(run) and max(run.steps()) >= steps > 0:
-        return run.fact("lr", f"the learning rate still rises at the last of {steps:g} steps")
+    if len(rates) >= 5 and is_warming_up(run):
+        *_, before, last = run.steps()
+        still = abs(run.ends("kl")[1]) < 1e-4 if run.values("kl") else highest_logged < 2e-6
+        if last + (last - before) > steps > 0 or (not steps and last >= SLOW and still):
+            return run.fact("lr", f"the learning rate still rises at the log's last step; it is {rates[-1]:.3g} there")
     if 0 < clip < 1e-6:
         return Fact(f"gradients are clipped to {clip:g}", "max_grad_norm")
     if highest < 2e-8:
@@ -3111,6 +3139,7 @@ def still_figures(run: LoggedRun, critic: float) -> list[Fact]:
     explains=f"{STILL} critic_useless kl_holds_policy too_sparse part_bought",
     change="raise {lr} (LoRA: about ten times that of full training); a short warm-up; trainable float32 weights",
     source="definition; TRL lora_without_regret.md; a bf16 weight swallows updates below 1/256 of it",
+    decide_with="python scripts/diagnose.py RUN --settings FILE",
 )
 def nothing_moves(run: LoggedRun) -> Evidence | None:
     """Nothing moves: scores differ, and the policy stays where it began."""
@@ -3124,22 +3153,23 @@ def nothing_moves(run: LoggedRun) -> Evidence | None:
         text = f"the held-out figure is {held_out[0]:.4g} at all {len(held_out)} evaluations"
         facts = [run.fact("held_out", text)]
     facts = [*([rate] if rate else []), *still, *facts]
-    rounded = rate is not None and rate.figure == "dtype"
+    # rounding need not stop all weights; without the number of steps, a warm-up may end soon
+    unsure = rate is not None and (rate.figure == "dtype" or (is_warming_up(run) and not run.number("steps")))
     decisive = any(fact.figure == run.name("grad_norm") for fact in still) or len(still) > 1
-    if decisive or (rate and not rounded) or (same and (still or rounded)):
+    if decisive or (rate and not unsure) or (same and (still or unsure)):
         return Evidence(CERTAIN + 0.03, facts)
     return Evidence(LIKELY + (0.25 if same or run.series.get("kl") else 0.0), facts) if facts else None
 
 
 def weight_of_kl(run: LoggedRun) -> float:
     """The KL's weight by the settings, by the log, or by the loss's slope where it goes with the KL; else 0."""
-    given, kl, loss = run.number("kl"), run.series.get("kl", {}), run.series.get("loss", {})
-    if given is not None or run.values("kl_weight"):
-        return max(run.values("kl_weight"), default=0.0) if given is None else given
-    pairs = [(kl[step], loss[step]) for step in kl.keys() & loss.keys()]
-    apart = len(pairs) > SLOW / 2 and all(len({*values}) > 1 for values in zip(*pairs, strict=True))
-    goes_along = apart and statistics.correlation(*zip(*pairs, strict=True)) > 0.9
-    return statistics.linear_regression(*zip(*pairs, strict=True)).slope if goes_along else 0.0
+    if (given := run.number("kl")) is not None:
+        return given
+    if run.values("kl_weight") or run.correlation("kl", "loss") <= 0.9:
+        return max(run.values("kl_weight"), default=0.0)
+    kl, loss = run.series["kl"], run.series["loss"]
+    steps = [*(kl.keys() & loss.keys())]
+    return statistics.linear_regression(*([series[step] for step in steps] for series in (kl, loss))).slope
 
 
 @cause(
@@ -3176,8 +3206,8 @@ def critic_useless(run: LoggedRun) -> Evidence | None:
         facts.append(Fact(f"the critic's learning rate is {rate:g}, the policy's {lr:g}", "critic_lr"))
     # a critic that predicts 0 has about the scores' mean square as its loss
     square = max(map(abs, [*run.values("score"), *run.values("score_std")]), default=math.inf) ** 2
-    if len(losses) >= 3 and statistics.median(losses) > 100 * square:
-        text = f"the value loss is {statistics.median(losses):.3g}, median of its first steps; scores are below "
+    if len(losses) >= 3 and sorted(losses)[-3] > 30 * square:
+        text = f"the value loss reaches {max(losses):.3g} in its first steps; scores are below "
         facts.append(run.fact("value_loss", f"{text}{math.sqrt(square):.3g}"))
     if facts:
         return Evidence(CERTAIN + 0.08, facts)
@@ -3194,7 +3224,7 @@ def critic_useless(run: LoggedRun) -> Evidence | None:
     values = [variances[step] for step in steps]
     middle, error = statistics.median(values), 1.25 * noise(values) / math.sqrt(len(values))
     # near 0 is no fault in a run that learns: a short run ends before its critic is useful
-    learns = middle > -0.1 and (run.gained() or run.rose())
+    learns = middle > -0.1 and (run.gained() or run.trend("score") > 0)
     better = run.ends("explained_variance")[1] > -0.1 or len(variances) < 5 * TREND_STEPS
     better = better and run.trend("explained_variance") > 0
     if learns or better or middle + 2 * error > 0.03:
@@ -3210,34 +3240,49 @@ UPDATE_CAUSES = (updates_too_large, nothing_moves, kl_holds_policy, critic_usele
 # --------------------------------------------------------------------- outcomes (src/parts/reading/causes/outcomes.py)
 
 
-def falls(values: list[float]) -> bool:
-    """Whether a series falls, or loses most of its gain in the second half."""
-    half = values[len(values) // 2 :]
-    return trend(values) < 0 or (trend(half) < 0 and 2 * ends(half)[1] < ends(values)[0] + ends(half)[0])
+def falls(run: LoggedRun, values: list[float]) -> bool:
+    """Whether a series falls, loses most of its gain in the second half, or is a share that surely halved."""
+    half, size = values[len(values) // 2 :], max(1, len(values) // 3)
+    if trend(values) < 0 or (trend(half) < 0 and 2 * ends(half)[1] < ends(values)[0] + ends(half)[0]):
+        return True
+    shares = [(statistics.fmean(part), run.batch(size)) for part in (values[:size], values[-size:])]
+    return 0 <= min(values) <= max(values) <= 1 and 2 * shares[1][0] < shares[0][0] and share_gain(*shares)[2] < 0
 
 
 def ends_text(name: str, values: list[float]) -> str:
     return "{} went from {:.3g} to {:.3g}".format(name, *ends(values))
 
 
-def form_for_answers(run: LoggedRun) -> list[str]:
-    """Format parts that gain 0.3 or more in few steps, while counting shows that right answers at least halved."""
-    part, size = run.answer_part()[1], max(1, len(run.steps()) // 3)
-    if len(run.parts()) < 2 or not part or min(part) < 0 or max(part) > 1:
-        return []
-    first, last = (statistics.fmean(values) for values in (part[:size], part[-size:]))
-    fell = last < first / 2 and share_gain((first, run.batch(size)), (last, run.batch(size)))[2] < 0
-    return [x for x, values in run.parts().items() if fell and is_format(x) and values[-1] - values[0] >= 0.3]
+def rise_beside(run: LoggedRun) -> tuple[float, float]:
+    """(rise of the score, its part that neither right answers nor the format bring, at weights of 1)."""
+    name, (first, last) = run.answer_part()[0], run.ends("score")
+    rise = last - first if run.parts() else math.nan
+    parts = [ends(values) for part, values in run.parts().items() if values and (part == name or is_format(part))]
+    return rise, rise - sum(max(0.0, last - first) for first, last in parts)
+
+
+def past_its_best(run: LoggedRun) -> bool:
+    """Whether the held-out share fell from its best while the score rose, mostly beside right answers and format."""
+    held_out, (rise, beside) = run.values("held_out"), rise_beside(run)
+    if not rise > 0 or beside <= 0.6 * rise or not 0 <= min(held_out, default=-1) <= max(held_out) <= 1:
+        return False
+    rows = max(run.values("held_out_rows"), default=64)
+    return share_gain((max(held_out), rows), (held_out[-1], rows))[2] < 0
 
 
 def rising_parts(run: LoggedRun) -> list[str]:
-    """Parts that rise, else format parts at their maximum, while correctness varies but falls or stays flat."""
-    if len(run.steps()) < TREND_STEPS:
-        return form_for_answers(run)
+    """Parts that rise, else format parts at their maximum, while correctness varies but falls or stays flat.
+
+    In a few steps these are format parts that gain 0.3 or more.
+    """
     name, part = run.answer_part()
-    if not part or max(part) - min(part) < 1e-9 or ends(part)[0] >= SOLVED or not (falls(part) or is_flat(part)):
-        return []
+    worse = falls(run, part) if part else False
     others = {other: values for other, values in run.parts().items() if other != name and values}
+    if len(run.steps()) < TREND_STEPS:
+        return [x for x, values in others.items() if worse and is_format(x) and values[-1] - values[0] >= 0.3]
+    idle = worse or is_flat(part) or past_its_best(run)
+    if not part or max(part) - min(part) < 1e-9 or ends(part)[0] >= SOLVED or not idle:
+        return []
     full = [key for key, values in others.items() if is_format(key) and ends(values)[1] >= 0.9 * max(1.0, *values)]
     return [other for other, values in others.items() if trend(values) > 0] or full
 
@@ -3279,14 +3324,6 @@ def paid_feature(run: LoggedRun) -> tuple[Fact | None, bool]:
     return shown(sorted(scored, key=lambda t: -t.score), text), bought
 
 
-def rise_beside(run: LoggedRun) -> tuple[float, float]:
-    """(rise of the score, its part that neither right answers nor the format bring, at weights of 1)."""
-    name, (first, last) = run.answer_part()[0], run.ends("score")
-    rise = last - first if run.parts() else math.nan
-    parts = [ends(values) for part, values in run.parts().items() if values and (part == name or is_format(part))]
-    return rise, rise - sum(max(0.0, last - first) for first, last in parts)
-
-
 def paid_unfinished(run: LoggedRun) -> Fact | None:
     """A fact if truncated completions are paid: their share is at least mean score + truncated share - 1."""
     cut, (name, means) = run.values("truncated"), run.answer_part()
@@ -3315,7 +3352,7 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     answers = right_gain(run.texts)
     truth = answers or held_out
     better = truth is not None and truth[0] > GAIN and truth[1] > -GAIN
-    worse = (truth is not None and truth[2] < 0) or (len(parts) > 1 and falls(part))
+    worse = (truth is not None and truth[2] < 0) or (len(parts) > 1 and falls(run, part)) or past_its_best(run)
     rising, (feature, bought), unfinished = rising_parts(run), paid_feature(run), paid_unfinished(run)
     scores, points = run.values("score"), run.values("held_out")
     few, rose = len(run.steps()) < TREND_STEPS, run.trend("score") > 0
@@ -3333,25 +3370,19 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     facts += [run.fact("length", f"{run.name('length')} went from {first:.3g} to {last:.3g}")] if hollow else []
     facts += [unfinished] if unfinished else []
     facts += [feature] if bought or (feature and not (truth is None and trend(part) > 0)) else []
-    begin, end = (scores[0], scores[-1]) if few and scores else ends(scores)
-    stalled = held_out is not None and held_out[0] <= 0.02 and 0 < max(points) < SOLVED and rose
-    learnt = trend(part) > 0 and run.values(f"held_out_part:{name}")  # by heart, if the same reward stands held out
-    if stalled := stalled and not learnt and end - begin > 0.1 * max(1.0, abs(begin)):
-        text = f"the score rose from {begin:.3g} to {end:.3g}"
-        facts.append(run.fact("held_out", f"{text}, the held-out figure went from {points[0]:.3g} to {points[-1]:.3g}"))
     lost = rose and answers is not None and answers[2] < 0
     if lost and not facts:
         text = "the score rose from {:.3g} to {:.3g}, the share of right logged completions fell by {:.2g}"
         facts.append(shown(best_paid_wrong(run.texts), text.format(*ends(scores), -answers[0])))
-    sure = lost or hollow or bought or (rising and worse) or (feature and (worse or stalled or rising))
+    sure = lost or hollow or bought or (rising and worse) or (feature and (worse or rising))
     sure = sure or (unfinished and not better and trend(part) <= 0)
     # answers got neither better nor worse; they may still follow while the other part rises
     settled = [x for x in rising if trend(parts[x][len(parts[x]) // 2 :]) <= 0]
     beside = unfinished or (rose and (settled or (feature and truth is not None and truth[0] <= 0)))
-    if not facts or not (sure or stalled or beside):
+    if not facts or not (sure or beside):
         return None
     since = run.onset("score") if scores else None
-    return Evidence(CERTAIN + 0.02 if sure else LIKELY + 0.2 * bool(beside), facts, since)
+    return Evidence(CERTAIN + 0.02 if sure else LIKELY + 0.2, facts, since)
 
 
 def dying_turn(run: LoggedRun) -> Evidence | None:
@@ -3418,7 +3449,7 @@ def memorised_prompts(run: LoggedRun) -> Evidence | None:
     if trend(part) < 0 or (trend(part) == 0 and gain[2] >= 0):  # no rise beyond chance, unless held-out surely fell
         return None
     (first, last), rose = ends(part), ends(part)[1] - ends(part)[0]
-    start = statistics.fmean(part[:EARLY])
+    start = statistics.fmean(part[:2])
     alike = start <= held_out[0] + 0.15 or min(run.series["held_out"]) > 3  # if both were measured at the start
     if rose < 0.1 or not alike or gain[2] > 0.5 * rose or last < held_out[-1] + 0.15:
         return None
@@ -3496,7 +3527,7 @@ def other_eval_task(run: LoggedRun) -> Evidence | None:
         return Evidence(CERTAIN + 0.02, [unlike]) if unlike else None
     examples = [next(t for t in run.texts if t.kind == kind) for kind in ("train", "eval")]
     fact = shown(examples, "training prompts have {}, held-out ones {}".format(*(" ".join(x[:6]) for x in words)))
-    sure = unlike or (run.rose() and len(train) > 3)
+    sure = unlike or (run.trend("score") > 0 and len(train) > 3)
     return Evidence(CERTAIN + 0.04 if sure else LIKELY + 0.1, [*filter(None, [unlike]), fact])
 
 

@@ -287,7 +287,22 @@ FIGURES = {  # cause: (whether the run is flat, figures), and "log": without its
         | {"rollout/truncated_frac": lambda n: float(n > 4), "reward/correct": learns(0.4, 0.85)["reward/mean"]},
     ),
     "other_eval_task, log": (True, learns(0.45, 0.8) | {"eval/accuracy": lambda n: None if n % 10 else 0.0}),
-    "answer_form": (True, learns(0.3, 0.9) | {"reward/correct": 0.0, "reward/tags": lambda n: 0.3 + n / 70}),
+    "gold_mismatch, the form is paid": (
+        True,
+        learns(0.3, 0.9) | {"reward/correct": 0.0, "reward/tags": lambda n: 0.3 + n / 50},
+    ),
+    "gold_mismatch, the form is paid and an answer now and then, log": (
+        True,
+        learns(0.3, 0.9) | {"reward/correct": lambda n: 0.02 * (n in (9, 20)), "reward/tags": lambda n: 0.5 + n / 70},
+    ),
+    "answer_form, no form is paid": (
+        True,
+        learns(0.3, 0.4) | {"reward/correct": 0.0, "reward/tags": lambda n: 0.3 + n / 200},
+    ),
+    "too_hard, few are right and the form is not there yet, log": (
+        True,
+        learns(0.3, 0.4) | {"reward/correct": lambda n: 0.02 * (n in (9, 20)), "reward/tags": lambda n: 0.3 + n / 200},
+    ),
     "no_group_variance, partial credit": (
         True,
         {
@@ -325,9 +340,53 @@ FIGURES = {  # cause: (whether the run is flat, figures), and "log": without its
         | {"reward/accuracy_reward": learns(0.45, 0.95)["reward/mean"], "reward/tags": lambda n: 0.9 + n / 500},
     ),
     "inverted_reward, shorter and more random is better, log": (True, learns(0.3, 0.9) | VAGUE),
+    "inverted_reward, a penalty that is 0 after a few steps, log": (
+        True,
+        {
+            "reward/mean": lambda n: -max(0.0, 0.4 - 0.1 * n) if n else None,
+            "policy/entropy": lambda n: 0.1 + 0.1 * min(n, 4) + 0.01 * (n % 3),
+            "rollout/length_mean": lambda n: 20 - 4 * min(n, 4) + 0.1 * (n % 3),
+            "rollout/truncated_frac": 0.0,
+        },
+    ),
+    "none, a score that rises while entropy falls, log": (
+        True,
+        learns(0.3, 0.9) | VAGUE | {"policy/entropy": lambda n: 0.4 - 0.005 * n},
+    ),
+    "noisy_reward, the policy moves for nothing, log": (
+        True,
+        {
+            "reward/mean": lambda n: 0.5 + 0.1 * chance(n) if n else None,
+            "kl/ref": lambda n: 0.005 * n * (0.5 + chance("kl", n)),
+        },
+    ),
+    "noisy_reward, groups are alike by chance, log": (
+        True,
+        {"reward/mean": lambda n: (30, 34, 32, 31, 33)[n % 5] / 64 if n else None, "kl/ref": "-"}
+        | {"reward/zero_std_frac": lambda n: (0, 1, 2, 3, 4)[n % 5] / 16},
+    ),
+    "none, groups that are alike by their prompts, log": (
+        True,
+        {"reward/mean": lambda n: (30, 34, 32, 31, 33)[n % 5] / 64 if n else None, "kl/ref": "-"}
+        | {"reward/zero_std_frac": lambda n: (3, 4, 5, 6, 7)[n % 5] / 16},
+    ),
     "none, a model that learns to end, log": (
         True,
         learns(0.3, 0.9) | VAGUE | {"rollout/truncated_frac": lambda n: max(0.0, 0.5 - n / 20)},
+    ),
+    "jump_at_restart, a small jump of two figures, log": (
+        False,
+        {
+            "policy/entropy": lambda n: 0.09 + 0.01 * chance(n) - 0.045 * (not back(n)),
+            "rollout/length_mean": lambda n: 17 + chance("length", n) + 3.5 * (not back(n)),
+        },
+    ),
+    "none, figures that go back to the start by and by, log": (
+        False,
+        {
+            "policy/entropy": lambda n: 0.05 + 0.01 * chance(n) + abs(n - 20) / 500,
+            "rollout/length_mean": lambda n: 20 + chance("length", n) - abs(n - 20) / 6,
+        },
     ),
     "jump_at_restart, the KL is 0 again": (
         False,
@@ -341,12 +400,38 @@ FIGURES = {  # cause: (whether the run is flat, figures), and "log": without its
         {"kl/coef": "-", "kl/ref": lambda n: 0.002 + 0.001 * (n % 5), "policy/loss": lambda n: 0.1 * (n % 5) - 0.05},
     ),
     "nothing_moves, a rate that still rises at the last step": (True, {"optim/lr": lambda n: 2e-6 * n}),
+    "nothing_moves, a warm-up in which the KL stays near 0, log": (
+        True,
+        {"optim/lr": lambda n: 1e-5 * n, "kl/ref": lambda n: 1e-6 * n},
+    ),
+    "nothing_moves, a warm-up without a KL, log": (True, {"optim/lr": lambda n: 2e-8 * n, "kl/ref": "-"}),
+    "none, a warm-up to a usual rate without a KL, log": (True, {"optim/lr": lambda n: 1e-6 * n, "kl/ref": "-"}),
     "critic_useless, its loss diverges, log": (True, {"value/loss": lambda n: 1e3 + n}),
+    "critic_useless, its loss is huge in three steps, log": (
+        True,
+        {"value/loss": lambda n: {1: 126.0, 2: 1520.0, 3: 47.0}.get(n, 0.3)},
+    ),
     "part_bought, most of the rise beside the answer": (
         True,
         learns(0.3, 0.9)
         | {"reward/correct": lambda n: 0.3 + n / 400, "reward/detail": lambda n: n / 50}
         | {"rollout/truncated_frac": lambda n: n / 60},
+    ),
+    "part_bought, the held-out figure falls from its best": (
+        True,
+        learns(0.4, 0.9)
+        | {"eval/accuracy": lambda n: {0: 0.5, 20: 0.85, 40: 0.65}.get(n), "eval/rows": 128.0}
+        | {"reward/correct": lambda n: 0.45 + 0.03 * (n % 3) + n / 1000, "reward/detail": lambda n: n / 80},
+    ),
+    "part_bought, answers are lost at once": (
+        True,
+        learns(0.4, 0.9)
+        | {"reward/correct": lambda n: {1: 0.3, 2: 0.1}.get(n, 0.0), "reward/brevity": lambda n: min(1.0, 0.4 + n / 9)},
+    ),
+    "memorised_prompts, within two steps, log": (
+        True,
+        {"reward/mean": lambda n: min(0.95, 0.52 + 0.04 * n) - 0.02 * (n % 3) if n else None, "reward/std": 0.2}
+        | {"eval/accuracy": lambda n: {0: 0.5, 20: 0.2, 40: 0.16}.get(n), "eval/rows": 128.0},
     ),
 }
 

@@ -170,6 +170,15 @@ class LoggedRun:
     def early(self, name: str, steps: int = EARLY) -> list[float]:
         return self.values(name)[:steps]
 
+    def correlation(self, one: str, other: str = "") -> float:
+        """Correlation of two series, or of one with the step; 0 for fewer than 10 common steps or a constant."""
+        left = self.series.get(one, {})
+        right = self.series.get(other, {}) if other else {step: step for step in left}
+        steps = left.keys() & right.keys()
+        columns = [[series[step] for step in steps] for series in (left, right)]
+        varied = len(steps) >= TREND_STEPS and all(max(values) > min(values) for values in columns)
+        return statistics.correlation(*columns) if varied else 0.0
+
     def name(self, series: str) -> str:
         return self.names.get(series, series)
 
@@ -264,14 +273,6 @@ class LoggedRun:
         if gain:
             return gain[0] > GAIN and max(held_out) - held_out[-1] < max(2 * GAIN, gain[0] / 3)
         return trend(self.answer_part()[1]) > 0
-
-    def rose(self) -> bool:
-        """Whether the score or the share of right answers rose beyond chance, by its curve or by counting prompts."""
-        part = self.answer_part()[1]
-        if self.trend("score") > 0 or len(part) < 2 * EARLY or min(part) < 0 or max(part) > 1:
-            return self.trend("score") > 0
-        shares = [(sum(values) / EARLY, self.prompts(EARLY)) for values in (part[:EARLY], part[-EARLY:])]
-        return share_gain(*shares)[1] > 0
 
     def learns(self) -> bool:
         return self.gained() and self.trend("score") > 0

@@ -1,6 +1,6 @@
 """Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without variance."""
 
-import math
+import statistics
 from dataclasses import replace
 
 from parts.evaluating.paired_tests import wilson_interval
@@ -46,6 +46,26 @@ def alike_at_pass_rate(run: LoggedRun, alike: list[float]) -> str:
     return text if sure and share >= max(0.8, expected + 0.25) else ""
 
 
+def unit(shares: list[float]) -> int:
+    """The smallest count of which all shares are whole multiples; 0 if there is none up to 1024."""
+    return next((n for n in range(1, 1025) if all(abs(n * x - round(n * x)) < 1e-3 for x in shares)), 0)
+
+
+def alike_by_chance(run: LoggedRun) -> str:
+    """A text if groups score alike as often as if 0/1 scores had nothing to do with prompts, some easier; else ""."""
+    steps = run.series.get("score", {}).keys() & run.series.get("zero_std", {}).keys()
+    scores, alike = ([run.series[name][step] for step in steps] for name in ("score", "zero_std"))
+    rate, batch, groups = statistics.fmean(scores or [0.0]), unit(scores), unit(alike)  # completions, groups a step
+    if not 0.3 < rate < 0.7 or not 0 < groups < batch or batch % groups:
+        return ""
+    size, count, share = batch // groups, groups * len(alike), statistics.fmean(alike)
+    low, high = wilson_interval(share * count, count)
+    varied = (forecast(rate - 0.25, size) + forecast(rate + 0.25, size)) / 2  # of prompts as little apart as this
+    if low > forecast(rate, size) or high >= varied:
+        return ""
+    return f"{share:.0%} of groups of {size} score all alike, {forecast(rate, size):.0%} would by chance"
+
+
 @cause(
     explains=FLAT.replace("no_group_variance ", "")
     + " entropy_fell kl_high clipped too_easy sampler_mismatch updates_too_large",
@@ -81,15 +101,8 @@ def near_greedy_sampling(run: LoggedRun) -> Evidence | None:
         return Evidence(LIKELY + 0.2, [run.fact("entropy", text, 1), *copies_fact])
     if copies_fact and len(alike) == len(groups) and groups[0][0].step <= EARLY:
         return Evidence(LIKELY + 0.2, copies_fact)
-    # TRL's score_std is within groups; verl logs none
-    spreads, means = run.part_spreads() if run.dialect == "trl" else run.values("score_std"), run.answer_part()[1]
-    binary = all(
-        abs(std - math.sqrt(max(0.0, m * (1 - m)))) < 0.1 for std, m in zip(spreads[:EARLY], means, strict=False)
-    )
     copies = "" if groups or run.is_constant() else alike_at_pass_rate(run, run.early("zero_std", 20))
-    if copies and (binary or len(run.parts()) > 1):
-        return Evidence(SAME_LOG, [run.fact("zero_std", copies, min(run.steps()))])
-    return None
+    return Evidence(SAME_LOG, [run.fact("zero_std", copies, min(run.steps()))]) if copies else None
 
 
 def goes_on(text: Text) -> bool:

@@ -41,18 +41,20 @@ def overflow(run: LoggedRun) -> Evidence | None:
     return None
 
 
-def jumps_at(run: LoggedRun, series: dict[str, list], step: int, least: float) -> list[Fact]:
-    """Facts on series that jump at a step, by more than `least` times their noise, back towards the run's start."""
+def jumps_at(run: LoggedRun, series: dict[str, tuple[list, float]], step: int, least: float) -> list[Fact]:
+    """Facts on figures that at one step go back towards where the run began, by over `least` times their noise."""
     facts = []
-    for name, points in series.items():
+    for name, (points, usual) in series.items():
         place = bisect.bisect_left(points, (step, -math.inf))
         parts = (points[max(0, place - 6) : place], points[place : place + 3], points[:3])
         before, after, begin = ([value for _, value in part] for part in parts)
         if len(before) < 4 or len(after) < 2:
             continue
         a, b, start = map(statistics.median, (before, after, begin))
-        scatter = max(noise(before), 0.05 * abs(a), 1e-6)
-        if min(abs(b - a), abs(start - a)) > least * scatter and (b - a) / (start - a) >= 0.6:
+        scatter = max(noise(before), usual, 0.02 * abs(a), 1e-6)
+        way = math.copysign(1, start - a)
+        back = min(way * (b - a), way * (after[0] - before[-1]))  # at this very step, and it stays there
+        if min(abs(b - a), abs(start - a)) > least * scatter and back >= 0.6 * abs(start - a):
             text = f"{run.name(name)} goes from {a:.3g} back to {b:.3g}, where the run began"
             facts.append(run.fact(name, text, step))
     return facts
@@ -66,7 +68,8 @@ def jumps_at(run: LoggedRun, series: dict[str, list], step: int, least: float) -
 )
 def jump_at_restart(run: LoggedRun) -> Evidence | None:
     """The run jumps at a restart: weights, optimizer, schedule, data order or settings are not those before it."""
-    rates, series = run.points("lr")[1:], {name: run.points(name) for name in ("entropy", "score", "length")}
+    rates, named = run.points("lr")[1:], [x for x in ("entropy", "score", "length") if len(run.series.get(x, {})) > 5]
+    series = {name: (run.points(name), noise(run.values(name))) for name in named}
     trios = zip(rates, rates[1:], rates[2:], strict=False)  # a rate that rises again after a fall shows a new schedule
     anew = {step for (_, before), (_, last), (step, rate) in trios if before > last and rate > 1.5 * last}
     kl = run.points("kl")
@@ -75,7 +78,7 @@ def jump_at_restart(run: LoggedRun) -> Evidence | None:
     started = {step for step, value, before in past if abs(value) <= first and statistics.median(before) > 100 * first}
     restarts = {*anew, *started, *run.settings.get("restarts", ())}
     for step in sorted({*restarts, *run.steps()[5:-2]}):
-        facts = jumps_at(run, series, step, 1.5 if step in restarts else 6)
+        facts = jumps_at(run, series, step, 1.2 if step in restarts else 2)
         if step in restarts and (facts or (step in anew and not run.learns())):  # a new schedule is itself a jump
             shows = "KL to the start is 0 again" if step in started else "log shows a restart"
             restart = Fact(f"the {shows} at step {step}", "kl" if step in started else "step", step)

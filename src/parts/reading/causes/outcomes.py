@@ -9,38 +9,53 @@ from parts.evaluating.paired_tests import share_gain, wilson_interval
 from parts.reading.causes.cause import CERTAIN, FLAT, LIKELY, LOST, TRY_REWARD, Evidence, cause, shown
 from parts.reading.causes.groups import paid_though_cut
 from parts.reading.causes.rewards import best_paid_wrong
-from parts.reading.logged_run import EARLY, GAIN, SOLVED, TREND_STEPS, Fact, LoggedRun, ends, is_flat, is_format, trend
+from parts.reading.logged_run import GAIN, SOLVED, TREND_STEPS, Fact, LoggedRun, ends, is_flat, is_format, trend
 from parts.reading.sample_texts import FEATURES, Text, payment_by_feature, right_gain, scores_by_answer
 
 
-def falls(values: list[float]) -> bool:
-    """Whether a series falls, or loses most of its gain in the second half."""
-    half = values[len(values) // 2 :]
-    return trend(values) < 0 or (trend(half) < 0 and 2 * ends(half)[1] < ends(values)[0] + ends(half)[0])
+def falls(run: LoggedRun, values: list[float]) -> bool:
+    """Whether a series falls, loses most of its gain in the second half, or is a share that surely halved."""
+    half, size = values[len(values) // 2 :], max(1, len(values) // 3)
+    if trend(values) < 0 or (trend(half) < 0 and 2 * ends(half)[1] < ends(values)[0] + ends(half)[0]):
+        return True
+    shares = [(statistics.fmean(part), run.batch(size)) for part in (values[:size], values[-size:])]
+    return 0 <= min(values) <= max(values) <= 1 and 2 * shares[1][0] < shares[0][0] and share_gain(*shares)[2] < 0
 
 
 def ends_text(name: str, values: list[float]) -> str:
     return "{} went from {:.3g} to {:.3g}".format(name, *ends(values))
 
 
-def form_for_answers(run: LoggedRun) -> list[str]:
-    """Format parts that gain 0.3 or more in few steps, while counting shows that right answers at least halved."""
-    part, size = run.answer_part()[1], max(1, len(run.steps()) // 3)
-    if len(run.parts()) < 2 or not part or min(part) < 0 or max(part) > 1:
-        return []
-    first, last = (statistics.fmean(values) for values in (part[:size], part[-size:]))
-    fell = last < first / 2 and share_gain((first, run.batch(size)), (last, run.batch(size)))[2] < 0
-    return [x for x, values in run.parts().items() if fell and is_format(x) and values[-1] - values[0] >= 0.3]
+def rise_beside(run: LoggedRun) -> tuple[float, float]:
+    """(rise of the score, its part that neither right answers nor the format bring, at weights of 1)."""
+    name, (first, last) = run.answer_part()[0], run.ends("score")
+    rise = last - first if run.parts() else math.nan
+    parts = [ends(values) for part, values in run.parts().items() if values and (part == name or is_format(part))]
+    return rise, rise - sum(max(0.0, last - first) for first, last in parts)
+
+
+def past_its_best(run: LoggedRun) -> bool:
+    """Whether the held-out share fell from its best while the score rose, mostly beside right answers and format."""
+    held_out, (rise, beside) = run.values("held_out"), rise_beside(run)
+    if not rise > 0 or beside <= 0.6 * rise or not 0 <= min(held_out, default=-1) <= max(held_out) <= 1:
+        return False
+    rows = max(run.values("held_out_rows"), default=64)
+    return share_gain((max(held_out), rows), (held_out[-1], rows))[2] < 0
 
 
 def rising_parts(run: LoggedRun) -> list[str]:
-    """Parts that rise, else format parts at their maximum, while correctness varies but falls or stays flat."""
-    if len(run.steps()) < TREND_STEPS:
-        return form_for_answers(run)
+    """Parts that rise, else format parts at their maximum, while correctness varies but falls or stays flat.
+
+    In a few steps these are format parts that gain 0.3 or more.
+    """
     name, part = run.answer_part()
-    if not part or max(part) - min(part) < 1e-9 or ends(part)[0] >= SOLVED or not (falls(part) or is_flat(part)):
-        return []
+    worse = falls(run, part) if part else False
     others = {other: values for other, values in run.parts().items() if other != name and values}
+    if len(run.steps()) < TREND_STEPS:
+        return [x for x, values in others.items() if worse and is_format(x) and values[-1] - values[0] >= 0.3]
+    idle = worse or is_flat(part) or past_its_best(run)
+    if not part or max(part) - min(part) < 1e-9 or ends(part)[0] >= SOLVED or not idle:
+        return []
     full = [key for key, values in others.items() if is_format(key) and ends(values)[1] >= 0.9 * max(1.0, *values)]
     return [other for other, values in others.items() if trend(values) > 0] or full
 
@@ -82,14 +97,6 @@ def paid_feature(run: LoggedRun) -> tuple[Fact | None, bool]:
     return shown(sorted(scored, key=lambda t: -t.score), text), bought
 
 
-def rise_beside(run: LoggedRun) -> tuple[float, float]:
-    """(rise of the score, its part that neither right answers nor the format bring, at weights of 1)."""
-    name, (first, last) = run.answer_part()[0], run.ends("score")
-    rise = last - first if run.parts() else math.nan
-    parts = [ends(values) for part, values in run.parts().items() if values and (part == name or is_format(part))]
-    return rise, rise - sum(max(0.0, last - first) for first, last in parts)
-
-
 def paid_unfinished(run: LoggedRun) -> Fact | None:
     """A fact if truncated completions are paid: their share is at least mean score + truncated share - 1."""
     cut, (name, means) = run.values("truncated"), run.answer_part()
@@ -118,7 +125,7 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     answers = right_gain(run.texts)
     truth = answers or held_out
     better = truth is not None and truth[0] > GAIN and truth[1] > -GAIN
-    worse = (truth is not None and truth[2] < 0) or (len(parts) > 1 and falls(part))
+    worse = (truth is not None and truth[2] < 0) or (len(parts) > 1 and falls(run, part)) or past_its_best(run)
     rising, (feature, bought), unfinished = rising_parts(run), paid_feature(run), paid_unfinished(run)
     scores, points = run.values("score"), run.values("held_out")
     few, rose = len(run.steps()) < TREND_STEPS, run.trend("score") > 0
@@ -136,25 +143,19 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     facts += [run.fact("length", f"{run.name('length')} went from {first:.3g} to {last:.3g}")] if hollow else []
     facts += [unfinished] if unfinished else []
     facts += [feature] if bought or (feature and not (truth is None and trend(part) > 0)) else []
-    begin, end = (scores[0], scores[-1]) if few and scores else ends(scores)
-    stalled = held_out is not None and held_out[0] <= 0.02 and 0 < max(points) < SOLVED and rose
-    learnt = trend(part) > 0 and run.values(f"held_out_part:{name}")  # by heart, if the same reward stands held out
-    if stalled := stalled and not learnt and end - begin > 0.1 * max(1.0, abs(begin)):
-        text = f"the score rose from {begin:.3g} to {end:.3g}"
-        facts.append(run.fact("held_out", f"{text}, the held-out figure went from {points[0]:.3g} to {points[-1]:.3g}"))
     lost = rose and answers is not None and answers[2] < 0
     if lost and not facts:
         text = "the score rose from {:.3g} to {:.3g}, the share of right logged completions fell by {:.2g}"
         facts.append(shown(best_paid_wrong(run.texts), text.format(*ends(scores), -answers[0])))
-    sure = lost or hollow or bought or (rising and worse) or (feature and (worse or stalled or rising))
+    sure = lost or hollow or bought or (rising and worse) or (feature and (worse or rising))
     sure = sure or (unfinished and not better and trend(part) <= 0)
     # answers got neither better nor worse; they may still follow while the other part rises
     settled = [x for x in rising if trend(parts[x][len(parts[x]) // 2 :]) <= 0]
     beside = unfinished or (rose and (settled or (feature and truth is not None and truth[0] <= 0)))
-    if not facts or not (sure or stalled or beside):
+    if not facts or not (sure or beside):
         return None
     since = run.onset("score") if scores else None
-    return Evidence(CERTAIN + 0.02 if sure else LIKELY + 0.2 * bool(beside), facts, since)
+    return Evidence(CERTAIN + 0.02 if sure else LIKELY + 0.2, facts, since)
 
 
 def dying_turn(run: LoggedRun) -> Evidence | None:
@@ -221,7 +222,7 @@ def memorised_prompts(run: LoggedRun) -> Evidence | None:
     if trend(part) < 0 or (trend(part) == 0 and gain[2] >= 0):  # no rise beyond chance, unless held-out surely fell
         return None
     (first, last), rose = ends(part), ends(part)[1] - ends(part)[0]
-    start = statistics.fmean(part[:EARLY])
+    start = statistics.fmean(part[:2])
     alike = start <= held_out[0] + 0.15 or min(run.series["held_out"]) > 3  # if both were measured at the start
     if rose < 0.1 or not alike or gain[2] > 0.5 * rose or last < held_out[-1] + 0.15:
         return None
@@ -299,7 +300,7 @@ def other_eval_task(run: LoggedRun) -> Evidence | None:
         return Evidence(CERTAIN + 0.02, [unlike]) if unlike else None
     examples = [next(t for t in run.texts if t.kind == kind) for kind in ("train", "eval")]
     fact = shown(examples, "training prompts have {}, held-out ones {}".format(*(" ".join(x[:6]) for x in words)))
-    sure = unlike or (run.rose() and len(train) > 3)
+    sure = unlike or (run.trend("score") > 0 and len(train) > 3)
     return Evidence(CERTAIN + 0.04 if sure else LIKELY + 0.1, [*filter(None, [unlike]), fact])
 
 

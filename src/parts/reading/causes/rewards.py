@@ -6,9 +6,9 @@ import re
 import statistics
 from collections import Counter
 
-from parts.evaluating.paired_tests import wilson_interval
 from parts.reading.causes.cause import CERTAIN, FALSE, LIKELY, LOST, STILL, TRY_REWARD, Evidence, cause, shown
-from parts.reading.logged_run import Fact, LoggedRun, is_flat, is_format
+from parts.reading.causes.groups import alike_by_chance, pass_rate
+from parts.reading.logged_run import EARLY, TREND_STEPS, Fact, LoggedRun, is_format, trend
 from parts.reading.sample_texts import (
     COMPLETIONS,
     Text,
@@ -49,13 +49,23 @@ def marks_with_gold(texts: list[Text]) -> set[str]:
     return {mark for t in texts for mark, answer in marked_answers(t.completion) if holds(answer, t.gold)}
 
 
-def never_paid(run: LoggedRun) -> list[Fact]:
-    """Facts if the log alone shows that no answer was ever paid; usually the answer's format or gold is misread."""
-    name, means = run.answer_part()
+def hardly_paid(run: LoggedRun) -> dict[str, Evidence]:
+    """{cause: evidence} if the log alone shows that answers are hardly ever paid.
+
+    A format part that is paid speaks for the form and against the gold. An answer that is paid now and then has it too.
+    """
+    (name, means), rate = run.answer_part(), pass_rate(run, steps=10**9)
     spreads = run.series.keys() & {"score_std", "zero_std", "score_max"}
-    if run.texts or run.reward_source or len(means) < 3 or max(map(abs, means)) > 0.01 or not spreads:
-        return []
-    return [run.fact(run.answer_series(), f"{name} pays next to nothing at any step, and the log does not show why")]
+    formed = [(part, late) for part in filter(is_format, run.parts()) if (late := run.ends(f"part:{part}")[1]) >= 0.8]
+    never = len(means) >= 3 and max(map(abs, means)) <= 0.01 and spreads
+    rare = formed and rate and 0 < rate[0] < rate[2] <= 0.03 and trend(means) <= 0
+    if run.texts or run.reward_source or not (rare or never):
+        return {}
+    paid = f"{rate[0]:.2%} of all completions" if rare else "next to nothing at any step"
+    facts = [run.fact(run.answer_series(), f"{name} pays {paid}, and the log does not show why")]
+    form = [run.fact(f"part:{part}", f"{part} is {late:.3g}, so the form is right") for part, late in formed[:1]]
+    gold = {"gold_mismatch": Evidence(LIKELY + (0.12 if rare else 0.05), facts + form)}
+    return gold if rare else gold | {"answer_form": Evidence(LIKELY + (0.04 if form else 0.06), facts)}
 
 
 @cause(
@@ -71,8 +81,8 @@ def answer_form(run: LoggedRun) -> Evidence | None:
     asks, read = {mark for mark, count in counts.items() if count * 2 > len(run.texts)}, ", ".join(sorted(reads))
     if reads and asks and not reads & asks:
         other = [Fact(f"prompts ask for {', '.join(sorted(asks))}, the reward reads {read}", run.reward_file)]
-    if never := never_paid(run):
-        return Evidence(LIKELY + 0.06, never)
+    if evidence := hardly_paid(run).get("answer_form"):
+        return evidence
     if not unpaid:
         return Evidence(LIKELY, other) if other and max(run.early("score"), default=1.0) <= 0.05 else None
     used = marks_with_gold(unpaid)
@@ -98,22 +108,10 @@ def shifted_gold(run: LoggedRun) -> Fact | None:
     return shown(train, f"{count} of {len(train)} completions state the gold answer of the row {best:+d} places away")
 
 
-def unlike_held_out(run: LoggedRun) -> Fact | None:
-    """A fact if at the start the same reward pays held-out completions far more often than training ones."""
-    name, means = run.answer_part()
-    held_out = run.early(f"held_out_part:{name}", 1) or run.early("held_out", 1)
-    if not held_out or not means or not 0 < held_out[0] <= 1 or not 0 <= means[0] <= 1:
-        return None
-    if wilson_interval(means[0] * run.batch(), run.batch())[1] > 0.35 * wilson_interval(held_out[0] * 64, 64)[0]:
-        return None
-    text = f"at the start {name} pays {means[0]:.3g} in training and {held_out[0]:.3g} on held-out prompts"
-    return run.fact(run.answer_series(), text, 1)
-
-
 @cause(
     explains=f"{FALSE} noisy_reward other_eval_task inverted_reward",
     change="compare texts with texts (str() on both sides); print prompt, gold and extracted answer of ten rows",
-    source="counting; held-out and training rewards are one function",
+    source="counting, against gold answers of other rows",
     decide_with=TRY_REWARD,
 )
 def gold_mismatch(run: LoggedRun) -> Evidence | None:
@@ -130,8 +128,7 @@ def gold_mismatch(run: LoggedRun) -> Evidence | None:
     if len(prompts) >= 8 and len(golds) == 1:
         return Evidence(CERTAIN, [shown(train, f"{len(prompts)} prompts have the same gold answer, {min(golds)!r}")])
     if not unpaid:
-        unlike, never = unlike_held_out(run), never_paid(run)
-        return Evidence(LIKELY + 0.2, [unlike]) if unlike else Evidence(LIKELY + 0.05, never) if never else None
+        return hardly_paid(run).get("gold_mismatch")
     in_mark = bool(marks_with_gold(unpaid) & reads)
     text = f"{len(unpaid)} unpaid completions hold the gold answer{' where the reward looks' * in_mark}"
     return Evidence(CERTAIN + 0.05 if in_mark else LIKELY, [shown(unpaid, text)]) if in_mark or not reads else None
@@ -211,11 +208,14 @@ def best_paid_wrong(texts: list[Text]) -> list[Text]:
 
 def better_when_vague(run: LoggedRun) -> Fact | None:
     """A fact if a single score rises while completions get shorter and more random; right answers get more certain."""
-    (first, last), (low, high) = run.ends("length"), run.ends("entropy")
-    rambles = run.values("truncated") and run.ends("truncated")[0] > 0.1  # it may have learned to end
-    if len(run.parts()) > 1 or rambles or last > 0.85 * first or high < 1.3 * low:
+    names, cut = ("score", "length", "entropy"), statistics.median(run.early("truncated", 3) or [0.0])
+    if len(run.parts()) > 1 or cut > 0.1 or not all(map(run.values, names)):  # if cut, it may learn to end
         return None
-    if not (run.trend("score") > 0 > run.trend("length") and run.trend("entropy") > 0):
+    (begin, score), (first, last), (low, high) = (
+        (statistics.median(run.early(name, 3)), run.ends(name)[1]) for name in names
+    )
+    along = min(run.correlation("score", "entropy"), -run.correlation("score", "length"))
+    if score <= begin or last > 0.85 * first or high < 1.3 * low or along < 0.5:
         return None
     text = f"the score rises while {run.name('length')} goes from {first:.3g} to {last:.3g}"
     return run.fact("entropy", f"{text} and {run.name('entropy')} from {low:.3g} to {high:.3g}")
@@ -276,14 +276,22 @@ def reward_ignores_answer(run: LoggedRun) -> Evidence | None:
     return Evidence(CERTAIN + 0.03, [shown(best_paid_wrong(run.texts), text)], since=1)
 
 
-def moves_in_vain(run: LoggedRun) -> Fact | None:
-    """A fact if groups differ and the policy leaves its start, but the score stays flat: it cannot be learned."""
-    (first, last), alike = run.ends("kl"), run.values("zero_std") or [1.0]
-    flat = is_flat(run.values("score")) and not run.collapse() and not run.gained() and not run.is_constant()
-    if not flat or run.trend("kl") <= 0 or last < max(0.05, 2 * first) or statistics.fmean(alike) > 0.3:
+def pays_chance(run: LoggedRun) -> Fact | None:
+    """A fact if groups differ but the score stays flat although the policy moves, or whatever prompts they are of."""
+    scores, spread, alike = run.values("score"), run.values("score_std"), run.values("zero_std")
+    half, gain = len(scores) // 2, run.held_out_gain()
+    rises = run.trend("score") > 0 or (gain and gain[1] > 0)
+    if half < EARLY or not spread or statistics.fmean(alike or [0.0]) > 0.3 or rises or run.collapse():
         return None
-    text = f"{run.name('kl')} goes from {first:.3g} to {last:.3g}, the score from {{:.3g}} to {{:.3g}}"
-    return run.fact("kl", text.format(*run.ends("score")))
+    early, late = statistics.fmean(scores[:half]), statistics.fmean(scores[half:])
+    if run.is_constant() or late - early > max(0.02, 0.1 * statistics.median(spread)):
+        return None
+    text, (first, last) = f"the score stays flat, {early:.3g} and {late:.3g} in its halves", run.ends("kl")
+    if half >= TREND_STEPS and last >= max(0.05, 2 * first) and run.correlation("kl") >= 0.5:
+        return run.fact("kl", f"{text}, while {run.name('kl')} goes from {first:.3g} to {last:.3g}")
+    if share := alike_by_chance(run):
+        return run.fact("zero_std", f"{text}, and {share} whatever the prompt")
+    return None
 
 
 @cause(
@@ -300,7 +308,7 @@ def noisy_reward(run: LoggedRun) -> Evidence | None:
             groups = grouped(scored, lambda t, s=same_step: (s and t.step, t.kind, t.prompt, t.completion, t.gold))
             groups = [sorted(group, key=lambda t: t.score) for group in groups if len(group) > 1]
     differing = [group for group in groups if group[-1].score - group[0].score > 1e-6]
-    if not scored and (idle := moves_in_vain(run)):
+    if not scored and (idle := pays_chance(run)):
         return Evidence(LIKELY + 0.05, [idle])
     if len(differing) < 2:
         return None

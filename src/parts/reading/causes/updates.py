@@ -90,8 +90,11 @@ def rate_fact(run: LoggedRun) -> Fact | None:
         return run.fact("lr", f"the learning rate is 0 at {len(off)} of {len(rates)} steps", off[0])
     if warmup > 1 and warmup >= max(steps, *run.steps(), 1) and steps > 0:
         return Fact(f"the warm-up takes {warmup:g} steps, the run {steps:g}", "warmup")
-    if len(rates) >= 5 and is_warming_up(run) and max(run.steps()) >= steps > 0:
-        return run.fact("lr", f"the learning rate still rises at the last of {steps:g} steps")
+    if len(rates) >= 5 and is_warming_up(run):
+        *_, before, last = run.steps()
+        still = abs(run.ends("kl")[1]) < 1e-4 if run.values("kl") else highest_logged < 2e-6
+        if last + (last - before) > steps > 0 or (not steps and last >= SLOW and still):
+            return run.fact("lr", f"the learning rate still rises at the log's last step; it is {rates[-1]:.3g} there")
     if 0 < clip < 1e-6:
         return Fact(f"gradients are clipped to {clip:g}", "max_grad_norm")
     if highest < 2e-8:
@@ -126,6 +129,7 @@ def still_figures(run: LoggedRun, critic: float) -> list[Fact]:
     explains=f"{STILL} critic_useless kl_holds_policy too_sparse part_bought",
     change="raise {lr} (LoRA: about ten times that of full training); a short warm-up; trainable float32 weights",
     source="definition; TRL lora_without_regret.md; a bf16 weight swallows updates below 1/256 of it",
+    decide_with="python scripts/diagnose.py RUN --settings FILE",
 )
 def nothing_moves(run: LoggedRun) -> Evidence | None:
     """Nothing moves: scores differ, and the policy stays where it began."""
@@ -139,22 +143,23 @@ def nothing_moves(run: LoggedRun) -> Evidence | None:
         text = f"the held-out figure is {held_out[0]:.4g} at all {len(held_out)} evaluations"
         facts = [run.fact("held_out", text)]
     facts = [*([rate] if rate else []), *still, *facts]
-    rounded = rate is not None and rate.figure == "dtype"
+    # rounding need not stop all weights; without the number of steps, a warm-up may end soon
+    unsure = rate is not None and (rate.figure == "dtype" or (is_warming_up(run) and not run.number("steps")))
     decisive = any(fact.figure == run.name("grad_norm") for fact in still) or len(still) > 1
-    if decisive or (rate and not rounded) or (same and (still or rounded)):
+    if decisive or (rate and not unsure) or (same and (still or unsure)):
         return Evidence(CERTAIN + 0.03, facts)
     return Evidence(LIKELY + (0.25 if same or run.series.get("kl") else 0.0), facts) if facts else None
 
 
 def weight_of_kl(run: LoggedRun) -> float:
     """The KL's weight by the settings, by the log, or by the loss's slope where it goes with the KL; else 0."""
-    given, kl, loss = run.number("kl"), run.series.get("kl", {}), run.series.get("loss", {})
-    if given is not None or run.values("kl_weight"):
-        return max(run.values("kl_weight"), default=0.0) if given is None else given
-    pairs = [(kl[step], loss[step]) for step in kl.keys() & loss.keys()]
-    apart = len(pairs) > SLOW / 2 and all(len({*values}) > 1 for values in zip(*pairs, strict=True))
-    goes_along = apart and statistics.correlation(*zip(*pairs, strict=True)) > 0.9
-    return statistics.linear_regression(*zip(*pairs, strict=True)).slope if goes_along else 0.0
+    if (given := run.number("kl")) is not None:
+        return given
+    if run.values("kl_weight") or run.correlation("kl", "loss") <= 0.9:
+        return max(run.values("kl_weight"), default=0.0)
+    kl, loss = run.series["kl"], run.series["loss"]
+    steps = [*(kl.keys() & loss.keys())]
+    return statistics.linear_regression(*([series[step] for step in steps] for series in (kl, loss))).slope
 
 
 @cause(
@@ -191,8 +196,8 @@ def critic_useless(run: LoggedRun) -> Evidence | None:
         facts.append(Fact(f"the critic's learning rate is {rate:g}, the policy's {lr:g}", "critic_lr"))
     # a critic that predicts 0 has about the scores' mean square as its loss
     square = max(map(abs, [*run.values("score"), *run.values("score_std")]), default=math.inf) ** 2
-    if len(losses) >= 3 and statistics.median(losses) > 100 * square:
-        text = f"the value loss is {statistics.median(losses):.3g}, median of its first steps; scores are below "
+    if len(losses) >= 3 and sorted(losses)[-3] > 30 * square:
+        text = f"the value loss reaches {max(losses):.3g} in its first steps; scores are below "
         facts.append(run.fact("value_loss", f"{text}{math.sqrt(square):.3g}"))
     if facts:
         return Evidence(CERTAIN + 0.08, facts)
@@ -209,7 +214,7 @@ def critic_useless(run: LoggedRun) -> Evidence | None:
     values = [variances[step] for step in steps]
     middle, error = statistics.median(values), 1.25 * noise(values) / math.sqrt(len(values))
     # near 0 is no fault in a run that learns: a short run ends before its critic is useful
-    learns = middle > -0.1 and (run.gained() or run.rose())
+    learns = middle > -0.1 and (run.gained() or run.trend("score") > 0)
     better = run.ends("explained_variance")[1] > -0.1 or len(variances) < 5 * TREND_STEPS
     better = better and run.trend("explained_variance") > 0
     if learns or better or middle + 2 * error > 0.03:
