@@ -14,31 +14,31 @@ SCALE_WORDS = SCALES | {  # with parts of one, and words of more languages
     **dict.fromkeys("mio mln milione milioni milhão milhõe millón milyon juta triệu".split(), 10**6),
     **dict.fromkeys("млн миллион миллиона миллионов ล้าน".split(), 10**6),
     **dict.fromkeys("bn mrd млрд миллиард миллиарда миллиардов".split(), 10**9),
-    **{"百": 100, "백": 100, "लाख": 10**5, "करोड़": 10**7, "억": 10**8, "quadrillion": 10**15},
+    **{"백": 100, "लाख": 10**5, "करोड़": 10**7, "억": 10**8, "quadrillion": 10**15},
 }
 _BEFORE_BOX = re.compile(  # a factor, a sign (not a bullet) or a command right before a box; a negation
-    r"(?i)(?:\d|(?:^|(?<=[\s${(=]))[-−]|[=(] *[-−] *|\\pm *|\S* ?\\(?:cdot|times) *"
+    r"(?i)(?:\d|(?:^|(?<=[\s${(=]))[-−](?:\\,)?|[=(] *[-−] *|\\pm *|\S* ?\\(?:cdot|times) *"
     r"|\\(?:sqrt|[dt]?frac(?:\{[^{}]*\})?)\s*\{"
-    rf"|(?:{NEGATED}|\bcannot|\bnever) *(?:be|equal(?: to)?|that|是|为)?[ *$(]*)$"
+    rf"|(?:{NEGATED}|\bcannot|\bnever|\bneither) *(?:be|equal(?: to)?|that|是|为)?[ *$(]*)$"
 )
 _AFTER_BOX = re.compile(  # digits, an operation or a scale right after a box; an alternative, a denial
-    r"(?i)(?:[.,]|\\[,;!])?\d[\d.,]*|[ixyz](?!\w)"
-    r"|[ \t]*(?:\^\s*\{?\s*[-\d]|/\s*[\d\\({]|\\(?:times|cdot|pm|div|pi|sqrt|frac)\b|[×·±+-]\s?\d)[^\s$]*"
-    r"(?: ?\d[^\s$]*)?"
+    r"(?i)(?:[.,e]|\\[,;!]|\{,\})?\d[\d.,]*|[ixyz](?!\w)|[ \t]*(?:\^\s*\{?\s*[-\d]|/\s*(?:[\d(]|\\(?!text|mathrm))"
+    r"|\\(?:times|cdot|pm|div|pi|sqrt|frac)\b|[x×·±+-]\s?\d)[^\s$]*(?: ?\d[^\s$]*)?"
     rf"|[ \t$]*(?:{'|'.join(SCALE_WORDS)})s?(?![^\W\d_])"
-    r"|[\s$,(*]{0,4}(?:or|oder|ou|或者?)\s*(?:(?:maybe|perhaps|possibly)\s+)?[$*(]*(?:-?\d|[A-J]\b)[^.\n]*"
+    r"|[\s$,(*]{0,4}(?:or|oder|ou|或者?)\s*(?:(?:maybe|perhaps|possibly)\s+)?[$*(]*(?:-?\d|(?-i:[A-J])\b)[^.\n]*"
     r"|[\s$)*]{0,3}is(?: wrong| incorrect| false|(?: not|n['’]t) (?:(?:the|a|my) )?(?:correct|right|final|answer))"
 )
 _DENIED = re.compile(  # before "answer is"
-    r"(?i)\b(?:if|whether|unless|suppos(?:e|ing)|assum(?:e|ing)|doubt|wrong|incorrect|false|untrue|not (?:true|sure))"
-    r"(?:[*_ ]+that)?(?:[*_ ]+(?:the|an?|my|our|your))?(?:[*_ ]+(?:correct|right|final|best))?[*_ ]*$"
+    r"(?i)\b(?:if|whether|unless|suppos(?:e|ing)|assum(?:e|ing)|(?<!no )(?<!without )doubt|wrong|incorrect|false"
+    r"|not (?:true|sure))(?:[*_ ]+that)?(?:[*_ ]+(?:the|an?|my|our))?(?:[*_ ]+(?:correct|right|final|best))?[*_ ]*$"
 )
 _NOT_BEFORE = re.compile(  # before the answer: the one that it is not
     r"(?i)^[\s*]*(?:(?:not|nicht)\b|不是)[^.\n。]{1,40}?(?:\b(?:but|sondern)\b|[，,]?\s*而是|, it(?:['’]s| is)\b)\s*"
     r"|^[^.\n。]{1,40}?(?:[가이] 아니라|ではなく)[\s、]*"
 )
 _NOT_AFTER = re.compile(
-    r"^([\s*$(]*(?:-?\d(?:[\d.,/]*\d)?|[A-J])[)*$]*),? (?:not|instead of|rather than) [*$(]*(?:-?\d|[A-J]\b).*"
+    r"^([\s*$(]*(?:-?\d(?:[\d.,/]*\d)?|[A-J])[)*$]*)"
+    r"(?:,? (?:(?:and )?not|instead of|rather than) |[，,]不是)[*$(]*(?:-?\d|[A-J]\b).*"
 )
 
 
@@ -55,6 +55,8 @@ def stated_boxes(text: str) -> list[str] | None:
         before, after = text[max(0, box.start() - 60) : box.start()], text[at : at + 60]
         blank = re.match(r"[\s}]*=", after)  # 3 \cdot \boxed{5} = 15
         before, after = None if blank else _BEFORE_BOX.search(before), _AFTER_BOX.match(after)
+        if (before or after) and not content.isalnum():
+            content = f"({content})"
         boxes[i] = (before[0] if before else "") + content + (after[0] if after else "")
     return boxes
 

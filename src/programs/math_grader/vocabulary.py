@@ -220,7 +220,7 @@ _FILLER = re.compile(rf"(?i)^(?:(?:{ROUGHLY}|exactly|simply|just|therefore|thus|
 def _counted(text: str) -> str:
     """Write number words, perhaps with a known unit, in digits; other texts stay.
 
-    >>> [_counted(text) for text in ("a hundred and five", "minus two million dollars", "three quarters", "one two")]
+    >>> [_counted(text) for text in ("one hundred and five", "minus two million dollars", "three quarters", "one two")]
     ['105', '-2000000 dollars', '3/4', 'one two']
     """
     words, total, group, last = text.replace("-", " ").split(), 0, 0, math.inf
