@@ -240,8 +240,6 @@ def _read(text: str, depth: int = 0) -> _Value:
     if "∓" in text or ("±" in text and not lists):
         both = [text.translate(str.maketrans("±∓", signs)).replace("=+", "=").lstrip("+") for signs in ("+-", "-+")]
         return _Value("seq", ("", "", [down(part) for part in both]), bare)
-    if (both := _overlap(text, down)) is not None:
-        return both._replace(src=bare)
     for marks, name in ((_BETWEEN, ""), ("∪", "∪")):
         if len(parts := _split(text, marks)) > 1:
             return _Value("seq", (name, name, _items(parts, down)), bare)
@@ -260,19 +258,6 @@ def _read(text: str, depth: int = 0) -> _Value:
         return _rounded(text, sides, down)._replace(src=bare)
     parts = [part.strip() for part in _split(text, "[=<>≤≥]")]
     return (_relation(text, parts, down) if len(parts) > 1 else _as_number(text))._replace(src=bare)
-
-
-def _overlap(text: str, down) -> _Value | None:
-    """The interval of `x > 1 and x < 3`; None for other texts, and if no number is in both."""
-    parts = _split(text, r"\band\b")
-    if len(parts) != 2 or len({*_LETTER.findall(text)}) != 1 or not all(re.search("[<>≤≥]", part) for part in parts):
-        return None
-    values = [value for value in map(down, parts) if value.kind == "seq" and all(map(_is_constant, value.data[2]))]
-    if len(values) < 2:
-        return None
-    low, start = max(((v.data[2][0].data[0], v.data[0] == "("), v) for v in values)
-    high, end = min(((v.data[2][1].data[0], v.data[1] == "]"), v) for v in values)
-    return _Value("seq", (start.data[0], end.data[1], [start.data[2][0], end.data[2][1]])) if low[0] < high[0] else None
 
 
 def _rounded(text: str, sides: list[str], down) -> _Value:
