@@ -14,20 +14,21 @@ option value keeps; w: the advised weight. Presets have weights:
 """
 
 # Contents
-#         61-72  python source    Parses Python source in a process with threads
-#         75-81  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#         84-86  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
-#        89-243  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
-#       246-387  answer marks     Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#       390-414  text servers     Completions from OpenAI-compatible servers, one per request, with retries if a …
-#       417-427  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#       430-649  contract         The contract of every reward function: inputs, options, and valid values
-#       652-811  text parts       Find answers, blocks and sections in texts
-#      814-1042  correctness      Right answers, and programs that pass tests
-#     1045-1216  format           Layouts, style and repetition
-#     1219-1322  length           Lengths
-#     1325-1489  judges           Models that judge
-#     1492-1594  combined         Combined rewards and presets
+#         62-73  python source    Parses Python source in a process with threads
+#         76-82  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#         85-87  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
+#        90-244  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
+#       247-388  answer marks     Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#       391-459  contexts         What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
+#       462-486  text servers     Completions from OpenAI-compatible servers, one per request, with retries if a …
+#       489-499  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#       502-721  contract         The contract of every reward function: inputs, options, and valid values
+#       724-887  text parts       Find answers, blocks and sections in texts
+#      890-1118  correctness      Right answers, and programs that pass tests
+#     1121-1292  format           Layouts, style and repetition
+#     1295-1398  length           Lengths
+#     1401-1565  judges           Models that judge
+#     1568-1670  combined         Combined rewards and presets
 
 import ast
 import asyncio
@@ -387,6 +388,77 @@ def is_program(text: str) -> bool:
     return any(isinstance(node, STATEMENTS) for node in getattr(parsed(text), "body", ()))
 
 
+# ---------------------------------------------------------------------------- contexts (src/parts/rewards/contexts.py)
+
+SCALE_WORDS = SCALES | {  # with parts of one, and words of more languages
+    **{word: Fraction(1, n) for n, word in enumerate("fifths sixths sevenths eighths ninths tenths".split(), 5)},
+    **{"twelfths": Fraction(1, 12), "hundredths": Fraction(1, 100), "thousandths": Fraction(1, 1000)},
+    **dict.fromkeys("tsd mil mila duizend tusen tysiąc tysiące tysięcy ribu nghìn ngàn".split(), 1000),
+    **dict.fromkeys("тыс тысяча тысячи тысяч हज़ार हजार พัน 천 千".split(), 1000),
+    **dict.fromkeys("mio mln milione milioni milhão milhõe millón milyon juta triệu".split(), 10**6),
+    **dict.fromkeys("млн миллион миллиона миллионов ล้าน".split(), 10**6),
+    **dict.fromkeys("bn mrd млрд миллиард миллиарда миллиардов".split(), 10**9),
+    **{"백": 100, "लाख": 10**5, "करोड़": 10**7, "억": 10**8, "quadrillion": 10**15},
+}
+_BEFORE_BOX = re.compile(  # a factor, a sign (not a bullet) or a command right before a box; a negation
+    r"(?i)(?:\d|(?:^|(?<=[\s${(=]))[-−](?:\\,)?|[=(] *[-−] *|\\pm *|\S* ?\\(?:cdot|times) *"
+    r"|\\(?:sqrt|[dt]?frac(?:\{[^{}]*\})?)\s*\{"
+    rf"|(?:{NEGATED}|\bcannot|\bnever|\bneither) *(?:be|equal(?: to)?|that|是|为)?[ *$(]*)$"
+)
+_AFTER_BOX = re.compile(  # digits, an operation or a scale right after a box; an alternative, a denial
+    r"(?i)(?:[.,e]|\\[,;!]|\{,\})?\d[\d.,]*|[ixyz](?!\w)|[ \t]*(?:\^\s*\{?\s*[-\d]|/\s*(?:[\d(]|\\(?!text|mathrm))"
+    r"|\\(?:times|cdot|pm|div|pi|sqrt|frac)\b|[x×·±+-]\s?\d)[^\s$]*(?: ?\d[^\s$]*)?"
+    rf"|[ \t$]*(?:{'|'.join(SCALE_WORDS)})s?(?![^\W\d_])"
+    r"|[\s$,(*]{0,4}(?:or|oder|ou|或者?)\s*(?:(?:maybe|perhaps|possibly)\s+)?[$*(]*(?:-?\d|(?-i:[A-J])\b)[^.\n]*"
+    r"|[\s$)*]{0,3}is(?: wrong| incorrect| false|(?: not|n['’]t) (?:(?:the|a|my) )?(?:correct|right|final|answer))"
+)
+_DENIED = re.compile(  # before "answer is"
+    r"(?i)\b(?:if|whether|unless|suppos(?:e|ing)|assum(?:e|ing)|(?<!no )(?<!without )doubt|wrong|incorrect|false"
+    r"|not (?:true|sure))(?:[*_ ]+that)?(?:[*_ ]+(?:the|an?|my|our))?(?:[*_ ]+(?:correct|right|final|best))?[*_ ]*$"
+)
+_NOT_BEFORE = re.compile(  # before the answer: the one that it is not
+    r"(?i)^[\s*]*(?:(?:not|nicht)\b|不是)[^.\n。]{1,40}?(?:\b(?:but|sondern)\b|[，,]?\s*而是|, it(?:['’]s| is)\b)\s*"
+    r"|^[^.\n。]{1,40}?(?:[가이] 아니라|ではなく)[\s、]*"
+)
+_NOT_AFTER = re.compile(
+    r"^([\s*$(]*(?:-?\d(?:[\d.,/]*\d)?|[A-J])[)*$]*)"
+    r"(?:,? (?:(?:and )?not|instead of|rather than) |[，,]不是)[*$(]*(?:-?\d|[A-J]\b).*"
+)
+
+
+def stated_boxes(text: str) -> list[str] | None:
+    """Contents of the outermost boxes, with what right before or after a box changes; None if one is not closed.
+
+    >>> stated_boxes("$-\\\\boxed{5}$"), stated_boxes("\\\\boxed{5} million"), stated_boxes("not \\\\boxed{5}")
+    (['-5'], ['5 million'], ['not 5'])
+    """
+    boxes, at = boxes_in(text), 0
+    for i, content in enumerate(boxes or ()):
+        box = BOX.search(text, at)
+        at = box.end() + (len(content) + 1) * box[0].endswith("{")
+        before, after = text[max(0, box.start() - 60) : box.start()], text[at : at + 60]
+        blank = re.match(r"[\s}]*=", after)  # 3 \cdot \boxed{5} = 15
+        before, after = None if blank else _BEFORE_BOX.search(before), _AFTER_BOX.match(after)
+        if (before or after) and not content.isalnum():
+            content = f"({content})"
+        boxes[i] = (before[0] if before else "") + content + (after[0] if after else "")
+    return boxes
+
+
+def is_denied(text: str, mark: re.Match) -> bool:
+    """Whether a mark states no answer: "the wrong answer is", "if the answer is"."""
+    return _DENIED.search(text[max(0, mark.start() - 60) : mark.start()]) is not None
+
+
+def chosen(answer: str) -> str:
+    """The answer in "not 5 but 6" or "6, not 5"; other texts as they are.
+
+    >>> chosen("not 5 but 6"), chosen("6, not 5"), chosen("not 5")
+    ('6', '6', 'not 5')
+    """
+    return _NOT_AFTER.sub(r"\1", _NOT_BEFORE.sub("", answer))
+
+
 # -------------------------------------------------------------------- text servers (src/parts/rewards/text_servers.py)
 
 
@@ -653,17 +725,21 @@ def reward(core=None, *, one_of=(), threads=1, grades=False, across=None):
 
 # ---- text: patterns run in linear time on any text: no nested repeats, no lazy match that fails from many starts
 _AREA = r"(?<![A-Za-z])(?:[mcdk]?m|met(?:er|re)s?|in|inch(?:es)?|ft|feet|foot|yd|yards?|mi|miles?|units?|s)"
-_SCALE = f"(?:{'|'.join(SCALES)})(?:s|ths?)?"
+_SCALE = f"(?:{'|'.join(SCALE_WORDS)})(?:s|ths?)?"
+_OTHER = "halves|thirds|squared|cubed|factorial|below|at (?:least|most)|minimum|maximum|unless"  # change a number
 _PRICE = r"(?:[A-Z]{0,3} ?[$€£¥₹] ?|(?:Rs|USD|EUR|GBP|INR|CHF|CAD|AUD)\b\.? ?)?"  # before a number: C$5, EUR 5
 _NUMBER = re.compile(
     rf"(?i:{ROUGHLY}|\w{{1,9}} ?=|[^\w.+√<>≤≥≠±×·÷-]){{0,3}}\s?([+-]?){_PRICE}"
     r"((?:[0-9]{1,3}(?:,[0-9]{3}){1,12}|[0-9]{1,40})?(?:\.[0-9]{0,40})?(?:[eE][+-]?[0-9]{1,3})?)(?:\s?/\s?([0-9]{1,20}))?"
-    rf"(?!.*(?:\b(?:or|and|to|maybe|plus|minus|times|x|oder|und|ou|et|o|y|{_SCALE})\b|[或和か、π√]|\\(?:pi|sqrt)|{NEGATED}))"
+    rf"(?!.*(?:\b(?:or|and|to|maybe|plus|minus|times|x|oder|und|ou|et|o|y|{_OTHER}|{_SCALE})\b|[或和か、π√]|\\(?:pi|sqrt)"
+    rf"|(?<=\d) ?[ikxyz]\b|\+$|{NEGATED}))"
     rf"[^\d,;=?]{{0,30}}(?:{_AREA} ?\}}? ?\^?\{{?[23]\}}?[.*_$ )]{{0,4}})?"  # no other digit of any script after it
 )
 _FRACTION = re.compile(r"((?<=\d))?\\[dt]?frac\{(\d{1,20})\}\{(\d{1,20})\}")
 _SHORT = {"k": 10**3, "m": 10**6, "b": 10**9}
-_SCALED = re.compile(rf"(?ai:(?<=\d) ?({'|'.join(SCALES)})s?(?![a-z]))|([$€£¥₹] ?[\d.,]+)([kKMB])$")
+_SCALED = re.compile(
+    rf"(?ai:(?<=\d) ?({'|'.join(SCALE_WORDS)})s?(?![a-z]|(?<=千)[克米瓦]))|([$€£¥₹] ?[\d.,]+)([kKMB])$"  # no 千克
+)
 _BLANK = "[ \u00a0\u202f]"
 _VULGAR = re.compile(rf"{_BLANK}*([¼-¾⅐-⅞])")
 _MIXED = re.compile(rf"(?<![\d./])(\d{{1,9}}){_BLANK}(\d{{1,9}})/(\d{{1,9}})(?![\d/])")  # 2 1/2
@@ -711,7 +787,7 @@ def _code(text: str) -> str:
 def _found(text: str, marked=True) -> list[str]:
     """Answers in `<answer>`, else (if `marked`) in boxes, else after marks and phrases, with quotes around them."""
     text = corrected(visible(text)) if marked else visible(text)
-    if wholes := _sections(text, "answer") or (marked and boxes_in(text)):
+    if wholes := _sections(text, "answer") or (marked and stated_boxes(text)):
         parts = [part for whole in wholes for part in boxes_in(whole) or _stated(whole) or [whole]]
     else:
         parts = _stated(text) if marked else []
@@ -726,14 +802,14 @@ def extract_answer(text: str, marked=True) -> str | None:
 
 def _stated(text: str) -> list[str]:
     """The text after each mark or phrase, up to the end of its sentence, or with a hedge that follows it."""
-    stated, places = [], [*marks(text)]
+    stated, places = [], [mark for mark in marks(text) if not is_denied(text, mark)]
     for mark, after in itertools.zip_longest(places, places[1:]):
         rest = text[mark.end() : mark.end() + 300]
         end = _END.search(rest)
         part = rest if HEDGE.match(rest, end.end()) else rest[: end.start()]
         follows = after and after.start() < mark.end() + end.start()  # "**Answer:** The answer is 42."
         if not follows and not is_heading(text, mark):
-            stated.append(part)
+            stated.append(chosen(part))
     prose = [part for part in stated if len(re.findall(r"[^\W\d_]{2,}", part)) > 5]  # a heading, "Lösung: Zuerst ..."
     return stated if len(prose) == len(stated) else [part for part in stated if part not in prose]
 
@@ -752,13 +828,13 @@ def _readings(text: str) -> tuple[str, str]:
 
 def _number(value) -> float | None:
     """A finite number, from a number or text such as "1,234", "$3.50", "1/2" or "46 km"."""
-    text = narrow(str(value)).strip()[:120].replace("\u2212", "-")
+    text = narrow(str(value)).strip()[:120].translate(dict.fromkeys(map(ord, "−–—﹣"), "-"))
     text = _POWER.sub(lambda m: f"{'' if m.start() else 1}e{m[1]}", text)
     text = _FRACTION.sub(lambda m: f"{'' if m[1] is None else ' '}{m[2]}/{m[3]}", text)
     text = _VULGAR.sub(lambda m: " " + unicodedata.normalize("NFKC", m[1]).replace("⁄", "/"), text).strip()
     text = _MIXED.sub(lambda m: f"{int(m[1]) * int(m[3]) + int(m[2])}/{m[3]}" if int(m[2]) < int(m[3]) else m[0], text)
     text = re.sub(rf"(?<![\d.,])\d{{1,3}}(?:{_BLANK}\d{{3}})+(?!\d)", lambda m: re.sub(_BLANK, "", m[0]), text)
-    scales = [SCALES[m[1].lower()] if m[1] else _SHORT[m[3].lower()] for m in _SCALED.finditer(text)]
+    scales = [SCALE_WORDS[m[1].lower()] if m[1] else _SHORT[m[3].lower()] for m in _SCALED.finditer(text)]
     match = len(scales) < 2 and _NUMBER.fullmatch(with_point(_SCALED.sub(lambda m: m[2] or "", text)))  # no 3亿5000万
     try:
         return float(Fraction(match[1] + match[2].replace(",", "")) / int(match[3] or 1) * math.prod(scales))

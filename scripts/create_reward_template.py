@@ -67,11 +67,11 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 #     1888-2038  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
 #     2041-2255  assembly         Assemble the written file: the statements that it needs from files/, below its own …
 #     2258-2328  json reward      The task json_schema: constants of the reward, and the cases of its self-test
-#     2331-2882  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
-#     2885-3182  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
-#     3185-3321  trials           Trials of a written file: its self-test, its rows, the original of a port
-#     3324-3457  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3460-3656  command          The command line
+#     2331-2887  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
+#     2890-3187  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
+#     3190-3326  trials           Trials of a written file: its self-test, its rows, the original of a port
+#     3329-3462  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3465-3663  command          The command line
 
 import argparse
 import ast
@@ -2341,7 +2341,8 @@ def visible(text: str) -> str:
     return "" if "<think>" in text else text
 
 
-NOUN, IS = r"\b(?:answer|antwort|réponse|respuesta)", r"(?: (?:is|ist|est|es)\b|\s?[:：])"
+NOUN = r"(?<!wrong )(?<!false )(?<!incorrect )\b(?:answer|antwort|réponse|respuesta)"
+IS = r"(?: (?:is|ist|est|es)\b|\s?[:：])"
 PHRASE = rf"(?i){NOUN}{IS}|答案(?:是|为|[:：])|(?:答え|正解)(?:は|[:：])"
 
 
@@ -2437,6 +2438,7 @@ CASES = [  # (completion, columns of the row, score)
 SHORT_ANSWER = r'''"""Pay for the right short answer, and only that."""
 
 import re
+import unicodedata
 
 from contract import GOLD
 from final_answer import final_answer
@@ -2444,9 +2446,10 @@ from final_answer import final_answer
 
 def normal(text) -> str:
     """Lower case without articles, extra white space and the punctuation around words."""
-    text = re.sub(r"(?<=[^\W\d_])-(?=[^\W\d_])", " ", str(text).casefold())  # a hyphen, no minus
+    text = unicodedata.normalize("NFC", str(text).casefold()).replace("’", "'")
+    text = re.sub(r"(?<=[^\W\d_])-(?=[^\W\d_])", " ", text)  # a hyphen, no minus
     text = re.sub(r"(?<=\b[^\W\d_])\.(?=[^\W\d_]\b)", "", text)  # U.S.A.
-    words = [word.strip(".,;:!?\"'()[]*_`") for word in text.split()]
+    words = [word.strip(".,;:!?\"'“”()[]*_`") for word in text.split()]
     kept = [word for word in words if word not in ("a", "an", "the", "")]
     return " ".join(kept or filter(None, words))  # the answer can be A
 
@@ -2463,6 +2466,8 @@ CASES = [  # (completion, columns of the row, score)
     ("I looked it up. The answer is the Eiffel-Tower.", {"gold_column": ["eiffel tower", "la tour Eiffel"]}, 1.0),
     ("<think>London?</think> <answer>Paris</answer>", {"gold_column": "paris"}, 1.0),
     ("The U.S.A.", {"gold_column": ["USA", "United States"]}, 1.0),
+    ("“O’Neill”", {"gold_column": "O'Neill"}, 1.0),
+    ("The wrong answer is Paris.", {"gold_column": "Paris"}, 0.0),
     ("The answer is:\n**Paris**", {"gold_column": "Paris"}, 1.0),
     ("London", {"gold_column": "Paris"}, 0.0),
     ("London, Paris, Rome", {"gold_column": "Paris"}, 0.0),
@@ -3584,6 +3589,8 @@ def check_flags(args) -> None:
     need(len({*args.tags}) == len(args.tags), f"got --tags {' '.join(args.tags)}; expected each once")
     got, folder = f"got --output {args.output}", args.output.parent
     need(args.output.suffix == ".py", f"{got}; expected a name ending in .py")
+    name = args.output.name
+    need(args.output.stem not in sys.stdlib_module_names, f"{got}, a module of Python's own; try --output my_{name}")
     need(folder.is_dir(), f"{got}; expected a folder that exists; try mkdir -p {folder}")
     need(not args.output.is_dir(), f"{got}, a folder; expected the name of a file")
     need(args.force or not args.output.exists(), f"{got}, which exists; expected a new name; try --force")

@@ -25,15 +25,16 @@ The reward library loads this file when a function grades mathematics.
 """
 
 # Contents
-#         65-76  python source   Parses Python source in a process with threads
-#        79-227  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
-#       230-371  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#       374-662  vocabulary      Patterns, names and units; bringing texts into one notation
-#      665-1044  values          Read answers: expressions, evaluated at sample points, and the structures around them
-#     1047-1227  worker          The worker process that asks math-verify, with time limits
-#     1230-1442  equality        Equality of values and of answers
-#     1445-1587  answers         Find the final answer in a completion or a gold column, and tell results from copied …
-#     1590-1679  command         The score of a completion, and the command line
+#         66-77  python source   Parses Python source in a process with threads
+#        80-228  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
+#       231-372  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#       375-443  contexts        What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
+#       446-759  vocabulary      Patterns, names and units; bringing texts into one notation
+#      762-1150  values          Read answers: expressions, evaluated at sample points, and the structures around them
+#     1153-1333  worker          The worker process that asks math-verify, with time limits
+#     1336-1583  equality        Equality of values and of answers
+#     1586-1731  answers         Find the final answer in a completion or a gold column, and tell results from copied …
+#     1734-1823  command         The score of a completion, and the command line
 
 import argparse
 import ast
@@ -371,6 +372,77 @@ def is_program(text: str) -> bool:
     return any(isinstance(node, STATEMENTS) for node in getattr(parsed(text), "body", ()))
 
 
+# ---------------------------------------------------------------------------- contexts (src/parts/rewards/contexts.py)
+
+SCALE_WORDS = SCALES | {  # with parts of one, and words of more languages
+    **{word: Fraction(1, n) for n, word in enumerate("fifths sixths sevenths eighths ninths tenths".split(), 5)},
+    **{"twelfths": Fraction(1, 12), "hundredths": Fraction(1, 100), "thousandths": Fraction(1, 1000)},
+    **dict.fromkeys("tsd mil mila duizend tusen tysiąc tysiące tysięcy ribu nghìn ngàn".split(), 1000),
+    **dict.fromkeys("тыс тысяча тысячи тысяч हज़ार हजार พัน 천 千".split(), 1000),
+    **dict.fromkeys("mio mln milione milioni milhão milhõe millón milyon juta triệu".split(), 10**6),
+    **dict.fromkeys("млн миллион миллиона миллионов ล้าน".split(), 10**6),
+    **dict.fromkeys("bn mrd млрд миллиард миллиарда миллиардов".split(), 10**9),
+    **{"백": 100, "लाख": 10**5, "करोड़": 10**7, "억": 10**8, "quadrillion": 10**15},
+}
+_BEFORE_BOX = re.compile(  # a factor, a sign (not a bullet) or a command right before a box; a negation
+    r"(?i)(?:\d|(?:^|(?<=[\s${(=]))[-−](?:\\,)?|[=(] *[-−] *|\\pm *|\S* ?\\(?:cdot|times) *"
+    r"|\\(?:sqrt|[dt]?frac(?:\{[^{}]*\})?)\s*\{"
+    rf"|(?:{NEGATED}|\bcannot|\bnever|\bneither) *(?:be|equal(?: to)?|that|是|为)?[ *$(]*)$"
+)
+_AFTER_BOX = re.compile(  # digits, an operation or a scale right after a box; an alternative, a denial
+    r"(?i)(?:[.,e]|\\[,;!]|\{,\})?\d[\d.,]*|[ixyz](?!\w)|[ \t]*(?:\^\s*\{?\s*[-\d]|/\s*(?:[\d(]|\\(?!text|mathrm))"
+    r"|\\(?:times|cdot|pm|div|pi|sqrt|frac)\b|[x×·±+-]\s?\d)[^\s$]*(?: ?\d[^\s$]*)?"
+    rf"|[ \t$]*(?:{'|'.join(SCALE_WORDS)})s?(?![^\W\d_])"
+    r"|[\s$,(*]{0,4}(?:or|oder|ou|或者?)\s*(?:(?:maybe|perhaps|possibly)\s+)?[$*(]*(?:-?\d|(?-i:[A-J])\b)[^.\n]*"
+    r"|[\s$)*]{0,3}is(?: wrong| incorrect| false|(?: not|n['’]t) (?:(?:the|a|my) )?(?:correct|right|final|answer))"
+)
+_DENIED = re.compile(  # before "answer is"
+    r"(?i)\b(?:if|whether|unless|suppos(?:e|ing)|assum(?:e|ing)|(?<!no )(?<!without )doubt|wrong|incorrect|false"
+    r"|not (?:true|sure))(?:[*_ ]+that)?(?:[*_ ]+(?:the|an?|my|our))?(?:[*_ ]+(?:correct|right|final|best))?[*_ ]*$"
+)
+_NOT_BEFORE = re.compile(  # before the answer: the one that it is not
+    r"(?i)^[\s*]*(?:(?:not|nicht)\b|不是)[^.\n。]{1,40}?(?:\b(?:but|sondern)\b|[，,]?\s*而是|, it(?:['’]s| is)\b)\s*"
+    r"|^[^.\n。]{1,40}?(?:[가이] 아니라|ではなく)[\s、]*"
+)
+_NOT_AFTER = re.compile(
+    r"^([\s*$(]*(?:-?\d(?:[\d.,/]*\d)?|[A-J])[)*$]*)"
+    r"(?:,? (?:(?:and )?not|instead of|rather than) |[，,]不是)[*$(]*(?:-?\d|[A-J]\b).*"
+)
+
+
+def stated_boxes(text: str) -> list[str] | None:
+    """Contents of the outermost boxes, with what right before or after a box changes; None if one is not closed.
+
+    >>> stated_boxes("$-\\\\boxed{5}$"), stated_boxes("\\\\boxed{5} million"), stated_boxes("not \\\\boxed{5}")
+    (['-5'], ['5 million'], ['not 5'])
+    """
+    boxes, at = boxes_in(text), 0
+    for i, content in enumerate(boxes or ()):
+        box = BOX.search(text, at)
+        at = box.end() + (len(content) + 1) * box[0].endswith("{")
+        before, after = text[max(0, box.start() - 60) : box.start()], text[at : at + 60]
+        blank = re.match(r"[\s}]*=", after)  # 3 \cdot \boxed{5} = 15
+        before, after = None if blank else _BEFORE_BOX.search(before), _AFTER_BOX.match(after)
+        if (before or after) and not content.isalnum():
+            content = f"({content})"
+        boxes[i] = (before[0] if before else "") + content + (after[0] if after else "")
+    return boxes
+
+
+def is_denied(text: str, mark: re.Match) -> bool:
+    """Whether a mark states no answer: "the wrong answer is", "if the answer is"."""
+    return _DENIED.search(text[max(0, mark.start() - 60) : mark.start()]) is not None
+
+
+def chosen(answer: str) -> str:
+    """The answer in "not 5 but 6" or "6, not 5"; other texts as they are.
+
+    >>> chosen("not 5 but 6"), chosen("6, not 5"), chosen("not 5")
+    ('6', '6', 'not 5')
+    """
+    return _NOT_AFTER.sub(r"\1", _NOT_BEFORE.sub("", answer))
+
+
 # ----------------------------------------------------------------- vocabulary (src/programs/math_grader/vocabulary.py)
 
 _TEXT = (
@@ -397,11 +469,9 @@ _ONES = "zero one two three four five six seven eight nine".split()
 _TEENS = "ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen".split()
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
 _SMALL = {word: n for n, word in enumerate(_ONES + _TEENS)} | {word: 10 * n for n, word in enumerate(_TENS, 2)}
-_PARTS = {"half": 2, "halve": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "eighth": 8}
-_NUMERAL = (  # only number words: the sign, the number, its ones, hundred and the like, a fraction's denominator
-    rf"(?i)^ ?(?:(minus|negative) )?(\d+(?:\.\d+)?|{'|'.join(_SMALL)})(?:(?<=ty)[ -]({'|'.join(_ONES[1:])}))?"
-    rf"((?: (?:{'|'.join(SCALES)})\b)*)(?:[ -]({'|'.join(_PARTS)})s?)? ?$"
-)
+_PARTS = {"half": 2, "halve": 2, "third": 3, "quarter": 4, "fourth": 4} | {
+    word.removesuffix("s"): size.denominator for word, size in SCALE_WORDS.items() if size < 1
+}
 _OPERATIONS = {"plus": "+", "minus": "-", "times": "*", "multiplied by": "*", "divided by": "/"}
 _SIGNS = {  # LaTeX's command: the sign
     name: sign
@@ -409,7 +479,7 @@ _SIGNS = {  # LaTeX's command: the sign
         **{"≤": "le leq leqslant", "≥": "ge geq geqslant", "<": "lt", ">": "gt", "≠": "ne neq", "≈": "approx approxeq"},
         **{"±": "pm", "∓": "mp", "*": "cdot times ast", "/": "div", "∪": "cup", "∈": "in", "∖": "setminus backslash"},
         **{"|": "mid vert lvert rvert", "∞": "infty", "π": "pi", " or ": "lor vee", "⦃": "lbrace", "⦄": "rbrace"},
-        **{"(": "langle", ")": "rangle", "⦃⦄": "emptyset varnothing"},
+        **{"(": "langle", ")": "rangle", "⦃⦄": "emptyset varnothing", "≡": "equiv"},
     }.items()
     for name in names.split()
 }
@@ -429,6 +499,8 @@ _CLEAN = [
         (r"\\(?:(?:text)?color|colorbox|hspace|phantom)(?![a-z])\*?\s*\{[^{}]*\}", ""),
         (r"(?:\{|^)([^{}]*)\\over(?![a-z])([^{}]*)(?:\}|$)", r"\\frac{\1}{\2}"),
         (r"\\%", "%"),
+        (r"\\(?:SI|qty|num)\s*\{([^{}]*)\}(?:\s*\{([^{}]*)\})?", r"\1 \2"),
+        (r"\(?(?:\\[bp]?mod|(?<=[( ])mod)(?![a-z])\s*\{?\s*(\w+)\s*\}?\)?", r" (mod \1)"),
         *[(_TEXT + r"\s*\{([^{}]*)\}", r" \1 ")] * 3,
         (_TEXT, ""),
         (rf"\\({'|'.join(_SIGNS)})(?![a-z])", lambda m: _SIGNS[m[1]]),
@@ -438,10 +510,11 @@ _CLEAN = [
         (rf"(?<![A-Za-z])({_CODES})\s*(\d+(?:[.,/-]\d+)*)", r"\2 \1"),
         (rf"([{_MONEY}] ?\d[\d.,]*) ?([kKMB])(?![A-Za-z])", lambda m: f"{m[1]} {_SHORT[m[2].upper()]}"),
         (r",\s*(?:\.\.\.?|…|\\[lc]?dots)\s*$", ", and so on"),
+        (r"(?<=,) ?(?:\.{3}|…|\\[lc]?dots(?![a-z])) ?(?=,)", r"\\dots"),
         (r"(?<=[A-Za-z]) (squared|cubed)\b", lambda m: "^2" if m[1] == "squared" else "^3"),
         (r"(\d ?(?:[kcmd]?m|ft|in))([23])$", r"\1^\2"),  # 20 cm2
         (rf"(?<=\w) ({'|'.join(_OPERATIONS)}) (?=\w)", lambda m: _OPERATIONS[m[1]]),
-        (rf"(?i)(?<![\w.])(\d+|{'|'.join(_SMALL)}) and (?:a|one)[ -]half\b", lambda m: f"({_in_digits('', m[1])}+1/2)"),
+        (rf"(?i)(?<![\w.])(\d+|{'|'.join(_SMALL)}) and (?:a|one)[ -]half\b", lambda m: f"({_counted(m[1])}+1/2)"),
         (r"^\s*(?:either\b(?=.*\bor\b)|both\b(?=.*\band\b))", ""),
         (r"\b(?i:inf(?:inity)?)\b", "∞"),
         (r"(?<![A-Za-z\\])pi(?![A-Za-z])", "π"),
@@ -450,7 +523,8 @@ _CLEAN = [
         (r"\\sqrt\s*([\da-zA-Z])", r"√{\1}"),
         (r"\\sqrt|(?<![A-Za-z])sqrt(?=\s*[({])", "√"),
         (r"√\s*(\d+)", r"√{\1}"),
-        (r"(\\frac|\\binom)\s*([\da-zA-Z])", r"\1{\2}"),
+        (r"\{([^{}]*)\\choose(?![a-z])([^{}]*)\}", r"\\binom{\1}{\2}"),
+        (r"(\\frac|\\binom|\\dot|\\bar)\s*([\da-zA-Z])", r"\1{\2}"),
         (r"(\\frac\s*\{[^{}]*\})\s*([\da-zA-Z])", r"\1{\2}"),
         (r"\\not\s*=|(?<=\s)!=", "≠"),
         ("<=", "≤"),
@@ -465,8 +539,8 @@ _CLEAN = [
         (r"(?<=degree )\s*(\d+) ?'", r" and \1 min"),
         (r"(?<=\d)\s*\\Omega$", " Ω"),
         (r"(?<=\d)\s*\\mu\s*(?=[msgAFL]\s*$)", " μ"),
-        (r"\*\*|^[\s*_`'\"=≈「“]+|[\s.,;:。*_`'\"⏎\\」”\u2600-\u2775\u2794-\u27bf\U0001f300-\U0001faff\ufe0f]+$", ""),
-        (rf"(?i)^(?:{ROUGHLY}) ", ""),
+        (r"\*\*|^[\s*_`'\"=≈「“«]+|[\s.,;:。*_`'\"⏎\\」”»\u2600-\u2775\u2794-\u27bf\U0001f300-\U0001faff\ufe0f]+$", ""),
+        (rf"(?i)^(?:{ROUGHLY}|exactly|a total of) |(?<=\w) (?:in total|altogether) ?$", ""),
         (r"(?<![\w.])(\d*\.?\d+)[eE]([-+]?\d+)(?!\w)", r"\1*10^{\2}"),
         (r"(?<![\d/.}])(\d+) +(\d+) */ *(\d+)", lambda m: f"({m[1]}+{m[2]}/{m[3]})" if int(m[2]) < int(m[3]) else m[0]),
         (r"(\d\.|^ ?-?\d{1,20}\.\d{1,20}(?=\(\d+\) ?$))\((\d{1,20})\)", r"\1\\bar{\2}"),  # 0.1(6); 2.5(4) = 10 is none
@@ -477,17 +551,18 @@ _CLEAN = [
         (r"(?<=\d) ?([A-Za-z]{2,3}) ?\* ?([A-Za-z]+)(?=/|$)", r" \1 \2"),  # 5 kg·m/s
         (r"(?<=\d) ?\{? ?([A-Za-z]+)(?: ?\* ?| )([A-Za-z]+)\^\{? ?-1 ?\}{0,2}$", r" \1/\2"),  # 10 m s^{-1}
         (r"(?<=\d) ?\{? ?([A-Za-z]+)(?: ?\* ?| )([A-Za-z]+)\^\{? ?-([2-4]) ?\}{0,2}$", r" \1/\2^\3"),
-        (r"(?i)^ ?(?:(?:there (?:is|are) )?no (?:real )?solutions?|none) ?$", "⦃⦄"),
+        (r"(?i)^ ?(?:(?:[a-z ]{,30} (?:is|are|has|have) (?<!that there is ))?no (?:real )?solutions?|none) ?$", "⦃⦄"),
         (r"(^|∪) ?\]", r"\1("),  # ]1, 2[
         (r"\[ ?($|∪)", r")\1"),
-        (r"^ ?(?:DNE|(?i:does not exist)) ?$", "undefined"),
+        (r"^ ?(?:DNE|D\.N\.E|(?i:(?:the limit )?does not exist|not defined)) ?$", "undefined"),
         (r"^((?:[^⦃]*[=∈])?) ?⦃ ?([^\s⦃⦄,;|:<>≤≥≠±][^⦃⦄,;|:<>≤≥≠±]*)⦄ ?$", r"\1 \2"),  # a set of one
         (r"^ ?(\d+)(?:st|[nr]d|th) ?$", r"\1"),
         (rf"^ ?(\d\d?){_TH} (?:of )?{_MONTH}(?:,? (\d{{4}}))? ?$", r"\2 \1 \3"),
         (rf"^ ?{_MONTH} (\d\d?){_TH}(?:,? (\d{{4}}))? ?$", r"\1 \2 \3"),
         (rf"^({'|'.join(_MONTHS)}) (\d\d?) (\d{{4}})$", lambda m: f"{m[3]}-{_MONTHS.index(m[1]) + 1}-{m[2]}"),
         (r"^ ?0(?=\d:\d\d)", ""),  # 09:05
-        (_NUMERAL, lambda m: _in_digits(*m.groups())),
+        (r"(?i)^ ?(?:an? (?=hundred|thousand|million|billion|dozen|half|third|quarter)|(?=half ?$))", "one "),
+        (r"(?i)^ ?(?:(?:minus|negative) )?(?:[a-z]+|\d{1,20})(?:[ -][a-z]+)* ?$", lambda m: _counted(m[0])),
         (
             r"^ ?(1[0-2]|0?[1-9])(:\d\d)? ?([AaPp])\.?[Mm] ?$",
             lambda m: f"{int(m[1]) % 12 + 12 * (m[3] in 'Pp')}{m[2] or ':00'}",
@@ -504,7 +579,7 @@ _CALLS = {
     **{name: getattr(cmath, name) for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh", "exp")},
     **{f"arc{name}": getattr(cmath, f"a{name}") for name in ("sin", "cos", "tan")},
     "ln": cmath.log,
-    "log": cmath.log10,
+    **dict.fromkeys(("log", "lg"), cmath.log10),
     "cot": lambda x: 1 / cmath.tan(x),
     "sec": lambda x: 1 / cmath.cos(x),
     "csc": lambda x: 1 / cmath.sin(x),
@@ -520,7 +595,7 @@ _TOKEN = re.compile(
 _NO_UNIT = set(
     "或 和 与 及 不 非 か değil oder ou et und y o nicht pas "
     "or not and but maybe nor through versus otherwise squared cubed factorial halves half thirds third quarters "
-    "quarter fourths fifths sixths sevenths eighths ninths tenths hundredths thousandths below above negative inverse "
+    "quarter fourths below above negative inverse excluded minimum maximum "
     "choose mod modulo over more less than score minus plus divided by point itself".split()
 )
 _UNITS = {
@@ -528,7 +603,8 @@ _UNITS = {
     for names in (
         "cm centimeter centimetre zentimeter centimètre centímetro 厘米 公分 センチ|"
         "m meter metre mètre metro 米 メートル|"
-        "km kilometer kilometre kilomètre kilómetro 千米 公里 キロメートル|mm millimeter millimetre 毫米|inch in inche|"
+        "km kilometer kilometre kilomètre kilómetro 千米 公里 キロメートル|mm millimeter millimetre 毫米|"
+        "nm nanometer nanometre|inch in inche|"
         "ft foot feet|yd yard|mile mi|g gram gramm gramme gramo 克 グラム|kg kilogram kilogramm 千克 公斤 キログラム|"
         "mg milligram|lb pound|oz ounce|ton tonne 吨|s sec second sekunde sekunden seconde segundo 秒|"
         "min minute minuten minuto 分钟 分鐘|h hr hour stunde stunden heure hora 小时 小時 時間|"
@@ -537,8 +613,8 @@ _UNITS = {
         "＄ dollar 美元 ドル|€ euro eur 欧元 ユーロ|£ gbp|¥ yen yuan 元 円 块|₹ rupee inr|¢ cent|"
         "₽ rub ruble rouble|₩ krw won|₺ lira|kr krona krone|zł pln złoty|"
         "degree deg 度|celsius|fahrenheit|rad radian|% percent prozent|"
-        "mph|kph kmh|j joule|n newton|w watt|v volt|a amp|hz hertz|k kelvin|ω ohm|μm micrometer micron|pa pascal|unit|"
-        "/ per|^2 square sq 平方|^3 cubic 立方"
+        "mph|kph kmh kmph|j joule|n newton|w watt|v volt|a amp|hz hertz|k kelvin|ω ohm|μm micrometer micron|"
+        "pa pascal|unit|/ per|^2 square sq 平方|^3 cubic 立方"
     ).split("|")
     for alias in names.split()
 } | {  # a currency whose sign other currencies have too
@@ -546,7 +622,7 @@ _UNITS = {
     **{code: f"kr {code}" for code in ("sek", "nok", "dkk")},
 }
 _CHAINS = (  # units that form one quantity, as in 2 hours 30 minutes, each with its size in the next one
-    "year 12 month|week 7 day 24 h 60 min 60 s 1000 ms|mile 1760 yd 3 ft 12 inch|km 1000 m 100 cm 10 mm"
+    "year 12 month|week 7 day 24 h 60 min 60 s 1000 ms|mile 1760 yd 3 ft 12 inch|km 1000 m 100 cm 10 mm 1000 μm 1000 nm"
     "|ton 1000 kg 1000 g 1000 mg|lb 16 oz|l 1000 ml|＄ 100 ¢|€ 100 ¢|£ 100 ¢|degree 60 min 60 s"
     "|kj 1000 j|kw 1000 w|kn 1000 n|kv 1000 v 1000 mv|kpa 1000 pa|a 1000 ma"
 )
@@ -555,9 +631,9 @@ _SIZES = [  # {unit: its size in the smallest one}
     for words in map(str.split, _CHAINS.split("|"))
 ]
 _FOLD = (
-    dict.fromkeys(map(ord, "−–—‐‑‒"), "-")
+    dict.fromkeys(map(ord, "−–—‐‑‒˗➖"), "-")
     | {0x66B: ".", 0x66C: ",", 0x66A: "%", 0x2044: "/", 0x2032: "'"}
-    | str.maketrans("⩽⩾≃×·⋅∙÷∕⟨⟩", "≤≥≈****//()")
+    | str.maketrans("⩽⩾≃×·⋅∙÷∕∶⟨⟩", "≤≥≈****//:()")
     | str.maketrans({"∅": "⦃⦄", "Ø": "⦃⦄", "∨": " or "})
     | dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff\u200e\u200f"))
 )
@@ -576,10 +652,31 @@ _CUT = re.compile(
 _FILLER = re.compile(rf"(?i)^(?:(?:{ROUGHLY}|exactly|simply|just|therefore|thus|equal to|given by)\b|[约約\s:*])+")
 
 
-def _in_digits(sign, word, ones="", scale="", part="") -> str:
-    """Write twenty-one as 21, minus two million as -2 million, and three quarters as 3/4."""
-    number = word if word[0].isdigit() else _SMALL[word.lower()] + _SMALL[(ones or "zero").lower()]
-    return f"{'-' if sign else ''}{number}{scale}" + (f"/{_PARTS[part.lower()]}" if part else "")
+def _counted(text: str) -> str:
+    """Write number words, perhaps with a known unit, in digits; other texts stay.
+
+    >>> [_counted(text) for text in ("one hundred and five", "minus two million dollars", "three quarters", "one two")]
+    ['105', '-2000000 dollars', '3/4', 'one two']
+    """
+    words, total, group, last = text.replace("-", " ").split(), 0, 0, math.inf
+    stems = [word.lower().removesuffix("s") for word in words]
+    at = sign = words[0].lower() in ("minus", "negative")
+    for stem in stems[sign:]:
+        number, scale = int(stem) if stem.isdigit() else _SMALL.get(stem), SCALE_WORDS.get(stem)
+        if number is not None and (group % 100 == 0 or (0 < number < 10 and group % 10 == 0 and group % 100 > 10)):
+            group += number
+        elif stem == "hundred" and 0 < group < 100:
+            group *= 100
+        elif isinstance(scale, int) and group and stem != "hundred" and scale < last:
+            total, group, last = total + group * scale, 0, scale
+        elif stem != "and" or total + group < 100:
+            break
+        at += 1
+    number, unit = f"{'-' * sign}{total + group}", "".join(stems[at:])
+    known = unit in ("", *_PARTS) or (unit in _UNITS and words[-1].islower())  # not One Day
+    if at == sign or len(words) - at > 1 or not known:
+        return text
+    return f"{number}/{_PARTS[unit]}" if unit in _PARTS else " ".join([number, *words[at:]])
 
 
 def _compound(text: str) -> str:
@@ -931,8 +1028,13 @@ def _relation(text: str, parts: list[str], down) -> _Value:
         return _Value("eq", (parts[0], rest, values[0]))
     name = r"[A-Za-z]\w*(?:'*|\^\{?-1\}?) ?\([^()]*\)|\( ?[a-z](?: ?, ?[a-z])* ?\)|\[?[A-Z]{2,}\]?|[A-Za-z ]{3,}"
     is_name = re.fullmatch(name, parts[0]) or (values[0].kind == "text" and _is_constant(values[-1]))
-    if is_name and not re.search(rf"(?i){NEGATED}|\bno\b|\\neg", parts[0]):
-        return rest  # f(x) = …, (x, y) = …, [ABC] = …, Area = …, \angle A = 40, E[X] = 3
+    if is_name and not re.search(rf"(?i){NEGATED}|\b(?:no|let|if|suppose|assume)\b|\\neg", parts[0]):
+        letters = re.findall(r"\w", parts[0]) if parts[0][0] == "(" and rest.kind == "seq" else ()
+        if len(letters) > 1 and len(letters) == len(rest.data[2]):  # (x, y) = (2, 3)
+            items = zip(letters, rest.data[2], strict=True)
+            named = [_Value("eq", (name, item, _as_number(name)), f"{name}={item.src}") for name, item in items]
+            return rest._replace(data=(*rest.data[:2], named))
+        return rest  # f(x) = …, [ABC] = …, Area = …, \angle A = 40, E[X] = 3
     if len(values) == 2 and all(v.kind == "num" for v in values) and any(len(v.data) > 1 for v in values):
         return _Value("rel", _minus(*values))
     return _Value("raw", text) if any(v.kind == "raw" for v in values) else _Value("all", values)
@@ -953,30 +1055,34 @@ _WORD = re.compile(rf"[{_LETTER_OF}]+(?:-[{_LETTER_OF}]{{3,}})*|{_CJK_UNITS}|[{_
 
 def _as_number(text: str) -> _Value:
     """Read an expression with an optional currency sign, percent sign or unit, a word, or leave it to the worker."""
-    number, unit, scale = text, "", 1
+    number, unit, scale, currency = text, "", 1, ""
     if money := re.match(rf"([-+]?) ?([A-Z]{{0,3}}) ?([{_MONEY}]) ?([-+]?)", text):
         number = money[1] + money[4] + text[money.end() :]
         code = {"CA": "C", "AU": "A"}.get(money[2], money[2])
         unit = f"{code} {_UNITS.get(money[3], money[3])}".strip()
+        number, currency = re.sub(r"(?<=\d) ?/ ?(?=[a-z]{2})", " per ", number), unit  # $15/hour
     if len(text) < 200 and (m := re.fullmatch(rf"(?!.*(?:{_NAMES}).*degree)(.*?[\d)}}π])( ?)({_UNIT})", number)):
         tail = re.sub(r"[{}]|\^ ", "", _PERCENT.sub("%", re.sub(rf"\bM(?=(?:{_SI_BASE}|m)\b)", "mega", m[3]).lower()))
         words = [w for w in _WORD.findall(tail) if w != "of"] or ["of"]
         stems = [w.removesuffix("s") if len(w) > 2 else w for w in words]
-        names = [_UNITS.get(w) or _UNITS.get(stem, stem) for w, stem in zip(words, stems, strict=True)]
-        known = all(name in _UNITS.values() or name in SCALES for name in names)
+        pairs = zip(words, stems, strict=True)
+        names = [_UNITS.get(w) or (w if w in SCALE_WORDS else _UNITS.get(stem, stem)) for w, stem in pairs]
+        known = all(name in _UNITS.values() or name in SCALE_WORDS for name in names)
         known = known or (m[2] and all(map(_SI.fullmatch, re.findall(r"[^\W\d_]+", m[3]))))  # 5 kJ, 3 V/m
         sound = not (_NO_UNIT | {*_CALLS}) & {*words} and not re.search(rf"(?<!\^)\d|{NEGATED}", m[3])
         prose = ((m[2] and len(words[0]) > 2) or re.match(f"[{_CJK}]", m[3])) and sound
         letters = [w for w in words if w.isalpha()]
         if max(map(len, letters), default=0) == 1 and (len(letters) > 1 > words.count("/") or _LETTER.search(m[1])):
             known = False  # 1/2 m v^2, n^2 + 3 n
-        known, prose = (m[3].count("{") == m[3].count("}") and found for found in (known, prose))  # 4/{9 n}
+        whole = m[3].count("{") == m[3].count("}") and not re.search(r"(?<![\^{])\d", m[3])  # no 4/{9 n}, 5% of 3
+        known, prose = whole and known, whole and prose
         if len(words) < 6 and (prose or (known and (m[2] or len(words[0]) > 1 or not words[0].isalpha()))):
-            number, scale = m[1], math.prod(SCALES.get(name, 1) for name in names)
-            shown = " ".join(name for name in names if name not in SCALES)
+            number, scale = m[1], math.prod(SCALE_WORDS.get(name, 1) for name in names)
+            shown = " ".join(name for name in names if name not in SCALE_WORDS)
             shown = re.sub(r"(?<=\w) (?:left|remaining|total)$", "", shown)  # 15 apples left
             above, *below = shown.replace("mph", "mile / h").replace("kph", "km / h").split("/")
             unit = " / ".join(" ".join(sorted(part.split())) for part in (above, *below)) or unit
+            unit = currency + unit if unit[:2] == " /" else unit
     if m := re.fullmatch(r"(\d+)_\{?(\d+)\}?", number.strip()):
         number, unit = m[1], "_" + m[2]  # 12_8: another base is another unit
     try:
@@ -1230,6 +1336,7 @@ def _serve(out) -> None:
 # --------------------------------------------------------------------- equality (src/programs/math_grader/equality.py)
 
 _RANGE = re.compile(rf"({_AMOUNT}(?:--?{_AMOUNT})+)( ?{_UNIT})?")  # or a date, or a score
+_FORMULA = re.compile(r"(?!N[oO]$)(?:[A-Z][a-z]?(?:_\{\d+\})?)+")  # of chemistry, unlike "No"
 _SMALL_WORDS = {*"a an the of in on at to by for from with and or is are was were it they this that".split()}
 
 
@@ -1269,7 +1376,7 @@ def _same_number(a: _Value, g: _Value) -> bool:
         return True
     left, right = {*a.unit.split()}, {*g.unit.split()}
     known = left | right <= {*_UNITS.values()} and "degree" not in left & right  # 25 degrees for 25 °C
-    wider = (left < right or right < left) and not known  # 5 apples for 5 red apples, $5 for C$5
+    wider = (left < right or right < left) and not known and "/" not in left ^ right  # 5 apples, 5 red apples; $5, C$5
     return _close(a, g) and (not left or not right or a.unit == g.unit or wider)
 
 
@@ -1290,13 +1397,32 @@ def _total(value: _Value, sizes: dict[str, int]) -> _Value | None:
 def _same_quantity(a: _Value, g: _Value) -> bool:
     """Whether two quantities in different units of one kind are equal: 1 h 30 min and 90 min, 1 km and 1000 m."""
     pairs = ([_total(value, sizes) for value in (a, g)] for sizes in _SIZES)
+    sides = [value.unit.split(" / ") if _is_constant(value) else [] for value in (a, g)]
+    if [*map(len, sides)] == [2, 2] and sides[0] != sides[1]:  # 18 km/h and 5 m/s
+        above, below = (_factor(*units) for units in zip(*sides, strict=True))
+        return bool(above and below) and _close(a._replace(data=[a.data[0] * above / below]), g)
     return any(x and y and x.unit == y.unit and _close(x, y) for x, y in pairs)
+
+
+def _factor(unit: str, other: str) -> Fraction | None:
+    """The size of a unit in another one: 1000^2 for km^2 and m^2; None if they are of different kinds."""
+    (power, _, name), (other_power, _, other_name) = unit.rpartition(" "), other.rpartition(" ")
+    sizes = [{name: 1}, *_SIZES] if name == other_name else _SIZES
+    factors = (Fraction(size[name], size[other_name]) for size in sizes if {name, other_name} <= {*size})
+    factor = next(factors, None) if power == other_power and power in ("", "^2", "^3") else None
+    return factor and factor ** int(power[1:] or 1)
+
+
+def _same_words(a: _Value, g: _Value) -> bool:
+    """Whether texts have the same words, in any case; formulas such as CO and Co need the same elements."""
+    elements = [re.fullmatch(_FORMULA, v.data) and re.findall("[A-Z][a-z]?", v.data) for v in (a, g)]
+    return _words(a) == _words(g) and (not all(elements) or elements[0] == elements[1])
 
 
 def _same(a: _Value, g: _Value, todo: list) -> bool:
     """Whether two values may be equal; groups (answers, golds) that only sympy can match are added to `todo`."""
     kinds = {a.kind, g.kind}
-    if (a.src == g.src and a.kind != "bad") or (kinds == {"text"} and _words(a) == _words(g)):
+    if (a.src == g.src and a.kind != "bad") or (kinds == {"text"} and _same_words(a, g)):
         return True
     if "either" in kinds:
         left, right = (v.data if v.kind == "either" else [v] for v in (a, g))
@@ -1366,6 +1492,7 @@ def _same_items(a: tuple, g: tuple, todo: list) -> bool:
         )
     if len(left) != len(right) or len(left) > 50 or {open_a, open_g} == {"{", "∪"}:
         return False
+    left, right = _aligned(left, right), _aligned(right, left)
     if open_a + close_a == "[]" and not open_g:
         open_a = close_a = ""  # a Python list
     if {open_a, open_g} & {"(", "["}:
@@ -1395,6 +1522,14 @@ def _same_items(a: tuple, g: tuple, todo: list) -> bool:
     return True
 
 
+def _aligned(items: list[_Value], others: list[_Value]) -> list[_Value]:
+    """Items named as the others, or x, y and z (y = 3, x = 2), in the order of the names; other items as they are."""
+    names, other_names = ([v.data[0] if v.kind == "eq" else "" for v in values] for values in (items, others))
+    if "" in names or len({*names}) < len(names) or not ({*names} == {*other_names} or {*names} <= {*"xyz"}):
+        return items
+    return [item for _, item in sorted(zip(names, items, strict=True), key=lambda pair: pair[0])]
+
+
 def _is_prose(value: _Value) -> bool:
     parts = value.data[2] if value.kind == "seq" else value.data if value.kind in ("either", "all") else ()
     return value.kind in ("text", "bad") or any(map(_is_prose, parts))
@@ -1421,6 +1556,8 @@ def math_equal(answer: str, gold: str) -> bool | None:
     >>> [math_equal(a, g) for a, g in (("0.5", "1/2"), ("{2, 1}", "{1,2}"), ("(1,2]", "(1,2)"), ("1", "???"))]
     [True, True, False, None]
     """
+    if re.fullmatch("[A-Za-z]+ [A-Za-z -]+", answer) and answer.casefold() == gold.casefold():
+        return True  # One Day
     ends = [re.search(r"\+ ?([cC])$", _clean(text)) for text in (answer, gold) if len(text) < 200]
     if len(ends) == 2 and all(ends) and ends[0][1] != ends[1][1]:  # + c and + C, of an integral
         answer = _clean(answer)[:-1] + ends[1][1]
@@ -1439,10 +1576,16 @@ def math_equal(answer: str, gold: str) -> bool | None:
     todo: list = []
     if g.kind == "raw" and not _cheap(g.src) and a.src != g.src:
         return None
-    return _same(a, g, todo) and (_WORKER.ask(todo) if todo else True)
+    try:
+        same = _same(a, g, todo)
+    except OverflowError:  # a fraction beyond floats, and a float
+        return False
+    return same and (_WORKER.ask(todo) if todo else True)
 
 
 # ----------------------------------------------------------------------- answers (src/programs/math_grader/answers.py)
+
+_THOUGHT = r"(?i)[<◁]{0}(?:think(?:ing)?|thought|reasoning)\s*[>▷]|\[{0}think\]"  # a tag of the thinking part
 
 
 def _statement(text: str, m: re.Match) -> str:
@@ -1450,7 +1593,7 @@ def _statement(text: str, m: re.Match) -> str:
     rest = text[m.end() : m.end() + 500].lstrip("}")  # of \text{The answer is }
     if block := re.match(r"\$\$(.*?)\$\$|\\\[(.*?)\\\]", rest, re.DOTALL):
         return block[1] or block[2] or ""
-    rest = _FILLER.sub("", rest) if m[0][0] != "#" else rest.partition("\n")[0]
+    rest = _FILLER.sub("", chosen(rest)) if m[0][0] != "#" else rest.partition("\n")[0]
     end = _CUT.search(rest)
     return rest if end and HEDGE.match(rest, end.end()) else without_words(rest[: end.start()] if end else rest)
 
@@ -1461,16 +1604,17 @@ def final_answer(text: str) -> str | None:
     Looks at `<answer>`, `\\boxed{}`, `#### x` and "the answer is x" after the thinking part, or takes a text that is
     nothing but an answer. There is no last-number fallback, so digits of the prompt and lists of guesses do not count.
     """
-    tail = corrected(re.split(r"(?i)</(?:think|thinking|reasoning)>", text or "")[-1])
+    tail = corrected(re.split(_THOUGHT.format("/"), text or "")[-1])
     tags = re.split(r"(?i)<(/?)answer>", tail)
-    boxes = boxes_in(tail)
-    cut = re.search(r"(?i)<(?:think|thinking|reasoning)>", tail) or tags[1::2] != ["", "/"] * (len(tags) // 4)
+    boxes = stated_boxes(tail)
+    cut = re.search(_THOUGHT.format(""), tail) or tags[1::2] != ["", "/"] * (len(tags) // 4)
     if boxes is None or cut:
         return None
     tagged = [part for part in tags[2::4] if not boxes_in(part) and not has_mark(part)]
     boxes = [_statement(box, [*marks(box)][-1]) if has_mark(box) else box for box in boxes]
     firm = [corrected(part).strip() for part in boxes + tagged]
-    soft = [_statement(tail, m).strip() for m in itertools.islice(marks(tail), 500) if not is_heading(tail, m)]
+    places = [m for m in itertools.islice(marks(tail), 500) if not is_heading(tail, m) and not is_denied(tail, m)]
+    soft = [_statement(tail, m).strip() for m in places]
     soft = [part for part in soft if "\\boxed" not in part and "\\fbox" not in part and "<answer>" not in part.lower()]
     prose = ("text", "raw", "bad", "huge")
     if not firm and not soft:

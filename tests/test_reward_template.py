@@ -427,13 +427,13 @@ def test_columns_tags_and_names_are_as_asked(tmp_path):
     make(tmp_path, "--task", "qa", "--gold-column", "label", "--name", "right", name="qa.py")
     module = load(tmp_path, "qa.py")
     assert module.right(["?"], ["x"], label=["x"]) == [1.0] and module.compute_score("d", "x", "x")["score"] == 1.0
-    make(tmp_path, "--task", "code", "--gold_column", "checks", name="code.py")
-    assert by_trl(load(tmp_path, "code.py").code_reward, [{"checks": "assert f() == 1"}], ["def f(): return 1"]) == [1]
+    make(tmp_path, "--task", "code", "--gold_column", "checks", name="a.py")
+    assert by_trl(load(tmp_path, "a.py").code_reward, [{"checks": "assert f() == 1"}], ["def f(): return 1"]) == [1]
     make(tmp_path, "--task", "format", "--tags", "plan", "code", "answer", name="format.py")
     whole = "<plan>a</plan><code>b</code><answer>c</answer>"
     scores = by_trl(load(tmp_path, "format.py").format_reward, [{}] * 2, [whole, "<plan>a</plan>"])
     assert scores == [1.0, pytest.approx(0.5 * 2 / 6)]
-    for name in ("qa.py", "code.py", "format.py"):
+    for name in ("qa.py", "a.py", "format.py"):
         assert self_test(tmp_path / name).returncode == 0
 
 
@@ -926,8 +926,8 @@ def test_a_signature_says_name_column_and_order(tmp_path):
     assert load(tmp_path, "qa.py").right(["Paris", "Rome"], ["paris", "Paris"]) == [1.0, 0.0]
     done = subprocess.run([sys.executable, "qa.py", "--test"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
-    make(tmp_path, "--task", "passes_tests", "--signature", "code(completions, tests, prompts)", name="code.py")
-    assert load(tmp_path, "code.py").code([FENCED], [["assert double(2) == 4"]], [""]) == [1.0]
+    make(tmp_path, "--task", "passes_tests", "--signature", "code(completions, tests, prompts)", name="a.py")
+    assert load(tmp_path, "a.py").code([FENCED], [["assert double(2) == 4"]], [""]) == [1.0]
 
 
 def test_a_signature_with_completion_ids_is_tried_with_them(tmp_path):
@@ -1101,6 +1101,7 @@ BAD = [  # flags, what the message holds
     (["--task", "math"], "got no --output"),
     (["--task", "math", "--rules", "x", *OUT], "try --rule"),
     (["--task", "math", "--output", "x.txt"], "expected a name ending in .py"),
+    (["--task", "math", "--output", "math.py"], "try --output my_math.py"),
     (["--task", "math", "--output", "no/x.py"], "try mkdir -p no"),
     (["--task", "math", "--output", "folder.py"], "a folder; expected the name of a file"),
     (["--task", "math", "--rule", "words:1-2", *OUT], "got --rule with math; expected it with custom"),

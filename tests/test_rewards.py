@@ -134,10 +134,25 @@ BY_HAND = [
         for number, word, size in (
             *((2.5, "million", 10**6), (5, "lakh", 10**5), (3, "dozen eggs", 12), (5, "万", 10**4)),
             *((5, "Millionen", 10**6), (5, "miljoner", 10**6), (5, "milliards", 10**9), (5, "millones", 10**6)),
+            *((5, "mil", 1000), (5, "bn", 10**9), (5, "mln", 10**6), (5, "тысяч", 1000), (5, "миллионов", 10**6)),
+            *((5, "千", 1000), (5, "천", 1000), (5, "लाख", 10**5), (5, "juta", 10**6), (5, "milhões", 10**6)),
         )
         for value, expected in ((number, 0), (number * size, 1))
     ],
-    ("numeric_correctness", "5 hundredths", {"answer": 5}, 0),
+    *[("numeric_correctness", f"5 {t}", {"answer": 5}, 0) for t in ("hundredths", "tenths", "twelfths", "halves")],
+    ("numeric_correctness", "5 hundredths", {"answer": 0.05}, 1),
+    *[("numeric_correctness", f"5{t}", {"answer": 5}, 1) for t in ("千克", " miles", " fifth graders", " most days")],
+    *[("numeric_correctness", f"5{t}", {"answer": 5}, 0) for t in ("k", "i", "x", "+", " at least", " squared")],
+    *[("numeric_correctness", f"{sign}5", {"answer": -5}, 1) for sign in "−–—﹣－"],
+    # what stands right before or after a box
+    *[
+        ("numeric_correctness", text, {"answer": answer}, expected)
+        for text, answer, expected in (
+            *((r"$x = -\boxed{5}$", 5, 0), (r"$x = -\boxed{5}$", -5, 1), (r"- \boxed{5}", 5, 1)),
+            *((r"\boxed{5}\times 10^3", 5, 0), (r"\boxed{5}\times 10^3", 5000, 1), (r"\boxed{5}/2", 2.5, 1)),
+            *((r"The answer is not \boxed{5}.", 5, 0), (r"\boxed{5}. Not 6.", 5, 1), (r"\boxed{5} or 6", 5, 0)),
+        )
+    ],
     ("numeric_correctness", "3亿5000万", {"answer": 35000 * 10**12}, 0),
     ("numeric_correctness", "5亿" * 40, {"answer": 5}, 0),
     ("numeric_correctness", "5 mıllıon", {"answer": 7}, 0),
@@ -316,6 +331,15 @@ WORDS = [  # functions (exact, numeric, choice, math), gold, what they must not 
     ("nemg", "42", ["<answer>41, 42</answer>", "41 because x. 42 because y.", "Die Antwort ist nicht 42"]),
     ("nemg", "41", ["The answer is 41. Wait, no, 42.", "41 or 42 because 6*7=42"]),
     ("nem", "1", ["#### 1. Setup\nAdd."]),
+    (
+        "nemg+",
+        "42",
+        ["The answer is 42, not 43.", "The answer is not 41 but 42.", "The wrong answer is 41. The answer is 42."],
+    ),
+    ("nemg", "42", ["The wrong answer is 42.", "If the answer is 42, then x = 3.", "The answer is not 42 but 41."]),
+    ("ecm+", "B", ["The answer is B, not A.", "The answer is not A but B.", "So statement A is wrong\n\n\\boxed{B}"]),
+    ("ecm", "B", ["The wrong answer is B.", "I doubt the answer is B.", "The answer is not \\boxed{B}."]),
+    ("ecm", "B", ["\\boxed{B} or C", "\\boxed{B} is not correct.", "The answer is not B but A."]),
     (
         "ecm+",
         "B",

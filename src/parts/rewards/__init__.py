@@ -1,3 +1,3 @@
-"""Rewards: loading and calling a user's functions."""
+"""Rewards: what around an answer changes it; loading and calling a user's functions."""
 
-ROOMS = ("attacks", "extracts", "text_servers", "user_code", "schema_examples", "reward_forms", "rewards")
+ROOMS = ("attacks", "extracts", "contexts", "text_servers", "user_code", "schema_examples", "reward_forms", "rewards")

@@ -149,6 +149,8 @@ def check_flags(args) -> None:
     need(len({*args.tags}) == len(args.tags), f"got --tags {' '.join(args.tags)}; expected each once")
     got, folder = f"got --output {args.output}", args.output.parent
     need(args.output.suffix == ".py", f"{got}; expected a name ending in .py")
+    name = args.output.name
+    need(args.output.stem not in sys.stdlib_module_names, f"{got}, a module of Python's own; try --output my_{name}")
     need(folder.is_dir(), f"{got}; expected a folder that exists; try mkdir -p {folder}")
     need(not args.output.is_dir(), f"{got}, a folder; expected the name of a file")
     need(args.force or not args.output.exists(), f"{got}, which exists; expected a new name; try --force")

@@ -8,9 +8,12 @@ from typing import Any
 
 from parts.data.answer_marks import boxes_in, is_heading, marked_gold
 from parts.data.stated_answers import HEDGE, corrected, has_mark, marks, without_words
+from parts.rewards.contexts import chosen, is_denied, stated_boxes
 from programs.math_grader.equality import math_equal
 from programs.math_grader.values import _is_constant, _Value, _value
 from programs.math_grader.vocabulary import _CUT, _FILLER, _NAMES, _clean, _is_enclosed, _split
+
+_THOUGHT = r"(?i)[<◁]{0}(?:think(?:ing)?|thought|reasoning)\s*[>▷]|\[{0}think\]"  # a tag of the thinking part
 
 
 def _statement(text: str, m: re.Match) -> str:
@@ -18,7 +21,7 @@ def _statement(text: str, m: re.Match) -> str:
     rest = text[m.end() : m.end() + 500].lstrip("}")  # of \text{The answer is }
     if block := re.match(r"\$\$(.*?)\$\$|\\\[(.*?)\\\]", rest, re.DOTALL):
         return block[1] or block[2] or ""
-    rest = _FILLER.sub("", rest) if m[0][0] != "#" else rest.partition("\n")[0]
+    rest = _FILLER.sub("", chosen(rest)) if m[0][0] != "#" else rest.partition("\n")[0]
     end = _CUT.search(rest)
     return rest if end and HEDGE.match(rest, end.end()) else without_words(rest[: end.start()] if end else rest)
 
@@ -29,16 +32,17 @@ def final_answer(text: str) -> str | None:
     Looks at `<answer>`, `\\boxed{}`, `#### x` and "the answer is x" after the thinking part, or takes a text that is
     nothing but an answer. There is no last-number fallback, so digits of the prompt and lists of guesses do not count.
     """
-    tail = corrected(re.split(r"(?i)</(?:think|thinking|reasoning)>", text or "")[-1])
+    tail = corrected(re.split(_THOUGHT.format("/"), text or "")[-1])
     tags = re.split(r"(?i)<(/?)answer>", tail)
-    boxes = boxes_in(tail)
-    cut = re.search(r"(?i)<(?:think|thinking|reasoning)>", tail) or tags[1::2] != ["", "/"] * (len(tags) // 4)
+    boxes = stated_boxes(tail)
+    cut = re.search(_THOUGHT.format(""), tail) or tags[1::2] != ["", "/"] * (len(tags) // 4)
     if boxes is None or cut:
         return None
     tagged = [part for part in tags[2::4] if not boxes_in(part) and not has_mark(part)]
     boxes = [_statement(box, [*marks(box)][-1]) if has_mark(box) else box for box in boxes]
     firm = [corrected(part).strip() for part in boxes + tagged]
-    soft = [_statement(tail, m).strip() for m in itertools.islice(marks(tail), 500) if not is_heading(tail, m)]
+    places = [m for m in itertools.islice(marks(tail), 500) if not is_heading(tail, m) and not is_denied(tail, m)]
+    soft = [_statement(tail, m).strip() for m in places]
     soft = [part for part in soft if "\\boxed" not in part and "\\fbox" not in part and "<answer>" not in part.lower()]
     prose = ("text", "raw", "bad", "huge")
     if not firm and not soft:

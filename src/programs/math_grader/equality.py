@@ -4,11 +4,12 @@ import math
 import re
 from fractions import Fraction
 
-from programs.math_grader.values import _as_number, _minus, _Value, _value, _words
+from programs.math_grader.values import _as_number, _is_constant, _minus, _Value, _value, _words
 from programs.math_grader.vocabulary import _AMOUNT, _MONEY, _SIZES, _UNIT, _UNITS, _cheap, _clean
 from programs.math_grader.worker import _WORKER
 
 _RANGE = re.compile(rf"({_AMOUNT}(?:--?{_AMOUNT})+)( ?{_UNIT})?")  # or a date, or a score
+_FORMULA = re.compile(r"(?!N[oO]$)(?:[A-Z][a-z]?(?:_\{\d+\})?)+")  # of chemistry, unlike "No"
 _SMALL_WORDS = {*"a an the of in on at to by for from with and or is are was were it they this that".split()}
 
 
@@ -48,7 +49,7 @@ def _same_number(a: _Value, g: _Value) -> bool:
         return True
     left, right = {*a.unit.split()}, {*g.unit.split()}
     known = left | right <= {*_UNITS.values()} and "degree" not in left & right  # 25 degrees for 25 °C
-    wider = (left < right or right < left) and not known  # 5 apples for 5 red apples, $5 for C$5
+    wider = (left < right or right < left) and not known and "/" not in left ^ right  # 5 apples, 5 red apples; $5, C$5
     return _close(a, g) and (not left or not right or a.unit == g.unit or wider)
 
 
@@ -69,13 +70,32 @@ def _total(value: _Value, sizes: dict[str, int]) -> _Value | None:
 def _same_quantity(a: _Value, g: _Value) -> bool:
     """Whether two quantities in different units of one kind are equal: 1 h 30 min and 90 min, 1 km and 1000 m."""
     pairs = ([_total(value, sizes) for value in (a, g)] for sizes in _SIZES)
+    sides = [value.unit.split(" / ") if _is_constant(value) else [] for value in (a, g)]
+    if [*map(len, sides)] == [2, 2] and sides[0] != sides[1]:  # 18 km/h and 5 m/s
+        above, below = (_factor(*units) for units in zip(*sides, strict=True))
+        return bool(above and below) and _close(a._replace(data=[a.data[0] * above / below]), g)
     return any(x and y and x.unit == y.unit and _close(x, y) for x, y in pairs)
+
+
+def _factor(unit: str, other: str) -> Fraction | None:
+    """The size of a unit in another one: 1000^2 for km^2 and m^2; None if they are of different kinds."""
+    (power, _, name), (other_power, _, other_name) = unit.rpartition(" "), other.rpartition(" ")
+    sizes = [{name: 1}, *_SIZES] if name == other_name else _SIZES
+    factors = (Fraction(size[name], size[other_name]) for size in sizes if {name, other_name} <= {*size})
+    factor = next(factors, None) if power == other_power and power in ("", "^2", "^3") else None
+    return factor and factor ** int(power[1:] or 1)
+
+
+def _same_words(a: _Value, g: _Value) -> bool:
+    """Whether texts have the same words, in any case; formulas such as CO and Co need the same elements."""
+    elements = [re.fullmatch(_FORMULA, v.data) and re.findall("[A-Z][a-z]?", v.data) for v in (a, g)]
+    return _words(a) == _words(g) and (not all(elements) or elements[0] == elements[1])
 
 
 def _same(a: _Value, g: _Value, todo: list) -> bool:
     """Whether two values may be equal; groups (answers, golds) that only sympy can match are added to `todo`."""
     kinds = {a.kind, g.kind}
-    if (a.src == g.src and a.kind != "bad") or (kinds == {"text"} and _words(a) == _words(g)):
+    if (a.src == g.src and a.kind != "bad") or (kinds == {"text"} and _same_words(a, g)):
         return True
     if "either" in kinds:
         left, right = (v.data if v.kind == "either" else [v] for v in (a, g))
@@ -145,6 +165,7 @@ def _same_items(a: tuple, g: tuple, todo: list) -> bool:
         )
     if len(left) != len(right) or len(left) > 50 or {open_a, open_g} == {"{", "∪"}:
         return False
+    left, right = _aligned(left, right), _aligned(right, left)
     if open_a + close_a == "[]" and not open_g:
         open_a = close_a = ""  # a Python list
     if {open_a, open_g} & {"(", "["}:
@@ -174,6 +195,14 @@ def _same_items(a: tuple, g: tuple, todo: list) -> bool:
     return True
 
 
+def _aligned(items: list[_Value], others: list[_Value]) -> list[_Value]:
+    """Items named as the others, or x, y and z (y = 3, x = 2), in the order of the names; other items as they are."""
+    names, other_names = ([v.data[0] if v.kind == "eq" else "" for v in values] for values in (items, others))
+    if "" in names or len({*names}) < len(names) or not ({*names} == {*other_names} or {*names} <= {*"xyz"}):
+        return items
+    return [item for _, item in sorted(zip(names, items, strict=True), key=lambda pair: pair[0])]
+
+
 def _is_prose(value: _Value) -> bool:
     parts = value.data[2] if value.kind == "seq" else value.data if value.kind in ("either", "all") else ()
     return value.kind in ("text", "bad") or any(map(_is_prose, parts))
@@ -200,6 +229,8 @@ def math_equal(answer: str, gold: str) -> bool | None:
     >>> [math_equal(a, g) for a, g in (("0.5", "1/2"), ("{2, 1}", "{1,2}"), ("(1,2]", "(1,2)"), ("1", "???"))]
     [True, True, False, None]
     """
+    if re.fullmatch("[A-Za-z]+ [A-Za-z -]+", answer) and answer.casefold() == gold.casefold():
+        return True  # One Day
     ends = [re.search(r"\+ ?([cC])$", _clean(text)) for text in (answer, gold) if len(text) < 200]
     if len(ends) == 2 and all(ends) and ends[0][1] != ends[1][1]:  # + c and + C, of an integral
         answer = _clean(answer)[:-1] + ends[1][1]
@@ -218,4 +249,8 @@ def math_equal(answer: str, gold: str) -> bool | None:
     todo: list = []
     if g.kind == "raw" and not _cheap(g.src) and a.src != g.src:
         return None
-    return _same(a, g, todo) and (_WORKER.ask(todo) if todo else True)
+    try:
+        same = _same(a, g, todo)
+    except OverflowError:  # a fraction beyond floats, and a float
+        return False
+    return same and (_WORKER.ask(todo) if todo else True)

@@ -10,7 +10,8 @@ import zlib
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from parts.data.stated_answers import NEGATED, SCALES, second_letter, with_point
+from parts.data.stated_answers import NEGATED, second_letter, with_point
+from parts.rewards.contexts import SCALE_WORDS
 from programs.math_grader.vocabulary import (
     _BETWEEN,
     _CALLS,
@@ -299,8 +300,13 @@ def _relation(text: str, parts: list[str], down) -> _Value:
         return _Value("eq", (parts[0], rest, values[0]))
     name = r"[A-Za-z]\w*(?:'*|\^\{?-1\}?) ?\([^()]*\)|\( ?[a-z](?: ?, ?[a-z])* ?\)|\[?[A-Z]{2,}\]?|[A-Za-z ]{3,}"
     is_name = re.fullmatch(name, parts[0]) or (values[0].kind == "text" and _is_constant(values[-1]))
-    if is_name and not re.search(rf"(?i){NEGATED}|\bno\b|\\neg", parts[0]):
-        return rest  # f(x) = …, (x, y) = …, [ABC] = …, Area = …, \angle A = 40, E[X] = 3
+    if is_name and not re.search(rf"(?i){NEGATED}|\b(?:no|let|if|suppose|assume)\b|\\neg", parts[0]):
+        letters = re.findall(r"\w", parts[0]) if parts[0][0] == "(" and rest.kind == "seq" else ()
+        if len(letters) > 1 and len(letters) == len(rest.data[2]):  # (x, y) = (2, 3)
+            items = zip(letters, rest.data[2], strict=True)
+            named = [_Value("eq", (name, item, _as_number(name)), f"{name}={item.src}") for name, item in items]
+            return rest._replace(data=(*rest.data[:2], named))
+        return rest  # f(x) = …, [ABC] = …, Area = …, \angle A = 40, E[X] = 3
     if len(values) == 2 and all(v.kind == "num" for v in values) and any(len(v.data) > 1 for v in values):
         return _Value("rel", _minus(*values))
     return _Value("raw", text) if any(v.kind == "raw" for v in values) else _Value("all", values)
@@ -321,30 +327,34 @@ _WORD = re.compile(rf"[{_LETTER_OF}]+(?:-[{_LETTER_OF}]{{3,}})*|{_CJK_UNITS}|[{_
 
 def _as_number(text: str) -> _Value:
     """Read an expression with an optional currency sign, percent sign or unit, a word, or leave it to the worker."""
-    number, unit, scale = text, "", 1
+    number, unit, scale, currency = text, "", 1, ""
     if money := re.match(rf"([-+]?) ?([A-Z]{{0,3}}) ?([{_MONEY}]) ?([-+]?)", text):
         number = money[1] + money[4] + text[money.end() :]
         code = {"CA": "C", "AU": "A"}.get(money[2], money[2])
         unit = f"{code} {_UNITS.get(money[3], money[3])}".strip()
+        number, currency = re.sub(r"(?<=\d) ?/ ?(?=[a-z]{2})", " per ", number), unit  # $15/hour
     if len(text) < 200 and (m := re.fullmatch(rf"(?!.*(?:{_NAMES}).*degree)(.*?[\d)}}π])( ?)({_UNIT})", number)):
         tail = re.sub(r"[{}]|\^ ", "", _PERCENT.sub("%", re.sub(rf"\bM(?=(?:{_SI_BASE}|m)\b)", "mega", m[3]).lower()))
         words = [w for w in _WORD.findall(tail) if w != "of"] or ["of"]
         stems = [w.removesuffix("s") if len(w) > 2 else w for w in words]
-        names = [_UNITS.get(w) or _UNITS.get(stem, stem) for w, stem in zip(words, stems, strict=True)]
-        known = all(name in _UNITS.values() or name in SCALES for name in names)
+        pairs = zip(words, stems, strict=True)
+        names = [_UNITS.get(w) or (w if w in SCALE_WORDS else _UNITS.get(stem, stem)) for w, stem in pairs]
+        known = all(name in _UNITS.values() or name in SCALE_WORDS for name in names)
         known = known or (m[2] and all(map(_SI.fullmatch, re.findall(r"[^\W\d_]+", m[3]))))  # 5 kJ, 3 V/m
         sound = not (_NO_UNIT | {*_CALLS}) & {*words} and not re.search(rf"(?<!\^)\d|{NEGATED}", m[3])
         prose = ((m[2] and len(words[0]) > 2) or re.match(f"[{_CJK}]", m[3])) and sound
         letters = [w for w in words if w.isalpha()]
         if max(map(len, letters), default=0) == 1 and (len(letters) > 1 > words.count("/") or _LETTER.search(m[1])):
             known = False  # 1/2 m v^2, n^2 + 3 n
-        known, prose = (m[3].count("{") == m[3].count("}") and found for found in (known, prose))  # 4/{9 n}
+        whole = m[3].count("{") == m[3].count("}") and not re.search(r"(?<![\^{])\d", m[3])  # no 4/{9 n}, 5% of 3
+        known, prose = whole and known, whole and prose
         if len(words) < 6 and (prose or (known and (m[2] or len(words[0]) > 1 or not words[0].isalpha()))):
-            number, scale = m[1], math.prod(SCALES.get(name, 1) for name in names)
-            shown = " ".join(name for name in names if name not in SCALES)
+            number, scale = m[1], math.prod(SCALE_WORDS.get(name, 1) for name in names)
+            shown = " ".join(name for name in names if name not in SCALE_WORDS)
             shown = re.sub(r"(?<=\w) (?:left|remaining|total)$", "", shown)  # 15 apples left
             above, *below = shown.replace("mph", "mile / h").replace("kph", "km / h").split("/")
             unit = " / ".join(" ".join(sorted(part.split())) for part in (above, *below)) or unit
+            unit = currency + unit if unit[:2] == " /" else unit
     if m := re.fullmatch(r"(\d+)_\{?(\d+)\}?", number.strip()):
         number, unit = m[1], "_" + m[2]  # 12_8: another base is another unit
     try:

@@ -7,7 +7,8 @@ import math
 import re
 import unicodedata
 
-from parts.data.stated_answers import ROUGHLY, SCALES, narrow, ungrouped
+from parts.data.stated_answers import ROUGHLY, narrow, ungrouped
+from parts.rewards.contexts import SCALE_WORDS
 
 _TEXT = (
     r"\\(?:text(?:bf|it|rm|sf)?|math(?:rm|bf|it|sf|bb|cal)|mbox|operatorname|bm|boldsymbol|vec|boxed|fbox|underline"
@@ -33,11 +34,9 @@ _ONES = "zero one two three four five six seven eight nine".split()
 _TEENS = "ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen".split()
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
 _SMALL = {word: n for n, word in enumerate(_ONES + _TEENS)} | {word: 10 * n for n, word in enumerate(_TENS, 2)}
-_PARTS = {"half": 2, "halve": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "eighth": 8}
-_NUMERAL = (  # only number words: the sign, the number, its ones, hundred and the like, a fraction's denominator
-    rf"(?i)^ ?(?:(minus|negative) )?(\d+(?:\.\d+)?|{'|'.join(_SMALL)})(?:(?<=ty)[ -]({'|'.join(_ONES[1:])}))?"
-    rf"((?: (?:{'|'.join(SCALES)})\b)*)(?:[ -]({'|'.join(_PARTS)})s?)? ?$"
-)
+_PARTS = {"half": 2, "halve": 2, "third": 3, "quarter": 4, "fourth": 4} | {
+    word.removesuffix("s"): size.denominator for word, size in SCALE_WORDS.items() if size < 1
+}
 _OPERATIONS = {"plus": "+", "minus": "-", "times": "*", "multiplied by": "*", "divided by": "/"}
 _SIGNS = {  # LaTeX's command: the sign
     name: sign
@@ -45,7 +44,7 @@ _SIGNS = {  # LaTeX's command: the sign
         **{"≤": "le leq leqslant", "≥": "ge geq geqslant", "<": "lt", ">": "gt", "≠": "ne neq", "≈": "approx approxeq"},
         **{"±": "pm", "∓": "mp", "*": "cdot times ast", "/": "div", "∪": "cup", "∈": "in", "∖": "setminus backslash"},
         **{"|": "mid vert lvert rvert", "∞": "infty", "π": "pi", " or ": "lor vee", "⦃": "lbrace", "⦄": "rbrace"},
-        **{"(": "langle", ")": "rangle", "⦃⦄": "emptyset varnothing"},
+        **{"(": "langle", ")": "rangle", "⦃⦄": "emptyset varnothing", "≡": "equiv"},
     }.items()
     for name in names.split()
 }
@@ -65,6 +64,8 @@ _CLEAN = [
         (r"\\(?:(?:text)?color|colorbox|hspace|phantom)(?![a-z])\*?\s*\{[^{}]*\}", ""),
         (r"(?:\{|^)([^{}]*)\\over(?![a-z])([^{}]*)(?:\}|$)", r"\\frac{\1}{\2}"),
         (r"\\%", "%"),
+        (r"\\(?:SI|qty|num)\s*\{([^{}]*)\}(?:\s*\{([^{}]*)\})?", r"\1 \2"),
+        (r"\(?(?:\\[bp]?mod|(?<=[( ])mod)(?![a-z])\s*\{?\s*(\w+)\s*\}?\)?", r" (mod \1)"),
         *[(_TEXT + r"\s*\{([^{}]*)\}", r" \1 ")] * 3,
         (_TEXT, ""),
         (rf"\\({'|'.join(_SIGNS)})(?![a-z])", lambda m: _SIGNS[m[1]]),
@@ -74,10 +75,11 @@ _CLEAN = [
         (rf"(?<![A-Za-z])({_CODES})\s*(\d+(?:[.,/-]\d+)*)", r"\2 \1"),
         (rf"([{_MONEY}] ?\d[\d.,]*) ?([kKMB])(?![A-Za-z])", lambda m: f"{m[1]} {_SHORT[m[2].upper()]}"),
         (r",\s*(?:\.\.\.?|…|\\[lc]?dots)\s*$", ", and so on"),
+        (r"(?<=,) ?(?:\.{3}|…|\\[lc]?dots(?![a-z])) ?(?=,)", r"\\dots"),
         (r"(?<=[A-Za-z]) (squared|cubed)\b", lambda m: "^2" if m[1] == "squared" else "^3"),
         (r"(\d ?(?:[kcmd]?m|ft|in))([23])$", r"\1^\2"),  # 20 cm2
         (rf"(?<=\w) ({'|'.join(_OPERATIONS)}) (?=\w)", lambda m: _OPERATIONS[m[1]]),
-        (rf"(?i)(?<![\w.])(\d+|{'|'.join(_SMALL)}) and (?:a|one)[ -]half\b", lambda m: f"({_in_digits('', m[1])}+1/2)"),
+        (rf"(?i)(?<![\w.])(\d+|{'|'.join(_SMALL)}) and (?:a|one)[ -]half\b", lambda m: f"({_counted(m[1])}+1/2)"),
         (r"^\s*(?:either\b(?=.*\bor\b)|both\b(?=.*\band\b))", ""),
         (r"\b(?i:inf(?:inity)?)\b", "∞"),
         (r"(?<![A-Za-z\\])pi(?![A-Za-z])", "π"),
@@ -86,7 +88,8 @@ _CLEAN = [
         (r"\\sqrt\s*([\da-zA-Z])", r"√{\1}"),
         (r"\\sqrt|(?<![A-Za-z])sqrt(?=\s*[({])", "√"),
         (r"√\s*(\d+)", r"√{\1}"),
-        (r"(\\frac|\\binom)\s*([\da-zA-Z])", r"\1{\2}"),
+        (r"\{([^{}]*)\\choose(?![a-z])([^{}]*)\}", r"\\binom{\1}{\2}"),
+        (r"(\\frac|\\binom|\\dot|\\bar)\s*([\da-zA-Z])", r"\1{\2}"),
         (r"(\\frac\s*\{[^{}]*\})\s*([\da-zA-Z])", r"\1{\2}"),
         (r"\\not\s*=|(?<=\s)!=", "≠"),
         ("<=", "≤"),
@@ -101,8 +104,8 @@ _CLEAN = [
         (r"(?<=degree )\s*(\d+) ?'", r" and \1 min"),
         (r"(?<=\d)\s*\\Omega$", " Ω"),
         (r"(?<=\d)\s*\\mu\s*(?=[msgAFL]\s*$)", " μ"),
-        (r"\*\*|^[\s*_`'\"=≈「“]+|[\s.,;:。*_`'\"⏎\\」”\u2600-\u2775\u2794-\u27bf\U0001f300-\U0001faff\ufe0f]+$", ""),
-        (rf"(?i)^(?:{ROUGHLY}) ", ""),
+        (r"\*\*|^[\s*_`'\"=≈「“«]+|[\s.,;:。*_`'\"⏎\\」”»\u2600-\u2775\u2794-\u27bf\U0001f300-\U0001faff\ufe0f]+$", ""),
+        (rf"(?i)^(?:{ROUGHLY}|exactly|a total of) |(?<=\w) (?:in total|altogether) ?$", ""),
         (r"(?<![\w.])(\d*\.?\d+)[eE]([-+]?\d+)(?!\w)", r"\1*10^{\2}"),
         (r"(?<![\d/.}])(\d+) +(\d+) */ *(\d+)", lambda m: f"({m[1]}+{m[2]}/{m[3]})" if int(m[2]) < int(m[3]) else m[0]),
         (r"(\d\.|^ ?-?\d{1,20}\.\d{1,20}(?=\(\d+\) ?$))\((\d{1,20})\)", r"\1\\bar{\2}"),  # 0.1(6); 2.5(4) = 10 is none
@@ -113,17 +116,18 @@ _CLEAN = [
         (r"(?<=\d) ?([A-Za-z]{2,3}) ?\* ?([A-Za-z]+)(?=/|$)", r" \1 \2"),  # 5 kg·m/s
         (r"(?<=\d) ?\{? ?([A-Za-z]+)(?: ?\* ?| )([A-Za-z]+)\^\{? ?-1 ?\}{0,2}$", r" \1/\2"),  # 10 m s^{-1}
         (r"(?<=\d) ?\{? ?([A-Za-z]+)(?: ?\* ?| )([A-Za-z]+)\^\{? ?-([2-4]) ?\}{0,2}$", r" \1/\2^\3"),
-        (r"(?i)^ ?(?:(?:there (?:is|are) )?no (?:real )?solutions?|none) ?$", "⦃⦄"),
+        (r"(?i)^ ?(?:(?:[a-z ]{,30} (?:is|are|has|have) (?<!that there is ))?no (?:real )?solutions?|none) ?$", "⦃⦄"),
         (r"(^|∪) ?\]", r"\1("),  # ]1, 2[
         (r"\[ ?($|∪)", r")\1"),
-        (r"^ ?(?:DNE|(?i:does not exist)) ?$", "undefined"),
+        (r"^ ?(?:DNE|D\.N\.E|(?i:(?:the limit )?does not exist|not defined)) ?$", "undefined"),
         (r"^((?:[^⦃]*[=∈])?) ?⦃ ?([^\s⦃⦄,;|:<>≤≥≠±][^⦃⦄,;|:<>≤≥≠±]*)⦄ ?$", r"\1 \2"),  # a set of one
         (r"^ ?(\d+)(?:st|[nr]d|th) ?$", r"\1"),
         (rf"^ ?(\d\d?){_TH} (?:of )?{_MONTH}(?:,? (\d{{4}}))? ?$", r"\2 \1 \3"),
         (rf"^ ?{_MONTH} (\d\d?){_TH}(?:,? (\d{{4}}))? ?$", r"\1 \2 \3"),
         (rf"^({'|'.join(_MONTHS)}) (\d\d?) (\d{{4}})$", lambda m: f"{m[3]}-{_MONTHS.index(m[1]) + 1}-{m[2]}"),
         (r"^ ?0(?=\d:\d\d)", ""),  # 09:05
-        (_NUMERAL, lambda m: _in_digits(*m.groups())),
+        (r"(?i)^ ?(?:an? (?=hundred|thousand|million|billion|dozen|half|third|quarter)|(?=half ?$))", "one "),
+        (r"(?i)^ ?(?:(?:minus|negative) )?(?:[a-z]+|\d{1,20})(?:[ -][a-z]+)* ?$", lambda m: _counted(m[0])),
         (
             r"^ ?(1[0-2]|0?[1-9])(:\d\d)? ?([AaPp])\.?[Mm] ?$",
             lambda m: f"{int(m[1]) % 12 + 12 * (m[3] in 'Pp')}{m[2] or ':00'}",
@@ -140,7 +144,7 @@ _CALLS = {
     **{name: getattr(cmath, name) for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh", "exp")},
     **{f"arc{name}": getattr(cmath, f"a{name}") for name in ("sin", "cos", "tan")},
     "ln": cmath.log,
-    "log": cmath.log10,
+    **dict.fromkeys(("log", "lg"), cmath.log10),
     "cot": lambda x: 1 / cmath.tan(x),
     "sec": lambda x: 1 / cmath.cos(x),
     "csc": lambda x: 1 / cmath.sin(x),
@@ -156,7 +160,7 @@ _TOKEN = re.compile(
 _NO_UNIT = set(
     "或 和 与 及 不 非 か değil oder ou et und y o nicht pas "
     "or not and but maybe nor through versus otherwise squared cubed factorial halves half thirds third quarters "
-    "quarter fourths fifths sixths sevenths eighths ninths tenths hundredths thousandths below above negative inverse "
+    "quarter fourths below above negative inverse excluded minimum maximum "
     "choose mod modulo over more less than score minus plus divided by point itself".split()
 )
 _UNITS = {
@@ -164,7 +168,8 @@ _UNITS = {
     for names in (
         "cm centimeter centimetre zentimeter centimètre centímetro 厘米 公分 センチ|"
         "m meter metre mètre metro 米 メートル|"
-        "km kilometer kilometre kilomètre kilómetro 千米 公里 キロメートル|mm millimeter millimetre 毫米|inch in inche|"
+        "km kilometer kilometre kilomètre kilómetro 千米 公里 キロメートル|mm millimeter millimetre 毫米|"
+        "nm nanometer nanometre|inch in inche|"
         "ft foot feet|yd yard|mile mi|g gram gramm gramme gramo 克 グラム|kg kilogram kilogramm 千克 公斤 キログラム|"
         "mg milligram|lb pound|oz ounce|ton tonne 吨|s sec second sekunde sekunden seconde segundo 秒|"
         "min minute minuten minuto 分钟 分鐘|h hr hour stunde stunden heure hora 小时 小時 時間|"
@@ -173,8 +178,8 @@ _UNITS = {
         "＄ dollar 美元 ドル|€ euro eur 欧元 ユーロ|£ gbp|¥ yen yuan 元 円 块|₹ rupee inr|¢ cent|"
         "₽ rub ruble rouble|₩ krw won|₺ lira|kr krona krone|zł pln złoty|"
         "degree deg 度|celsius|fahrenheit|rad radian|% percent prozent|"
-        "mph|kph kmh|j joule|n newton|w watt|v volt|a amp|hz hertz|k kelvin|ω ohm|μm micrometer micron|pa pascal|unit|"
-        "/ per|^2 square sq 平方|^3 cubic 立方"
+        "mph|kph kmh kmph|j joule|n newton|w watt|v volt|a amp|hz hertz|k kelvin|ω ohm|μm micrometer micron|"
+        "pa pascal|unit|/ per|^2 square sq 平方|^3 cubic 立方"
     ).split("|")
     for alias in names.split()
 } | {  # a currency whose sign other currencies have too
@@ -182,7 +187,7 @@ _UNITS = {
     **{code: f"kr {code}" for code in ("sek", "nok", "dkk")},
 }
 _CHAINS = (  # units that form one quantity, as in 2 hours 30 minutes, each with its size in the next one
-    "year 12 month|week 7 day 24 h 60 min 60 s 1000 ms|mile 1760 yd 3 ft 12 inch|km 1000 m 100 cm 10 mm"
+    "year 12 month|week 7 day 24 h 60 min 60 s 1000 ms|mile 1760 yd 3 ft 12 inch|km 1000 m 100 cm 10 mm 1000 μm 1000 nm"
     "|ton 1000 kg 1000 g 1000 mg|lb 16 oz|l 1000 ml|＄ 100 ¢|€ 100 ¢|£ 100 ¢|degree 60 min 60 s"
     "|kj 1000 j|kw 1000 w|kn 1000 n|kv 1000 v 1000 mv|kpa 1000 pa|a 1000 ma"
 )
@@ -191,9 +196,9 @@ _SIZES = [  # {unit: its size in the smallest one}
     for words in map(str.split, _CHAINS.split("|"))
 ]
 _FOLD = (
-    dict.fromkeys(map(ord, "−–—‐‑‒"), "-")
+    dict.fromkeys(map(ord, "−–—‐‑‒˗➖"), "-")
     | {0x66B: ".", 0x66C: ",", 0x66A: "%", 0x2044: "/", 0x2032: "'"}
-    | str.maketrans("⩽⩾≃×·⋅∙÷∕⟨⟩", "≤≥≈****//()")
+    | str.maketrans("⩽⩾≃×·⋅∙÷∕∶⟨⟩", "≤≥≈****//:()")
     | str.maketrans({"∅": "⦃⦄", "Ø": "⦃⦄", "∨": " or "})
     | dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff\u200e\u200f"))
 )
@@ -212,10 +217,31 @@ _CUT = re.compile(
 _FILLER = re.compile(rf"(?i)^(?:(?:{ROUGHLY}|exactly|simply|just|therefore|thus|equal to|given by)\b|[约約\s:*])+")
 
 
-def _in_digits(sign, word, ones="", scale="", part="") -> str:
-    """Write twenty-one as 21, minus two million as -2 million, and three quarters as 3/4."""
-    number = word if word[0].isdigit() else _SMALL[word.lower()] + _SMALL[(ones or "zero").lower()]
-    return f"{'-' if sign else ''}{number}{scale}" + (f"/{_PARTS[part.lower()]}" if part else "")
+def _counted(text: str) -> str:
+    """Write number words, perhaps with a known unit, in digits; other texts stay.
+
+    >>> [_counted(text) for text in ("one hundred and five", "minus two million dollars", "three quarters", "one two")]
+    ['105', '-2000000 dollars', '3/4', 'one two']
+    """
+    words, total, group, last = text.replace("-", " ").split(), 0, 0, math.inf
+    stems = [word.lower().removesuffix("s") for word in words]
+    at = sign = words[0].lower() in ("minus", "negative")
+    for stem in stems[sign:]:
+        number, scale = int(stem) if stem.isdigit() else _SMALL.get(stem), SCALE_WORDS.get(stem)
+        if number is not None and (group % 100 == 0 or (0 < number < 10 and group % 10 == 0 and group % 100 > 10)):
+            group += number
+        elif stem == "hundred" and 0 < group < 100:
+            group *= 100
+        elif isinstance(scale, int) and group and stem != "hundred" and scale < last:
+            total, group, last = total + group * scale, 0, scale
+        elif stem != "and" or total + group < 100:
+            break
+        at += 1
+    number, unit = f"{'-' * sign}{total + group}", "".join(stems[at:])
+    known = unit in ("", *_PARTS) or (unit in _UNITS and words[-1].islower())  # not One Day
+    if at == sign or len(words) - at > 1 or not known:
+        return text
+    return f"{number}/{_PARTS[unit]}" if unit in _PARTS else " ".join([number, *words[at:]])
 
 
 def _compound(text: str) -> str:

@@ -13,7 +13,6 @@ from parts.data.stated_answers import (
     HEDGE,
     NEGATED,
     ROUGHLY,
-    SCALES,
     corrected,
     marks,
     narrow,
@@ -21,20 +20,25 @@ from parts.data.stated_answers import (
     with_point,
     without_words,
 )
+from parts.rewards.contexts import SCALE_WORDS, chosen, is_denied, stated_boxes
 
 # ---- text: patterns run in linear time on any text: no nested repeats, no lazy match that fails from many starts
 _AREA = r"(?<![A-Za-z])(?:[mcdk]?m|met(?:er|re)s?|in|inch(?:es)?|ft|feet|foot|yd|yards?|mi|miles?|units?|s)"
-_SCALE = f"(?:{'|'.join(SCALES)})(?:s|ths?)?"
+_SCALE = f"(?:{'|'.join(SCALE_WORDS)})(?:s|ths?)?"
+_OTHER = "halves|thirds|squared|cubed|factorial|below|at (?:least|most)|minimum|maximum|unless"  # change a number
 _PRICE = r"(?:[A-Z]{0,3} ?[$€£¥₹] ?|(?:Rs|USD|EUR|GBP|INR|CHF|CAD|AUD)\b\.? ?)?"  # before a number: C$5, EUR 5
 _NUMBER = re.compile(
     rf"(?i:{ROUGHLY}|\w{{1,9}} ?=|[^\w.+√<>≤≥≠±×·÷-]){{0,3}}\s?([+-]?){_PRICE}"
     r"((?:[0-9]{1,3}(?:,[0-9]{3}){1,12}|[0-9]{1,40})?(?:\.[0-9]{0,40})?(?:[eE][+-]?[0-9]{1,3})?)(?:\s?/\s?([0-9]{1,20}))?"
-    rf"(?!.*(?:\b(?:or|and|to|maybe|plus|minus|times|x|oder|und|ou|et|o|y|{_SCALE})\b|[或和か、π√]|\\(?:pi|sqrt)|{NEGATED}))"
+    rf"(?!.*(?:\b(?:or|and|to|maybe|plus|minus|times|x|oder|und|ou|et|o|y|{_OTHER}|{_SCALE})\b|[或和か、π√]|\\(?:pi|sqrt)"
+    rf"|(?<=\d) ?[ikxyz]\b|\+$|{NEGATED}))"
     rf"[^\d,;=?]{{0,30}}(?:{_AREA} ?\}}? ?\^?\{{?[23]\}}?[.*_$ )]{{0,4}})?"  # no other digit of any script after it
 )
 _FRACTION = re.compile(r"((?<=\d))?\\[dt]?frac\{(\d{1,20})\}\{(\d{1,20})\}")
 _SHORT = {"k": 10**3, "m": 10**6, "b": 10**9}
-_SCALED = re.compile(rf"(?ai:(?<=\d) ?({'|'.join(SCALES)})s?(?![a-z]))|([$€£¥₹] ?[\d.,]+)([kKMB])$")
+_SCALED = re.compile(
+    rf"(?ai:(?<=\d) ?({'|'.join(SCALE_WORDS)})s?(?![a-z]|(?<=千)[克米瓦]))|([$€£¥₹] ?[\d.,]+)([kKMB])$"  # no 千克
+)
 _BLANK = "[ \u00a0\u202f]"
 _VULGAR = re.compile(rf"{_BLANK}*([¼-¾⅐-⅞])")
 _MIXED = re.compile(rf"(?<![\d./])(\d{{1,9}}){_BLANK}(\d{{1,9}})/(\d{{1,9}})(?![\d/])")  # 2 1/2
@@ -82,7 +86,7 @@ def _code(text: str) -> str:
 def _found(text: str, marked=True) -> list[str]:
     """Answers in `<answer>`, else (if `marked`) in boxes, else after marks and phrases, with quotes around them."""
     text = corrected(visible(text)) if marked else visible(text)
-    if wholes := _sections(text, "answer") or (marked and boxes_in(text)):
+    if wholes := _sections(text, "answer") or (marked and stated_boxes(text)):
         parts = [part for whole in wholes for part in boxes_in(whole) or _stated(whole) or [whole]]
     else:
         parts = _stated(text) if marked else []
@@ -97,14 +101,14 @@ def extract_answer(text: str, marked=True) -> str | None:
 
 def _stated(text: str) -> list[str]:
     """The text after each mark or phrase, up to the end of its sentence, or with a hedge that follows it."""
-    stated, places = [], [*marks(text)]
+    stated, places = [], [mark for mark in marks(text) if not is_denied(text, mark)]
     for mark, after in itertools.zip_longest(places, places[1:]):
         rest = text[mark.end() : mark.end() + 300]
         end = _END.search(rest)
         part = rest if HEDGE.match(rest, end.end()) else rest[: end.start()]
         follows = after and after.start() < mark.end() + end.start()  # "**Answer:** The answer is 42."
         if not follows and not is_heading(text, mark):
-            stated.append(part)
+            stated.append(chosen(part))
     prose = [part for part in stated if len(re.findall(r"[^\W\d_]{2,}", part)) > 5]  # a heading, "Lösung: Zuerst ..."
     return stated if len(prose) == len(stated) else [part for part in stated if part not in prose]
 
@@ -123,13 +127,13 @@ def _readings(text: str) -> tuple[str, str]:
 
 def _number(value) -> float | None:
     """A finite number, from a number or text such as "1,234", "$3.50", "1/2" or "46 km"."""
-    text = narrow(str(value)).strip()[:120].replace("\u2212", "-")
+    text = narrow(str(value)).strip()[:120].translate(dict.fromkeys(map(ord, "−–—﹣"), "-"))
     text = _POWER.sub(lambda m: f"{'' if m.start() else 1}e{m[1]}", text)
     text = _FRACTION.sub(lambda m: f"{'' if m[1] is None else ' '}{m[2]}/{m[3]}", text)
     text = _VULGAR.sub(lambda m: " " + unicodedata.normalize("NFKC", m[1]).replace("⁄", "/"), text).strip()
     text = _MIXED.sub(lambda m: f"{int(m[1]) * int(m[3]) + int(m[2])}/{m[3]}" if int(m[2]) < int(m[3]) else m[0], text)
     text = re.sub(rf"(?<![\d.,])\d{{1,3}}(?:{_BLANK}\d{{3}})+(?!\d)", lambda m: re.sub(_BLANK, "", m[0]), text)
-    scales = [SCALES[m[1].lower()] if m[1] else _SHORT[m[3].lower()] for m in _SCALED.finditer(text)]
+    scales = [SCALE_WORDS[m[1].lower()] if m[1] else _SHORT[m[3].lower()] for m in _SCALED.finditer(text)]
     match = len(scales) < 2 and _NUMBER.fullmatch(with_point(_SCALED.sub(lambda m: m[2] or "", text)))  # no 3亿5000万
     try:
         return float(Fraction(match[1] + match[2].replace(",", "")) / int(match[3] or 1) * math.prod(scales))

@@ -9,7 +9,8 @@ def visible(text: str) -> str:
     return "" if "<think>" in text else text
 
 
-NOUN, IS = r"\b(?:answer|antwort|réponse|respuesta)", r"(?: (?:is|ist|est|es)\b|\s?[:：])"
+NOUN = r"(?<!wrong )(?<!false )(?<!incorrect )\b(?:answer|antwort|réponse|respuesta)"
+IS = r"(?: (?:is|ist|est|es)\b|\s?[:：])"
 PHRASE = rf"(?i){NOUN}{IS}|答案(?:是|为|[:：])|(?:答え|正解)(?:は|[:：])"
 
 

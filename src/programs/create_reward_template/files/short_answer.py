@@ -1,6 +1,7 @@
 """Pay for the right short answer, and only that."""
 
 import re
+import unicodedata
 
 from contract import GOLD
 from final_answer import final_answer
@@ -8,9 +9,10 @@ from final_answer import final_answer
 
 def normal(text) -> str:
     """Lower case without articles, extra white space and the punctuation around words."""
-    text = re.sub(r"(?<=[^\W\d_])-(?=[^\W\d_])", " ", str(text).casefold())  # a hyphen, no minus
+    text = unicodedata.normalize("NFC", str(text).casefold()).replace("’", "'")
+    text = re.sub(r"(?<=[^\W\d_])-(?=[^\W\d_])", " ", text)  # a hyphen, no minus
     text = re.sub(r"(?<=\b[^\W\d_])\.(?=[^\W\d_]\b)", "", text)  # U.S.A.
-    words = [word.strip(".,;:!?\"'()[]*_`") for word in text.split()]
+    words = [word.strip(".,;:!?\"'“”()[]*_`") for word in text.split()]
     kept = [word for word in words if word not in ("a", "an", "the", "")]
     return " ".join(kept or filter(None, words))  # the answer can be A
 
@@ -27,6 +29,8 @@ CASES = [  # (completion, columns of the row, score)
     ("I looked it up. The answer is the Eiffel-Tower.", {"gold_column": ["eiffel tower", "la tour Eiffel"]}, 1.0),
     ("<think>London?</think> <answer>Paris</answer>", {"gold_column": "paris"}, 1.0),
     ("The U.S.A.", {"gold_column": ["USA", "United States"]}, 1.0),
+    ("“O’Neill”", {"gold_column": "O'Neill"}, 1.0),
+    ("The wrong answer is Paris.", {"gold_column": "Paris"}, 0.0),
     ("The answer is:\n**Paris**", {"gold_column": "Paris"}, 1.0),
     ("London", {"gold_column": "Paris"}, 0.0),
     ("London, Paris, Rome", {"gold_column": "Paris"}, 0.0),
