@@ -202,8 +202,8 @@ def new_notebook(args) -> dict:
     values = {"BUNDLE": str(BUNDLE) if near.startswith("..") else near}
     paths = {name: seen_from(getattr(args, name), folder) for name in ("model", "data", "eval_data")}
     rewards = [f"{seen_from(file, folder)}:{name}" for file, _, name in (x.rpartition(":") for x in args.reward)]
-    given = {**paths, "precision": args.precision, "rewards": rewards, "seeds": args.seeds, "steps": args.steps}
-    values |= {name.upper(): value for name, value in given.items() if value}
+    others = {name: getattr(args, name) for name in ("precision", "prompt_column", "chat", "seeds", "steps")}
+    values |= {name.upper(): value for name, value in (paths | others | {"rewards": rewards}).items() if value}
     notebook = json.loads(TEMPLATE.read_text(encoding="utf-8"))
     set_values(notebook, values)
     if args.idea:
@@ -252,6 +252,8 @@ def notebook_parser() -> argparse.ArgumentParser:
     add("--reward", **repeated, metavar="SPEC", help="FILE.py:function[*weight], repeatable")
     add("--model", default="", help="folder or hub id (default: the embedded one)")
     add("--data", default="", help="prompts: JSONL, JSON, CSV or parquet file, or hub id (default: embedded)")
+    add("--prompt_column", default="", metavar="NAME", help="column with the prompt (default: prompt)")
+    add("--chat", action="store_true", help="string prompts become a user's turn of the chat template")
     add("--eval_data", default="", metavar="DATA", help="held-out prompts (default: the last tenth of --data)")
     add("--precision", choices=["auto", "fp32", "bf16"], default="auto", help="auto: bf16 if the GPU supports it")
     add("--idea", **repeated, metavar="KIND=VALUE", help=IDEA_HELP)

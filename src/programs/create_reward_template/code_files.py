@@ -5,6 +5,7 @@ import re
 
 from parts.foundation.file_text import file_text
 from parts.foundation.messages import UserError, need
+from parts.foundation.user_scripts import defaults_of
 from parts.rewards.attacks import TEST_OF_ATTACKS, attack_programs, called_on_programs
 from programs.create_reward_template.assembly import assembled, named
 from programs.create_reward_template.tasks import PASSES_TESTS
@@ -23,29 +24,53 @@ NOT_AGAINST = (
     "weak tests; tests that take the program's own word (PAY_WEAK_TESTS); secrets in Python's library folders; holes "
     "in the kernel"
 )
+OF_TRL = ("prompts", "completions", "completion_ids")  # parameters that are no columns
+OF_SANDBOX = ("timeout_s", "memory_mb")
 RIGHT_AT_0 = "programs that need processes, network or files, more than {timeout_s:g} s a {per} or {memory_mb} MiB"
 
 
-def read_signature(text: str) -> tuple[str, list[str]]:
-    """(name, parameters but ** and *) of NAME(completions, COLUMN, ...)."""
+def read_signature(text: str, limits: dict) -> tuple[str, str, dict[str, str]]:
+    """(name, column of the gold answer, {parameter: its default as code, or ""}) of NAME(completions, COLUMN, ...).
+
+    Further columns and the limits, {name: default}, are optional.
+    """
     got = f"got --signature {text!r}; expected NAME(completions, COLUMN) such as code_reward(completions, tests)"
     try:
         (function,) = ast.parse(f"def {text.strip().removeprefix('def ').rstrip(':')}:\n    pass").body
-        parameters = [x.arg for x in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
+        parameters = {name: ast.unparse(value) if value else "" for name, value in defaults_of(function.args).items()}
     except (SyntaxError, ValueError, AttributeError):
-        need(False, got)
-    columns = [name for name in parameters if name not in ("prompts", "completions", "completion_ids")]
-    need("completions" in parameters and len(columns) == 1, f"{got}; further columns come by ** as it is")
-    return function.name, parameters
+        raise UserError(got) from None
+    columns = [name for name in parameters if name not in (*OF_TRL, *limits)]
+    need("completions" in parameters and columns, got)
+    for name in parameters.keys() - {*OF_TRL, columns[0]}:
+        parameters[name] = parameters[name] or str(limits.get(name))
+    required = [name for name, default in parameters.items() if not default]
+    need([*parameters][: len(required)] == required, f"{got}; try {', '.join(required)} first")
+    return function.name, columns[0], parameters
 
 
-def with_signature(text: str, name: str, parameters: list[str]) -> str:
-    """A written reward whose function has these parameters first; all callers of ours pass keywords."""
-    rest = ["prompts=None"] * ("prompts" not in parameters)
-    header = re.compile(rf"^((?:async )?def {name}\()(?:prompts, )?completions, \w+(?:=None)?, (\*\*\w+)", re.MULTILINE)
-    if "completion_ids" in parameters:  # which TRL gives; so does the self-test
+def with_signature(text: str, args) -> str:
+    """A written reward whose function has the parameters of --signature first; all callers of ours pass keywords."""
+    header = [f"{name}={default}" if default else name for name, default in args.parameters.items()]
+    header += ["prompts=None"] * ("prompts" not in args.parameters)
+    further = args.parameters.keys() - {*OF_TRL, args.gold_column}  # the text reads them from its **
+    if args.task == "passes_tests":
+        text = with_limits(text, sorted(further & {*OF_SANDBOX}), args.per)
+        further &= {"entry_point", "setup"}
+    if "completion_ids" in args.parameters:  # which TRL gives; so does the self-test
         text = text.replace("completions=[text], **", "completions=[text], completion_ids=[[]], **")
-    return header.sub(lambda match: match[1] + ", ".join([*parameters, *rest, match[2]]), text, count=1)
+    start = rf"^((?:async )?def {args.name}\()(?:prompts, )?completions, \w+(?:=None)?, \*\*(\w+)(.*\n.*\n)"
+    added = "".join(f'    \\2["{name}"] = {name}\n' for name in sorted(further))
+    return re.sub(start, rf"\1{', '.join(header)}, **\2\3{added}", text, count=1, flags=re.MULTILINE)
+
+
+def with_limits(text: str, names: list[str], per: str) -> str:
+    """A code reward with these limits as parameters: one number, or a list with one for each completion."""
+    for name in names:
+        total = ' = about["total_timeout_s"]' * (name == "timeout_s" and per == "completion")
+        line = f'        about["{name}"]{total} = {name}[i] if isinstance({name}, list) else {name}\n'
+        text = text.replace("        jobs.append(", f"{line}        jobs.append(", 1)
+    return text
 
 
 def limits_of(args) -> str:

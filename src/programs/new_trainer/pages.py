@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 from parts.foundation.bundle import BUNDLE
 from parts.foundation.messages import UserError, need, suggest
+from parts.foundation.user_scripts import defaults_of
 from parts.rewards.extracts import IMPORTS, bound_names, import_blocks
 
 PAGES = ("ppo", "grpo", "distillation", "multi_turn")
@@ -218,13 +219,11 @@ def with_own(source: str, flag: str, spec: str) -> str:
     need(function, f"got --{flag} {spec}; expected a function, defined by def")
     unnamed = ", ".join(x.arg for x in function.args.posonlyargs)
     need(not unnamed, f"got --{flag} {spec}, which takes {unnamed} by position; try it without the /")
-    arguments = function.args
-    named = [x.arg for x in (*arguments.args, *arguments.kwonlyargs)]
-    defaults = [*[None] * (len(arguments.args) - len(arguments.defaults)), *arguments.defaults, *arguments.kw_defaults]
-    lacking = [x for x, value in zip(named, defaults, strict=True) if value is None and x not in takes]
+    named = defaults_of(function.args)
+    lacking = [x for x, value in named.items() if value is None and x not in takes]
     among = f"expected parameters among {', '.join(takes)}"
     need(not lacking, f"got --{flag} {spec}, which needs {', '.join(lacking)}; {among}")
-    call = f"{name}({', '.join(f'{x}={x}' for x in takes if x in named or arguments.kwarg)})"
+    call = f"{name}({', '.join(f'{x}={x}' for x in takes if x in named or function.args.kwarg)})"
     lines = source.splitlines()
     settings = ", ".join(f"{x.arg}={x.arg}" for x in page.args.args[3:])
     form = OWN_ADVANTAGE if flag == "advantage" else OWN_LOSS
