@@ -141,6 +141,13 @@ def test_the_page_alone_is_the_template_with_the_settings(kind, folder, made):
         assert re.match(rf"(def|class) {name}\b", lines[int(first) - 1]) and int(last) <= len(lines) and what
 
 
+@pytest.mark.parametrize(("kind", "change", "item"), [("ppo", "lora", "LoRA"), ("multi_turn", "tools", "tools")])
+def test_a_page_does_not_leave_out_its_change(kind, change, item, folder, made):
+    made(kind, "mine.py", "--change", change)
+    line = (folder / "mine.py").read_text().partition("Left out: ")[2].partition(".\n")[0]
+    assert item not in line.split(", ") and "resume" in line.split(", ")
+
+
 def test_settings_of_every_type_become_defaults():
     page = new.page_text("ppo")
     source = page

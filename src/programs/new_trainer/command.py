@@ -46,7 +46,7 @@ NO_ACCURACY = "no accuracy before and after is measured; try --hold_out N, or --
 
 CLIPS = ("clip_eps_low", "clip_eps_high", "dual_clip")
 REPLACED = {"monte_carlo": ("gae_lambda",), "cispo": CLIPS, "loss": CLIPS}  # what a change, or an own loss, leaves idle
-OF_LORA = "change lora: the page's own lr is for all weights; try ten times it, --lr 1e-5 from 50M parameters"
+OF_LORA = "change lora: the default lr is for all weights; try ten times that: --lr 1e-5 for 50M parameters or more"
 
 
 def page_notes(source: str, settings: dict, changes: list[str]) -> list[str]:
@@ -196,7 +196,7 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
         source = with_file(source, setting, given.pop(setting))
     notes = page_notes(source, settings, [*changes, *theirs])
     notes += [NO_ACCURACY] if "out" in given and "eval_data" not in given else []
-    source = as_own(source, args.kind, args.file)
+    source = as_own(source, args.kind, args.file, changes)
     for name, file in files.items():
         say(f"note: the page reads {file}, {len(rows[name])} rows")
         write_text(file, rows_text(rows[name]))

@@ -93,11 +93,15 @@ def settings_of_changes(kind: str) -> dict[str, str]:
     return {setting: name for name, new in texts for setting in made.findall(new)}
 
 
-def as_own(source: str, kind: str, file: str) -> str:
-    """The page with a head that speaks of the user's file: its name, and nothing of the bundle."""
+def as_own(source: str, kind: str, file: str, changes: list[str]) -> str:
+    """The page with a head that speaks of the user's file: its name, what it lacks, and nothing of the bundle."""
+
+    def lacks(match):
+        return f"Left out: {', '.join(x for x in match[1].split(', ') if x.lower() not in changes)}."
+
     source = source.replace(" on one page: copy it, read it from top to bottom, make it yours.", " in one file.", 1)
     source = source.replace(f"    python {kind}.py ", f"    python {Path(file).name} ", 1)
-    return re.sub(r"^Left out, and in scripts/\w+\.py: ", "Left out: ", source, count=1, flags=re.MULTILINE)
+    return re.sub(r"^Left out, and in scripts/\w+\.py: (.*)\.$", lacks, source, count=1, flags=re.MULTILINE)
 
 
 def with_default(source: str, name: str, value: object) -> str:
