@@ -926,7 +926,7 @@ def test_a_signature_says_name_column_and_order(tmp_path):
     assert load(tmp_path, "qa.py").right(["Paris", "Rome"], ["paris", "Paris"], ["easy", "hard"]) == [1.0, 0.0]
     done = subprocess.run([sys.executable, "qa.py", "--test"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
-    signature = "code(completions, tests, prompts, timeout_s, memory_mb=300)"
+    signature = "code(completions, tests, prompts, timeout_s, level=1)"
     make(tmp_path, "--task", "passes_tests", "--signature", signature, "--per", "completion", name="code.py")
     code, tests = load(tmp_path, "code.py").code, [["assert double(2) == 4"]] * 2
     slow = FENCED.replace("return", "import time; time.sleep(20); return")

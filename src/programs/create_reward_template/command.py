@@ -13,7 +13,6 @@ from parts.foundation.settings import parse_flags
 from parts.rewards.reward_forms import full_spec, spec_parts
 from programs.create_reward_template.assembly import ADAPTERS, CONTRACT, check_column, names_in
 from programs.create_reward_template.code_files import (
-    OF_SANDBOX,
     ONE_FILE,
     code_reward,
     read_signature,
@@ -130,8 +129,9 @@ def check_flags(args) -> None:
     if args.signature:
         alone = not (args.name or args.gold_column) and args.target != "verl"
         need(alone, "got --signature with --name, --gold_column or --for verl; expected it in their place, for TRL")
-        limits = {name: getattr(args, name) for name in OF_SANDBOX if args.task == "passes_tests"}
-        args.name, args.gold_column, args.parameters = read_signature(args.signature, limits)
+        args.name, args.gold_column, args.parameters = read_signature(args.signature)
+        if args.task == "passes_tests" and args.parameters.get("timeout_s") == "None":
+            args.parameters["timeout_s"] = str(args.timeout_s)
     if args.task:
         args.name = args.name or f"{args.task}_reward".replace("llm_", "")
         args.target = args.target or ("trl" if kind == "passes_tests" else "both")

@@ -146,8 +146,6 @@ def edited_page(args, rest: list[str], theirs: dict[str, str]) -> tuple[str, lis
     source = page_text(args.kind)
     for flag, spec in theirs.items():
         source = with_own(source, flag, spec)
-    lora = [word for word in rest if word.startswith(("--lora_", "--lora-"))]
-    need(not lora, f"got {' '.join(lora)}; expected LoRA as a change of the page; try --change lora, then r= in FILE")
     own, made = settings_of(source), settings_of_changes(args.kind)
     rest = in_own_words(rest, [*own, *made])
     flags = [word.partition("=")[0].removeprefix("--").replace("-", "_") for word in rest if word.startswith("--")]

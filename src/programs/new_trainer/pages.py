@@ -243,12 +243,11 @@ def page_parser(kind: str, source: str) -> argparse.ArgumentParser:
         prog=f"new_trainer.py {kind} FILE", usage="%(prog)s [settings of the page]", allow_abbrev=False, add_help=False
     )
     for name, setting in settings_of(source).items():
-        flags = {f"--{name}", f"--{name.replace('_', '-')}"}
         if setting["type"] == "bool":
-            parser.add_argument(*sorted(flags), action="store_true", default=None)
-            parser.add_argument(f"--no_{name}", f"--no-{name}", dest=name, action="store_false", default=None)
+            parser.add_argument(f"--{name}", action="store_true", default=None)
+            parser.add_argument(f"--no_{name}", dest=name, action="store_false", default=None)
         else:
-            parser.add_argument(*sorted(flags), type=TYPES[setting["type"]])
+            parser.add_argument(f"--{name}", type=TYPES[setting["type"]])
     return parser
 
 
