@@ -428,8 +428,8 @@ def run_of_trl(name: str, given, processes: int) -> TrlRun:
         known = relation(name, vars(given), {})
         none = f"has no equivalent here{known and f'; {known}'}"
         notes.append(f"{of}({key}={t[name]!r}): {none}" if dot else f"{name} {t[name]!r}: {none}")
-    if "eval_dataset" in names and not (t["eval_dataset"] or given.eval_data):
-        notes.append("eval_dataset is not in the file, so nothing is evaluated; try --eval_data FILE")
+    if "eval_dataset" in names and not (t["eval_dataset"] or given.eval_data or given.hold_out):
+        notes.append("eval_dataset is not in the file, so nothing is evaluated; try --eval_data FILE, or --hold_out N")
     origins = {
         setting: f" (TRL: {', '.join(reads)}{'' if names & {*reads} else ', by default'})"
         for setting, reads in taken.items()
