@@ -390,7 +390,7 @@ def test_new_notebook_without_flags_is_the_template_with_its_bundle(mine):
     [
         (["--reward", "no.py:f"], "no file 'no.py'"),
         (["--reward", "my.py:shor"], "my.py has no 'shor'; expected one of its names; try short"),
-        (["--reward", "my.py:short*1.x"], "a weight that is a number"),
+        (["--reward", "my.py:short*1.x"], "'1.x' is not a number"),
         (["--reward", "my.py:short", "--data", "nothing.jsonl"], "which does not exist; expected a file"),
         (["--data", "train.jsonl"], "got --data without --reward"),
         (["--model", "./nothing"], "got --model ./nothing, which does not exist; expected a folder"),

@@ -38,7 +38,7 @@ from pathlib import Path
 from parts.foundation.bundle import BUNDLE
 from parts.foundation.messages import Help, UserError, need, say, suggest, tell
 from parts.foundation.settings import parse_flags
-from parts.rewards.reward_forms import full_spec
+from parts.rewards.reward_forms import full_spec, spec_parts, weight_of
 
 TEMPLATE = BUNDLE / "assets" / "notebook_template.ipynb"
 TEXTS = ("reward", "advantage", "loss", "advantage_std", "aggregation", "kl_estimator")  # settings that are no numbers
@@ -72,11 +72,11 @@ def check_function(flag: str, target: str, *more: str) -> str:
 
 def check_reward(spec: str) -> None:
     """Raise UserError unless FILE.py:name[*weight] is one that there is."""
-    target, _, weight = spec.partition("*")
-    is_list = weight.isidentifier()  # the file's list of weights
-    number = is_list or re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", weight or "1")
-    need(number, f"got --reward {spec!r}; expected a weight that is a number")
-    check_function(f"--reward {spec!r}", target, *([weight] if is_list else []))
+    file, name, weight = spec_parts(spec)
+    lists = [weight] if weight.isidentifier() else []  # the file's list of weights
+    if not lists:
+        weight_of(spec)  # UserError for what is no number
+    check_function(f"--reward {spec!r}", f"{file}:{name}", *lists)
 
 
 def seen_from(path: str, folder: Path) -> str:

@@ -100,11 +100,6 @@ def write(files: dict[Path, str], force: bool) -> None:
         path.write_text(text, encoding="utf-8")
 
 
-def versions(plan: ImagePlan) -> dict[str, str]:
-    """{package: version} that the image installs."""
-    return dict(pin.replace("[vllm]", "").split("==") for pin in plan.requirements)
-
-
 def generate(args: argparse.Namespace) -> None:
     """Write the files and print a report as JSON; UserError for bad input."""
     plan = make_plan(args.style, args.cuda, args.sglang)
@@ -125,10 +120,9 @@ def generate(args: argparse.Namespace) -> None:
     if args.devcontainer:
         files[output.parent / ".devcontainer" / "devcontainer.json"] = devcontainer(plan, output)
     write(files, args.force)
-    tested = versions(make_plan("base", "", False)) if plan.style in ("base", "trl") else {}
-    for name, version in versions(plan).items():
-        if version != tested.get(name, version):
-            say(f"note: {name} {version} for CUDA {plan.cuda}; this bundle was tested with {tested[name]}")
+    trl, tested = plan.pins.get("trl[vllm]"), make_plan("base", "", False).pins["trl"]
+    if trl not in (None, tested):
+        say(f"note: trl {trl} for CUDA {plan.cuda}; this bundle was tested with {tested}")
     report = {"files": [str(path) for path in files], "image": plan.name, "from": plan.image}
     tell(json.dumps(report | {"requirements": plan.requirements, "commands": commands(plan, output)}, indent=2))
 

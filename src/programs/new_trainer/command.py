@@ -99,14 +99,6 @@ def check_metric_names(source: str, given: dict) -> None:
         need(own and name in known, fits + suggest(name, [*known]))
 
 
-def split_data(count: int, given: dict, rows: list[dict]) -> dict[str, list[dict]]:
-    """{setting: rows}, `count` of the rows held out."""
-    ready = "out" in given and rows
-    need(ready, f"got --hold_out {count} without a run; expected --data, --out and what else a run needs")
-    parts = hold_out(SimpleNamespace(**{"eval_data": "", "hold_out": count} | given), rows)
-    return dict(zip(("data", "eval_data"), parts, strict=True))
-
-
 def read_data(args, given: dict, started: bool) -> tuple[dict[str, list[dict]], dict[str, Path]]:
     """(rows, JSONL file to write) by setting; held-out rows know whether they train.
 
@@ -116,7 +108,10 @@ def read_data(args, given: dict, started: bool) -> tuple[dict[str, list[dict]], 
     rows = {name: page_rows(name, given[name], column) for name in ("data", "eval_data") if started and given.get(name)}
     moved = {name for name in rows if not is_jsonl(given[name])}
     if args.hold_out is not None:
-        rows = split_data(args.hold_out, given, rows.get("data", []))
+        ready = "out" in given and rows.get("data")
+        need(ready, f"got --hold_out {args.hold_out} without a run; expected --data, --out and what else a run needs")
+        parts = hold_out(SimpleNamespace(**{"eval_data": "", "hold_out": args.hold_out} | given), rows["data"])
+        rows = dict(zip(("data", "eval_data"), parts, strict=True))
         moved = {*rows}
     folder = Path(f"{Path(given.get('out') or args.file.removesuffix('.py'))}_data")
     names = {"data": "train.jsonl", "eval_data": "held_out.jsonl"}
