@@ -119,6 +119,7 @@ def read_data(args, given: dict, started: bool) -> tuple[dict[str, list[dict]], 
     for name, file in files.items():
         same = not file.exists() or file.read_text(encoding="utf-8") == rows_text(rows[name])
         need(same, f"got {file}, which has other rows; expected a new folder; try another --out")
+        say(f"note: the page reads {file}, {len(rows[name])} rows")
     given |= {name: str(file) for name, file in files.items()}
     if "eval_data" in rows:
         mark_trained(SimpleNamespace(**{"allow_overlap": False} | given), rows["data"], rows["eval_data"])
@@ -191,7 +192,6 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
     notes += [NO_ACCURACY] if "out" in given and "eval_data" not in given else []
     source = as_own(source, args.kind, args.file, changes)
     for name, file in files.items():
-        say(f"note: the page reads {file}, {len(rows[name])} rows")
         write_text(file, rows_text(rows[name]))
     Path(args.file).write_text(source, encoding="utf-8")
     report |= {"wrote": args.file, "lines": len(source.splitlines()), "settings": settings, "changes": changes}
