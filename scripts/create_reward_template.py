@@ -52,26 +52,27 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 """
 
 # Contents
-#       119-167  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       170-179  bundle           Paths of this bundle and of its embedded model, data and rewards
-#       182-341  dialect          Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       344-364  settings         Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       367-591  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       594-682  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       685-888  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#      891-1173  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
-#     1176-1282  extracts         Extract from a Python file what some of its names need
-#     1285-1500  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
-#     1503-1614  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#     1617-1885  reward forms     The forms that a reward function may have, and loading rewards from files
-#     1888-2038  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2041-2255  assembly         Assemble the written file: the statements that it needs from files/, below its own …
-#     2258-2328  json reward      The task json_schema: constants of the reward, and the cases of its self-test
-#     2331-2887  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
-#     2890-3187  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
-#     3190-3326  trials           Trials of a written file: its self-test, its rows, the original of a port
-#     3329-3462  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3465-3663  command          The command line
+#       120-168  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       171-180  bundle           Paths of this bundle and of its embedded model, data and rewards
+#       183-348  dialect          Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       351-372  settings         Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       375-382  user scripts     A user's Python script or notebook: read from its source, or run in a separate process
+#       385-609  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       612-700  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
+#       703-906  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#      909-1191  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
+#     1194-1300  extracts         Extract from a Python file what some of its names need
+#     1303-1518  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
+#     1521-1632  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#     1635-1903  reward forms     The forms that a reward function may have, and loading rewards from files
+#     1906-2056  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2059-2275  assembly         Assemble the written file: the statements that it needs from files/, below its own …
+#     2278-2348  json reward      The task json_schema: constants of the reward, and the cases of its self-test
+#     2351-2907  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
+#     2910-3207  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
+#     3210-3346  trials           Trials of a written file: its self-test, its rows, the original of a port
+#     3349-3491  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3494-3697  command          The command line
 
 import argparse
 import ast
@@ -255,6 +256,12 @@ RELATIONS = (
     ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
     ("columns", "gold_column signature", "try --gold_column NAME; for several --signature 'NAME(completions, A, B)'"),
+    ("prompt_column answer_column gold_column", "fewshot", "try data_loader.py, --map prompt=COLUMN answer=COLUMN"),
+    ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
+    ("lora_rank lora_r lora_alpha", "minutes out", "try --change lora, then r= and lora_alpha= in FILE"),
+    ("resume threads rollout_engine save_every", "minutes out", "try ppo_train.py or on_policy_distillation.py"),
+    ("seeds", "seed reward", "try one run for each seed, then scripts/report.py RUN …"),
+    ("samples_file", "seed steps", "the output folder has samples.jsonl"),
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
@@ -360,8 +367,19 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhe
         name = flag_name(unknown[0])
         follows = relation(name, names, flag_values(argv))
         near = f"; {follows}" if follows else suggest(name, names, 0.7).replace("; try ", "; try --")
-        parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
+        listed = "--help" if parser.add_help else "--list"  # of a page's settings
+        parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of {listed}{near}")
     return known
+
+
+# ----------------------------------------------------------------- user scripts (src/parts/foundation/user_scripts.py)
+
+
+def defaults_of(arguments: ast.arguments) -> dict[str, ast.expr | None]:
+    """{parameter: its default, None without one} of a function, in order, without * and **."""
+    names = [x.arg for x in (*arguments.posonlyargs, *arguments.args)]
+    values = [*[None] * (len(names) - len(arguments.defaults)), *arguments.defaults, *arguments.kw_defaults]
+    return dict(zip([*names, *(x.arg for x in arguments.kwonlyargs)], values, strict=True))
 
 
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
@@ -2252,7 +2270,9 @@ def head_of(args, about: str, gold: str, columns: str, needs: str = "", end: str
 def check_column(name: str, where: str) -> None:
     """Raise UserError unless a name can be a column, and an argument of a function."""
     fine = name.isidentifier() and not keyword.iskeyword(name) and name not in {*RESERVED, "score"}
-    need(fine, f"got {where} with the column {name!r}; expected a Python name that neither trainers nor the file use")
+    nested = f"; try data_loader.py FILE --map answer={name}, then the column answer" if "." in name else ""
+    expected = "expected a Python name that neither trainers nor the file use"
+    need(fine, f"got {where} with the column {name!r}; {expected}{nested}")
 
 
 # ---------------------------------------------------- json reward (src/programs/create_reward_template/json_reward.py)
@@ -2742,9 +2762,9 @@ def reward_name(prompts, completions, gold_column, **kwargs) -> list:
     jobs = []
     prompts = prompts or [""] * len(completions)
     for i, (prompt, said, checks) in enumerate(zip(prompts, completions, gold_column, strict=True)):
-        about = {name: kwargs[name][i] or "" for name in ("entry_point", "setup") if name in kwargs}
+        about = {name: kwargs[name][i] or "" for name in ("entry_point", "setup") if kwargs.get(name)}
         code = program_of(text_of(said), checks, prompt=prompt, **about)
-        jobs.append({"code": code, "tests": checks, **about, **LIMITS})
+        jobs.append({"code": code, "tests": checks, **LIMITS, **about})
     verdicts = run_many(jobs)
     unfit = [i for i, verdict in enumerate(verdicts) if not verdict.usable]
     if unfit:
@@ -3364,8 +3384,8 @@ def reward_name(prompts, completions, gold_column, **kwargs) -> list:
     """1.0 where a completion's program passes all tests, else 0.0; None where the tests judge nothing."""
     sandbox, jobs = Sandbox(), []
     for i, (said, checks) in enumerate(zip(completions, gold_column, strict=True)):
-        about = {name: kwargs[name][i] or "" for name in ("entry_point", "setup") if name in kwargs}
-        jobs.append({"code": program_in(text_of(said)), "tests": checks, "sandbox": sandbox, **about, **LIMITS})
+        about = {name: kwargs[name][i] or "" for name in ("entry_point", "setup") if kwargs.get(name)}
+        jobs.append({"code": program_in(text_of(said)), "tests": checks, "sandbox": sandbox, **LIMITS, **about})
     try:
         verdicts = run_many(jobs)
     finally:
@@ -3377,39 +3397,48 @@ def reward_name(prompts, completions, gold_column, **kwargs) -> list:
 '''
 START_SERVER = '\n\nif __name__ == "__main__" and sys.argv[1:2] == ["--server"]:\n    serve(int(sys.argv[2]))\n'
 TRIAL_S = 120  # seconds that a trial may take: 4 are usual, nearly all of them for the endless loop
-# what the attacks of the sandbox's own tests say
-HOLDS = (
-    "endless loops, exits with success, objects equal to everything, forged output, patched judges, killed parents, "
-    "processes and files left behind, files deleted, changed and read, network, secrets of the environment, memory, "
-    "much output"
-)
 NOT_AGAINST = (
     "weak tests; tests that take the program's own word (PAY_WEAK_TESTS); secrets in Python's library folders; holes "
     "in the kernel"
 )
+OF_TRL = ("prompts", "completions", "completion_ids")  # parameters that are no columns
 RIGHT_AT_0 = "programs that need processes, network or files, more than {timeout_s:g} s a {per} or {memory_mb} MiB"
 
 
-def read_signature(text: str) -> tuple[str, list[str]]:
-    """(name, parameters but ** and *) of NAME(completions, COLUMN, ...)."""
+def read_signature(text: str) -> tuple[str, str, dict[str, str]]:
+    """(name, gold column, {parameter: its default as code, or ""}) of NAME(completions, COLUMN, ...).
+
+    Columns after the first are optional.
+    """
     got = f"got --signature {text!r}; expected NAME(completions, COLUMN) such as code_reward(completions, tests)"
     try:
         (function,) = ast.parse(f"def {text.strip().removeprefix('def ').rstrip(':')}:\n    pass").body
-        parameters = [x.arg for x in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
+        parameters = {name: ast.unparse(value) if value else "" for name, value in defaults_of(function.args).items()}
     except (SyntaxError, ValueError, AttributeError):
-        need(False, got)
-    columns = [name for name in parameters if name not in ("prompts", "completions", "completion_ids")]
-    need("completions" in parameters and len(columns) == 1, f"{got}; further columns come by ** as it is")
-    return function.name, parameters
+        raise UserError(got) from None
+    gold, *further = [name for name in parameters if name not in OF_TRL] or [""]
+    need(gold and "completions" in parameters, got)
+    parameters |= {name: parameters[name] or "None" for name in further}
+    required = [name for name, default in parameters.items() if not default]
+    need([*parameters][: len(required)] == required, f"{got}; try {', '.join(required)} first")
+    return function.name, gold, parameters
 
 
-def with_signature(text: str, name: str, parameters: list[str]) -> str:
-    """A written reward whose function has these parameters first; all callers of ours pass keywords."""
-    rest = ["prompts=None"] * ("prompts" not in parameters)
-    header = re.compile(rf"^((?:async )?def {name}\()(?:prompts, )?completions, \w+(?:=None)?, (\*\*\w+)", re.MULTILINE)
-    if "completion_ids" in parameters:  # which TRL gives; so does the self-test
+def with_signature(text: str, args) -> str:
+    """A written reward whose function has the parameters of --signature first; all callers of ours pass keywords."""
+    header = [f"{name}={default}" if default else name for name, default in args.parameters.items()]
+    header += ["prompts=None"] * ("prompts" not in args.parameters)
+    further = [name for name in args.parameters if name not in (*OF_TRL, args.gold_column)]
+    if args.task == "passes_tests" and "timeout_s" in further:  # one number, or a list with one for each completion
+        further.remove("timeout_s")
+        total = ' = about["total_timeout_s"]' * (args.per == "completion")
+        line = f'        about["timeout_s"]{total} = timeout_s[i] if isinstance(timeout_s, list) else timeout_s\n'
+        text = text.replace("        jobs.append(", f"{line}        jobs.append(", 1)
+    if "completion_ids" in args.parameters:  # which TRL gives; so does the self-test
         text = text.replace("completions=[text], **", "completions=[text], completion_ids=[[]], **")
-    return header.sub(lambda match: match[1] + ", ".join([*parameters, *rest, match[2]]), text, count=1)
+    start = rf"^((?:async )?def {args.name}\()(?:prompts, )?completions, \w+(?:=None)?, \*\*(\w+)(.*\n.*\n)"
+    added = "".join(f'    \\2["{name}"] = {name}\n' for name in further)  # the text reads columns from its **
+    return re.sub(start, rf"\1{', '.join(header)}, **\2\3{added}", text, count=1, flags=re.MULTILINE)
 
 
 def limits_of(args) -> str:
@@ -3459,7 +3488,7 @@ def tried_on_programs(args) -> dict:
     paid = [name for kind, name, score in tried if kind == "hostile" and score]
     report = {"ready": not paid and not missed, "right_programs": kinds.count("right"), "not_paid_of_them": missed}
     report |= {"hostile_programs": hostile, "paid_of_them": paid, "isolated": told["isolated"]}
-    return report | {"holds_against": HOLDS, "not_against": NOT_AGAINST, "right_but_0": RIGHT_AT_0.format(**vars(args))}
+    return report | {"not_against": NOT_AGAINST, "right_but_0": RIGHT_AT_0.format(**vars(args))}
 
 
 # ------------------------------------------------------------ command (src/programs/create_reward_template/command.py)
@@ -3517,7 +3546,11 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     flag("name", "TRL's function, and its metric (default: TASK_reward, with --from the function's)", metavar="NAME")
     gold = "column of the gold answer (default: answer; code, passes_tests: tests; --from: what it reads)"
     flag("gold_column", gold, metavar="NAME")
-    flag("signature", "how the reward is called: NAME(completions, COLUMN)", metavar="TEXT")
+    flag(
+        "signature",
+        "how the reward is called: NAME(completions, COLUMN), and further columns or limits",
+        metavar="TEXT",
+    )
     one_file = "passes_tests: with the sandbox inside, needs only the standard library"
     flag("one_file", one_file, action="store_true", default=None)
     flag("per", "passes_tests: what --timeout_s limits", choices=["test", "completion"])
@@ -3565,8 +3598,9 @@ def check_flags(args) -> None:
     if args.signature:
         alone = not (args.name or args.gold_column) and args.target != "verl"
         need(alone, "got --signature with --name, --gold_column or --for verl; expected it in their place, for TRL")
-        args.name, args.parameters = read_signature(args.signature)
-        args.gold_column = next(x for x in args.parameters if x not in ("prompts", "completions", "completion_ids"))
+        args.name, args.gold_column, args.parameters = read_signature(args.signature)
+        if args.task == "passes_tests" and args.parameters.get("timeout_s") == "None":
+            args.parameters["timeout_s"] = str(args.timeout_s)
     if args.task:
         args.name = args.name or f"{args.task}_reward".replace("llm_", "")
         args.target = args.target or ("trl" if kind == "passes_tests" else "both")
@@ -3648,7 +3682,7 @@ def main(argv: list[str] | None = None) -> int:
             text = code_reward(args)
         else:
             text = new_reward(args) if args.task else ported(args)
-        report = write_reward(args, with_signature(text, args.name, args.parameters) if args.signature else text)
+        report = write_reward(args, with_signature(text, args) if args.signature else text)
     except UserError as error:
         say(f"error: {error}")
         return error.code

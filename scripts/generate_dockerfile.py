@@ -28,12 +28,12 @@ Exit codes: 0 written (or listed), 2 bad input, or a combination outside the tab
 """
 
 # Contents
-#         50-84  messages  Errors that a user can fix, each with an exit code; messages on stderr; the layout of --help
-#         87-90  bundle    Paths of this bundle and of its embedded model, data and rewards
-#        93-252  dialect   Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements for …
-#       255-275  settings  Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       278-545  plan      Plan an image: a row of the table of compatible versions
-#       548-727  command   The files beside the Dockerfile, and the command line
+#         50-90  messages  Errors that a user can fix, each with an exit code; messages on stderr; the layout of --help
+#         93-96  bundle    Paths of this bundle and of its embedded model, data and rewards
+#        99-264  dialect   Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements for …
+#       267-288  settings  Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       291-558  plan      Plan an image: a row of the table of compatible versions
+#       561-743  command   The files beside the Dockerfile, and the command line
 
 import argparse
 import difflib
@@ -67,6 +67,12 @@ def need(condition, message: str) -> None:
     """Raise UserError with a message of the form got / expected / try unless the condition holds."""
     if not condition:
         raise UserError(message)
+
+
+def say(text: str) -> None:
+    """Print a diagnostic line on stderr, in the first process of a torchrun launch only."""
+    if os.environ.get("RANK", "0") == "0":
+        print(text, file=sys.stderr, flush=True)
 
 
 def tell(*words, end: str = "\n") -> None:
@@ -166,6 +172,12 @@ RELATIONS = (
     ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
     ("columns", "gold_column signature", "try --gold_column NAME; for several --signature 'NAME(completions, A, B)'"),
+    ("prompt_column answer_column gold_column", "fewshot", "try data_loader.py, --map prompt=COLUMN answer=COLUMN"),
+    ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
+    ("lora_rank lora_r lora_alpha", "minutes out", "try --change lora, then r= and lora_alpha= in FILE"),
+    ("resume threads rollout_engine save_every", "minutes out", "try ppo_train.py or on_policy_distillation.py"),
+    ("seeds", "seed reward", "try one run for each seed, then scripts/report.py RUN …"),
+    ("samples_file", "seed steps", "the output folder has samples.jsonl"),
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
@@ -271,7 +283,8 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhe
         name = flag_name(unknown[0])
         follows = relation(name, names, flag_values(argv))
         near = f"; {follows}" if follows else suggest(name, names, 0.7).replace("; try ", "; try --")
-        parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
+        listed = "--help" if parser.add_help else "--list"  # of a page's settings
+        parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of {listed}{near}")
     return known
 
 
@@ -703,6 +716,9 @@ def generate(args: argparse.Namespace) -> None:
     if args.devcontainer:
         files[output.parent / ".devcontainer" / "devcontainer.json"] = devcontainer(plan, output)
     write(files, args.force)
+    trl, tested = plan.pins.get("trl[vllm]"), make_plan("base", "", False).pins["trl"]
+    if trl not in (None, tested):
+        say(f"note: trl {trl} for CUDA {plan.cuda}; this bundle was tested with {tested}")
     report = {"files": [str(path) for path in files], "image": plan.name, "from": plan.image}
     tell(json.dumps(report | {"requirements": plan.requirements, "commands": commands(plan, output)}, indent=2))
 

@@ -24,13 +24,13 @@ Exit codes: 0 written, 1 written, but the adapter changes nothing, 2 bad input (
 # Contents
 #        52-104  messages       Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
 #       107-115  bundle         Paths of this bundle and of its embedded model, data and rewards
-#       118-277  dialect        Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements …
-#       280-300  settings       Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       303-321  processes      The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       324-346  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#       349-497  models         Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#       500-537  output folder  The output folder: which run owns it, folders written whole or not at all, modes by …
-#       540-696  merge adapter  Merge a LoRA adapter into its base: one plain folder for transformers, vLLM or …
+#       118-283  dialect        Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements …
+#       286-307  settings       Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       310-328  processes      The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       331-353  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#       356-504  models         Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#       507-544  output folder  The output folder: which run owns it, folders written whole or not at all, modes by …
+#       547-703  merge adapter  Merge a LoRA adapter into its base: one plain folder for transformers, vLLM or …
 
 import argparse
 import difflib
@@ -191,6 +191,12 @@ RELATIONS = (
     ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
     ("columns", "gold_column signature", "try --gold_column NAME; for several --signature 'NAME(completions, A, B)'"),
+    ("prompt_column answer_column gold_column", "fewshot", "try data_loader.py, --map prompt=COLUMN answer=COLUMN"),
+    ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
+    ("lora_rank lora_r lora_alpha", "minutes out", "try --change lora, then r= and lora_alpha= in FILE"),
+    ("resume threads rollout_engine save_every", "minutes out", "try ppo_train.py or on_policy_distillation.py"),
+    ("seeds", "seed reward", "try one run for each seed, then scripts/report.py RUN …"),
+    ("samples_file", "seed steps", "the output folder has samples.jsonl"),
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
@@ -296,7 +302,8 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhe
         name = flag_name(unknown[0])
         follows = relation(name, names, flag_values(argv))
         near = f"; {follows}" if follows else suggest(name, names, 0.7).replace("; try ", "; try --")
-        parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
+        listed = "--help" if parser.add_help else "--list"  # of a page's settings
+        parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of {listed}{near}")
     return known
 
 

@@ -29,11 +29,11 @@ Exit codes: 0 written, and run; 1 a cell of it raised an error; 2 bad input.
 # Contents
 #        66-106  messages      Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
 #       109-113  bundle        Paths of this bundle and of its embedded model, data and rewards
-#       116-275  dialect       Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements …
-#       278-298  settings      Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       301-463  user code     What users' rewards get: texts, copies of the columns, and their own state of the process
-#       466-578  reward forms  The forms that a reward function may have, and loading rewards from files
-#       581-822  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
+#       116-281  dialect       Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements …
+#       284-305  settings      Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       308-470  user code     What users' rewards get: texts, copies of the columns, and their own state of the process
+#       473-604  reward forms  The forms that a reward function may have, and loading rewards from files
+#       607-850  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
 
 import argparse
 import ast
@@ -189,6 +189,12 @@ RELATIONS = (
     ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
     ("columns", "gold_column signature", "try --gold_column NAME; for several --signature 'NAME(completions, A, B)'"),
+    ("prompt_column answer_column gold_column", "fewshot", "try data_loader.py, --map prompt=COLUMN answer=COLUMN"),
+    ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
+    ("lora_rank lora_r lora_alpha", "minutes out", "try --change lora, then r= and lora_alpha= in FILE"),
+    ("resume threads rollout_engine save_every", "minutes out", "try ppo_train.py or on_policy_distillation.py"),
+    ("seeds", "seed reward", "try one run for each seed, then scripts/report.py RUN …"),
+    ("samples_file", "seed steps", "the output folder has samples.jsonl"),
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
@@ -294,7 +300,8 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhe
         name = flag_name(unknown[0])
         follows = relation(name, names, flag_values(argv))
         near = f"; {follows}" if follows else suggest(name, names, 0.7).replace("; try ", "; try --")
-        parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
+        listed = "--help" if parser.add_help else "--list"  # of a page's settings
+        parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of {listed}{near}")
     return known
 
 
@@ -566,6 +573,13 @@ def library_rewards(file: str) -> dict:
     return {n: m for n, m in members.items() if not n.startswith("_") and (is_reward(m) or is_preset(m))}
 
 
+def spec_parts(spec: str) -> tuple[str, str, str]:
+    """(file, name, weight) of `FILE.py:name[*weight]`, as text."""
+    target, _, weight = spec.partition("*")
+    file, _, name = target.rpartition(":")
+    return file, name, weight
+
+
 def full_spec(spec: str) -> str:
     """`FILE.py:name[*weight]` for a spec; a bare name always means the library's."""
     name = spec.partition("*")[0]
@@ -576,6 +590,18 @@ def full_spec(spec: str) -> str:
     if name not in (names := library_rewards(EMBEDDED_REWARDS)):
         raise UserError(f"got reward {spec!r}; {expected}{suggest(name, [*names])}")
     return f"{EMBEDDED_REWARDS}:{spec}"
+
+
+def weight_of(spec: str) -> float:
+    """The number after the star of a spec, or 1."""
+    text = spec_parts(spec)[2]
+    try:
+        weight = float(text or 1.0)
+    except ValueError:
+        expected = "expected FILE.py:function[*weight], or FILE.py:REWARDS*WEIGHTS with two lists of the file"
+        raise UserError(f"got reward {spec!r}: {text!r} is not a number; {expected}") from None
+    need(math.isfinite(weight), f"got reward {spec!r}: weight {weight}; expected a finite number")
+    return weight
 
 
 # ------------------------------------------------------------------------- new notebook (src/programs/new_notebook.py)
@@ -612,11 +638,11 @@ def check_function(flag: str, target: str, *more: str) -> str:
 
 def check_reward(spec: str) -> None:
     """Raise UserError unless FILE.py:name[*weight] is one that there is."""
-    target, _, weight = spec.partition("*")
-    is_list = weight.isidentifier()  # the file's list of weights
-    number = is_list or re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", weight or "1")
-    need(number, f"got --reward {spec!r}; expected a weight that is a number")
-    check_function(f"--reward {spec!r}", target, *([weight] if is_list else []))
+    file, name, weight = spec_parts(spec)
+    lists = [weight] if weight.isidentifier() else []  # the file's list of weights
+    if not lists:
+        weight_of(spec)  # UserError for what is no number
+    check_function(f"--reward {spec!r}", f"{file}:{name}", *lists)
 
 
 def seen_from(path: str, folder: Path) -> str:
@@ -742,8 +768,8 @@ def new_notebook(args) -> dict:
     values = {"BUNDLE": str(BUNDLE) if near.startswith("..") else near}
     paths = {name: seen_from(getattr(args, name), folder) for name in ("model", "data", "eval_data")}
     rewards = [f"{seen_from(file, folder)}:{name}" for file, _, name in (x.rpartition(":") for x in args.reward)]
-    given = {**paths, "precision": args.precision, "rewards": rewards, "seeds": args.seeds, "steps": args.steps}
-    values |= {name.upper(): value for name, value in given.items() if value}
+    others = {name: getattr(args, name) for name in ("precision", "prompt_column", "chat", "seeds", "steps")}
+    values |= {name.upper(): value for name, value in (paths | others | {"rewards": rewards}).items() if value}
     notebook = json.loads(TEMPLATE.read_text(encoding="utf-8"))
     set_values(notebook, values)
     if args.idea:
@@ -792,6 +818,8 @@ def notebook_parser() -> argparse.ArgumentParser:
     add("--reward", **repeated, metavar="SPEC", help="FILE.py:function[*weight], repeatable")
     add("--model", default="", help="folder or hub id (default: the embedded one)")
     add("--data", default="", help="prompts: JSONL, JSON, CSV or parquet file, or hub id (default: embedded)")
+    add("--prompt_column", default="", metavar="NAME", help="column with the prompt (default: prompt)")
+    add("--chat", action="store_true", help="string prompts become a user's turn of the chat template")
     add("--eval_data", default="", metavar="DATA", help="held-out prompts (default: the last tenth of --data)")
     add("--precision", choices=["auto", "fp32", "bf16"], default="auto", help="auto: bf16 if the GPU supports it")
     add("--idea", **repeated, metavar="KIND=VALUE", help=IDEA_HELP)

@@ -39,37 +39,39 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 """
 
 # Contents
-#       109-120  python source   Parses Python source in a process with threads
-#       123-177  messages        Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       180-201  bundle          Paths of this bundle and of its embedded model, data and rewards
-#       204-386  dialect         Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       389-421  settings        Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       424-451  processes       The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       454-585  data files      Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       588-644  nested rows     Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
-#       647-745  rows            Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#       748-851  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
-#       854-995  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#      998-1288  question parts  Detect columns that look like part of the question but are not in the prompt, and …
-#     1291-1376  held out        Held-out prompts: split them off, and count or refuse those that also occur in training
-#     1379-1416  extracts        Extract from a Python file what some of its names need
-#     1419-1628  user code       What users' rewards get: texts, copies of the columns, and their own state of the …
-#     1631-1899  reward forms    The forms that a reward function may have, and loading rewards from files
-#     1902-1925  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     1928-1965  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
-#     1968-1974  losses          The KL to the reference, policy and value losses, and how losses per token become …
-#     1977-2051  idle settings   Settings without effect in a configuration: named at the start, with what would …
-#     2054-2065  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
-#     2068-2115  run end         Faults reported at a run's end, from its last steps and its held-out figures
-#     2118-2368  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
-#     2371-2488  training        The check of a page, its run, and the results of both
-#     2491-2755  command         The command line
+#       114-125  python source   Parses Python source in a process with threads
+#       128-182  messages        Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       185-206  bundle          Paths of this bundle and of its embedded model, data and rewards
+#       209-397  dialect         Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       400-433  settings        Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       436-463  processes       The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       466-473  user scripts    A user's Python script or notebook: read from its source, or run in a separate process
+#       476-700  data files      Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       703-818  nested rows     Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
+#      821-1078  rows            Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1081-1184  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
+#     1187-1328  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1331-1621  question parts  Detect columns that look like part of the question but are not in the prompt, and …
+#     1624-1709  held out        Held-out prompts: split them off, and count or refuse those that also occur in training
+#     1712-1749  extracts        Extract from a Python file what some of its names need
+#     1752-1961  user code       What users' rewards get: texts, copies of the columns, and their own state of the …
+#     1964-2232  reward forms    The forms that a reward function may have, and loading rewards from files
+#     2235-2258  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2261-2298  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
+#     2301-2307  losses          The KL to the reference, policy and value losses, and how losses per token become …
+#     2310-2384  idle settings   Settings without effect in a configuration: named at the start, with what would …
+#     2387-2398  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
+#     2401-2448  run end         Faults reported at a run's end, from its last steps and its held-out figures
+#     2451-2702  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
+#     2705-2827  training        The check of a page, its run, and the results of both
+#     2830-3093  command         The command line
 
 import argparse
 import ast
 import builtins
 import codecs
 import contextlib
+import csv
 import difflib
 import functools
 import gc
@@ -93,6 +95,7 @@ import shlex
 import shutil
 import signal
 import socket
+import ssl
 import statistics
 import subprocess
 import sys
@@ -100,6 +103,8 @@ import tempfile
 import threading
 import time
 import unicodedata
+import urllib.error
+import urllib.request
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -277,6 +282,12 @@ RELATIONS = (
     ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
     ("columns", "gold_column signature", "try --gold_column NAME; for several --signature 'NAME(completions, A, B)'"),
+    ("prompt_column answer_column gold_column", "fewshot", "try data_loader.py, --map prompt=COLUMN answer=COLUMN"),
+    ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
+    ("lora_rank lora_r lora_alpha", "minutes out", "try --change lora, then r= and lora_alpha= in FILE"),
+    ("resume threads rollout_engine save_every", "minutes out", "try ppo_train.py or on_policy_distillation.py"),
+    ("seeds", "seed reward", "try one run for each seed, then scripts/report.py RUN …"),
+    ("samples_file", "seed steps", "the output folder has samples.jsonl"),
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
@@ -417,7 +428,8 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhe
         name = flag_name(unknown[0])
         follows = relation(name, names, flag_values(argv))
         near = f"; {follows}" if follows else suggest(name, names, 0.7).replace("; try ", "; try --")
-        parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
+        listed = "--help" if parser.add_help else "--list"  # of a page's settings
+        parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of {listed}{near}")
     return known
 
 
@@ -451,6 +463,16 @@ def wait_passively() -> None:
         os.environ["GOMP_SPINCOUNT"] = "1000"
 
 
+# ----------------------------------------------------------------- user scripts (src/parts/foundation/user_scripts.py)
+
+
+def defaults_of(arguments: ast.arguments) -> dict[str, ast.expr | None]:
+    """{parameter: its default, None without one} of a function, in order, without * and **."""
+    names = [x.arg for x in (*arguments.posonlyargs, *arguments.args)]
+    values = [*[None] * (len(names) - len(arguments.defaults)), *arguments.defaults, *arguments.kw_defaults]
+    return dict(zip([*names, *(x.arg for x in arguments.kwonlyargs)], values, strict=True))
+
+
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
 
 HEAD_BYTES = 1 << 18  # bytes at the start of a file that identify its format
@@ -476,6 +498,10 @@ ASKS = {
 WEAK = {"text", "input", "description"}
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
+SEPARATORS = (",", ";", "\t", "|")
+LONGEST_CELL = 256 << 20  # characters
+# column names that do not occur as data
+HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
 class Unpacked(gzip.GzipFile):
@@ -585,8 +611,103 @@ def refuse_no_data(head: bytes, name: str, form: str | None) -> None:
     need(kind is None, f"{name}: got {kind}; expected rows of data as {form or 'text'}; try {advice}")
 
 
+def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """Yield (line, row or its flaw) from a CSV text, all cells as text; `delimiter` is the expected separator."""
+    csv.field_size_limit(LONGEST_CELL)
+    used = separator_of(text, delimiter, name)
+    if used != delimiter:
+        say(f"{name}: the columns are separated by {used!r}")
+    records = first_records(text, used)
+    header, *spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records] or [False]
+    unquoted = records != first_records(text, used, skipinitialspace=True)
+    padded = header or (spaced != [] and all(spaced) and unquoted and "completion" not in records[0])
+    if padded and not header:
+        say(f"{name}: read without the blank that follows each {used!r} of its rows")
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
+    try:
+        header = next((cells for cells in reader if any(cells)), [])
+    except csv.Error as error:
+        raise UserError(f"{name}:1: got a header that is not valid CSV ({error}); expected column names") from None
+    yield from body(reader, column_names(header, f"{name}:{reader.line_num}"), used)
+
+
+def column_names(header: list[str], where: str) -> list[str]:
+    """Column names from a header, stripped, without trailing empty ones; warns of a first row that may be data."""
+    names = filled([cell.strip() for cell in header])
+    flaw = flaw_of_bytes("".join(names))
+    need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
+    mark = ",".join(names)
+    got = f"{where}: got Excel's mark {mark!r}"
+    need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
+    twice = [column for column, count in Counter(names).items() if count > 1]
+    need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
+    text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
+    if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
+        say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
+    return names
+
+
+def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
+    while True:
+        start = reader.line_num
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            advice = 'writing a quote inside a cell as ""'
+            yield start + 1, RowFlaw("row", f"invalid CSV ({error})", "RFC 4180 quoting", advice)
+            if reader.line_num == start:
+                return
+            continue
+        if not any(cell.strip() for cell in cells):
+            continue
+        cells = cells[: len(names)] + filled(cells[len(names) :])
+        if flaw := flaw_of_bytes("".join(cells)):
+            yield start + 1, RowFlaw("row", flaw, "UTF-8 text", OTHER_ENCODING)
+        elif len(cells) != len(names):
+            expected = f"{len(names)} as in the header {', '.join(names)[:60]}"
+            advice = f"quoting fields that hold {delimiter!r}, or a header alone in the first line"
+            yield start + 1, RowFlaw("row", f"{len(cells)} fields", expected, advice)
+        else:
+            yield start + 1, dict(zip(names, cells, strict=True))
+
+
+def filled(cells: list[str]) -> list[str]:
+    """The cells without trailing empty ones."""
+    size = next((size for size in range(len(cells), 0, -1) if cells[size - 1].strip()), 0)
+    return cells[:size]
+
+
+def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
+    """The non-empty ones of the first 50 records, up to the first that is not valid CSV."""
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **form), []
+    with contextlib.suppress(csv.Error):
+        records += (cells for cells in itertools.islice(reader, 50) if any(cells))
+    return records
+
+
+def separator_of(text: str, delimiter: str, name: str) -> str:
+    """The separator that splits the header, and preferably no row into more cells; UserError if several do."""
+    parted = {}
+    for separator in dict.fromkeys((delimiter, *SEPARATORS)):
+        widths = [len(filled(cells)) for cells in first_records(text, separator)]
+        if widths and widths[0] > 1:
+            parted[separator] = max(widths) == widths[0]
+    likely = [separator for separator, steady in parted.items() if steady] or [*parted] or [delimiter]
+    got = f"{name}: got columns that may be separated by {' or '.join(map(repr, likely))}"
+    need(delimiter in likely or len(likely) == 1, f"{got}; expected one of them; try exporting it with commas")
+    return delimiter if delimiter in likely else likely[0]
+
+
 # ------------------------------------------------------------------------- nested rows (src/parts/data/nested_rows.py)
 
+ANSWERED = {"answer", "solution", "completion", "response", "output", "chosen"}
+LISTS = {
+    *("data", "rows", "examples", "samples", "items", "records", "instances", "entries", "tasks", "problems"),
+    *("prompts", "dataset", "train", "test", "validation", "valid", "dev", "eval", "questions", "paragraphs", "qas"),
+}
+CONTEXT = {"text", "context", "passage", "article", "story", "paragraphs", "document", "table", "background", "body"}
 CHAT = re.compile(r"""\s*(?:\[\s*)?\{\s*(["'])(role|from|content|value)\1\s*:""")
 # the start of a turn in one-text dialogues: HH-RLHF, Guanaco and Alpaca, ChatML, Gemma, Phi, DeepSeek, Llama 3 and 2
 SPEAKER = re.compile(
@@ -599,6 +720,59 @@ TURN_ENDS = re.compile(r"</?s>|<\|(im_end|eot_id|endoftext|begin_of_text|end)\|>
 ANSWERERS = ("assistant", "model", "response", "[/inst]")
 VISIBLE = re.compile(r"[^\s\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")  # a visible character
 CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
+
+
+def rows_in(value: dict, name: str, known=()) -> list | None:
+    """The rows inside a file's only object; None if the object is itself a row, UserError if that is unclear.
+
+    `known` has further column names that mark a row.
+    """
+    if (table := rows_of_columns(value, name, known)) is not None:
+        return table
+    only = next(iter(value.values())) if len(value) == 1 else None
+    if isinstance(only, dict) and only:
+        return rows_in(only, name, known)
+    lists = {key: item for key, item in value.items() if isinstance(item, list) and item and isinstance(item[0], dict)}
+    holders = {key: item for key, item in lists.items() if key in LISTS or is_row(item[0])}
+    asks, rows = value.keys() & {*ASKS, *known}, any(is_row(holders[key][0]) for key in LISTS & holders.keys())
+    if not holders or (asks and (value.keys() & {*ANSWERED, *known} or not rows)):
+        return None
+    key, items = next(iter(holders.items()))
+    cases = {"input", "output"} <= items[0].keys() and value.keys() & WEAK  # test cases of one programming task
+    if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
+        if unused := [other for other in value if other != key]:
+            say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
+        return items
+    code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
+    got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}; it is not clear which list is meant"
+    raise UserError(f'{got}; expected JSONL, or one list of objects; try extracting one: python -c "{code}"')
+
+
+def is_row(item: dict) -> bool:
+    """Whether an object has a prompt column, or one that holds questions."""
+    return bool(item.keys() & {*ASKS, "questions", "paragraphs", "qas"})
+
+
+def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
+    """The rows of an object whose values are columns: lists, or {index: value} as pandas' to_json writes; else None."""
+    asking = [value[key] for key in value.keys() & {*ASKS, *WEAK, *known}]
+    if asking and all(isinstance(item, dict) and item and all(map(str.isdigit, item)) for item in value.values()):
+        places = [*max(value.values(), key=len)]
+        return [{key: column.get(place) for key, column in value.items()} for place in places]
+    lists = len(value) > 1 and all(isinstance(item, list) for item in value.values())
+    if not asking or not lists or not all(map(is_column, asking)):
+        return None
+    sizes = {key: len(column) for key, column in value.items()}
+    listed = ", ".join(f"{key}: {size}" for key, size in sizes.items())[:200]
+    got = f"{name}: got columns of unequal length ({listed})"
+    need(len({*sizes.values()}) == 1, f"{got}; expected one value for each row; try JSONL, one object a line")
+    return [dict(zip(value, row, strict=True)) for row in zip(*value.values(), strict=True)]
+
+
+def is_column(items: list) -> bool:
+    """Whether a list holds one prompt per row, as texts or lists of messages, not the messages of one prompt."""
+    texts = all(isinstance(item, str) and item.strip() for item in items)
+    return bool(items) and (texts or all(isinstance(item, list) and item for item in items))
 
 
 def with_chats(row: dict) -> dict:
@@ -646,14 +820,16 @@ def holds_answer(text) -> bool:
 
 # --------------------------------------------------------------------------------------- rows (src/parts/data/rows.py)
 
+SUFFIXES = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "tsv", ".parquet": "parquet"}
 MISNAMED = {  # role in other spellings or ShareGPT's -> our role
     **{role: role for role in ("system", "user", "assistant", "tool")},
     **{"human": "user", "gpt": "assistant", "bot": "assistant"},
 }
+JSON_SPACE = re.compile(r"[ \t\n\r]*")
 
 
 def placed_json_lines(path: Path) -> list[tuple[str, dict]]:
-    """(`FILE:LINE`, row) of each row that `read_json_lines` reads."""
+    """(`FILE:LINE`, row) of each row of JSONL; a broken line raises UserError with its place (blank lines count)."""
     rows = []
     with open_text(str(path), "jsonl")[0] as stream:
         for line, row in json_lines(stream):
@@ -706,10 +882,167 @@ def json_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
                 yield number, flaw
 
 
+def json_records(text: str, name: str, known) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """Yield (number, row or its flaw) from a JSON file: an array, an object that holds the rows, or several objects."""
+    decoder, values, at = json.JSONDecoder(object_pairs_hook=unique), [], JSON_SPACE.match(text).end()
+    flaw = flaw_of_bytes(text)
+    need(not flaw, f"{name}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
+    try:
+        while at < len(text):
+            value, at = decoder.raw_decode(text, at)
+            values.append(value)
+            at = JSON_SPACE.match(text, at).end()
+    except RecursionError:
+        raise UserError(f"{name}: got JSON with too many levels of nesting; expected rows; try JSONL") from None
+    except RowFlaw as flaw:
+        raise UserError(f"{name}: {flaw}") from None
+    except ValueError as error:
+        got = f"{name}: got invalid JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
+        raise UserError(f"{got}; expected an array of objects; try fixing it, or JSONL") from None
+    if len(values) == 1:
+        value = values[0]
+        inner = rows_in(value, name, known) if isinstance(value, dict) else value
+        values = inner if isinstance(inner, list) else values
+    for number, value in enumerate(values, start=1):
+        try:
+            yield number, as_row(value)
+        except RowFlaw as flaw:
+            yield number, flaw
+
+
+def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
+    """Yield (number, row) from a parquet file, read 1000 rows at a time."""
+    import pyarrow.parquet
+
+    try:
+        with open(source, "rb") as raw:
+            refuse_no_data(raw.peek(), source, "parquet")
+            file = pyarrow.parquet.ParquetFile(raw)
+            size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
+            need(size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected {MAX_BYTES} at most; try parts")
+            rows = itertools.chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(1000))
+            yield from enumerate(map(without_nulls, rows), start=1)
+    except (OSError, ValueError, pyarrow.ArrowException, RecursionError) as error:
+        raise UserError(f"{source}: got unreadable parquet ({str(error)[:200]}); expected an intact file") from None
+
+
+def without_nulls(row: dict) -> dict:
+    """The row without null keys in messages and tools, as Arrow adds the keys of other rows' objects."""
+    lists = {name: row[name] for name in (*CHAT_COLUMNS, "tools") if isinstance(row.get(name), list)}
+    turns = {"role", "from"}  # other objects may mean their nulls
+    chats = [k for k, v in lists.items() if k == "tools" or all(isinstance(x, dict) and turns & x.keys() for x in v)]
+    return row | {name: bare(row[name]) for name in chats}
+
+
+def bare(value):
+    """A value without null keys, which parquet adds for keys of other rows."""
+    if isinstance(value, dict):
+        return {key: bare(item) for key, item in value.items() if item is not None}
+    return [bare(item) for item in value] if isinstance(value, list) else value
+
+
+def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """Yield (line, row or its flaw) from a text with one prompt per line; blank lines are skipped."""
+    for number, line in enumerate(stream, start=1):
+        if flaw := flaw_of_bytes(line):
+            yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
+        elif line.strip():
+            yield number, {"prompt": line.strip("\r\n")}
+
+
+def file_records(source: str, form: str | None, encoding=None, known=()) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """Yield (line or number, row or its flaw) from a file or stdin (`-`).
+
+    Args:
+        form: jsonl, json, csv, tsv, txt or parquet; None: detected from the text.
+        encoding: of the text; None: detected.
+        known: further column names that mark an object as a row.
+    """
+    name = "stdin" if source == "-" else source
+    if form == "parquet":
+        need(source != "-", "got parquet on stdin; expected a file, as reading parquet needs random access")
+        yield from parquet_records(source)
+        return
+    asked = form
+    stream, form = open_text(source, form, encoding)
+    try:
+        with stream:
+            if form in ("csv", "tsv"):
+                yield from table_rows(stream.read(), name, "," if form == "csv" else "\t")
+            elif form == "txt":
+                yield from prompt_lines(stream)
+            elif form == "json":
+                begun = list(itertools.islice(stream, 2))  # detects JSONL whose first line exceeds the head
+                if asked != "json" and begins_lines("".join(begun)):
+                    yield from json_lines(itertools.chain(begun, stream))
+                else:
+                    yield from json_records("".join(begun) + stream.read(), name, known)
+            else:
+                yield from json_lines(stream)
+    except (UnicodeDecodeError, OSError) as error:
+        raise UserError(f"{name}: got bytes that cannot be read ({error}); expected an intact file") from None
+
+
+def is_hub_id(source: str) -> bool:
+    """Whether a name could be `owner/name` or `name` on the hub, as it is no local path."""
+    return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
+
+
+def hub_rows(source: str) -> Iterator[dict]:
+    """Rows of a hub data set `owner/name[:config][@split]` (split train by default); its code is never run."""
+    import datasets
+
+    name, _, split = source.partition("@")
+    name, _, subset = name.partition(":")
+    offline = not hub_is_reached()
+    datasets.config.HF_HUB_OFFLINE = datasets.config.HF_HUB_OFFLINE or offline
+    try:
+        yield from map(without_nulls, datasets.load_dataset(name, subset or None, split=split or "train"))
+    except Exception as error:  # every layer below raises its own types
+        why = "and the hub cannot be reached" if offline else "and the hub says"
+        raise UserError(f"got data {source!r}: no such file, {why}: {str(error)[:300]}") from None
+
+
+@functools.cache
+def hub_is_reached() -> bool:
+    """Whether the hub answers within 5 seconds; if not, its client is set offline, as it would retry for minutes."""
+    import huggingface_hub.constants as hub
+
+    if hub.HF_HUB_OFFLINE:
+        return False
+    try:
+        urllib.request.urlopen(urllib.request.Request(hub.ENDPOINT, method="HEAD"), timeout=5).close()
+    except OSError as error:
+        if isinstance(error, urllib.error.HTTPError) or isinstance(getattr(error, "reason", None), ssl.SSLError):
+            return True  # an HTTP error is an answer; and the hub's client may know a proxy's certificate
+        hub.HF_HUB_OFFLINE = True
+        return False
+    return True
+
+
+def placed_rows(source: str) -> list[tuple[str, dict]]:
+    """(place, row) of each row that `read_rows` reads; a place is `FILE:LINE`, or `SOURCE, row N` without lines."""
+    form, is_file, placed = SUFFIXES.get(Path(source).suffix.lower()), Path(source).is_file(), []
+    got = f"got data {source!r}"
+    known = is_file or (is_hub_id(source) and not form)
+    need(known, f"{got}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id")
+    names = ", ".join(SUFFIXES)
+    need(form or not is_file, f"{got}; expected a name ending in {names}; try data_loader.py for others")
+    for number, row in file_records(source, form) if is_file else enumerate(hub_rows(source), start=1):
+        place = f"{source}:{number}" if form in ("jsonl", "csv", "tsv") else f"{source}, row {number}"
+        need(not isinstance(row, RowFlaw), f"{place}: {row}")
+        try:
+            placed.append((place, with_chats(row)))
+        except RowFlaw as flaw:
+            raise UserError(f"{place}: {flaw}") from None
+    return placed
+
+
 def prompt_of(row: dict, column: str, where: str):
     """The prompt in a row's column; UserError if the column is missing, or its cell is empty or not a prompt."""
     near = suggest(column, list(row)).replace("; try ", "; try --prompt_column ")
-    advice = near or "; try --prompt_column NAME, or data_loader.py"
+    chats = {"messages", "conversations", "conversation"} & row.keys()  # its end is no part of the prompt
+    advice = "; try data_loader.py" if chats else near or "; try --prompt_column NAME, or data_loader.py"
     need(column in row, f"{where}: got columns {', '.join(map(str, row))}; expected {column!r}{advice}")
     got = f"{where}: got an empty cell in the column {column!r}; expected a prompt"
     need(row[column] not in (None, ""), f"{got}; try filling it in, or leaving out the row")
@@ -1273,7 +1606,7 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     flaws = (
         (map(placeholder_in, likely), "have an image placeholder, but no image; try data_loader.py with --on_bad skip"),
         ((holds_answer(f"{m['content']} …") for m in last), "open an assistant's turn themselves; try the question"),
-        ((m["role"] == "assistant" for m in last), "end with an assistant turn; an answer belongs in its own column"),
+        ((m["role"] == "assistant" for m in last), "end with an answer, which the model continues; try data_loader.py"),
         ((holds_answer(p) or is_dialogue(p) for p in prompts), "are dialogues with answers; try a list `messages`"),
         *((map(re.compile(pattern).search, texts), line) for pattern, line in ODD_PROMPTS.items()),
     )
@@ -2195,11 +2528,15 @@ def settings_of_changes(kind: str) -> dict[str, str]:
     return {setting: name for name, new in texts for setting in made.findall(new)}
 
 
-def as_own(source: str, kind: str, file: str) -> str:
-    """The page with a head that speaks of the user's file: its name, and nothing of the bundle."""
+def as_own(source: str, kind: str, file: str, changes: list[str]) -> str:
+    """The page with a head that speaks of the user's file: its name, what it lacks, and nothing of the bundle."""
+
+    def lacks(match):
+        return f"Left out: {', '.join(x for x in match[1].split(', ') if x.lower() not in changes)}."
+
     source = source.replace(" on one page: copy it, read it from top to bottom, make it yours.", " in one file.", 1)
     source = source.replace(f"    python {kind}.py ", f"    python {Path(file).name} ", 1)
-    return re.sub(r"^Left out, and in scripts/\w+\.py: ", "Left out: ", source, count=1, flags=re.MULTILINE)
+    return re.sub(r"^Left out, and in scripts/\w+\.py: (.*)\.$", lacks, source, count=1, flags=re.MULTILINE)
 
 
 def with_default(source: str, name: str, value: object) -> str:
@@ -2321,13 +2658,11 @@ def with_own(source: str, flag: str, spec: str) -> str:
     need(function, f"got --{flag} {spec}; expected a function, defined by def")
     unnamed = ", ".join(x.arg for x in function.args.posonlyargs)
     need(not unnamed, f"got --{flag} {spec}, which takes {unnamed} by position; try it without the /")
-    arguments = function.args
-    named = [x.arg for x in (*arguments.args, *arguments.kwonlyargs)]
-    defaults = [*[None] * (len(arguments.args) - len(arguments.defaults)), *arguments.defaults, *arguments.kw_defaults]
-    lacking = [x for x, value in zip(named, defaults, strict=True) if value is None and x not in takes]
+    named = defaults_of(function.args)
+    lacking = [x for x, value in named.items() if value is None and x not in takes]
     among = f"expected parameters among {', '.join(takes)}"
     need(not lacking, f"got --{flag} {spec}, which needs {', '.join(lacking)}; {among}")
-    call = f"{name}({', '.join(f'{x}={x}' for x in takes if x in named or arguments.kwarg)})"
+    call = f"{name}({', '.join(f'{x}={x}' for x in takes if x in named or function.args.kwarg)})"
     lines = source.splitlines()
     settings = ", ".join(f"{x.arg}={x.arg}" for x in page.args.args[3:])
     form = OWN_ADVANTAGE if flag == "advantage" else OWN_LOSS
@@ -2343,12 +2678,11 @@ def page_parser(kind: str, source: str) -> argparse.ArgumentParser:
         prog=f"new_trainer.py {kind} FILE", usage="%(prog)s [settings of the page]", allow_abbrev=False, add_help=False
     )
     for name, setting in settings_of(source).items():
-        flags = {f"--{name}", f"--{name.replace('_', '-')}"}
         if setting["type"] == "bool":
-            parser.add_argument(*sorted(flags), action="store_true", default=None)
-            parser.add_argument(f"--no_{name}", f"--no-{name}", dest=name, action="store_false", default=None)
+            parser.add_argument(f"--{name}", action="store_true", default=None)
+            parser.add_argument(f"--no_{name}", dest=name, action="store_false", default=None)
         else:
-            parser.add_argument(*sorted(flags), type=TYPES[setting["type"]])
+            parser.add_argument(f"--{name}", type=TYPES[setting["type"]])
     return parser
 
 
@@ -2434,12 +2768,17 @@ def time_left(given: dict, check: dict) -> dict:
     return {"minutes": round(left, 2)}
 
 
+def is_jsonl(file: str) -> bool:
+    """Whether a page reads the file as it is."""
+    return SUFFIXES.get(Path(file).suffix.lower(), "jsonl") == "jsonl"
+
+
 def page_rows(flag: str, file: str, column: str) -> list[dict]:
-    """Rows {"prompt", "columns"} of a JSONL file; UserError where a page could not read it."""
-    need(Path(file).is_file(), f"got --{flag} {file}, which is not a file; expected JSONL with a column {column}")
+    """Rows {"prompt", "columns"} of a file; UserError where a row has no prompt."""
+    need(Path(file).is_file(), f"got --{flag} {file}, which is not a file; expected rows with a column {column}")
     try:
-        found = placed_json_lines(Path(file))
-        need(found, f"got --{flag} {file} without rows; expected JSONL with a column {column}")
+        found = placed_json_lines(Path(file)) if is_jsonl(file) else placed_rows(file)
+        need(found, f"got --{flag} {file} without rows; expected some with a column {column}")
         return [{"prompt": prompt_of(row, column, place), "columns": row} for place, row in found]
     except UserError as error:
         reader = f"python {BUNDLE / 'scripts' / 'data_loader.py'} {file} --out {Path(file).stem}_read.jsonl"
@@ -2496,7 +2835,7 @@ NO_ACCURACY = "no accuracy before and after is measured; try --hold_out N, or --
 
 CLIPS = ("clip_eps_low", "clip_eps_high", "dual_clip")
 REPLACED = {"monte_carlo": ("gae_lambda",), "cispo": CLIPS, "loss": CLIPS}  # what a change, or an own loss, leaves idle
-OF_LORA = "change lora: the page's own lr is for all weights; try ten times it, --lr 1e-5 from 50M parameters"
+OF_LORA = "change lora: the default lr is for all weights; try ten times that: --lr 1e-5 for 50M parameters or more"
 
 
 def page_notes(source: str, settings: dict, changes: list[str]) -> list[str]:
@@ -2536,8 +2875,8 @@ def check_out(source: str, given: dict, out: Path) -> None:
 
 
 def rows_text(rows: list[dict]) -> str:
-    """JSONL that a page reads."""
-    return "".join(json.dumps(row["columns"], ensure_ascii=False) + "\n" for row in rows)
+    """JSONL that a page reads; dates and decimals become text."""
+    return "".join(json.dumps(row["columns"], ensure_ascii=False, default=str) + "\n" for row in rows)
 
 
 def check_metric_names(source: str, given: dict) -> None:
@@ -2549,27 +2888,28 @@ def check_metric_names(source: str, given: dict) -> None:
         need(own and name in known, fits + suggest(name, [*known]))
 
 
-def split_data(count: int, given: dict, rows: list[dict]) -> tuple[dict[str, list[dict]], dict[str, Path]]:
-    """(rows, file to write) by setting, `count` rows held out; the files lie beside OUT, which a later run moves."""
-    got = f"got --hold_out {count}"
-    need("out" in given and rows, f"{got} without a run; expected --data, --out and what else a run needs")
-    parts = hold_out(SimpleNamespace(**{"eval_data": "", "hold_out": count} | given), rows)
-    folder = Path(f"{Path(given['out'])}_data")
-    files = {"data": folder / "train.jsonl", "eval_data": folder / "held_out.jsonl"}
-    for file, part in zip(files.values(), parts, strict=True):
-        same = not file.exists() or file.read_text(encoding="utf-8") == rows_text(part)
-        need(same, f"{got}, and {file}, which has other rows; expected a new folder; try another --out")
-    return dict(zip(files, parts, strict=True)), files
-
-
 def read_data(args, given: dict, started: bool) -> tuple[dict[str, list[dict]], dict[str, Path]]:
-    """(rows, file to write with --hold_out) by setting; held-out rows know whether they train."""
+    """(rows, JSONL file to write) by setting; held-out rows know whether they train.
+
+    The files lie beside OUT, which a later run moves. They hold rows that are split here, or that are not JSONL.
+    """
     column = given.get("prompt_column", "prompt")
     rows = {name: page_rows(name, given[name], column) for name in ("data", "eval_data") if started and given.get(name)}
-    files = {}
+    moved = {name for name in rows if not is_jsonl(given[name])}
     if args.hold_out is not None:
-        rows, files = split_data(args.hold_out, given, rows.get("data", []))
-        given |= {name: str(file) for name, file in files.items()}
+        ready = "out" in given and rows.get("data")
+        need(ready, f"got --hold_out {args.hold_out} without a run; expected --data, --out and what else a run needs")
+        parts = hold_out(SimpleNamespace(**{"eval_data": "", "hold_out": args.hold_out} | given), rows["data"])
+        rows = dict(zip(("data", "eval_data"), parts, strict=True))
+        moved = {*rows}
+    folder = Path(f"{Path(given.get('out') or args.file.removesuffix('.py'))}_data")
+    names = {"data": "train.jsonl", "eval_data": "held_out.jsonl"}
+    files = {name: folder / file for name, file in names.items() if name in moved}
+    for name, file in files.items():
+        same = not file.exists() or file.read_text(encoding="utf-8") == rows_text(rows[name])
+        need(same, f"got {file}, which has other rows; expected a new folder; try another --out")
+        say(f"note: the page reads {file}, {len(rows[name])} rows")
+    given |= {name: str(file) for name, file in files.items()}
     if "eval_data" in rows:
         mark_trained(SimpleNamespace(**{"allow_overlap": False} | given), rows["data"], rows["eval_data"])
     return rows, files
@@ -2591,8 +2931,6 @@ def edited_page(args, rest: list[str], theirs: dict[str, str]) -> tuple[str, lis
     source = page_text(args.kind)
     for flag, spec in theirs.items():
         source = with_own(source, flag, spec)
-    lora = [word for word in rest if word.startswith(("--lora_", "--lora-"))]
-    need(not lora, f"got {' '.join(lora)}; expected LoRA as a change of the page; try --change lora, then r= in FILE")
     own, made = settings_of(source), settings_of_changes(args.kind)
     rest = in_own_words(rest, [*own, *made])
     flags = [word.partition("=")[0].removeprefix("--").replace("-", "_") for word in rest if word.startswith("--")]
@@ -2641,7 +2979,7 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
         source = with_file(source, setting, given.pop(setting))
     notes = page_notes(source, settings, [*changes, *theirs])
     notes += [NO_ACCURACY] if "out" in given and "eval_data" not in given else []
-    source = as_own(source, args.kind, args.file)
+    source = as_own(source, args.kind, args.file, changes)
     for name, file in files.items():
         write_text(file, rows_text(rows[name]))
     Path(args.file).write_text(source, encoding="utf-8")

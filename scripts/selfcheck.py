@@ -48,24 +48,24 @@ Exit codes: 0 every check passes, 1 one fails, 2 bad input.
 # Contents
 #       107-147  messages             Errors that a user can fix, each with an exit code; messages on stderr; the …
 #       150-185  bundle               Paths of this bundle and of its embedded model, data and rewards
-#       188-347  dialect              Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       350-394  processes            The processes of a run: lazy torch, device, threads, sums, distribution of …
-#       397-415  exit codes           Program exit: errors that a user can fix become a message and an exit code
-#       418-580  user code            What users' rewards get: texts, copies of the columns, and their own state of …
-#       583-663  reward forms         The forms that a reward function may have, and loading rewards from files
-#       666-698  batches              Batches: masked statistics, padding, micro-batches, and packed layouts that …
-#       701-760  oracles              Formulas as loops over single tokens, independent of the numerics, for checks …
-#       763-833  contract             What a trainer must offer to be checked: names, signatures, shapes; …
-#      836-1065  trainer              The interface between trainers and checks, and comparing figures
-#     1068-1184  scripted talks       Scripted conversations: known answers, and an environment that records what it …
-#     1187-1337  scripts trainer      A script of this bundle, or a copy, behind the interface of the checks
-#     1340-1534  one page             A one-page trainer, of templates/ or a copy, behind the interface of the checks
-#     1537-1568  loading              Loading a trainer by its path
-#     1571-1671  oracle               The trainer's figures, computed independently from the plain networks and …
-#     1674-1777  input checks         Checks of inputs: tokens, template, reward
-#     1780-2135  numeric checks       Checks of critic, advantages, log-probs, padding and the policy's gradient
-#     2138-2300  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
-#     2303-2442  run                  Prepare the trainer, run the checks, the command line
+#       188-353  dialect              Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       356-400  processes            The processes of a run: lazy torch, device, threads, sums, distribution of …
+#       403-421  exit codes           Program exit: errors that a user can fix become a message and an exit code
+#       424-586  user code            What users' rewards get: texts, copies of the columns, and their own state of …
+#       589-669  reward forms         The forms that a reward function may have, and loading rewards from files
+#       672-704  batches              Batches: masked statistics, padding, micro-batches, and packed layouts that …
+#       707-766  oracles              Formulas as loops over single tokens, independent of the numerics, for checks …
+#       769-839  contract             What a trainer must offer to be checked: names, signatures, shapes; …
+#      842-1077  trainer              The interface between trainers and checks, and comparing figures
+#     1080-1196  scripted talks       Scripted conversations: known answers, and an environment that records what it …
+#     1199-1349  scripts trainer      A script of this bundle, or a copy, behind the interface of the checks
+#     1352-1546  one page             A one-page trainer, of templates/ or a copy, behind the interface of the checks
+#     1549-1580  loading              Loading a trainer by its path
+#     1583-1683  oracle               The trainer's figures, computed independently from the plain networks and …
+#     1686-1790  input checks         Checks of inputs: tokens, template, reward
+#     1793-2148  numeric checks       Checks of critic, advantages, log-probs, padding and the policy's gradient
+#     2151-2313  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
+#     2316-2455  run                  Prepare the trainer, run the checks, the command line
 
 import argparse
 import builtins
@@ -261,6 +261,12 @@ RELATIONS = (
     ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
     ("columns", "gold_column signature", "try --gold_column NAME; for several --signature 'NAME(completions, A, B)'"),
+    ("prompt_column answer_column gold_column", "fewshot", "try data_loader.py, --map prompt=COLUMN answer=COLUMN"),
+    ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
+    ("lora_rank lora_r lora_alpha", "minutes out", "try --change lora, then r= and lora_alpha= in FILE"),
+    ("resume threads rollout_engine save_every", "minutes out", "try ppo_train.py or on_policy_distillation.py"),
+    ("seeds", "seed reward", "try one run for each seed, then scripts/report.py RUN …"),
+    ("samples_file", "seed steps", "the output folder has samples.jsonl"),
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
@@ -917,6 +923,12 @@ class Trainer:
             chats = getattr(self.config, "chat", self.chats)
             return [{"role": "user", "content": row["prompt"]}] if chats else []
         return row["prompt"] if row["prompt"][-1]["role"] != "assistant" else []
+
+    def tools_of(self, row: dict) -> list:
+        """The tools that a row's prompt shows."""
+        if hasattr(self, "setup"):  # of a script's environments
+            return self.setup.environments.kind_of(row["columns"]).tools
+        return [*getattr(self.module, "TOOLS", {}).values()]
 
     def gradients(self, batch: dict, **settings) -> list:
         """Gradients of a batch by the trainer's own function, one vector per network."""
@@ -1729,7 +1741,8 @@ def template_ends_at_generation(s: Trainer):
     settings = json.loads(getattr(s.config, "chat_template_kwargs", "") or "{}")
     for row in chats:
         turns = [*s.chat_of(row), {"role": "assistant", "content": ANSWER}]
-        whole = tokenizer.apply_chat_template(turns, return_dict=True, **settings)["input_ids"]
+        given = settings | {"tools": s.tools_of(row) or None, "return_dict": True}
+        whole = tokenizer.apply_chat_template(turns, **given)["input_ids"]
         if not starts_answer(tokenizer, list(row["prompt_ids"]), list(whole)):
             ends = tokenizer.decode(row["prompt_ids"])[-30:]
             return False, f"prompt ends {ends!r}, with an answer it is {tokenizer.decode(whole)[-60:]!r}"

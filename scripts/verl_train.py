@@ -37,68 +37,68 @@ failed, 128 + n stopped by signal n.
 """
 
 # Contents
-#       160-165  file text         Load texts from files beside their room, such as a page's style; a built script …
-#       168-179  python source     Parses Python source in a process with threads
-#       182-280  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       283-328  bundle            Paths of this bundle and of its embedded model, data and rewards
-#       331-513  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       516-745  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       748-792  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#      795-1203  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
-#     1206-1257  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1260-1484  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1487-1602  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1605-1856  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1859-1962  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1965-2106  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2109-2399  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2402-2512  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2515-2556  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2559-2590  prompts           Load training and held-out prompts as token ids
-#     2593-2610  verl layout       verl's row layout: the ground truth in reward_model, all other columns in extra_info
-#     2613-2717  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
-#     2720-2758  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
-#     2761-3001  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
-#     3004-3078  extracts          Extract from a Python file what some of its names need
-#     3081-3307  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     3310-3578  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3581-3892  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3895-4050  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     4053-4285  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     4288-4428  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     4431-4493  control tokens    Render messages so that their text never becomes control tokens, for versions of …
-#     4496-4751  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4754-4921  conversations     Conversations with environments: their record, limits, and calls of the …
-#     4924-5064  play              Play a policy's conversations with environments; each turn samples all open …
-#     5067-5230  play setup        Set up and score conversations, for all programs that take --environment
-#     5233-5342  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     5345-5351  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5354-5434  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5437-5482  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     5485-5593  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     5596-5890  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5893-5976  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     5979-6004  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     6007-6196  memory            The memory that a run will need, from the shape of its networks
-#     6199-6206  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6209-6313  names             verl's name of each setting, and the settings that verl refuses or ignores
-#     6316-6411  settings          Settings, and hardware by name
-#     6414-6850  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
-#     6853-6922  hydra             Overrides in Hydra's grammar, and those whose keys verl does not have, from …
-#     6925-7003  refusals          Settings that verl cannot express, ignores, or silently changes: errors and notes
-#     7006-7104  data              Rows as verl reads them
-#     7107-7195  model files       Facts from a model's files: shape, number of weights, end tokens, and the template …
-#     7198-7442  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, missing …
-#     7445-7696  overrides         Our settings as verl's overrides
-#     7699-7823  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
-#     7826-7921  memory            Memory of one GPU, and sizes that do not divide
-#     7924-8145  reward files      The reward's files, copied into the job with their imports, and tried there: verl …
-#     8148-8289  job folder        The folder of a job: data, rewards, an environment, settings
-#     8292-8401  checks            --check: everything that can be verified before a run
-#     8404-8678  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
-#     8681-8902  export            --export: a job as four files that need neither this script nor its bundle
-#     8905-8990  hand written      --overrides: check a file of hand-written overrides, without our settings
-#     8993-9039  command           The command line
+#       161-166  file text         Load texts from files beside their room, such as a page's style; a built script …
+#       169-180  python source     Parses Python source in a process with threads
+#       183-281  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       284-329  bundle            Paths of this bundle and of its embedded model, data and rewards
+#       332-520  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       523-753  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       756-800  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#      803-1216  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
+#     1219-1270  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1273-1497  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1500-1615  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1618-1870  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1873-1976  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1979-2120  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2123-2413  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2416-2526  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2529-2620  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2623-2654  prompts           Load training and held-out prompts as token ids
+#     2657-2674  verl layout       verl's row layout: the ground truth in reward_model, all other columns in extra_info
+#     2677-2781  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
+#     2784-2822  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
+#     2825-3065  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
+#     3068-3142  extracts          Extract from a Python file what some of its names need
+#     3145-3371  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     3374-3642  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3645-3956  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3959-4114  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     4117-4349  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     4352-4492  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     4495-4557  control tokens    Render messages so that their text never becomes control tokens, for versions of …
+#     4560-4815  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4818-4985  conversations     Conversations with environments: their record, limits, and calls of the …
+#     4988-5128  play              Play a policy's conversations with environments; each turn samples all open …
+#     5131-5294  play setup        Set up and score conversations, for all programs that take --environment
+#     5297-5406  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     5409-5415  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5418-5498  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5501-5546  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     5549-5657  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     5660-5954  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5957-6040  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     6043-6068  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     6071-6260  memory            The memory that a run will need, from the shape of its networks
+#     6263-6270  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6273-6376  names             verl's name of each setting, and the settings that verl refuses or ignores
+#     6379-6474  settings          Settings, and hardware by name
+#     6477-6915  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
+#     6918-6987  hydra             Overrides in Hydra's grammar, and those whose keys verl does not have, from …
+#     6990-7068  refusals          Settings that verl cannot express, ignores, or silently changes: errors and notes
+#     7071-7169  data              Rows as verl reads them
+#     7172-7260  model files       Facts from a model's files: shape, number of weights, end tokens, and the template …
+#     7263-7507  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, missing …
+#     7510-7761  overrides         Our settings as verl's overrides
+#     7764-7888  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
+#     7891-7986  memory            Memory of one GPU, and sizes that do not divide
+#     7989-8210  reward files      The reward's files, copied into the job with their imports, and tried there: verl …
+#     8213-8359  job folder        The folder of a job: data, rewards, an environment, settings
+#     8362-8471  checks            --check: everything that can be verified before a run
+#     8474-8748  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
+#     8751-8972  export            --export: a job as four files that need neither this script nor its bundle
+#     8975-9060  hand written      --overrides: check a file of hand-written overrides, without our settings
+#     9063-9109  command           The command line
 
 import argparse
 import ast
@@ -115,6 +115,7 @@ import errno
 import functools
 import gc
 import gzip
+import hashlib
 import importlib
 import importlib.util
 import inspect
@@ -404,6 +405,12 @@ RELATIONS = (
     ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
     ("columns", "gold_column signature", "try --gold_column NAME; for several --signature 'NAME(completions, A, B)'"),
+    ("prompt_column answer_column gold_column", "fewshot", "try data_loader.py, --map prompt=COLUMN answer=COLUMN"),
+    ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
+    ("lora_rank lora_r lora_alpha", "minutes out", "try --change lora, then r= and lora_alpha= in FILE"),
+    ("resume threads rollout_engine save_every", "minutes out", "try ppo_train.py or on_policy_distillation.py"),
+    ("seeds", "seed reward", "try one run for each seed, then scripts/report.py RUN …"),
+    ("samples_file", "seed steps", "the output folder has samples.jsonl"),
     ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
     ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
@@ -663,7 +670,8 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhe
         name = flag_name(unknown[0])
         follows = relation(name, names, flag_values(argv))
         near = f"; {follows}" if follows else suggest(name, names, 0.7).replace("; try ", "; try --")
-        parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
+        listed = "--help" if parser.add_help else "--list"  # of a page's settings
+        parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of {listed}{near}")
     return known
 
 
@@ -1012,10 +1020,8 @@ class PythonSource:
         calls = [call for call in self.calls.get(maker, []) if self.own(call)]
         if len(calls) != 1 or any(isinstance(x, ast.Starred) for x in calls[0].args):
             return None
-        names = [x.arg for x in [*function.args.posonlyargs, *function.args.args]]
-        only = [x.arg for x in function.args.kwonlyargs]
-        defaults = dict(zip(reversed(names), reversed(function.args.defaults), strict=False))
-        defaults |= dict(zip(only, function.args.kw_defaults, strict=True))
+        defaults, only = defaults_of(function.args), len(function.args.kwonlyargs)
+        names = [*defaults][: len(defaults) - only]
         given = dict(zip(names[names[:1] == ["self"] :], calls[0].args, strict=False))
         given |= {keyword.arg: keyword.value for keyword in calls[0].keywords}
         return given.get(name) or (None if None in given else defaults.get(name))
@@ -1201,6 +1207,13 @@ def names_bound_by(node: ast.AST) -> list[str]:
     if isinstance(node, ast.ImportFrom | ast.Import):
         return [(x.asname or x.name).partition(".")[0] for x in node.names]
     return [node.name] if isinstance(node, FUNCTIONS | ast.ClassDef) and not isinstance(node, ast.Lambda) else []
+
+
+def defaults_of(arguments: ast.arguments) -> dict[str, ast.expr | None]:
+    """{parameter: its default, None without one} of a function, in order, without * and **."""
+    names = [x.arg for x in (*arguments.posonlyargs, *arguments.args)]
+    values = [*[None] * (len(names) - len(arguments.defaults)), *arguments.defaults, *arguments.kw_defaults]
+    return dict(zip([*names, *(x.arg for x in arguments.kwonlyargs)], values, strict=True))
 
 
 # --------------------------------------------------------------------- exit codes (src/parts/foundation/exit_codes.py)
@@ -1820,7 +1833,8 @@ def placed_rows(source: str) -> list[tuple[str, dict]]:
 def prompt_of(row: dict, column: str, where: str):
     """The prompt in a row's column; UserError if the column is missing, or its cell is empty or not a prompt."""
     near = suggest(column, list(row)).replace("; try ", "; try --prompt_column ")
-    advice = near or "; try --prompt_column NAME, or data_loader.py"
+    chats = {"messages", "conversations", "conversation"} & row.keys()  # its end is no part of the prompt
+    advice = "; try data_loader.py" if chats else near or "; try --prompt_column NAME, or data_loader.py"
     need(column in row, f"{where}: got columns {', '.join(map(str, row))}; expected {column!r}{advice}")
     got = f"{where}: got an empty cell in the column {column!r}; expected a prompt"
     need(row[column] not in (None, ""), f"{got}; try filling it in, or leaving out the row")
@@ -2384,7 +2398,7 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     flaws = (
         (map(placeholder_in, likely), "have an image placeholder, but no image; try data_loader.py with --on_bad skip"),
         ((holds_answer(f"{m['content']} …") for m in last), "open an assistant's turn themselves; try the question"),
-        ((m["role"] == "assistant" for m in last), "end with an assistant turn; an answer belongs in its own column"),
+        ((m["role"] == "assistant" for m in last), "end with an answer, which the model continues; try data_loader.py"),
         ((holds_answer(p) or is_dialogue(p) for p in prompts), "are dialogues with answers; try a list `messages`"),
         *((map(re.compile(pattern).search, texts), line) for pattern, line in ODD_PROMPTS.items()),
     )
@@ -2514,6 +2528,12 @@ def joined_text(messages: list[dict]) -> str:
 
 # ------------------------------------------------------------------------------- held out (src/parts/data/held_out.py)
 
+OPERAND, WORDS = r"(\d++(?:\.\d++)?+)", r"plus|minus|times|by"
+PAIR = re.compile(  # a sum or product of exactly two numbers, in a text of `asked_words`
+    rf"(?<![\d.+*×·/^-])(?<!plus)(?<!minus)(?<!times)(?<!by){OPERAND}([+*×·]|plus|times){OPERAND}"
+    rf"(?!(?:[-+*×·/^]|{WORDS})\d)"
+)
+
 
 def asked_words(prompt) -> str:
     """Normalised text of a prompt: without case, white space, Unicode variants and system messages."""
@@ -2527,6 +2547,50 @@ def task_of(row: dict, with_columns: bool) -> tuple[str, str]:
     """Key that identifies a row's task: its prompt, and its columns where an environment makes tasks from them."""
     columns = json.dumps(row["columns"], sort_keys=True, default=str) if with_columns else ""
     return asked_words(row["prompt"]), columns
+
+
+def mirrored(asked: str) -> str:
+    """The question with the two numbers of its sum or product swapped; "" unless it has exactly one such pair.
+
+    >>> mirrored("whatis3+41?")
+    'whatis41+3?'
+    """
+    return PAIR.sub(r"\3\2\1", asked) if len(PAIR.findall(asked)) == 1 else ""
+
+
+def of_swapped(held_out: list[str], trained: set[str]) -> str:
+    """A note on how many held-out questions swap the numbers of a training question; "" if none do."""
+    count = sum(mirrored(asked) in trained for asked in held_out)
+    return f"; {count} of them swap the numbers of a training question (a+b, b+a)" if count else ""
+
+
+def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
+    """Draw from the rows' tasks some with at most `count` rows together, by a hash: order and seed do not matter."""
+    sizes, drawn, rows = {}, set(), 0
+    for task in tasks:
+        sizes[task] = sizes.get(task, 0) + 1
+    for task in sorted(sizes, key=lambda task: hashlib.sha256(repr(task).encode()).digest()):
+        if rows + sizes[task] <= count:
+            drawn.add(task)
+            rows += sizes[task]
+    return drawn
+
+
+def hold_out(config, rows: list[dict]) -> tuple[list[dict], list[dict]]:
+    """(training rows, at most `config.hold_out` rows for evaluation); rows of one task stay together."""
+    got, fewer = f"got --hold_out {config.hold_out}", f"try --hold_out {len(rows) // 10 or 1}, or more rows"
+    need(config.hold_out > 0, f"{got}; expected more than 0; {fewer}")
+    need(not config.eval_data, f"{got} beside --eval_data {config.eval_data}; expected only one of them")
+    none_left = f"{got} with {len(rows)} rows in {config.data}, which leaves none for training; expected fewer"
+    need(config.hold_out < len(rows), f"{none_left}; {fewer}")
+    tasks = [task_of(row, bool(getattr(config, "environment", ""))) for row in rows]
+    drawn = drawn_tasks(tasks, config.hold_out)
+    larger = "expected several prompts and a larger number, as all rows of a prompt stay together"
+    need(drawn, f"{got} with {len(rows)} rows of {len({*tasks})} prompts in {config.data}; {larger}")
+    parts = [[row for row, task in zip(rows, tasks, strict=True) if (task in drawn) == side] for side in (False, True)]
+    also = of_swapped([task[0] for task in tasks if task in drawn], {asked for asked, _ in {*tasks} - drawn})
+    say(f"held out: {len(parts[1])} of {len(rows)} rows of {config.data}, the same ones for every seed{also}")
+    return parts[0], parts[1]
 
 
 def split_command(data: str) -> str:
@@ -6252,7 +6316,6 @@ POLICY_LOSS = f"{ACTOR}.policy_loss"
 
 # Settings that verl cannot express: (the value or values that mean the same there, why another is refused).
 FIXED = {
-    "hold_out": ([0], "verl reads two files; try scripts/data_loader.py train.jsonl --split 80 --out part.jsonl"),
     "kl_target": ([0.0], "verl's controller counts nats per token; try --override algorithm.kl_ctrl.type=adaptive"),
     "mask_truncated": ([False], "verl trains on truncated completions; try --overlong_share 0.2"),
     "advantage_std": (["unbiased"], "verl's standard deviation is the unbiased one"),
@@ -6823,9 +6886,11 @@ def run_of_trl(name: str, given, processes: int) -> TrlRun:
         notes += [f"LoraConfig in line {x.lineno} {no_adapters}" for x in file.source.calls.get("LoraConfig", [])]
     for name in lost:
         of, dot, key = name.partition(".")
-        notes.append(f"{of}({key}={t[name]!r}): has no equal here" if dot else f"{name} {t[name]!r}: has no equal here")
-    if "eval_dataset" in names and not (t["eval_dataset"] or given.eval_data):
-        notes.append("eval_dataset is not in the file, so nothing is evaluated; try --eval_data FILE")
+        known = relation(name, vars(given), {})
+        none = f"has no equivalent here{known and f'; {known}'}"
+        notes.append(f"{of}({key}={t[name]!r}): {none}" if dot else f"{name} {t[name]!r}: {none}")
+    if "eval_dataset" in names and not (t["eval_dataset"] or given.eval_data or given.hold_out):
+        notes.append("eval_dataset is not in the file, so nothing is evaluated; try --eval_data FILE, or --hold_out N")
     origins = {
         setting: f" (TRL: {', '.join(reads)}{'' if names & {*reads} else ', by default'})"
         for setting, reads in taken.items()
@@ -8157,8 +8222,13 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     folder = folder or output / "job"
     setup = environment_setup(config) if config.environment else None
     rows, columns = job_rows(config, setup, config.data, "train")
-    source = held_out_source(config)
-    held_out, more = job_rows(config, setup, source, "test") if source else ([], [])
+    held_out, more = [], []
+    if config.hold_out:
+        parts = hold_out(config, [task_row(row) | {"row": row} for row in rows])
+        rows, held_out = ([task["row"] for task in part] for part in parts)
+        held_out = evaluated_rows(config, held_out)
+    elif source := held_out_source(config):
+        held_out, more = job_rows(config, setup, source, "test")
     tasks, columns = [task_row(row) for row in held_out], list(dict.fromkeys([*columns, *more]))
     mark_trained(config, [task_row(row) for row in rows], tasks)
     check_row_count(config, len(rows))
@@ -8175,7 +8245,7 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
         folder="" if remote else str(folder),
         output=str(output),
         template=(setup and setup.bridge.chat_template) or template,
-        held_out=bool(source),
+        held_out=bool(held_out),
         parameters=count_parameters(config),
         columns=columns,
         rows=len(rows),

@@ -32,8 +32,8 @@ def make_dataset():
     """Rows with `prompt` (chat messages) and whatever columns the rewards take, here `answer`."""
     from datasets import load_dataset
 
-    if DATA.endswith((".jsonl", ".json")):
-        rows = load_dataset("json", data_files=DATA, split="train")
+    if Path(DATA).is_file():  # JSONL, JSON, CSV or parquet
+        rows = load_dataset(Path(DATA).suffix[1:].replace("jsonl", "json"), data_files=DATA, split="train")
     else:
         rows = load_dataset(DATA, "main", split="train")  # "main" is the name of GSM8K's configuration
     if "question" not in rows.column_names:

@@ -167,11 +167,21 @@ def value_loss(values, old_values, returns, mask, value_clip: float | None = Non
 
 
 @torch.no_grad()
-def clip_fraction(logprobs, old_logprobs, advantages, mask, clip_eps_low: float = 0.2, clip_eps_high: float = 0.2):
-    """Share of the tokens where `clip` changed the loss, a number to log."""
-    ratio, advantages = exp(log_ratio(logprobs, old_logprobs, mask)), keep(advantages, mask)
-    changed = -advantages * ratio.clamp(1 - clip_eps_low, 1 + clip_eps_high) > -advantages * ratio
-    return keep(changed.float(), mask).sum() / mask.bool().sum().clamp(min=1)
+def clip_fraction(
+    logprobs,
+    old_logprobs,
+    advantages,
+    mask,
+    clip_eps_low: float = 0.2,
+    clip_eps_high: float = 0.2,
+    dual_clip: float | None = None,
+    log_ratio_bound: float | None = None,
+):
+    """Share of the tokens where the bounds of `clip` changed the loss, a number to log."""
+    given = logprobs, old_logprobs, advantages, mask
+    unclipped = clip(*given, math.inf, math.inf, None, log_ratio_bound)
+    changed = clip(*given, clip_eps_low, clip_eps_high, dual_clip, log_ratio_bound) != unclipped
+    return changed.sum() / mask.bool().sum().clamp(min=1)
 
 
 # ------------------------------------------------------------------------------------------------ one number

@@ -264,8 +264,10 @@ def test_adapters_are_those_of_the_trainer_or_refused(adapters, rank, tmp_path, 
 
 
 def test_a_setting_without_equal_is_said_and_a_missing_file_refused(tmp_path, capsys):
-    read(tmp_path, "max_steps=5, top_entropy_quantile=0.2")
-    assert "note: top_entropy_quantile 0.2: has no equal here" in capsys.readouterr().err
+    read(tmp_path, "max_steps=5, top_entropy_quantile=0.2, warmup_ratio=0.1")
+    said = capsys.readouterr().err
+    assert "note: top_entropy_quantile 0.2: has no equivalent here\n" in said
+    assert "note: warmup_ratio 0.1: has no equivalent here; warmup_steps = warmup_ratio x steps\n" in said
     assert verl.main([f"--from_trl={tmp_path}/no.py", "--print"]) == 2
     assert "expected the Python file of a run with GRPOTrainer" in capsys.readouterr().err
 

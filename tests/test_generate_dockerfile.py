@@ -145,6 +145,13 @@ def test_files_are_kept_without_force(tmp_path):
     assert run_script("generate_dockerfile", cwd=tmp_path).returncode == 0, "the same text is no loss"
 
 
+@pytest.mark.parametrize(("flags", "noted"), [("--style trl --cuda 12.8", True), ("--style trl", False)])
+def test_versions_that_were_not_tested_are_noted(flags, noted, tmp_path):
+    done = run_script("generate_dockerfile", *flags.split(), cwd=tmp_path)
+    said = f"note: trl 1.13.0 for CUDA 12.8; this bundle was tested with {PINNED['trl']}\n"
+    assert done.returncode == 0 and (said in done.stderr) == bool(done.stderr) == noted, done.stderr
+
+
 def test_output_may_be_stdout_or_a_folder(tmp_path):
     shown = run_script("generate_dockerfile", "--output", "-", cwd=tmp_path)
     assert shown.stdout == plan_of().dockerfile and list(tmp_path.iterdir()) == []

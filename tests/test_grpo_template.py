@@ -70,6 +70,14 @@ def test_two_edited_lines_train_on_gsm8k(tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out.count("expected") == 4
 
 
+def test_the_data_may_be_a_table(tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "rows.csv").write_text("prompt,gold\n1+1=,two\n")
+    template = load_module(TEMPLATE, "script_template")
+    template.DATA = str(tmp_path / "rows.csv")
+    assert template.make_dataset().to_list() == [{"prompt": "1+1=", "gold": "two"}]
+
+
 def test_rewards():
     template = load_module(TEMPLATE, "script_template")
     texts = ["<answer>1,200</answer>", "<answer>3</answer> or <answer>1200</answer>", "1200", "<answer>1200"]

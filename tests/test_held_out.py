@@ -3,6 +3,7 @@
 import json
 from types import SimpleNamespace
 
+import pyarrow.parquet as pq
 import pytest
 from conftest import EVAL_DATA, ROOT, TINY_LM, load_module, load_script, write_lines
 
@@ -201,14 +202,16 @@ def test_a_split_that_cannot_be_is_refused(count, settings, prompts, says):
 
 
 @pytest.mark.parametrize("name", TRAINERS)
-def test_the_trainers_hold_rows_out_and_verl_says_where(name, files, tmp_path, capsys):
+def test_the_trainers_hold_rows_out(name, files, tmp_path, capsys):
     data, evaluation = files([user("30+1=")])
-    assert dry(name, tmp_path, data, "--hold_out=5") == (2 if name == "verl_train" else 0)
+    assert dry(name, tmp_path, data, "--hold_out=5") == 0
     told = capsys.readouterr()
+    assert "held out: 5 of 20 rows" in told.err
     if name == "verl_train":
-        assert "got hold_out 5" in told.err and "data_loader.py" in told.err and "--split" in told.err
-        return
-    assert "held out: 5 of 20 rows" in told.err and '"held_out_prompts": 5' in told.out and '"prompts": 15' in told.out
+        sizes = [pq.read_metadata(tmp_path / "run" / "job" / f"{x}.parquet").num_rows for x in ("train", "val")]
+        assert sizes == [15, 5] and "trainer.val_before_train=True" in told.out
+    else:
+        assert '"held_out_prompts": 5' in told.out and '"prompts": 15' in told.out
     for flags, says in (([evaluation, "--hold_out=5"], "beside --eval_data"), (["--hold_out=20"], "none for training")):
         assert dry(name, tmp_path, data, *flags) == 2
         assert says in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import datetime
 import json
 import math
 import os
@@ -11,6 +12,7 @@ import signal
 import subprocess
 import sys
 
+import pyarrow.parquet
 import pytest
 import torch
 from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, read_lines, run_script, write_lines
@@ -137,6 +139,13 @@ def test_the_page_alone_is_the_template_with_the_settings(kind, folder, made):
     for name, said in report["functions"].items():
         first, last, what = re.fullmatch(r"(\d+)-(\d+): (.*)", said).groups()
         assert re.match(rf"(def|class) {name}\b", lines[int(first) - 1]) and int(last) <= len(lines) and what
+
+
+@pytest.mark.parametrize(("kind", "change", "item"), [("ppo", "lora", "LoRA"), ("multi_turn", "tools", "tools")])
+def test_a_page_does_not_leave_out_its_change(kind, change, item, folder, made):
+    made(kind, "mine.py", "--change", change)
+    line = (folder / "mine.py").read_text().partition("Left out: ")[2].partition(".\n")[0]
+    assert item not in line.split(", ") and "resume" in line.split(", ")
 
 
 def test_settings_of_every_type_become_defaults():
@@ -271,10 +280,12 @@ RUN = f"{DATA} train.jsonl --out"
         (f"{DATA} train.jsonl --hold_out 2", ["--hold_out 2 without a run", "--out"]),
         (f"{RUN} run --hold_out 8", ["--hold_out 8 with 8 rows", "none for training"]),
         (f"{RUN} run --hold_out 2 --eval_data test.jsonl", ["--hold_out 2 beside --eval_data test.jsonl"]),
-        ("grpo mine.py --vf_coef 0.1", ["got unknown argument '--vf_coef'"]),
+        ("grpo mine.py --vf_coef 0.1", ["got unknown argument '--vf_coef'; expected a flag of --list"]),
+        ("ppo mine.py --resume", ["try ppo_train.py or on_policy_distillation.py"]),
         ("ppo mine.py --lora_rank 8", ["--lora_rank", "--change lora"]),
         ("grpo mine.py --model m --data rows.csv", ["got --model, --data without --reward", ".py:fun"]),
-        (f"{DATA} rows.csv", ["rows.csv:1: row: got invalid JSON", "data_loader.py rows.csv --out rows_read.jsonl"]),
+        (f"{DATA} rows.csv --prompt_column question", ["rows.csv:2: got columns prompt, answer; expected 'question'"]),
+        (f"{DATA} no.csv", ["got --data no.csv, which is not a file"]),
         (f"{DATA} asked.jsonl", ["asked.jsonl:2: got columns question, answer", "--out asked_read.jsonl"]),
         (f"{DATA} empty.jsonl", ["empty.jsonl without rows"]),
         (f"{DATA} gold.jsonl", ["reward takes 'answer'", "with the columns gold"]),
@@ -466,6 +477,20 @@ def test_rows_held_out_become_files_of_the_run(folder, made, monkeypatch):
     (folder / "run_data" / "train.jsonl").write_text("{}\n")
     with pytest.raises(AssertionError, match=r"run_data/train\.jsonl, which has other rows"):
         made(*line)
+
+
+def test_rows_of_a_table_become_a_file_that_the_page_reads(folder, made, monkeypatch):
+    (folder / "rows.csv").write_text("Frage;answer\n1+1=;2\n2+2=;4\n", encoding="utf-8")
+    table = pyarrow.table({"Frage": ["3+3="], "answer": ["6"], "day": [datetime.date(2024, 5, 1)]})
+    pyarrow.parquet.write_table(table, folder / "rows.parquet")
+    monkeypatch.setattr(new, "checked", lambda file, flags, left_out: {"failed": {}, "seconds": 0.0, "flags": flags})
+    line = ["grpo", "mine.py", "--model", TINY_LM, "--reward", "my.py:reward", "--prompt_column", "Frage", "--force"]
+    report = made(*line, "--data", "rows.csv", "--eval_data", "rows.parquet")
+    assert report["selfcheck"]["flags"][2:4] == ["--data", "mine_data/train.jsonl"]
+    assert read_lines(folder / "mine_data" / "train.jsonl")[1] == {"Frage": "2+2=", "answer": "4"}
+    assert read_lines(folder / "mine_data" / "held_out.jsonl") == [
+        {"Frage": "3+3=", "answer": "6", "day": "2024-05-01"}
+    ]
 
 
 def test_the_saved_model_is_compared_with_the_start(tmp_path):

@@ -354,7 +354,9 @@ def mine(tmp_path):
 
 @pytest.mark.long
 def test_new_notebook_is_filled_in_and_runs(mine):
+    (mine / "train.jsonl").write_text((mine / "train.jsonl").read_text().replace('"prompt"', '"Frage"'))
     flags = ("--reward", "my.py:short*0.5", "--data", "train.jsonl", "--output", "books/idea.ipynb")
+    flags += ("--prompt_column", "Frage", "--chat")
     done = run_script("new_notebook", *flags, cwd=mine)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {"wrote": "books/idea.ipynb", "run": "jupyter execute books/idea.ipynb"}
@@ -362,6 +364,7 @@ def test_new_notebook_is_filled_in_and_runs(mine):
     nbformat.validate(notebook)
     settings = cell(notebook, "settings").source
     assert "DATA = '../train.jsonl'  # prompts" in settings and "REWARDS = ['../my.py:short*0.5']" in settings
+    assert "PROMPT_COLUMN = 'Frage'  #" in settings and "CHAT = True  #" in settings
     assert f"BUNDLE = {str(ROOT)!r}  # folder" in cell(notebook, "setup").source  # wherever papermill is called
     unchanged = [c.source for c in notebook.cells if c.id not in ("setup", "settings")]
     assert unchanged == [c.source for c in template().cells if c.id not in ("setup", "settings")]
@@ -387,7 +390,7 @@ def test_new_notebook_without_flags_is_the_template_with_its_bundle(mine):
     [
         (["--reward", "no.py:f"], "no file 'no.py'"),
         (["--reward", "my.py:shor"], "my.py has no 'shor'; expected one of its names; try short"),
-        (["--reward", "my.py:short*1.x"], "a weight that is a number"),
+        (["--reward", "my.py:short*1.x"], "'1.x' is not a number"),
         (["--reward", "my.py:short", "--data", "nothing.jsonl"], "which does not exist; expected a file"),
         (["--data", "train.jsonl"], "got --data without --reward"),
         (["--model", "./nothing"], "got --model ./nothing, which does not exist; expected a folder"),

@@ -61,8 +61,12 @@ def test_each_policy_loss_is_its_formula(name):
     if name == "clip":
         got = page.clip(new, old, advantages, MASK, *CLIPPED["clip"], dual_clip=1.25)
         torch.testing.assert_close(got, by_loop("clip", new, old, advantages, *CLIPPED["clip"], dual=1.25))
-        changed = (expected != by_loop("clip", new, old, advantages, 9, 9)).sum().item() / MASK.sum().item()
-        assert page.clip_fraction(new, old, advantages, MASK, *CLIPPED["clip"]).item() == pytest.approx(changed) != 0
+        plain, shares = by_loop("clip", new, old, advantages, 9, 9), []
+        for bounded, dual in ((expected, None), (got, 1.25)):
+            shares.append((bounded - plain).abs().gt(1e-9).sum().item() / MASK.sum().item())
+            found = page.clip_fraction(new, old, advantages, MASK, *CLIPPED["clip"], dual)
+            assert found.item() == pytest.approx(shares[-1])
+        assert 0 < shares[0] < shares[1]
 
 
 def slopes(function, x, step: float = 1e-6):

@@ -250,7 +250,7 @@ def test_prompts_that_are_not_as_their_author_wrote_them_are_said(prompt, words,
 def test_prompts_that_end_with_an_answer_or_name_roles_otherwise(capsys):
     turns = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]
     warn_unread("d.jsonl", [({"prompt": turns}, turns), ({"prompt": turns[:1]}, turns[:1])])
-    assert "1 of 2 prompts end with an assistant turn" in capsys.readouterr().err
+    assert "1 of 2 prompts end with an answer, which the model continues; try data_loader.py" in capsys.readouterr().err
     for role, known in (("User", "user"), ("human", "user"), ("gpt", "assistant")):
         with pytest.raises(UserError, match=f"row 1: got the role '{role}'; expected '{known}'"):
             check_prompt([{"role": role, "content": "2+2?"}], "row 1")

@@ -922,12 +922,16 @@ def test_a_text_without_a_fence_is_no_program_where_that_is_asked(tmp_path):
 
 @pytest.mark.long
 def test_a_signature_says_name_column_and_order(tmp_path):
-    make(tmp_path, "--task", "qa", "--signature", "def right(completions, gold)", name="qa.py")
-    assert load(tmp_path, "qa.py").right(["Paris", "Rome"], ["paris", "Paris"]) == [1.0, 0.0]
+    make(tmp_path, "--task", "qa", "--signature", "def right(completions, gold, level, timeout_s=2)", name="qa.py")
+    assert load(tmp_path, "qa.py").right(["Paris", "Rome"], ["paris", "Paris"], ["easy", "hard"]) == [1.0, 0.0]
     done = subprocess.run([sys.executable, "qa.py", "--test"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
-    make(tmp_path, "--task", "passes_tests", "--signature", "code(completions, tests, prompts)", name="a.py")
-    assert load(tmp_path, "a.py").code([FENCED], [["assert double(2) == 4"]], [""]) == [1.0]
+    signature = "code(completions, tests, prompts, timeout_s, level=1)"
+    make(tmp_path, "--task", "passes_tests", "--signature", signature, "--per", "completion", name="a.py")
+    code, tests = load(tmp_path, "a.py").code, [["assert double(2) == 4"]] * 2
+    slow = FENCED.replace("return", "import time; time.sleep(20); return")
+    assert code([FENCED, slow], tests, ["", ""], [3.0, 0.5]) == [1.0, 0.0]
+    assert code([FENCED], tests[:1], [""], 3.0) == code([FENCED], tests[:1], [""]) == [1.0]
 
 
 def test_a_signature_with_completion_ids_is_tried_with_them(tmp_path):
@@ -1133,7 +1137,7 @@ BAD = [  # flags, what the message holds
     (["--from", "mine.py:both", "--weights", "1", "2", *OUT], "without weights of its own"),
     (["--task", "passes_tests", "--for", "verl", *OUT], "expected trl; try --task code"),
     (["--task", "passes_tests", "--signature", "f(tests)", *OUT], "expected NAME(completions, COLUMN)"),
-    (["--task", "passes_tests", "--signature", "f(completions, a, b)", *OUT], "further columns come by **"),
+    (["--task", "passes_tests", "--signature", "f(a, b, completions)", *OUT], "try a, completions first"),
     (["--task", "qa", "--signature", "f(completions, a)", "--name", "g", *OUT], "expected it in their place"),
     (["--task", "passes_tests", "--one_file", "--name", "encode", *OUT], "got --name 'encode'; expected a Python name"),
     (["--task", "passes_tests", "--signature", "text_of(completions, a)", *OUT], "--signature with the name 'text_of'"),

@@ -8,10 +8,11 @@ import sys
 
 import pytest
 from conftest import ROOT, SECOND_ATTEMPT, TINY_LM, TRAIN_DATA, edited, load_module, load_script
-from test_multi_turn_template import CHANGES
+from test_multi_turn_template import ADDER, CHANGES, changed
 from test_selfcheck import forget
 
 from programs.selfcheck.conversation_checks import TURN_CHECKS
+from programs.selfcheck.input_checks import template_ends_at_generation
 from programs.selfcheck.loading import load_trainer
 
 PAGE = ROOT / "templates" / "multi_turn.py"
@@ -88,6 +89,18 @@ def test_the_page_passes_and_says_what_it_saw(inputs):
 def test_a_listed_change_of_the_page_passes(inputs, tmp_path, start):
     found = results(page_copy(tmp_path, CHANGES[start]), *inputs)
     assert all(passed for passed, _ in found.values()), found
+
+
+@pytest.mark.parametrize("name", ["page", "ppo_train"])
+def test_tools_are_expected_in_a_prompt(inputs, tmp_path, name):
+    """With the tools of the environment, the prompt begins with more than its messages."""
+    (tmp_path / "adder.py").write_text(ADDER)
+    path = changed("tools", tmp_path) if name == "page" else ROOT / "scripts" / "ppo_train.py"
+    trainer = load_trainer(str(path))
+    flags = ["--model", str(ROOT / "assets" / "tiny_tools_lm"), "--environment", f"{tmp_path}/adder.py:Adder"]
+    assert not trainer.parse([*inputs, *flags, "--max_turns", "2"])
+    trainer.load()
+    assert template_ends_at_generation(trainer)[0] is True
 
 
 def test_a_trainer_that_plays_one_conversation_after_another_passes(inputs, tmp_path):

@@ -150,7 +150,7 @@ def test_each_setting_of_the_script_is_in_run_sh_or_port_md(name, tmp_path):
     given = {keyword.arg for call in calls for keyword in call.keywords} - {"args", "peft_config"}
     named = ", ".join(re.findall(r"\(TRL: (.*)\)", (tmp_path / "port" / "run.sh").read_text())).split(", ")
     of_run = {setting.rpartition(".")[2] for setting in named}
-    none = re.findall(r"^- (?:\w+\()?(\w+)[= ].*: has no equal here", page, re.MULTILINE)
+    none = re.findall(r"^- (?:\w+\()?(\w+)[= ].*: has no equivalent here", page, re.MULTILINE)
     beside = re.findall(r"`(?:\w+\.)?(\w+)`", page.partition("nothing with these values: ")[2].partition("\n")[0])
     assert sorted(none) == sorted(lost) and not {*none, *beside} & of_run
     assert not {*beside} & {"target_modules", "vllm_gpu_memory_utilization", "save_total_limit"}

@@ -63,6 +63,8 @@ MODEL = ppo.EMBEDDED_MODEL  # folder or hub id; on a GPU "Qwen/Qwen2.5-0.5B-Inst
 PRECISION = "auto"  # bf16 where the CUDA GPU can, else fp32; or one of the two
 DATA = ppo.EMBEDDED_DATA  # prompts: JSONL, JSON, CSV or parquet file, or a hub id
 EVAL_DATA = ""  # held-out prompts; without it, the embedded ones, or the last tenth of your DATA
+PROMPT_COLUMN = "prompt"  # column with the prompt, a string or chat messages
+CHAT = False  # True: string prompts become a user's turn of the chat template
 REWARDS = [f"{LIBRARY}:numeric_correctness", f"{LIBRARY}:format_reward*0.2"]  # FILE.py:function[*weight]
 SEEDS = [0, 1, 2]  # both arms run once with each
 STEPS = 15
@@ -98,7 +100,7 @@ def settings_now():
     return {
         **{"algorithm": "grpo", "model": MODEL, "data": DATA, "eval_data": EVAL_DATA, "precision": PRECISION},
         **{"steps": STEPS, "batch_size": PROMPTS * GROUP_SIZE, "group_size": GROUP_SIZE, "minibatches": MINIBATCHES},
-        **{"max_new_tokens": MAX_NEW_TOKENS, "lr": LR},
+        **{"max_new_tokens": MAX_NEW_TOKENS, "lr": LR, "prompt_column": PROMPT_COLUMN, "chat": CHAT},
     }, EVAL_PROMPTS
 
 
@@ -155,10 +157,11 @@ if all(equal):
 if not any(value is not None and value >= 1 for value in next(iter(parts.values()))):  # GRPO has nothing to reinforce
     flags = f"--self --min_rounds 1 --model {MODEL} --data {DATA} --max_new_tokens {MAX_NEW_TOKENS}"
     rewards = " ".join(f"--reward '{spec}'" for spec in REWARDS)
+    flags += f" --prompt_column {PROMPT_COLUMN}" + " --chat" * CHAT
     held = f" --eval_data {EVAL_DATA}" if EVAL_DATA else ""
     print(f"python {bundle}/scripts/warm_start.py {flags}{held} {rewards} --output_dir {OUTPUT}_warm")
     if not held:
-        print("# DATA of your own also needs --eval_data FILE there: prompts that do not train")
+        print("# DATA of your own also needs --hold_out N there, or --eval_data FILE: prompts that do not train")
     print(f"# then MODEL = '{OUTPUT}_warm/final'; with worked solutions leave --self out: references/warm_start.md")
 
 # %% [markdown] idea-text

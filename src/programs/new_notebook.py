@@ -38,7 +38,7 @@ from pathlib import Path
 from parts.foundation.bundle import BUNDLE
 from parts.foundation.messages import Help, UserError, need, say, suggest, tell
 from parts.foundation.settings import parse_flags
-from parts.rewards.reward_forms import full_spec
+from parts.rewards.reward_forms import full_spec, spec_parts, weight_of
 
 TEMPLATE = BUNDLE / "assets" / "notebook_template.ipynb"
 TEXTS = ("reward", "advantage", "loss", "advantage_std", "aggregation", "kl_estimator")  # settings that are no numbers
@@ -72,11 +72,11 @@ def check_function(flag: str, target: str, *more: str) -> str:
 
 def check_reward(spec: str) -> None:
     """Raise UserError unless FILE.py:name[*weight] is one that there is."""
-    target, _, weight = spec.partition("*")
-    is_list = weight.isidentifier()  # the file's list of weights
-    number = is_list or re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?", weight or "1")
-    need(number, f"got --reward {spec!r}; expected a weight that is a number")
-    check_function(f"--reward {spec!r}", target, *([weight] if is_list else []))
+    file, name, weight = spec_parts(spec)
+    lists = [weight] if weight.isidentifier() else []  # the file's list of weights
+    if not lists:
+        weight_of(spec)  # UserError for what is no number
+    check_function(f"--reward {spec!r}", f"{file}:{name}", *lists)
 
 
 def seen_from(path: str, folder: Path) -> str:
@@ -202,8 +202,8 @@ def new_notebook(args) -> dict:
     values = {"BUNDLE": str(BUNDLE) if near.startswith("..") else near}
     paths = {name: seen_from(getattr(args, name), folder) for name in ("model", "data", "eval_data")}
     rewards = [f"{seen_from(file, folder)}:{name}" for file, _, name in (x.rpartition(":") for x in args.reward)]
-    given = {**paths, "precision": args.precision, "rewards": rewards, "seeds": args.seeds, "steps": args.steps}
-    values |= {name.upper(): value for name, value in given.items() if value}
+    others = {name: getattr(args, name) for name in ("precision", "prompt_column", "chat", "seeds", "steps")}
+    values |= {name.upper(): value for name, value in (paths | others | {"rewards": rewards}).items() if value}
     notebook = json.loads(TEMPLATE.read_text(encoding="utf-8"))
     set_values(notebook, values)
     if args.idea:
@@ -252,6 +252,8 @@ def notebook_parser() -> argparse.ArgumentParser:
     add("--reward", **repeated, metavar="SPEC", help="FILE.py:function[*weight], repeatable")
     add("--model", default="", help="folder or hub id (default: the embedded one)")
     add("--data", default="", help="prompts: JSONL, JSON, CSV or parquet file, or hub id (default: embedded)")
+    add("--prompt_column", default="", metavar="NAME", help="column with the prompt (default: prompt)")
+    add("--chat", action="store_true", help="string prompts become a user's turn of the chat template")
     add("--eval_data", default="", metavar="DATA", help="held-out prompts (default: the last tenth of --data)")
     add("--precision", choices=["auto", "fp32", "bf16"], default="auto", help="auto: bf16 if the GPU supports it")
     add("--idea", **repeated, metavar="KIND=VALUE", help=IDEA_HELP)

@@ -292,7 +292,7 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
     flaws = (
         (map(placeholder_in, likely), "have an image placeholder, but no image; try data_loader.py with --on_bad skip"),
         ((holds_answer(f"{m['content']} …") for m in last), "open an assistant's turn themselves; try the question"),
-        ((m["role"] == "assistant" for m in last), "end with an assistant turn; an answer belongs in its own column"),
+        ((m["role"] == "assistant" for m in last), "end with an answer, which the model continues; try data_loader.py"),
         ((holds_answer(p) or is_dialogue(p) for p in prompts), "are dialogues with answers; try a list `messages`"),
         *((map(re.compile(pattern).search, texts), line) for pattern, line in ODD_PROMPTS.items()),
     )

@@ -30,13 +30,8 @@ MISNAMED = {  # role in other spellings or ShareGPT's -> our role
 JSON_SPACE = re.compile(r"[ \t\n\r]*")
 
 
-def read_json_lines(path: Path) -> list[dict]:
-    """Read JSONL; a broken line raises UserError with its file and line number (blank lines count)."""
-    return [row for _, row in placed_json_lines(path)]
-
-
 def placed_json_lines(path: Path) -> list[tuple[str, dict]]:
-    """(`FILE:LINE`, row) of each row that `read_json_lines` reads."""
+    """(`FILE:LINE`, row) of each row of JSONL; a broken line raises UserError with its place (blank lines count)."""
     rows = []
     with open_text(str(path), "jsonl")[0] as stream:
         for line, row in json_lines(stream):
@@ -253,7 +248,8 @@ def placed_rows(source: str) -> list[tuple[str, dict]]:
 def prompt_of(row: dict, column: str, where: str):
     """The prompt in a row's column; UserError if the column is missing, or its cell is empty or not a prompt."""
     near = suggest(column, list(row)).replace("; try ", "; try --prompt_column ")
-    advice = near or "; try --prompt_column NAME, or data_loader.py"
+    chats = {"messages", "conversations", "conversation"} & row.keys()  # its end is no part of the prompt
+    advice = "; try data_loader.py" if chats else near or "; try --prompt_column NAME, or data_loader.py"
     need(column in row, f"{where}: got columns {', '.join(map(str, row))}; expected {column!r}{advice}")
     got = f"{where}: got an empty cell in the column {column!r}; expected a prompt"
     need(row[column] not in (None, ""), f"{got}; try filling it in, or leaving out the row")

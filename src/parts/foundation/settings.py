@@ -159,7 +159,8 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhe
         name = flag_name(unknown[0])
         follows = relation(name, names, flag_values(argv))
         near = f"; {follows}" if follows else suggest(name, names, 0.7).replace("; try ", "; try --")
-        parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of --help{near}")
+        listed = "--help" if parser.add_help else "--list"  # of a page's settings
+        parser.error(f"got unknown argument {unknown[0]!r}; expected a flag of {listed}{near}")
     return known
 
 

@@ -237,10 +237,8 @@ class PythonSource:
         calls = [call for call in self.calls.get(maker, []) if self.own(call)]
         if len(calls) != 1 or any(isinstance(x, ast.Starred) for x in calls[0].args):
             return None
-        names = [x.arg for x in [*function.args.posonlyargs, *function.args.args]]
-        only = [x.arg for x in function.args.kwonlyargs]
-        defaults = dict(zip(reversed(names), reversed(function.args.defaults), strict=False))
-        defaults |= dict(zip(only, function.args.kw_defaults, strict=True))
+        defaults, only = defaults_of(function.args), len(function.args.kwonlyargs)
+        names = [*defaults][: len(defaults) - only]
         given = dict(zip(names[names[:1] == ["self"] :], calls[0].args, strict=False))
         given |= {keyword.arg: keyword.value for keyword in calls[0].keywords}
         return given.get(name) or (None if None in given else defaults.get(name))
@@ -426,6 +424,13 @@ def names_bound_by(node: ast.AST) -> list[str]:
     if isinstance(node, ast.ImportFrom | ast.Import):
         return [(x.asname or x.name).partition(".")[0] for x in node.names]
     return [node.name] if isinstance(node, FUNCTIONS | ast.ClassDef) and not isinstance(node, ast.Lambda) else []
+
+
+def defaults_of(arguments: ast.arguments) -> dict[str, ast.expr | None]:
+    """{parameter: its default, None without one} of a function, in order, without * and **."""
+    names = [x.arg for x in (*arguments.posonlyargs, *arguments.args)]
+    values = [*[None] * (len(names) - len(arguments.defaults)), *arguments.defaults, *arguments.kw_defaults]
+    return dict(zip([*names, *(x.arg for x in arguments.kwonlyargs)], values, strict=True))
 
 
 def script_end(command: list[str], folder: Path, seconds: float, **environment: str) -> str:

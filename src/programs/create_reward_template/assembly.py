@@ -103,4 +103,6 @@ def head_of(args, about: str, gold: str, columns: str, needs: str = "", end: str
 def check_column(name: str, where: str) -> None:
     """Raise UserError unless a name can be a column, and an argument of a function."""
     fine = name.isidentifier() and not keyword.iskeyword(name) and name not in {*RESERVED, "score"}
-    need(fine, f"got {where} with the column {name!r}; expected a Python name that neither trainers nor the file use")
+    nested = f"; try data_loader.py FILE --map answer={name}, then the column answer" if "." in name else ""
+    expected = "expected a Python name that neither trainers nor the file use"
+    need(fine, f"got {where} with the column {name!r}; {expected}{nested}")

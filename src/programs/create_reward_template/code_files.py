@@ -5,6 +5,7 @@ import re
 
 from parts.foundation.file_text import file_text
 from parts.foundation.messages import UserError, need
+from parts.foundation.user_scripts import defaults_of
 from parts.rewards.attacks import TEST_OF_ATTACKS, attack_programs, called_on_programs
 from programs.create_reward_template.assembly import assembled, named
 from programs.create_reward_template.tasks import PASSES_TESTS
@@ -13,39 +14,48 @@ from programs.create_reward_template.trials import SCRIPTS
 ONE_FILE = file_text("files/one_file.py")
 START_SERVER = '\n\nif __name__ == "__main__" and sys.argv[1:2] == ["--server"]:\n    serve(int(sys.argv[2]))\n'
 TRIAL_S = 120  # seconds that a trial may take: 4 are usual, nearly all of them for the endless loop
-# what the attacks of the sandbox's own tests say
-HOLDS = (
-    "endless loops, exits with success, objects equal to everything, forged output, patched judges, killed parents, "
-    "processes and files left behind, files deleted, changed and read, network, secrets of the environment, memory, "
-    "much output"
-)
 NOT_AGAINST = (
     "weak tests; tests that take the program's own word (PAY_WEAK_TESTS); secrets in Python's library folders; holes "
     "in the kernel"
 )
+OF_TRL = ("prompts", "completions", "completion_ids")  # parameters that are no columns
 RIGHT_AT_0 = "programs that need processes, network or files, more than {timeout_s:g} s a {per} or {memory_mb} MiB"
 
 
-def read_signature(text: str) -> tuple[str, list[str]]:
-    """(name, parameters but ** and *) of NAME(completions, COLUMN, ...)."""
+def read_signature(text: str) -> tuple[str, str, dict[str, str]]:
+    """(name, gold column, {parameter: its default as code, or ""}) of NAME(completions, COLUMN, ...).
+
+    Columns after the first are optional.
+    """
     got = f"got --signature {text!r}; expected NAME(completions, COLUMN) such as code_reward(completions, tests)"
     try:
         (function,) = ast.parse(f"def {text.strip().removeprefix('def ').rstrip(':')}:\n    pass").body
-        parameters = [x.arg for x in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
+        parameters = {name: ast.unparse(value) if value else "" for name, value in defaults_of(function.args).items()}
     except (SyntaxError, ValueError, AttributeError):
-        need(False, got)
-    columns = [name for name in parameters if name not in ("prompts", "completions", "completion_ids")]
-    need("completions" in parameters and len(columns) == 1, f"{got}; further columns come by ** as it is")
-    return function.name, parameters
+        raise UserError(got) from None
+    gold, *further = [name for name in parameters if name not in OF_TRL] or [""]
+    need(gold and "completions" in parameters, got)
+    parameters |= {name: parameters[name] or "None" for name in further}
+    required = [name for name, default in parameters.items() if not default]
+    need([*parameters][: len(required)] == required, f"{got}; try {', '.join(required)} first")
+    return function.name, gold, parameters
 
 
-def with_signature(text: str, name: str, parameters: list[str]) -> str:
-    """A written reward whose function has these parameters first; all callers of ours pass keywords."""
-    rest = ["prompts=None"] * ("prompts" not in parameters)
-    header = re.compile(rf"^((?:async )?def {name}\()(?:prompts, )?completions, \w+(?:=None)?, (\*\*\w+)", re.MULTILINE)
-    if "completion_ids" in parameters:  # which TRL gives; so does the self-test
+def with_signature(text: str, args) -> str:
+    """A written reward whose function has the parameters of --signature first; all callers of ours pass keywords."""
+    header = [f"{name}={default}" if default else name for name, default in args.parameters.items()]
+    header += ["prompts=None"] * ("prompts" not in args.parameters)
+    further = [name for name in args.parameters if name not in (*OF_TRL, args.gold_column)]
+    if args.task == "passes_tests" and "timeout_s" in further:  # one number, or a list with one for each completion
+        further.remove("timeout_s")
+        total = ' = about["total_timeout_s"]' * (args.per == "completion")
+        line = f'        about["timeout_s"]{total} = timeout_s[i] if isinstance(timeout_s, list) else timeout_s\n'
+        text = text.replace("        jobs.append(", f"{line}        jobs.append(", 1)
+    if "completion_ids" in args.parameters:  # which TRL gives; so does the self-test
         text = text.replace("completions=[text], **", "completions=[text], completion_ids=[[]], **")
-    return header.sub(lambda match: match[1] + ", ".join([*parameters, *rest, match[2]]), text, count=1)
+    start = rf"^((?:async )?def {args.name}\()(?:prompts, )?completions, \w+(?:=None)?, \*\*(\w+)(.*\n.*\n)"
+    added = "".join(f'    \\2["{name}"] = {name}\n' for name in further)  # the text reads columns from its **
+    return re.sub(start, rf"\1{', '.join(header)}, **\2\3{added}", text, count=1, flags=re.MULTILINE)
 
 
 def limits_of(args) -> str:
@@ -95,4 +105,4 @@ def tried_on_programs(args) -> dict:
     paid = [name for kind, name, score in tried if kind == "hostile" and score]
     report = {"ready": not paid and not missed, "right_programs": kinds.count("right"), "not_paid_of_them": missed}
     report |= {"hostile_programs": hostile, "paid_of_them": paid, "isolated": told["isolated"]}
-    return report | {"holds_against": HOLDS, "not_against": NOT_AGAINST, "right_but_0": RIGHT_AT_0.format(**vars(args))}
+    return report | {"not_against": NOT_AGAINST, "right_but_0": RIGHT_AT_0.format(**vars(args))}

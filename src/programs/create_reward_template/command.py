@@ -77,7 +77,11 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     flag("name", "TRL's function, and its metric (default: TASK_reward, with --from the function's)", metavar="NAME")
     gold = "column of the gold answer (default: answer; code, passes_tests: tests; --from: what it reads)"
     flag("gold_column", gold, metavar="NAME")
-    flag("signature", "how the reward is called: NAME(completions, COLUMN)", metavar="TEXT")
+    flag(
+        "signature",
+        "how the reward is called: NAME(completions, COLUMN), and further columns or limits",
+        metavar="TEXT",
+    )
     one_file = "passes_tests: with the sandbox inside, needs only the standard library"
     flag("one_file", one_file, action="store_true", default=None)
     flag("per", "passes_tests: what --timeout_s limits", choices=["test", "completion"])
@@ -125,8 +129,9 @@ def check_flags(args) -> None:
     if args.signature:
         alone = not (args.name or args.gold_column) and args.target != "verl"
         need(alone, "got --signature with --name, --gold_column or --for verl; expected it in their place, for TRL")
-        args.name, args.parameters = read_signature(args.signature)
-        args.gold_column = next(x for x in args.parameters if x not in ("prompts", "completions", "completion_ids"))
+        args.name, args.gold_column, args.parameters = read_signature(args.signature)
+        if args.task == "passes_tests" and args.parameters.get("timeout_s") == "None":
+            args.parameters["timeout_s"] = str(args.timeout_s)
     if args.task:
         args.name = args.name or f"{args.task}_reward".replace("llm_", "")
         args.target = args.target or ("trl" if kind == "passes_tests" else "both")
@@ -208,7 +213,7 @@ def main(argv: list[str] | None = None) -> int:
             text = code_reward(args)
         else:
             text = new_reward(args) if args.task else ported(args)
-        report = write_reward(args, with_signature(text, args.name, args.parameters) if args.signature else text)
+        report = write_reward(args, with_signature(text, args) if args.signature else text)
     except UserError as error:
         say(f"error: {error}")
         return error.code

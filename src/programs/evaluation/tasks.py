@@ -97,8 +97,7 @@ class Task:
 
     def prompt(self, row: dict):
         """The prompt that a row has: text, or chat messages."""
-        prompt = first_of(row, PROMPT_COLUMNS)
-        need(prompt is not None, f"got columns {', '.join(row)}; expected one of {', '.join(PROMPT_COLUMNS)}")
+        prompt = self.require(row, PROMPT_COLUMNS)
         check_prompt(prompt, "column prompt")
         return prompt
 
@@ -119,7 +118,8 @@ class Task:
     def require(self, row: dict, names) -> object:
         """The first of these columns, or UserError."""
         value = first_of(row, names)
-        need(value is not None, f"task {self.name} got columns {', '.join(row)}; expected one of {', '.join(names)}")
+        got = f"task {self.name} got columns {', '.join(row)}; expected one of {', '.join(names)}"
+        need(value is not None, f"{got}; try data_loader.py, with --map prompt=COLUMN answer=COLUMN")
         return value
 
     def unused(self, row: dict) -> dict:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from parts.foundation.bundle import BUNDLE
 from parts.foundation.file_text import file_text
-from parts.foundation.messages import Help, UserError, need, tell
+from parts.foundation.messages import Help, UserError, need, say, tell
 from parts.foundation.settings import parse_flags
 from programs.generate_dockerfile.plan import PINS, STYLES, ImagePlan, make_plan
 
@@ -120,6 +120,9 @@ def generate(args: argparse.Namespace) -> None:
     if args.devcontainer:
         files[output.parent / ".devcontainer" / "devcontainer.json"] = devcontainer(plan, output)
     write(files, args.force)
+    trl, tested = plan.pins.get("trl[vllm]"), make_plan("base", "", False).pins["trl"]
+    if trl not in (None, tested):
+        say(f"note: trl {trl} for CUDA {plan.cuda}; this bundle was tested with {tested}")
     report = {"files": [str(path) for path in files], "image": plan.name, "from": plan.image}
     tell(json.dumps(report | {"requirements": plan.requirements, "commands": commands(plan, output)}, indent=2))
 

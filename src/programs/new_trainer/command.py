@@ -37,7 +37,7 @@ from programs.new_trainer.pages import (
     with_file,
     with_own,
 )
-from programs.new_trainer.training import STOPS, check_reward, checked, page_rows, time_left, trained
+from programs.new_trainer.training import STOPS, check_reward, checked, is_jsonl, page_rows, time_left, trained
 
 HINTS = {"reward": "FILE.py:function", "environment": "FILE.py:Class", "data": "FILE.jsonl", "teacher": "FOLDER"}
 OWN_CHECKS = {"advantage": "group_advantages", "loss": "policy_clip"}  # of the page's own ones, not of the user's
@@ -46,7 +46,7 @@ NO_ACCURACY = "no accuracy before and after is measured; try --hold_out N, or --
 
 CLIPS = ("clip_eps_low", "clip_eps_high", "dual_clip")
 REPLACED = {"monte_carlo": ("gae_lambda",), "cispo": CLIPS, "loss": CLIPS}  # what a change, or an own loss, leaves idle
-OF_LORA = "change lora: the page's own lr is for all weights; try ten times it, --lr 1e-5 from 50M parameters"
+OF_LORA = "change lora: the default lr is for all weights; try ten times that: --lr 1e-5 for 50M parameters or more"
 
 
 def page_notes(source: str, settings: dict, changes: list[str]) -> list[str]:
@@ -86,8 +86,8 @@ def check_out(source: str, given: dict, out: Path) -> None:
 
 
 def rows_text(rows: list[dict]) -> str:
-    """JSONL that a page reads."""
-    return "".join(json.dumps(row["columns"], ensure_ascii=False) + "\n" for row in rows)
+    """JSONL that a page reads; dates and decimals become text."""
+    return "".join(json.dumps(row["columns"], ensure_ascii=False, default=str) + "\n" for row in rows)
 
 
 def check_metric_names(source: str, given: dict) -> None:
@@ -99,27 +99,28 @@ def check_metric_names(source: str, given: dict) -> None:
         need(own and name in known, fits + suggest(name, [*known]))
 
 
-def split_data(count: int, given: dict, rows: list[dict]) -> tuple[dict[str, list[dict]], dict[str, Path]]:
-    """(rows, file to write) by setting, `count` rows held out; the files lie beside OUT, which a later run moves."""
-    got = f"got --hold_out {count}"
-    need("out" in given and rows, f"{got} without a run; expected --data, --out and what else a run needs")
-    parts = hold_out(SimpleNamespace(**{"eval_data": "", "hold_out": count} | given), rows)
-    folder = Path(f"{Path(given['out'])}_data")
-    files = {"data": folder / "train.jsonl", "eval_data": folder / "held_out.jsonl"}
-    for file, part in zip(files.values(), parts, strict=True):
-        same = not file.exists() or file.read_text(encoding="utf-8") == rows_text(part)
-        need(same, f"{got}, and {file}, which has other rows; expected a new folder; try another --out")
-    return dict(zip(files, parts, strict=True)), files
-
-
 def read_data(args, given: dict, started: bool) -> tuple[dict[str, list[dict]], dict[str, Path]]:
-    """(rows, file to write with --hold_out) by setting; held-out rows know whether they train."""
+    """(rows, JSONL file to write) by setting; held-out rows know whether they train.
+
+    The files lie beside OUT, which a later run moves. They hold rows that are split here, or that are not JSONL.
+    """
     column = given.get("prompt_column", "prompt")
     rows = {name: page_rows(name, given[name], column) for name in ("data", "eval_data") if started and given.get(name)}
-    files = {}
+    moved = {name for name in rows if not is_jsonl(given[name])}
     if args.hold_out is not None:
-        rows, files = split_data(args.hold_out, given, rows.get("data", []))
-        given |= {name: str(file) for name, file in files.items()}
+        ready = "out" in given and rows.get("data")
+        need(ready, f"got --hold_out {args.hold_out} without a run; expected --data, --out and what else a run needs")
+        parts = hold_out(SimpleNamespace(**{"eval_data": "", "hold_out": args.hold_out} | given), rows["data"])
+        rows = dict(zip(("data", "eval_data"), parts, strict=True))
+        moved = {*rows}
+    folder = Path(f"{Path(given.get('out') or args.file.removesuffix('.py'))}_data")
+    names = {"data": "train.jsonl", "eval_data": "held_out.jsonl"}
+    files = {name: folder / file for name, file in names.items() if name in moved}
+    for name, file in files.items():
+        same = not file.exists() or file.read_text(encoding="utf-8") == rows_text(rows[name])
+        need(same, f"got {file}, which has other rows; expected a new folder; try another --out")
+        say(f"note: the page reads {file}, {len(rows[name])} rows")
+    given |= {name: str(file) for name, file in files.items()}
     if "eval_data" in rows:
         mark_trained(SimpleNamespace(**{"allow_overlap": False} | given), rows["data"], rows["eval_data"])
     return rows, files
@@ -141,8 +142,6 @@ def edited_page(args, rest: list[str], theirs: dict[str, str]) -> tuple[str, lis
     source = page_text(args.kind)
     for flag, spec in theirs.items():
         source = with_own(source, flag, spec)
-    lora = [word for word in rest if word.startswith(("--lora_", "--lora-"))]
-    need(not lora, f"got {' '.join(lora)}; expected LoRA as a change of the page; try --change lora, then r= in FILE")
     own, made = settings_of(source), settings_of_changes(args.kind)
     rest = in_own_words(rest, [*own, *made])
     flags = [word.partition("=")[0].removeprefix("--").replace("-", "_") for word in rest if word.startswith("--")]
@@ -191,7 +190,7 @@ def new_trainer(args, rest: list[str], report: dict) -> int:
         source = with_file(source, setting, given.pop(setting))
     notes = page_notes(source, settings, [*changes, *theirs])
     notes += [NO_ACCURACY] if "out" in given and "eval_data" not in given else []
-    source = as_own(source, args.kind, args.file)
+    source = as_own(source, args.kind, args.file, changes)
     for name, file in files.items():
         write_text(file, rows_text(rows[name]))
     Path(args.file).write_text(source, encoding="utf-8")

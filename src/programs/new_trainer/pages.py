@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 from parts.foundation.bundle import BUNDLE
 from parts.foundation.messages import UserError, need, suggest
+from parts.foundation.user_scripts import defaults_of
 from parts.rewards.extracts import IMPORTS, bound_names, import_blocks
 
 PAGES = ("ppo", "grpo", "distillation", "multi_turn")
@@ -92,11 +93,15 @@ def settings_of_changes(kind: str) -> dict[str, str]:
     return {setting: name for name, new in texts for setting in made.findall(new)}
 
 
-def as_own(source: str, kind: str, file: str) -> str:
-    """The page with a head that speaks of the user's file: its name, and nothing of the bundle."""
+def as_own(source: str, kind: str, file: str, changes: list[str]) -> str:
+    """The page with a head that speaks of the user's file: its name, what it lacks, and nothing of the bundle."""
+
+    def lacks(match):
+        return f"Left out: {', '.join(x for x in match[1].split(', ') if x.lower() not in changes)}."
+
     source = source.replace(" on one page: copy it, read it from top to bottom, make it yours.", " in one file.", 1)
     source = source.replace(f"    python {kind}.py ", f"    python {Path(file).name} ", 1)
-    return re.sub(r"^Left out, and in scripts/\w+\.py: ", "Left out: ", source, count=1, flags=re.MULTILINE)
+    return re.sub(r"^Left out, and in scripts/\w+\.py: (.*)\.$", lacks, source, count=1, flags=re.MULTILINE)
 
 
 def with_default(source: str, name: str, value: object) -> str:
@@ -218,13 +223,11 @@ def with_own(source: str, flag: str, spec: str) -> str:
     need(function, f"got --{flag} {spec}; expected a function, defined by def")
     unnamed = ", ".join(x.arg for x in function.args.posonlyargs)
     need(not unnamed, f"got --{flag} {spec}, which takes {unnamed} by position; try it without the /")
-    arguments = function.args
-    named = [x.arg for x in (*arguments.args, *arguments.kwonlyargs)]
-    defaults = [*[None] * (len(arguments.args) - len(arguments.defaults)), *arguments.defaults, *arguments.kw_defaults]
-    lacking = [x for x, value in zip(named, defaults, strict=True) if value is None and x not in takes]
+    named = defaults_of(function.args)
+    lacking = [x for x, value in named.items() if value is None and x not in takes]
     among = f"expected parameters among {', '.join(takes)}"
     need(not lacking, f"got --{flag} {spec}, which needs {', '.join(lacking)}; {among}")
-    call = f"{name}({', '.join(f'{x}={x}' for x in takes if x in named or arguments.kwarg)})"
+    call = f"{name}({', '.join(f'{x}={x}' for x in takes if x in named or function.args.kwarg)})"
     lines = source.splitlines()
     settings = ", ".join(f"{x.arg}={x.arg}" for x in page.args.args[3:])
     form = OWN_ADVANTAGE if flag == "advantage" else OWN_LOSS
@@ -240,12 +243,11 @@ def page_parser(kind: str, source: str) -> argparse.ArgumentParser:
         prog=f"new_trainer.py {kind} FILE", usage="%(prog)s [settings of the page]", allow_abbrev=False, add_help=False
     )
     for name, setting in settings_of(source).items():
-        flags = {f"--{name}", f"--{name.replace('_', '-')}"}
         if setting["type"] == "bool":
-            parser.add_argument(*sorted(flags), action="store_true", default=None)
-            parser.add_argument(f"--no_{name}", f"--no-{name}", dest=name, action="store_false", default=None)
+            parser.add_argument(f"--{name}", action="store_true", default=None)
+            parser.add_argument(f"--no_{name}", dest=name, action="store_false", default=None)
         else:
-            parser.add_argument(*sorted(flags), type=TYPES[setting["type"]])
+            parser.add_argument(f"--{name}", type=TYPES[setting["type"]])
     return parser
 
 

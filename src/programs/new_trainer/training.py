@@ -7,7 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from parts.data.rows import placed_json_lines, prompt_of
+from parts.data.rows import SUFFIXES, placed_json_lines, placed_rows, prompt_of
 from parts.foundation.bundle import BUNDLE
 from parts.foundation.messages import UserError, need, say
 from parts.rewards.reward_forms import as_reward, load_rewards
@@ -79,12 +79,17 @@ def time_left(given: dict, check: dict) -> dict:
     return {"minutes": round(left, 2)}
 
 
+def is_jsonl(file: str) -> bool:
+    """Whether a page reads the file as it is."""
+    return SUFFIXES.get(Path(file).suffix.lower(), "jsonl") == "jsonl"
+
+
 def page_rows(flag: str, file: str, column: str) -> list[dict]:
-    """Rows {"prompt", "columns"} of a JSONL file; UserError where a page could not read it."""
-    need(Path(file).is_file(), f"got --{flag} {file}, which is not a file; expected JSONL with a column {column}")
+    """Rows {"prompt", "columns"} of a file; UserError where a row has no prompt."""
+    need(Path(file).is_file(), f"got --{flag} {file}, which is not a file; expected rows with a column {column}")
     try:
-        found = placed_json_lines(Path(file))
-        need(found, f"got --{flag} {file} without rows; expected JSONL with a column {column}")
+        found = placed_json_lines(Path(file)) if is_jsonl(file) else placed_rows(file)
+        need(found, f"got --{flag} {file} without rows; expected some with a column {column}")
         return [{"prompt": prompt_of(row, column, place), "columns": row} for place, row in found]
     except UserError as error:
         reader = f"python {BUNDLE / 'scripts' / 'data_loader.py'} {file} --out {Path(file).stem}_read.jsonl"

@@ -63,7 +63,8 @@ def template_ends_at_generation(s: Trainer):
     settings = json.loads(getattr(s.config, "chat_template_kwargs", "") or "{}")
     for row in chats:
         turns = [*s.chat_of(row), {"role": "assistant", "content": ANSWER}]
-        whole = tokenizer.apply_chat_template(turns, return_dict=True, **settings)["input_ids"]
+        given = settings | {"tools": s.tools_of(row) or None, "return_dict": True}
+        whole = tokenizer.apply_chat_template(turns, **given)["input_ids"]
         if not starts_answer(tokenizer, list(row["prompt_ids"]), list(whole)):
             ends = tokenizer.decode(row["prompt_ids"])[-30:]
             return False, f"prompt ends {ends!r}, with an answer it is {tokenizer.decode(whole)[-60:]!r}"

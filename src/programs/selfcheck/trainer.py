@@ -87,6 +87,12 @@ class Trainer:
             return [{"role": "user", "content": row["prompt"]}] if chats else []
         return row["prompt"] if row["prompt"][-1]["role"] != "assistant" else []
 
+    def tools_of(self, row: dict) -> list:
+        """The tools that a row's prompt shows."""
+        if hasattr(self, "setup"):  # of a script's environments
+            return self.setup.environments.kind_of(row["columns"]).tools
+        return [*getattr(self.module, "TOOLS", {}).values()]
+
     def gradients(self, batch: dict, **settings) -> list:
         """Gradients of a batch by the trainer's own function, one vector per network."""
         self.accumulate(dataclasses.replace(self.config, **settings), batch)

@@ -9,6 +9,7 @@ from pathlib import Path
 from parts.data.rows import read_rows
 from parts.data.trl_names import trl_defaults, trl_today
 from parts.data.verl_keys import CORRECTION, MODEL, OFF
+from parts.foundation.dialect import relation
 from parts.foundation.messages import need, say
 from parts.foundation.user_scripts import PythonSource
 from parts.rewards.extracts import bound_names, extract
@@ -424,9 +425,11 @@ def run_of_trl(name: str, given, processes: int) -> TrlRun:
         notes += [f"LoraConfig in line {x.lineno} {no_adapters}" for x in file.source.calls.get("LoraConfig", [])]
     for name in lost:
         of, dot, key = name.partition(".")
-        notes.append(f"{of}({key}={t[name]!r}): has no equal here" if dot else f"{name} {t[name]!r}: has no equal here")
-    if "eval_dataset" in names and not (t["eval_dataset"] or given.eval_data):
-        notes.append("eval_dataset is not in the file, so nothing is evaluated; try --eval_data FILE")
+        known = relation(name, vars(given), {})
+        none = f"has no equivalent here{known and f'; {known}'}"
+        notes.append(f"{of}({key}={t[name]!r}): {none}" if dot else f"{name} {t[name]!r}: {none}")
+    if "eval_dataset" in names and not (t["eval_dataset"] or given.eval_data or given.hold_out):
+        notes.append("eval_dataset is not in the file, so nothing is evaluated; try --eval_data FILE, or --hold_out N")
     origins = {
         setting: f" (TRL: {', '.join(reads)}{'' if names & {*reads} else ', by default'})"
         for setting, reads in taken.items()

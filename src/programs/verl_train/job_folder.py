@@ -5,7 +5,7 @@ import json
 import os
 from pathlib import Path
 
-from parts.data.held_out import mark_trained, overlap_metric
+from parts.data.held_out import hold_out, mark_trained, overlap_metric
 from parts.data.prompts import evaluated_rows
 from parts.data.question_parts import warn_unread
 from parts.data.rows import placed_rows
@@ -43,8 +43,13 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     folder = folder or output / "job"
     setup = environment_setup(config) if config.environment else None
     rows, columns = job_rows(config, setup, config.data, "train")
-    source = held_out_source(config)
-    held_out, more = job_rows(config, setup, source, "test") if source else ([], [])
+    held_out, more = [], []
+    if config.hold_out:
+        parts = hold_out(config, [task_row(row) | {"row": row} for row in rows])
+        rows, held_out = ([task["row"] for task in part] for part in parts)
+        held_out = evaluated_rows(config, held_out)
+    elif source := held_out_source(config):
+        held_out, more = job_rows(config, setup, source, "test")
     tasks, columns = [task_row(row) for row in held_out], list(dict.fromkeys([*columns, *more]))
     mark_trained(config, [task_row(row) for row in rows], tasks)
     check_row_count(config, len(rows))
@@ -61,7 +66,7 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
         folder="" if remote else str(folder),
         output=str(output),
         template=(setup and setup.bridge.chat_template) or template,
-        held_out=bool(source),
+        held_out=bool(held_out),
         parameters=count_parameters(config),
         columns=columns,
         rows=len(rows),

@@ -46,7 +46,6 @@ POLICY_LOSS = f"{ACTOR}.policy_loss"
 
 # Settings that verl cannot express: (the value or values that mean the same there, why another is refused).
 FIXED = {
-    "hold_out": ([0], "verl reads two files; try scripts/data_loader.py train.jsonl --split 80 --out part.jsonl"),
     "kl_target": ([0.0], "verl's controller counts nats per token; try --override algorithm.kl_ctrl.type=adaptive"),
     "mask_truncated": ([False], "verl trains on truncated completions; try --overlong_share 0.2"),
     "advantage_std": (["unbiased"], "verl's standard deviation is the unbiased one"),

@@ -34,8 +34,8 @@ def reward_name(prompts, completions, gold_column, **kwargs) -> list:
     """1.0 where a completion's program passes all tests, else 0.0; None where the tests judge nothing."""
     sandbox, jobs = Sandbox(), []
     for i, (said, checks) in enumerate(zip(completions, gold_column, strict=True)):
-        about = {name: kwargs[name][i] or "" for name in ("entry_point", "setup") if name in kwargs}
-        jobs.append({"code": program_in(text_of(said)), "tests": checks, "sandbox": sandbox, **about, **LIMITS})
+        about = {name: kwargs[name][i] or "" for name in ("entry_point", "setup") if kwargs.get(name)}
+        jobs.append({"code": program_in(text_of(said)), "tests": checks, "sandbox": sandbox, **LIMITS, **about})
     try:
         verdicts = run_many(jobs)
     finally:

@@ -27,9 +27,9 @@ def reward_name(prompts, completions, gold_column, **kwargs) -> list:
     jobs = []
     prompts = prompts or [""] * len(completions)
     for i, (prompt, said, checks) in enumerate(zip(prompts, completions, gold_column, strict=True)):
-        about = {name: kwargs[name][i] or "" for name in ("entry_point", "setup") if name in kwargs}
+        about = {name: kwargs[name][i] or "" for name in ("entry_point", "setup") if kwargs.get(name)}
         code = program_of(text_of(said), checks, prompt=prompt, **about)
-        jobs.append({"code": code, "tests": checks, **about, **LIMITS})
+        jobs.append({"code": code, "tests": checks, **LIMITS, **about})
     verdicts = run_many(jobs)
     unfit = [i for i, verdict in enumerate(verdicts) if not verdict.usable]
     if unfit:
