@@ -1495,6 +1495,25 @@ READINGS = {  # who writes it: (file, text, common name -> its figures; None: no
         lines("step={n} | \x1b[36mreward\x1b[0m: \x1b[1m{r}\x1b[0m | kl: \x1b[1m{k}\x1b[0m\n"),
         {"score": EVERY, "kl": KLS},
     ),
+    "epochs and steps above figures": (
+        "a.log",
+        "".join(
+            f"Epoch [{1 + (n - 1) // 10}/3], Step [{1 + (n - 1) % 10}/10], Reward: {r}\n" for n, r in EVERY.items()
+        ),
+        {"score": EVERY},
+    ),
+    "newest first": (
+        "a.csv",
+        "step,reward,kl\n" + "".join(lines("{n},{r},{k}\n").splitlines(True)[::-1]),
+        {"score": EVERY, "kl": KLS},
+    ),
+    "a comment above the columns": ("a.csv", "# mine\nstep,reward\n" + lines("{n},{r}\n"), {"score": EVERY}),
+    "an agent's steps": ("a.jsonl", lines('{{"reward": {r}, "steps": 8.{n:02d}1}}\n'), {"score": EVERY}),
+    "completions in between": (
+        "a.log",
+        lines("Step 1: add 3.\nThe final reward: 9 points\nstep={n} reward={r} kl={k}\n"),
+        {"score": EVERY, "kl": KLS},
+    ),
     "seconds of a step": ("a.log", lines("iter {n} reward={r} kl={k} step 12.3s\n"), {"score": EVERY}),
     "arrays": ("a.log", lines("step={n} reward=array({r}, dtype=float32) kl={k}\n"), {"score": EVERY}),
     "entropy as a term of the loss": (

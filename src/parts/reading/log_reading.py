@@ -17,7 +17,7 @@ KEPT = ("step", "length", "truncated", "zero_std", "kl", "entropy", "loss", "cli
 FIGURES = {"reward": "score", "reward_std": "score_std", "accuracy": "held_out"} | {name: name for name in KEPT}
 # names of the step, the best first: a tracker's _step counts its calls
 STEP_NAMES = (
-    *("global_step", "global_step/max_steps", "training_step", "current_steps", "step", "steps", "iteration", "iter"),
+    *("global_step", "global_step/max_steps", "training_step", "current_steps", "step", "iteration", "iter", "steps"),
     "_step",
 )
 EVALUATION = "eval|evaluation|val|valid|validation|test|held[-_ ]?out"
@@ -153,7 +153,7 @@ class Table:
         """The step that a row names, else the next one for a training row and the current one for an evaluation row."""
         named = (row[name] for name in self.step_names if name in row)
         named = (value.partition("/")[0] if isinstance(value, str) else value for value in named)  # ms-swift's "5/150"
-        step = next((int(float(value)) for value in named if is_finite(value)), None)
+        step = next((int(float(value)) for value in named if is_finite(value) and float(value) % 1 == 0), None)
         if not any(self.trains[key] and row[key] not in (None, "") for key in row):
             return self.step if step is None else step + self.offset
         epoch = as_number(row.get("epoch", row.get("Epoch")))
@@ -177,7 +177,7 @@ class Table:
 
     def follow(self, step: int) -> int:
         """Note whether a training row begins another run or, where steps fall less, follows a restart; its step."""
-        if step < self.before and step <= self.third and self.taken >= 10:
+        if step <= self.third < self.before and self.taken >= 10:
             epoch, self.kept = self.epoch, (self.columns, self.bad, self.restarts)
             self.begin()
             if self.counted:

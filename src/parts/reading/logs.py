@@ -31,7 +31,10 @@ WRAPPED = re.compile(r"\b(?:np\.\w+|tensor|[Aa]rray)\(([^(),]*)[^()]*\)")
 PAIR = re.compile(
     r"([A-Za-z_][\w/.@-]*)['\"]?\s*[=:]\s*(?=[-+.\d]|nan|inf)([-+]?\d+(?:,\d+)+(?:\.\d+)?|[-+\w.]+%?)", re.IGNORECASE
 )
-HEADING = re.compile(r"\b(?:step|iter(?:ation)?|rollout|perf)[ :#]+(\d+)\b(?!\.\d)", re.IGNORECASE)  # above its figures
+HEADING = re.compile(
+    r"\b(?:step|iter(?:ation)?|rollout|perf)[ :#[]+(\d+)\b(?!\.\d)", re.IGNORECASE
+)  # above its figures
+EPOCH = re.compile(r"\bepoch[ :=#[]+(\d+)\b(?!\.\d)", re.IGNORECASE)
 SPACED = re.compile(  # • Avg Reward: 1 of NeMo-RL, | Grad. Norm: 1 of prime-rl
     r"(?:^|(?<=[•|] ))((?:[a-z]\w*\.? )+[a-z]\w*\.?):(?= *[-+.\d])", re.IGNORECASE
 )
@@ -59,6 +62,7 @@ class Reader:
         self.unread = 0  # printed dicts that could not be read
         self.error = ""  # the last line of the last traceback
         self.cut = ""  # the beginning of a printed dict that the terminal wrapped
+        self.epoch, self.named = {}, False  # {"epoch": …} of the last line with one; whether figures name their step
         self.heading, self.sections = {}, []  # {"step": …} of the last heading; enclosing YAML sections (indent, name)
 
     def take(self, line: str) -> None:
@@ -97,9 +101,12 @@ class Reader:
             pairs = pairs_of(line)
             *_, last = [None, *HEADING.findall(line)]
             ends = len(pairs) > 1 and not boxed and any(common_name(name, "trl") for name in pairs)
-            self.heading = {"step": last} if last else {} if ends else self.heading
+            self.named = self.named or (ends and any(names_step(name) and "/" not in name for name in pairs))
+            begins = last and (ends or not self.named)  # "Step 1:" may be of a completion
+            self.heading = {"step": last} if begins else {} if ends else self.heading
+            self.epoch = {"epoch": epoch[1]} if (epoch := EPOCH.search(line)) else self.epoch
             if len(self.heading | pairs) > 1:
-                self.plain.add(self.heading | pairs)
+                self.plain.add(self.epoch | self.heading | pairs)
 
     def take_dict(self, text: str, headings: list[str]) -> None:
         """Add a flat dict that transformers' Trainer printed, such as {'loss': …}; the last heading is its step."""
@@ -158,6 +165,7 @@ def pairs_of(line: str) -> dict[str, str]:
 
 def csv_separator(head: str) -> str:
     """The cell separator of a CSV file or of a pasted table, guessed from its first lines; "" for other text."""
+    head = re.sub(r"^\ufeff?(#.*\n)+", "", head)
     header, _, rest = head.lstrip("\ufeff\n ").partition("\n")
     separator = max((",", ";", "\t", "|", "  "), key=header.strip().count)
     rows = [line.strip().split(separator) for line in rest.splitlines()[:9] if line.strip()]
@@ -202,7 +210,8 @@ def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
         return read_state(path, table, columns)
     if separator := csv_separator(head):
         with opened(path) as file:
-            lines = (re.sub(" {2,}", "\t", line.strip()) for line in file) if separator == "  " else file
+            lines = (line for line in file if line[0] != "#")
+            lines = (re.sub(" {2,}", "\t", line.strip()) for line in lines) if separator == "  " else lines
             if separator != "," and re.search(r"\d,\d", head) and not re.search(r"\d\.\d", head):  # decimal commas
                 lines = (line.replace(",", ".") for line in lines)
             reader = csv.DictReader(lines, delimiter=separator.replace("  ", "\t"))
