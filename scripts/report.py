@@ -32,34 +32,36 @@ Exit codes: 0 the page is written, 2 bad input; if only some runs are readable, 
 """
 
 # Contents
-#        92-132  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       135-300  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       303-324  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       327-345  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       348-422  extracts            Extract from a Python file what some of its names need
-#       425-436  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#       439-582  paired tests        Intervals, paired tests, pass@k
-#       585-627  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#       630-734  dialects            Names of metrics and settings in our trainers, TRL, verl and others
-#      737-1037  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
-#     1040-1284  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     1287-1488  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
-#     1491-1692  sample files        Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout …
-#     1695-2018  log reading         Reading a log of any dialect in one pass: ours, TRL's, verl's, CSV, lines of …
-#     2021-2232  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
-#     2235-2287  cause               Causes: the evidence that they need, the signs that they explain, and the change …
-#     2290-2448  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
-#     2451-2720  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
-#     2723-3023  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
-#     3026-3244  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
-#     3247-3541  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
-#     3544-3707  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
-#     3710-3797  sources             The command line's runs and evaluations, read, and those that cannot be
-#     3800-3955  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
-#     3958-4460  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
-#     4463-4564  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
-#     4567-5653  page                The page
-#     5656-5713  command             The command line
+#        97-137  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       140-305  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       308-329  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       332-350  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       353-376  user scripts        A user's Python script or notebook: read from its source, or run in a separate …
+#       379-453  extracts            Extract from a Python file what some of its names need
+#       456-467  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#       470-613  paired tests        Intervals, paired tests, pass@k
+#       616-658  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#       661-769  dialects            Names of metrics and settings in our trainers, TRL, verl and others
+#      772-1072  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
+#     1075-1330  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     1333-1534  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
+#     1537-1756  sample files        Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout …
+#     1759-2032  log reading         Rows of a log as metrics: names, numbers, steps and runs of any dialect, under …
+#     2035-2263  logs                Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
+#     2266-2480  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
+#     2483-2535  cause               Causes: the evidence that they need, the signs that they explain, and the change …
+#     2538-2696  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
+#     2699-2968  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
+#     2971-3271  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
+#     3274-3492  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
+#     3495-3789  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
+#     3792-3955  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
+#     3958-4045  sources             The command line's runs and evaluations, read, and those that cannot be
+#     4048-4203  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
+#     4206-4708  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
+#     4711-4812  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
+#     4815-5901  page                The page
+#     5904-5961  command             The command line
 
 import argparse
 import ast
@@ -69,12 +71,14 @@ import contextlib
 import csv
 import datetime
 import difflib
+import functools
 import importlib
 import io
 import itertools
 import json
 import math
 import mmap
+import operator
 import os
 import re
 import secrets
@@ -82,6 +86,7 @@ import shlex
 import shutil
 import statistics
 import sys
+import tomllib
 import unicodedata
 import zlib
 from collections import Counter
@@ -343,6 +348,32 @@ def lazy_module(name: str):
 
 
 torch, np, transformers = map(lazy_module, ("torch", "numpy", "transformers"))
+
+
+# ----------------------------------------------------------------- user scripts (src/parts/foundation/user_scripts.py)
+
+OTHER_CELL = re.compile(r"\s*%%(bash|sh|html|writefile|file|script|javascript|js|markdown|latex|svg|sql|R)\b", re.I)
+MAGIC = re.compile(r"\s*(?:[\w,. ]+=\s*)?(?=[%!])|\s*(?=\?|[\w.]+\?)")  # of a line of a notebook, before its sign
+ARITHMETIC = {ast.Mult: operator.mul, ast.Add: operator.add, ast.Sub: operator.sub, ast.FloorDiv: operator.floordiv}
+
+
+def without_magics(cell: str) -> str:
+    """A cell of a notebook as Python of the same length: lines that only its shell, magics and help know do nothing."""
+    lines = cell.split("\n")
+    if OTHER_CELL.match(cell):
+        return "\n".join(("0#" + line[2:])[: len(line)] for line in lines)
+    try:
+        ast.parse(cell)
+    except SyntaxError as error:
+        number = min(error.lineno or 1, len(lines)) - 1
+        if magic := MAGIC.match(lines[number]):
+            goes_on, before = True, magic[0]
+            while goes_on and number < len(lines):
+                line = lines[number]
+                lines[number] = (before + "0#" + line[len(before) + 2 :])[: len(line)]
+                goes_on, before, number = line.endswith("\\"), re.match(r"\s*", before)[0], number + 1
+            return without_magics("\n".join(lines))
+    return cell
 
 
 # ---------------------------------------------------------------------------- extracts (src/parts/rewards/extracts.py)
@@ -630,31 +661,34 @@ def pick_values(values: dict, rows: list[int]) -> Values:
 # ---------------------------------------------------------------------------- dialects (src/parts/reading/dialects.py)
 
 # One metric a line: common name | our name | TRL's | earlier TRL's (GRPO until 0.16, PPO until 1.12, online DPO) and
-# OpenRLHF's | verl's. If a log has several names of one metric, the first listed wins. Sums over tokens are not read.
+# others', without what OUTER of log_reading.py drops | verl's. If a log has several names of one metric, the first
+# listed wins. Sums over tokens are not read.
 METRICS = """
 score | reward/mean | reward | objective/scores | critic/score/mean critic/rewards/mean
-score | | | avg_reward mean_reward reward_mean raw_reward task_reward reward/total train_reward | reward/overall
-score_std | reward/std | reward_std | |
+score | | | rollout_scores/mean raw_reward task_reward reward/total train_reward reward/avg_raw_reward | reward/overall
+score | | | reward_score scores ep_rew rm |
+score_std | reward/std | reward_std | rollout_scores/std reward/std |
 score_max | | | | critic/score/max
 score_min | | | | critic/score/min
 advantage_max | | | | critic/advantages/max
 advantage_min | | | | critic/advantages/min
 zero_std | reward/zero_std_frac | frac_reward_zero_std | |
-kl | kl/ref | kl | kl_div policy_kl kl_loss mean_kl | actor/kl_loss actor/reward_kl_penalty critic/kl
-kl_step | kl/approx | | policy/approxkl_avg ppo_kl | actor/ppo_kl
+kl | kl/ref | kl | kl_div policy_kl kl_loss | actor/kl_loss actor/reward_kl_penalty critic/kl
+kl_step | kl/approx | | approxkl approx_kl approx_policy_kl ppo_kl | actor/ppo_kl
 kl_weight | kl/coef | | | actor/kl_coef actor/reward_kl_penalty_coeff
-loss | policy/loss | loss | loss/policy_avg policy_loss pg_loss actor_loss | actor/pg_loss
-clip_frac | policy/clip_frac | clip_ratio/region_mean | clip_ratio policy/clipfrac_avg | actor/pg_clipfrac
+loss | policy/loss | loss | loss/policy policy_loss pg_loss actor_loss pg | actor/pg_loss
+clip_frac | policy/clip_frac | clip_ratio/region_mean | clip_ratio clipfrac clip_frac clip_fraction | actor/pg_clipfrac
 clip_frac | | cispo_clip_ratio | ppo_clip_ratio pg_clipfrac |
-entropy | policy/entropy | entropy | policy/entropy_avg entropy_loss | actor/entropy actor/entropy_loss
+entropy | policy/entropy | entropy | policy_entropy entropy_loss | actor/entropy actor/entropy_loss
 ratio_max | policy/ratio_max | | |
-value_loss | value/loss | | loss/value_avg critic_loss value_loss vf_loss | critic/vf_loss
+value_loss | value/loss | | loss/value critic_loss value_loss vf_loss cri | critic/vf_loss
 explained_variance | value/explained_variance | | explained_variance explained_var | critic/vf_explained_var
 length | rollout/length_mean | completions/mean_length | completion_length response_length | response_length/mean
-length | | | mean_generation_length response_lengths response_len/mean seq_len seq_length |
+length | | | generation_length response_lengths response_len seq_len seq_length sequence_length sequence_lengths |
+length | | | responses_len val/sequence_lengths generate/avg_num_tokens gen_tokens_per_sample glen ep_len ep_lens |
 length_max | | | | response_length/max
 truncated | rollout/truncated_frac | completions/clipped_ratio | truncated truncated_ratio | response_length/clip_ratio
-truncated | | | no_eos_ratios truncate_ratio truncation_rate |
+truncated | | | no_eos_ratios truncate_ratio truncation_rate is_truncated |
 gap_mean | | sampling/sampling_logp_difference/mean | train_rollout_logprob_abs_diff |
 gap_max | rollout/logprob_gap_max | sampling/sampling_logp_difference/max | |
 turns | rollout/turns_mean | | |
@@ -665,8 +699,8 @@ tool_seconds | tool/seconds | | |
 mismatch_kl | mismatch/kl | | generation_kl_error gen_kl_error mismatch_kl | rollout_corr/k3_kl
 weight_mean | mismatch/weight_mean | sampling/importance_sampling_ratio/mean | | rollout_corr/rollout_is_mean
 probs_correlation | | | | training/rollout_actor_probs_pearson_corr
-lr | optim/lr | learning_rate | lr actor_lr lr-pg_0 | actor/lr
-grad_norm | optim/grad_norm | grad_norm | | actor/grad_norm
+lr | optim/lr | learning_rate | lr actor_lr policy_lr act_lr lr-pg_0 learning_rate_group_0 | actor/lr
+grad_norm | optim/grad_norm | grad_norm | raw_grad_norm | actor/grad_norm
 updates | optim/updates | | |
 skipped | optim/skipped_updates | | |
 time_step | time/step | step_time | | timing_s/step
@@ -685,7 +719,8 @@ PATTERNS = {  # common name -> pattern of further names; group 1 of a part is th
         "held_out_part": r"eval/(?!accuracy(?:_low|_high)?$|rows|trained_rows|score$|length)(.+)",
     },
     "trl": {
-        "held_out": r"eval_reward|(?:eval_)?eval_.+_pass1|(?:eval|val|test|held_out)[_/](?:acc|accuracy|score)",
+        "held_out": r"(?:eval_)?eval_.+_pass1|(?:eval|val|valid|validation|test|held_out)[_/](?!rewards/)(?:.+/)?"
+        r"(?:(?:avg|mean)_)?(?:acc|accuracy|score|reward|reward/total|avg@\d+|pass@1)",
         "part": r"(?:rewards/(?!chosen|rejected|margins|accuracies)|(?=(?:train_)?acc(?:uracy)?$))"
         r"(.+?)(?:/mean)?(?<!/std)",
         "held_out_part": r"eval_rewards/(.+?)(?:/mean)?(?<!/std)",
@@ -1086,6 +1121,7 @@ def printed_config(lines: list[str]) -> dict:
 
 def shell_settings(text: str) -> dict:
     """Settings `--flag value`, `--flag=value` and `a.b=1` of a shell script, with its variables expanded."""
+    text = re.sub(r"\$\{\w+:?[-=]([^${}]*)\}", r"\1", text)  # ${NAME:-default}
     variables = dict(re.findall(r"^\s*(?:export\s+)?([A-Za-z_]\w*)=([^\s$`]+)\s*$", text, re.MULTILINE))
     text = re.sub(r"\$\{?(\w+)\}?", lambda match: variables.get(match[1], match[0]), text.replace("\\\n", " "))
     words, flat = [], {}
@@ -1104,12 +1140,16 @@ def shell_settings(text: str) -> dict:
 
 
 def expression_value(node: ast.expr, known: dict[str, ast.expr]):
-    """Evaluate a literal, a name in `known`, or a call's keyword arguments; other expressions give their source."""
+    """Evaluate a literal, a name in `known`, a sum, a product, or a call's keyword arguments; else the source."""
     for _ in range(4):  # a name may stand for another name
         if isinstance(node, ast.Name | ast.Attribute):
             node = known.get(getattr(node, "attr", None) or node.id, node)
     if isinstance(node, ast.Call) and (ast.unparse(node.func) == "dict" or SAMPLES_CALL.search(ast.unparse(node.func))):
         return call_settings(node, known)
+    if isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
+        sides = [expression_value(side, known) for side in (node.left, node.right)]
+        if all(isinstance(side, int | float) for side in sides) and sides[1]:
+            return ARITHMETIC[type(node.op)](*sides)
     if isinstance(node, ast.Dict):
         pairs = zip(node.keys, node.values, strict=True)
         return {getattr(key, "value", ""): expression_value(value, known) for key, value in pairs}
@@ -1172,16 +1212,22 @@ def read_settings(path: Path) -> dict:
     """The settings in a file by dotted names; {} if it is unreadable, too large or has none."""
     import yaml
 
+    loaders = {".json": json.loads, ".ipynb": json.loads, ".toml": tomllib.loads}
+    loaders |= dict.fromkeys((".yaml", ".yml"), yaml.safe_load)
     try:
-        text = path.read_text(encoding="utf-8", errors="replace") if path.stat().st_size < MOST_BYTES else ""
+        text = path.read_text(encoding="utf-8-sig", errors="replace") if path.stat().st_size < MOST_BYTES else ""
         if path.suffix == ".py":
             return script_settings(text)
-        if path.suffix not in (".yaml", ".yml", ".json"):
+        if path.suffix not in loaders:
             return shell_settings(text)
-        loaded = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
-    except (OSError, ValueError, SyntaxError, RecursionError, yaml.YAMLError):
+        loaded = loaders[path.suffix](text)
+        if path.suffix == ".ipynb":
+            cells = ["".join(cell["source"]) for cell in loaded["cells"] if cell["cell_type"] == "code"]
+            return script_settings("\n".join(map(without_magics, cells)))
+    except (OSError, ValueError, LookupError, TypeError, SyntaxError, RecursionError, yaml.YAMLError):
         return {}
-    overrides = loaded.get("overrides") if isinstance(loaded, dict) else loaded  # verl_train.py's, or hydra's alone
+    # verl_train.py's, wandb-metadata.json's, or hydra's alone
+    overrides = loaded.get("overrides", loaded.get("args")) if isinstance(loaded, dict) else loaded
     if isinstance(overrides, list):
         return shell_settings("\n".join(map(str, overrides)))
     flat = flat_config(loaded) if isinstance(loaded, dict) else {}
@@ -1250,7 +1296,7 @@ def our_settings(config: dict, is_page: bool = False) -> tuple[str, dict]:
 
 def settings_beside(folder: Path) -> tuple[Path, dict] | None:
     """(file, settings) of the file with the most known settings in a folder; None if that has too few to be one."""
-    patterns = ("*.json", "*.yaml", "*.yml", ".hydra/*.yaml", "*.py", "*.sh", "*.txt", "command*")
+    patterns = ("*.json", "*.yaml", "*.yml", "*.toml", ".hydra/*.yaml", "*.py", "*.ipynb", "*.sh", "*.txt", "command*")
     paths = [path for pattern in patterns for path in sorted(folder.glob(pattern)) if path.is_file()]
     candidates = [(path, read_settings(path)) for path in paths if not NO_SETTINGS.match(path.stem.lower())]
     path, flat = max(candidates, key=lambda entry: len(common_settings(entry[1])), default=(folder, {}))
@@ -1494,6 +1540,7 @@ HELD_OUT = re.compile(r"(?<![a-z])(val|eval|held|test)", re.IGNORECASE)  # in na
 SAMPLED = re.compile("samples|completions|rollouts|generations", re.IGNORECASE)  # file names begin so
 VERL_KEYS = ("input", "output", "score", "step")  # in every line of a dump; further keys come from the reward function
 TRL_KEYS = ("step", "prompt", "completion", "advantage", "advantages")  # further columns: rewards and their logs
+TABLES = (".csv", ".tsv")
 SAMPLE_NAMES = {  # name in samples.jsonl -> names elsewhere
     "completion": ("completion", "completions", "response", "output", "generation", "generated_text", "text"),
     "prompt": ("prompt", "prompts", "question", "input", "problem", "query"),
@@ -1525,9 +1572,12 @@ def json_lines(path: Path) -> tuple[list[dict], list[int]]:
 
 
 def unfolded(row: dict) -> list[dict]:
-    """Split a row whose values are all lists (ms-swift: one row a step) into one row per element; else [row]."""
-    is_table = {"step", "completion"} <= row.keys() and all(isinstance(cells, list) for cells in row.values())
-    return [dict(zip(row, cells, strict=True)) for cells in zip(*row.values(), strict=False)] if is_table else [row]
+    """Split a row whose completion is a list of texts, as ms-swift's row of a step, into one row each; else [row]."""
+    texts = row.get("completion")
+    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
+        return [row]
+    lists = {key for key, cells in row.items() if isinstance(cells, list) and len(cells) == len(texts)}
+    return [{key: cells[i] if key in lists else cells for key, cells in row.items()} for i in range(len(texts))]
 
 
 def columns_of(path: Path) -> set[str]:
@@ -1537,11 +1587,18 @@ def columns_of(path: Path) -> set[str]:
 
         with contextlib.suppress(OSError, ValueError):
             return {*parquet.read_schema(path).names}
-    if path.suffix not in (".jsonl", ".json", ".csv") or not path.is_file():
+    if path.suffix not in (".jsonl", ".json", *TABLES) or not path.is_file():
         return set()
     with path.open(encoding="utf-8-sig", errors="replace") as file:
         head = file.read(1 << 16)
-    return {*(head.partition("\n")[0].split(",") if path.suffix == ".csv" else re.findall(r'"([\w ]+)"\s*:', head))}
+    header = head.partition("\n")[0]
+    names = header.split(separator_of(header)) if path.suffix in TABLES else re.findall(r'"([\w ]+)"\s*:', head)
+    return {name.strip(' "').lower() for name in names}
+
+
+def separator_of(header: str) -> str:
+    """The cell separator of a CSV file, by its first line."""
+    return max((",", ";", "\t"), key=header.count)
 
 
 def is_samples(path: Path, needed: tuple[str, ...] = ("completion", "prompt", "score")) -> bool:
@@ -1630,17 +1687,9 @@ def reward_weights(run: LoggedRun) -> dict[str, float] | None:
 
 def trl_samples(folder: Path, run: LoggedRun) -> list[dict]:
     """The rows that TRL writes to the folder completions/ with log_completions."""
-    rows, bad, weights = [], [], reward_weights(run)
-    for path in sorted((folder / "completions").glob("completions_*.parquet")):
-        try:
-            from pyarrow import parquet
-
-            rows += [trl_row(row, weights) for row in parquet.read_table(path).to_pylist()]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            bad.append(f"{path.name} ({type(error).__name__})")
-    if bad:
-        run.remarks.append(f"completions/ has files that could not be read: {', '.join(bad[:3])}; left out")
-    if weights is None and any(len(row["rewards"]) > 1 for row in rows):
+    paths = sorted((folder / "completions").glob("completions_*.parquet"))
+    rows = [row for path in paths for row in rows_of_samples(path, run)]
+    if reward_weights(run) is None and any(len(row.get("rewards", ())) > 1 for row in rows):
         run.remarks.append("settings do not state the rewards' weights, so samples lack scores; try --settings FILE")
     return rows
 
@@ -1656,25 +1705,37 @@ def rows_of_samples(path: Path, run: LoggedRun | None = None) -> list[dict]:
             from pyarrow import parquet
 
             rows = parquet.read_table(path).to_pylist()
-        elif path.suffix == ".csv":
-            with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-                rows = [{key: number_or_text(cell) for key, cell in row.items()} for row in csv.DictReader(file)]
+        elif path.suffix in TABLES:
+            text = path.read_text(encoding="utf-8-sig", errors="replace")
+            separator = separator_of(text.partition("\n")[0])
+            rows = [*csv.DictReader(io.StringIO(text, newline=""), delimiter=separator)]
+            rows = [{key: cell_value(key, cell, separator) for key, cell in row.items()} for row in rows]
         elif path.read_bytes()[:1] == b"[":
             rows = json.loads(path.read_text(encoding="utf-8", errors="replace"))
         else:
             rows, bad = json_lines(path)
             if bad and run:
                 run.remarks.append(f"{path.name} beside it: {len(bad)} lines are not JSON (line {bad[0]}); left out")
+            elif len(rows) == 1 and {"columns", "data"} <= rows[0].keys():  # wandb's table
+                rows = [dict(zip(rows[0]["columns"], cells, strict=False)) for cells in rows[0]["data"]]
             elif bad:
                 problem, rows = f"whose line {bad[0]} is not JSON", []
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         problem = str(error)
     if not rows or not all(isinstance(row, dict) for row in rows):
         need(run, f"got {path}, {problem}; expected JSONL, JSON, CSV or parquet with rows")
         run.remarks.append(f"{path.name} beside it has no rows that can be read")
         return []
     weights = reward_weights(run) if run else None
-    return [renamed_row(row, weights or {}) for row in rows]
+    return [one for row in rows for one in unfolded(renamed_row(row, weights or {}))]
+
+
+def cell_value(key: str, cell: str, separator: str):
+    """A cell as a number or text: texts of prompts and completions stay as they are; 0,5 between semicolons is 0.5."""
+    if str(key).lower() in (*SAMPLE_NAMES["prompt"], *SAMPLE_NAMES["completion"]):
+        return cell
+    is_decimal = separator != "," and re.fullmatch(r"-?\d+,\d+", str(cell))
+    return number_or_text(cell.replace(",", ".") if is_decimal else cell)
 
 
 def renamed_row(row: dict, weights: dict[str, float]) -> dict:
@@ -1685,85 +1746,132 @@ def renamed_row(row: dict, weights: dict[str, float]) -> dict:
     if is_trl and not row.keys() & {*SAMPLE_NAMES["score"]}:
         rewards = [key for key, value in row.items() if key not in TRL_KEYS and type(value) in (int, float)]
         return trl_row(row, {rewards[0]: 1.0} if len(rewards) == 1 else weights)
-    sources = {name: next((key for key in names if key in row), None) for name, names in SAMPLE_NAMES.items()}
+    keys = {str(key).lower(): key for key in row}
+    sources = {name: next((keys[key] for key in names if key in keys), None) for name, names in SAMPLE_NAMES.items()}
     taken = {name: row[key] for name, key in sources.items() if key is not None}
     if isinstance(taken.get("score"), dict):
         taken["rewards"] = taken.pop("score")
+    if isinstance(taken.get("score"), bool):
+        taken["score"] = float(taken["score"])
     return {k: v for k, v in row.items() if k not in sources.values()} | taken
 
 
 # ---------------------------------------------------------------------- log reading (src/parts/reading/log_reading.py)
 
-TRL_STATE = re.compile(rb'"(max_steps|num_train_epochs|train_batch_size|logging_steps|eval_steps)": ([\d.]+)')
+SHARES = ("truncated", "clip_frac", "zero_std")
 KEPT = ("step", "length", "truncated", "zero_std", "kl", "entropy", "loss", "clip_frac", "lr", "grad_norm")
 # name of a figure in --columns -> its common name
 FIGURES = {"reward": "score", "reward_std": "score_std", "accuracy": "held_out"} | {name: name for name in KEPT}
-STEP_NAMES = ("step", "steps", "iter", "iteration", "global_step", "_step")
-COLOUR, WRAPPED = re.compile(r"\x1b\[[0-9;]*m"), re.compile(r"\b(?:np\.\w+|tensor)\(([^(),]*)[^()]*\)")
-PAIR = re.compile(r"([A-Za-z_][\w/.@-]*)['\"]?\s*[=:]\s*(?=[-+.\d]|nan|inf)([-+\w.]+)", re.IGNORECASE)
-HEADING = re.compile(r"\b(?:step|iter(?:ation)?|rollout|perf)[ :#]+(\d+)\b", re.IGNORECASE)  # above its figures
-SPACED = re.compile(r"(?<=[•|] )((?:\w+\.? )+\w+\.?):")  # • Avg Reward: 1 of NeMo-RL, | Grad. Norm: 1 of prime-rl
-CELL_PAIR = re.compile(r"(?<=\w) *[ │] *(?=(?:[-+.\de]+|nan|inf) *([|│]|$))")  # | kl 1 |; │ kl │ 1 │ of AReaL
-SECTION = re.compile(r"(?:\(\w+ pid=[^)]*\) )?( *)([\w-]+):(?: ([^ ]+))?")  # a line of EasyR1's YAML console output
-OUTER = re.compile("^(train|rollout|env/all|(ppo|grpo)_actor(/update)?)/|/avg$")  # prefixes and suffix to drop
-ODD = re.compile(r"(?<=: )(-?inf|nan|None|True|False)(?=[,}])")  # Python literals in a printed dict that JSON lacks
-BAND = re.compile("__M(IN|AX)$")  # wandb exports NAME__MIN and NAME__MAX beside each NAME
-ERROR = re.compile(r"(?:\(\w+ pid=[^)]*\) )?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*)")  # ends a traceback
-CELL = re.compile(r"[-+]?[.\d]+(e[-+]?\d+)?")
+# names of the step, the best first: a tracker's _step counts its calls
+STEP_NAMES = (
+    *("global_step", "global_step/max_steps", "training_step", "current_steps", "step", "iteration", "iter", "steps"),
+    "_step",
+)
+EVALUATION = "eval|evaluation|val|valid|validation|test|held[-_ ]?out"
+OUTER = re.compile(  # prefixes, words and suffixes that do not change which figure a name has
+    "^(?:(?:train|trainer|training|rollout|rollout_info|metrics|env|all|ppo|policy|optim|losses|ppo_actor|grpo_actor|"
+    "update)/)*(?:(?:avg|mean|average)_)?|[/_](?:mean|avg)$"
+)
+RUN_KEYS, SPLIT_KEYS = {"run_id", "run", "run_name"}, {"split", "phase", "mode", "stage", "kind", "partition"}
+TAG_KEYS = ("key", "tag", "metric", "name")  # of a table with one value a row: MLflow's, TensorBoard's
 MOST_STEPS, FIRST_STEPS = 5000, 100  # a metric keeps about MOST_STEPS points or more; the first FIRST_STEPS all stay
 
 
 def short_name(name: str) -> str:
-    """A column's name without wandb's run prefix ("run - train/reward"); every name of the step becomes "step"."""
-    name = name.strip().rpartition(" - ")[2]
-    return "step" if name.lower() in STEP_NAMES else name
+    """A column's name without wandb's run prefix ("run - train/reward") and a notebook's spaces ("rewards / f")."""
+    return name.strip().rpartition(" - ")[2].replace(" / ", "/")
 
 
+def listed_name(key: str, dialect: str) -> str:
+    """The name in NAMES that a metric has: its own, or without what OUTER drops ("train/avg_reward"); else ""."""
+    names = [key, key.lower()]  # consoles capitalise: Reward
+    names += [OUTER.sub("", name) for name in names] if dialect == "trl" else []
+    return next((name for name in names if name in NAMES[dialect]), "")
+
+
+@functools.lru_cache(1 << 14)  # a log repeats its names
 def common_name(key: str, dialect: str) -> str | None:
     """The common name of a metric, None if it has none. Trackers log TRL's metrics as train/NAME and eval/NAME."""
+    if name := listed_name(key, dialect):
+        return NAMES[dialect][name]
     key = re.sub("^eval/", "eval_", OUTER.sub("", key)) if dialect == "trl" else key
-    if name := NAMES[dialect].get(key) or NAMES[dialect].get(key.lower()):  # consoles capitalise: Reward
-        return name
     for name, pattern in PATTERNS[dialect].items():
         if match := re.fullmatch(pattern, key):
             return ":".join((name, *match.groups()))
     return None
 
 
+@functools.lru_cache(1 << 14)
+def step_rank(key: str) -> int:
+    """The place of a name in STEP_NAMES; their number if it names no step."""
+    name = re.sub("^(train|trainer|training|rollout)/", "", key.lower())
+    return STEP_NAMES.index(name) if name in STEP_NAMES else len(STEP_NAMES)
+
+
+def names_step(key: str) -> bool:
+    return step_rank(key) < len(STEP_NAMES)
+
+
 def is_rounded(key: str, value) -> bool:
     """Whether a learning rate or KL was printed as 0.000, as earlier verl does, so that its value is unknown."""
-    small = any(common_name(key, dialect) in ("lr", "kl", "kl_step") for dialect in NAMES)
-    return small and isinstance(value, str) and re.fullmatch(r"-?0\.0{2,5}", value.strip()) is not None
+    rounded = isinstance(value, str) and re.fullmatch(r"-?0\.0{2,5}", value.strip())
+    return bool(rounded) and any(common_name(key, dialect) in ("lr", "kl", "kl_step") for dialect in NAMES)
+
+
+def number_of(value) -> float | None:
+    """A JSON value or a cell as a number: 45% is 0.45, 1,234.5 is 1234.5, 0,5 is 0.5; None if it is none."""
+    number = as_number(value)
+    if number is not None or not isinstance(value, str):
+        return number
+    text = value.strip()
+    if text.endswith("%"):
+        number = as_number(text[:-1])
+        return None if number is None else number / 100
+    groups = re.fullmatch(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?", text)
+    return as_number(text.replace(",", "" if groups else "."))
 
 
 class Table:
     """The metrics of a log's rows as {name: {step: value}}; a repeated step keeps the later value.
 
     Keeps memory flat: once a metric has more than 2 x MOST_STEPS points, every second one after the first FIRST_STEPS
-    is dropped.
+    is dropped. Rows that begin anew are another run: only the last one of three rows or more is kept.
     """
 
     def __init__(self, columns: dict[str, str]):
+        self.kept = {}, [], []  # of the run before: its metrics, values that are not finite, restarts
+        self.rows = self.nested = self.counted = self.runs = 0  # counted: training rows without a step
+        self.step_name = short_name(columns["step"]) if "step" in columns else ""
+        self.step_names = []  # those that rows have, the best first
+        named = (short_name(column) for figure, column in columns.items() if figure != "step")
+        self.trains = dict.fromkeys(named, True)  # name -> whether it is of training
+        self.run_names = {}  # the runs that rows name
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin another run: the rows to come are its own."""
         self.columns, self.bad, self.restarts = {}, [], []
-        self.rows = self.nested = self.step = self.before = 0
-        step_name = columns.get("step", "step")
-        self.step_names = (step_name, short_name(step_name), "train/global_step", "global_step/max_steps")
-        self.trains = {short_name(column): True for column in columns.values()}  # name -> whether it is not held out
+        self.runs += 1
+        self.step = self.before = self.offset = 0  # of the last row, of the last training row; added to steps
+        self.taken = self.third = 0  # training rows so far; the step of the third
+        self.epoch, self.epochs = -math.inf, {}  # of the last training row; {epoch: its last step} of counted rows
 
     def add(self, row: dict) -> None:
-        """Add a row. A training row without a step counts as the next step."""
-        if isinstance(row.get("data"), dict):  # verl's file logger
-            row, self.nested = {"step": row.get("step"), **row["data"]}, self.nested + 1
-        if any(isinstance(value, dict) for value in row.values()):
-            row = {key.replace(".", "/"): value for key, value in flat_config(row).items()}
+        """Add a row, or those of a history by columns. A training row without a step counts as the next step."""
+        row = self.plain_row(row)
+        if row and all(isinstance(value, list) for value in row.values()):
+            for cells in zip(*row.values(), strict=False):
+                self.add(dict(zip(row, cells, strict=True)))
+            return
         self.rows += 1
+        for key in row.keys() - self.trains.keys():
+            names = {common_name(key, dialect) or "held_out" for dialect in NAMES}
+            self.trains[key] = not all(name.startswith("held_out") for name in names)
+            self.step_names += [key] if key == self.step_name or names_step(key) else []
+            self.step_names.sort(key=lambda name: (name != self.step_name, step_rank(name)))
         step = self.step = self.step_of(row)
-        if len(row) > 2:
-            if 0 < step < self.before:
-                self.restarts.append(step)
-            self.before = step
         for key, value in row.items():
-            number = value if type(value) is float else as_number(value)
+            number = value if type(value) is float else number_of(value)
             if number is None or (number == 0 and is_rounded(key, value)):
                 continue
             if not is_finite(number):
@@ -1775,16 +1883,180 @@ class Table:
                 kept = list(points.items())
                 self.columns[key] = dict(kept[:FIRST_STEPS] + kept[FIRST_STEPS::2])
 
+    def plain_row(self, row: dict) -> dict:
+        """A row as {metric: value}: flat, cells `key` and `value` joined, with eval_ before an evaluation's names."""
+        if isinstance(row.get("data"), dict):  # verl's file logger
+            row, self.nested = {"step": row.get("step"), **row["data"]}, self.nested + 1
+        if any(isinstance(value, dict) for value in row.values()):
+            row = {key.replace(".", "/"): value for key, value in flat_config(row).items()}
+        self.run_names |= {str(row[key]): None for key in RUN_KEYS & row.keys()}
+        if "value" in row and (name := next((row[key] for key in TAG_KEYS if isinstance(row.get(key), str)), "")):
+            row = {key: value for key, value in row.items() if names_step(key)} | {name: row["value"]}
+        if any(re.fullmatch(EVALUATION, str(row[key]), re.IGNORECASE) for key in SPLIT_KEYS & row.keys()):
+            row = {key if names_step(key) else f"eval_{key}": value for key, value in row.items()}
+        return row
+
     def step_of(self, row: dict) -> int:
-        """The step that a row names; else the next step for a training row, the current one for an evaluation row."""
-        for name in self.step_names:
-            value = row.get(name)
-            value = value.partition("/")[0] if isinstance(value, str) else value  # ms-swift's "5/150"
-            if is_finite(value):
-                return int(float(value))
-        for key in row.keys() - self.trains.keys():
-            self.trains[key] = not (common_name(key, "trl") or "held_out").startswith("held_out")
-        return self.step + any(map(self.trains.get, row))
+        """The step that a row names, else the next one for a training row and the current one for an evaluation row."""
+        named = (row[name] for name in self.step_names if name in row)
+        named = (value.partition("/")[0] if isinstance(value, str) else value for value in named)  # ms-swift's "5/150"
+        step = next((int(float(value)) for value in named if is_finite(value) and float(value) % 1 == 0), None)
+        if not any(self.trains[key] and row[key] not in (None, "") for key in row):
+            return self.step if step is None else step + self.offset
+        epoch = as_number(row.get("epoch", row.get("Epoch")))
+        epoch = self.epoch if epoch is None else epoch
+        if step is None:
+            step = self.next_step(epoch)
+        elif epoch > self.epoch and step + self.offset < self.before:  # steps begin anew in each epoch
+            self.offset = self.before + (step == 0)
+        self.epoch = epoch
+        return self.follow(step + self.offset) if len(row) > 2 else step + self.offset
+
+    def next_step(self, epoch: float) -> int:
+        """The step of a training row without one: the next, after those of smaller epochs where the epoch fell."""
+        self.counted += 1
+        step = self.step + 1
+        if epoch < self.epoch and epoch % 1:  # whole epochs may be passes over one batch
+            self.epochs = {before: last for before, last in self.epochs.items() if before < epoch}
+            step = 1 + max(self.epochs.values(), default=0)
+        self.epochs[epoch] = step
+        return step
+
+    def follow(self, step: int) -> int:
+        """Note whether a training row begins another run or, where steps fall less, follows a restart; its step."""
+        if step <= self.third < self.before and self.taken >= 10:
+            epoch, self.kept = self.epoch, (self.columns, self.bad, self.restarts)
+            self.begin()
+            if self.counted:
+                step = self.next_step(epoch)
+        elif 0 < step < self.before:
+            self.restarts.append(step)
+        self.before, self.third, self.taken = step, step if self.taken < 3 else self.third, self.taken + 1
+        return step
+
+    def drop_gaps(self) -> list[str]:
+        """Drop NaN from metrics that have numbers after it, as in a CSV it stands for empty cells; their names."""
+        last = {key: max(points) for key, points in self.columns.items()}
+        gaps = {key: None for key, step, value in self.bad if math.isnan(value) and step < last.get(key, step)}
+        self.bad = [entry for entry in self.bad if entry[0] not in gaps or not math.isnan(entry[2])]
+        return [*gaps]
+
+
+def run_of_rows(path: Path, table: Table, columns: dict[str, str], kind: str = "log entries") -> LoggedRun:
+    """A run from a table; its metric names show whether ours, verl or TRL wrote it. --columns names other metrics."""
+    if table.runs > 1 and table.taken < 3:  # stray rows, such as those of a summary
+        table.columns, table.bad, table.restarts = table.kept
+    keys = table.columns.keys() | {key for key, _, _ in table.bad}
+    known = {name: [*filter(None, (common_name(key, name) for key in keys))] for name in NAMES}
+    dialect = "verl" if table.nested else max(known, key=lambda name: ("score" in known[name], len(known[name])))
+    if columns or not any(known.values()):
+        return run_of(path, "named columns" if columns else kind, "trl", table, columns)
+    if dialect != "ours":
+        return run_of(path, f"verl {kind}" if dialect == "verl" else kind, dialect, table, columns)
+    if kind == "console":  # our trainers write metrics.jsonl
+        return run_of(path, kind, "other", table, columns)
+    trainer = "grpo_train" if "time/step" in keys else "ppo_train"
+    return run_of(path, "metrics.jsonl", trainer if "optim/lr" in keys else "one_page", table, columns)
+
+
+def other_quantity(name: str, points: dict[int, float], columns) -> str:
+    """Why a metric's figures are not what its common name means; "" if they may be."""
+    if name in SHARES and max(points.values()) > 1.001:
+        return "exceeds 1, so it is no share,"
+    is_sum = name == "kl" and any("rlhf_reward" in column for column in columns)  # torchtune's
+    return "beside rlhf_reward is a sum over tokens" if is_sum else ""
+
+
+def run_of(path: Path | str, kind: str, trainer: str, table: Table, columns: dict[str, str]) -> LoggedRun:
+    """A run with a table's metrics under common names. Names given by --columns take precedence."""
+    run = LoggedRun(str(path), kind, trainer, table.columns, table.bad)
+    run.settings["restarts"] = sorted({*table.restarts})
+    runs = ", ".join([*table.run_names][:3])
+    need(len(table.run_names) < 2, f"got {path} with the runs {runs}; expected one run; try an export of one run")
+    if table.runs > 1:
+        run.remarks.append(f"the log has {table.runs} runs, as its steps begin anew; the last with 3 steps is judged")
+    if any(len(points) > MOST_STEPS for points in table.columns.values()):
+        run.remarks.append(f"the log is long: only part of its {table.rows} entries is judged, the first ones all")
+    names = {short_name(column): figure for figure, column in columns.items()}
+    for column, figure in names.items():
+        near = difflib.get_close_matches(column, run.columns, n=1)
+        need(
+            column in run.columns,
+            f"got --columns {figure}={column}, which {path} does not have; expected one of its columns: "
+            f"{', '.join(sorted(run.columns)[:20])}" + (f"; try {figure}={near[0]}" if near else ""),
+        )
+    names = {column: FIGURES[figure] for column, figure in names.items() if figure != "step"}
+    places = {name: place for place, name in enumerate(NAMES[run.dialect])}
+
+    def place(key: str) -> tuple:
+        """Names as they are listed come first, then those that OUTER shortens, each in the order of the list."""
+        listed = listed_name(key, run.dialect)
+        return not listed, listed not in (key, key.removeprefix("train/")), places.get(listed, 0)
+
+    sources: list[dict[int, float]] = []  # verl logs one held-out metric for each data source; their mean is taken
+    for key in sorted(run.columns, key=place):
+        name, points = names.get(key) or common_name(key, run.dialect), run.columns[key]
+        if not name or not points or (key not in names and name in names.values()):
+            continue
+        if other := other_quantity(name, points, run.columns):
+            run.remarks.append(f"{key} {other} and was not read")
+            continue
+        if name == "entropy" and max(points.values()) <= 0:  # as a term of the loss
+            points = {step: -value for step, value in points.items()}
+        if name == "held_out" and run.dialect == "verl":
+            sources.append(points)
+        elif name in run.series:
+            continue  # the first name of a metric wins
+        run.names.setdefault(name, key)
+        run.series[name] = points | run.series.get(name, {})
+    low, spread = run.series.get("advantage_min", {}), run.series.get("score_std", {})
+    spread = spread or {step: high - low[step] for step, high in run.points("advantage_max") if step in low}
+    if "zero_std" not in run.series and spread and max(spread.values()) <= 1e-6:  # no group differed at any step
+        run.names["zero_std"] = run.name("score_std" if "score_std" in run.series else "advantage_max")
+        run.series["zero_std"] = dict.fromkeys(spread, 1.0)
+    if sources:
+        by_step = {step: [points[step] for points in sources if step in points] for step in run.series["held_out"]}
+        run.series["held_out"] = {step: sum(values) / len(values) for step, values in by_step.items()}
+    return run
+
+
+def drop_padded(run: LoggedRun) -> None:
+    """Set verl's truncated share to 0 at steps below the limit: its V1 trainer pads to the batch's longest response."""
+    longest = run.series.get("length_max", {})
+    limit = run.settings.get("max_length")
+    if not limit and longest:  # the largest length is taken for the limit if half of the steps reach it
+        top = max(longest.values())
+        limit = top if sum(value == top for value in longest.values()) * 2 >= max(len(longest), 4) else math.inf
+    for step, value in longest.items():
+        if limit and value < limit and step in run.series.get("truncated", {}):
+            run.series["truncated"][step] = 0.0
+
+
+# ------------------------------------------------------------------------------------ logs (src/parts/reading/logs.py)
+
+TRL_STATE = re.compile(rb'"(max_steps|num_train_epochs|train_batch_size|logging_steps|eval_steps)": ([\d.]+)')
+COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+WRAPPED = re.compile(r"\b(?:np\.\w+|tensor|[Aa]rray)\(([^(),]*)[^()]*\)")
+PAIR = re.compile(
+    r"([A-Za-z_][\w/.@-]*)['\"]?\s*[=:]\s*(?=[-+.\d]|nan|inf)([-+]?\d+(?:,\d+)+(?:\.\d+)?|[-+\w.]+%?)", re.IGNORECASE
+)
+HEADING = re.compile(
+    r"\b(?:step|iter(?:ation)?|rollout|perf)[ :#[]+(\d+)\b(?!\.\d)", re.IGNORECASE
+)  # above its figures
+EPOCH = re.compile(r"\bepoch[ :=#[]+(\d+)\b(?!\.\d)", re.IGNORECASE)
+SPACED = re.compile(  # • Avg Reward: 1 of NeMo-RL, | Grad. Norm: 1 of prime-rl
+    r"(?:^|(?<=[•|] ))((?:[a-z]\w*\.? )+[a-z]\w*\.?):(?= *[-+.\d])", re.IGNORECASE
+)
+EVALUATED = re.compile(  # [eval], eval: or eval at step 3 before a line's figures; "eval " before one of them
+    rf"(?:^|[\[(|,;: ])(?:{EVALUATION})(?:[\])]|\.? $|:(?= )|(?= (?:\||at\b|step\b|iter)))", re.IGNORECASE
+)
+CUT = re.compile(r"\{'(?:loss|reward|num_tokens|eval_\w+)': [^{}]*$")  # a printed dict that goes on in the next line
+CELL_PAIR = re.compile(r"(?<=\w) *[ │] *(?=(?:[-+.\de]+|nan|inf) *([|│]|$))")  # | kl 1 |; │ kl │ 1 │ of AReaL
+SECTION = re.compile(r"(?:\(\w+ pid=[^)]*\) )?( *)([\w-]+):(?: ([^ ]+))?")  # a line of EasyR1's YAML console output
+ODD = re.compile(r"(?<=: )(-?inf|nan|None|True|False)(?=[,}])")  # Python literals in a printed dict that JSON lacks
+BAND = re.compile("__M(IN|AX)$")  # wandb exports NAME__MIN and NAME__MAX beside each NAME
+ERROR = re.compile(r"(?:\(\w+ pid=[^)]*\) )?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*)")  # ends a traceback
+CELL = re.compile(r"[-+]?[.\d]+(e[-+]?\d+)?")
 
 
 class Reader:
@@ -1798,10 +2070,13 @@ class Reader:
         self.last = {}  # the last printed dict
         self.unread = 0  # printed dicts that could not be read
         self.error = ""  # the last line of the last traceback
+        self.cut = ""  # the beginning of a printed dict that the terminal wrapped
+        self.epoch, self.named = {}, False  # {"epoch": …} of the last line with one; whether figures name their step
         self.heading, self.sections = {}, []  # {"step": …} of the last heading; enclosing YAML sections (indent, name)
 
     def take(self, line: str) -> None:
         self.number += 1
+        line = COLOUR.sub("", line) if "\x1b" in line else line
         if not line.strip():
             return
         self.lines += 1
@@ -1812,14 +2087,19 @@ class Reader:
         self.first_bad = self.first_bad or self.number
         self.take_config(line)
         if "Err" in line or "Exc" in line or "Interrupt" in line:
-            match = ERROR.match(COLOUR.sub("", line))
+            match = ERROR.match(line)
             self.error = match[1].strip()[:200] if match else self.error
-        if "step:" in line and (match := re.search(r"\bstep:(\d+) - (.+)", COLOUR.sub("", line))):
+        if "step:" in line and (match := re.search(r"\bstep:(\d+) - (.+)", line)):
             pairs = [part.rpartition(":") for part in WRAPPED.sub(r"\1", match[2]).strip().split(" - ")]
             return self.console.add({"step": match[1], **{key: value for key, _, value in pairs if key}})
-        line = WRAPPED.sub(r"\1", line) if "np." in line or "tensor(" in line else line  # the search is slow
-        for text in re.findall(r"\{'[^{}\n]*\}", line) if "{'" in line else ():
-            self.take_dict(text)
+        if self.cut or ("{'" in line and CUT.search(line)):
+            self.cut += line.rstrip()
+            if "}" not in line and len(self.cut) < 4000:
+                return
+            line, self.cut = self.cut, ""
+        line = WRAPPED.sub(r"\1", line) if "np." in line or "tensor(" in line or "rray(" in line else line  # it is slow
+        for match in re.finditer(r"\{'[^{}\n]*\}", line) if "{'" in line else ():
+            self.take_dict(match[0], HEADING.findall(line[: match.start()]))
         if not self.console.rows:
             line, boxed = SPACED.sub(lambda name: f"{re.sub('[. ]+', '_', name[1].lower())}:", line), "│" in line
             line = CELL_PAIR.sub("=", line) if line.count(" | ") > 1 or boxed else line
@@ -1827,20 +2107,24 @@ class Reader:
                 self.sections = [outer for outer in self.sections if len(outer[0]) < len(section[1])]
                 self.sections += [] if section[3] else [section.groups()]
                 line = "/".join([*(name for _, name, _ in self.sections), f"{section[2]}: {section[3]}"])
-            pairs = {short_name(name): value for name, value in reversed(PAIR.findall(line))}  # the first value wins
+            pairs = pairs_of(line)
             *_, last = [None, *HEADING.findall(line)]
-            self.heading = {"step": last} if last else self.heading if len(pairs) < 2 or boxed else {}
+            ends = len(pairs) > 1 and not boxed and any(common_name(name, "trl") for name in pairs)
+            self.named = self.named or (ends and any(names_step(name) and "/" not in name for name in pairs))
+            begins = last and (ends or not self.named)  # "Step 1:" may be of a completion
+            self.heading = {"step": last} if begins else {} if ends else self.heading
+            self.epoch = {"epoch": epoch[1]} if (epoch := EPOCH.search(line)) else self.epoch
             if len(self.heading | pairs) > 1:
-                self.plain.add(self.heading | pairs)
+                self.plain.add(self.epoch | self.heading | pairs)
 
-    def take_dict(self, text: str) -> None:
-        """Add a flat dict that transformers' Trainer printed, such as {'loss': …}."""
+    def take_dict(self, text: str, headings: list[str]) -> None:
+        """Add a flat dict that transformers' Trainer printed, such as {'loss': …}; the last heading is its step."""
         row = json_object(ODD.sub(r'"\1"', text).replace("'", '"'))
         if row is None:
             self.unread += "'loss': " in text or "'reward': " in text
         elif NAMES["trl"].keys() & row.keys() or any(key.startswith("eval_") for key in row):
             if row != self.last:  # other ranks may print the same
-                self.console.add(row)
+                self.console.add({"step": headings[-1]} | row if headings else row)
             self.last = row
 
     def take_config(self, line: str) -> None:
@@ -1867,7 +2151,7 @@ class Reader:
             run.remarks.append(f"{flaw} (line {self.first_bad}); left out")
         if run.trainer == "verl":
             run.config, run.settings = self.config, run.settings | verl_settings(self.config)
-        elif table is not self.json and self.console.rows:
+        elif table is self.console and table.counted:
             run.remarks.append("the console shows no steps: they are counted entries")
         if self.error:
             run.remarks.append(f"the log has an error: {self.error}")
@@ -1876,8 +2160,21 @@ class Reader:
         return run
 
 
+def pairs_of(line: str) -> dict[str, str]:
+    """{name: value} of a line's pairs, the first value of a name; those of an evaluation get the prefix eval_."""
+    pairs, end, whole = {}, 0, ""
+    for match in PAIR.finditer(line):
+        name, tag = short_name(match[1]), EVALUATED.search(line[end : match.start()])
+        whole = "eval_" if not end and tag and not tag[0].endswith(" ") else whole
+        prefix = "" if names_step(name) else "eval_" if tag else whole
+        pairs.setdefault(prefix + name, match[2])
+        end = match.end()
+    return pairs
+
+
 def csv_separator(head: str) -> str:
     """The cell separator of a CSV file or of a pasted table, guessed from its first lines; "" for other text."""
+    head = re.sub(r"^\ufeff?(#.*\n)+", "", head)
     header, _, rest = head.lstrip("\ufeff\n ").partition("\n")
     separator = max((",", ";", "\t", "|", "  "), key=header.strip().count)
     rows = [line.strip().split(separator) for line in rest.splitlines()[:9] if line.strip()]
@@ -1922,14 +2219,24 @@ def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
         return read_state(path, table, columns)
     if separator := csv_separator(head):
         with opened(path) as file:
-            lines = (re.sub(" {2,}", "\t", line.strip()) for line in file) if separator == "  " else file
+            lines = (line for line in file if line[0] != "#")
+            lines = (re.sub(" {2,}", "\t", line.strip()) for line in lines) if separator == "  " else lines
+            if separator != "," and re.search(r"\d,\d", head) and not re.search(r"\d\.\d", head):  # decimal commas
+                lines = (line.replace(",", ".") for line in lines)
             reader = csv.DictReader(lines, delimiter=separator.replace("  ", "\t"))
             names = {name: short_name(name) for name in reader.fieldnames if not BAND.search(name)}
-            twice = [name for name, count in Counter(names.values()).items() if name not in ("", "step") and count > 1]
+            twice = [name for name, count in Counter(names.values()).items() if name and count > 1]
             need(not twice, f"got {path} with several columns {twice[:1]}; expected one run; try an export of one run")
             for row in reader:
                 table.add({short: row[name] for name, short in names.items() if short})
-        return run_of_rows(path, table, columns)
+        gaps = table.drop_gaps()
+        run = run_of_rows(path, table, columns)
+        run.remarks += [f"NaN in {', '.join(gaps)} is read as an empty cell"] if gaps else []
+        return run
+    if re.match(r"\{\s*\n", head):
+        with contextlib.suppress(ValueError):
+            table.add(json.loads(path.read_text(encoding="utf-8")))
+            return run_of_rows(path, table, columns)
     reader, line = Reader(columns), "\n"
     for start in paths:
         with opened(start) as file:
@@ -1941,10 +2248,11 @@ def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
 def read_state(path: Path, table: Table, columns: dict[str, str]) -> LoggedRun:
     """Read a trainer_state.json or a dumped log_history; entries are flat objects, so a torn file can be read too."""
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+        is_state = text[:1] == b"{"
         for match in re.finditer(rb"\{[^{}]*\}", text):
             with contextlib.suppress(ValueError):
                 row = json.loads(match[0])
-                if "step" in row:
+                if "step" in row or not is_state:
                     table.add(row)
         config = {name.decode(): float(value) for name, value in TRL_STATE.findall(text)}
     need(table.rows, f"got {path} without an entry in log_history; expected one with a step; try the console output")
@@ -1955,75 +2263,13 @@ def read_state(path: Path, table: Table, columns: dict[str, str]) -> LoggedRun:
     return run
 
 
-def run_of_rows(path: Path, table: Table, columns: dict[str, str], kind: str = "log entries") -> LoggedRun:
-    """A run from a table; its metric names show whether ours, verl or TRL wrote it. --columns names other metrics."""
-    keys = table.columns.keys() | {key for key, _, _ in table.bad}
-    known = {name: [*filter(None, (common_name(key, name) for key in keys))] for name in NAMES}
-    dialect = "verl" if table.nested else max(known, key=lambda name: ("score" in known[name], len(known[name])))
-    if columns or not any(known.values()):
-        return run_of(path, "named columns" if columns else kind, "trl", table, columns)
-    if dialect != "ours":
-        return run_of(path, f"verl {kind}" if dialect == "verl" else kind, dialect, table, columns)
-    if kind == "console":  # our trainers write metrics.jsonl
-        return run_of(path, kind, "other", table, columns)
-    trainer = "grpo_train" if "time/step" in keys else "ppo_train"
-    return run_of(path, "metrics.jsonl", trainer if "optim/lr" in keys else "one_page", table, columns)
-
-
-def run_of(path: Path | str, kind: str, trainer: str, table: Table, columns: dict[str, str]) -> LoggedRun:
-    """A run with a table's metrics under common names. Names given by --columns take precedence."""
-    run = LoggedRun(str(path), kind, trainer, table.columns, table.bad)
-    run.settings["restarts"] = sorted({*table.restarts})
-    if any(len(points) > MOST_STEPS for points in table.columns.values()):
-        run.remarks.append(f"the log is long: only part of its {table.rows} entries is judged, the first ones all")
-    names = {short_name(column): figure for figure, column in columns.items()}
-    for column, figure in names.items():
-        near = difflib.get_close_matches(column, run.columns, n=1)
-        need(
-            column in run.columns,
-            f"got --columns {figure}={column}, which {path} does not have; expected one of its columns: "
-            f"{', '.join(sorted(run.columns)[:20])}" + (f"; try {figure}={near[0]}" if near else ""),
-        )
-    names = {column: FIGURES[figure] for column, figure in names.items() if figure != "step"}
-    places = {name: place for place, name in enumerate(NAMES[run.dialect])}
-    sources: list[dict[int, float]] = []  # verl logs one held-out metric for each data source; their mean is taken
-    for key in sorted(run.columns, key=lambda key: places.get(key.removeprefix("train/"), len(places))):
-        name, points = names.get(key) or common_name(key, run.dialect), run.columns[key]
-        if not name or not points or (key not in names and name in names.values()):
-            continue
-        run.names.setdefault(name, key)
-        if name == "held_out" and run.dialect == "verl":
-            sources.append(points)
-        run.series[name] = points | run.series.get(name, {})  # the first name of a metric wins
-    low, spread = run.series.get("advantage_min", {}), run.series.get("score_std", {})
-    spread = spread or {step: high - low[step] for step, high in run.points("advantage_max") if step in low}
-    if "zero_std" not in run.series and spread and max(spread.values()) <= 1e-6:  # no group differed at any step
-        run.names["zero_std"] = run.name("score_std" if "score_std" in run.series else "advantage_max")
-        run.series["zero_std"] = dict.fromkeys(spread, 1.0)
-    if sources:
-        by_step = {step: [points[step] for points in sources if step in points] for step in run.series["held_out"]}
-        run.series["held_out"] = {step: sum(values) / len(values) for step, values in by_step.items()}
-    return run
-
-
-def drop_padded(run: LoggedRun) -> None:
-    """Set verl's truncated share to 0 at steps below the limit: its V1 trainer pads to the batch's longest response."""
-    longest = run.series.get("length_max", {})
-    limit = run.settings.get("max_length")
-    if not limit and longest:  # the largest length is taken for the limit if half of the steps reach it
-        top = max(longest.values())
-        limit = top if sum(value == top for value in longest.values()) * 2 >= max(len(longest), 4) else math.inf
-    for step, value in longest.items():
-        if limit and value < limit and step in run.series.get("truncated", {}):
-            run.series["truncated"][step] = 0.0
-
-
 # ------------------------------------------------------------------------ run folder (src/parts/reading/run_folder.py)
 
 LOGS = ("metrics.jsonl", "trainer_state.json", "logging.jsonl")  # the last is ms-swift's
-ENDINGS = (".jsonl", ".log", ".out", ".csv", ".txt", ".ipynb")
+ENDINGS = (".jsonl", ".log", ".out", ".csv", ".tsv", ".txt", ".ipynb")
 # series that any kind of training may log; a log with others is one of RL
 OTHER_TRAINING = {"loss", "lr", "grad_norm", "entropy", "memory", "gpu_memory", "time_step", "held_out"}
+PAIRS = re.compile(r"(?<!\S)(train/|eval_)?(rewards/)?(chosen|margins?)(?!\S)")  # of DPO, KTO, a reward model
 ACCURACIES = {"part:acc", "part:accuracy", "part:train_acc", "part:train_accuracy"}  # without a score beside it
 
 
@@ -2062,7 +2308,8 @@ def is_log(path: Path) -> bool:
 
 def has_rl(run: LoggedRun) -> bool:
     """Whether a log has metrics that only RL has, or values that are not finite."""
-    return bool(run.bad or (run.steps() and run.series.keys() - OTHER_TRAINING - ACCURACIES))
+    of_pairs = PAIRS.search(" ".join(run.columns)) and "objective/scores" not in run.columns
+    return bool(run.bad or (run.steps() and not of_pairs and run.series.keys() - OTHER_TRAINING - ACCURACIES))
 
 
 def starts_of(path: Path) -> list[Path]:
@@ -2127,7 +2374,7 @@ def load_run(
     if run.trainer == "verl":
         drop_padded(run)
     names = ", ".join(run.columns)
-    scores = [name for name in run.columns if re.search("(?i)reward|return|score", name)]
+    scores = [name for name in run.columns if re.search("(?i)reward|return|score|^value$", name)]
     need(
         has_rl(run) or not is_samples(path, ("completion", "prompt")) or is_samples(path),
         f"got {path}, samples without scores; expected a score of each, and the log of the run beside them; try the "
@@ -2136,8 +2383,9 @@ def load_run(
     need(
         has_rl(run),
         f"got {path} ({run.format}) with {names[:200] or 'no figures'} and none that only RL has: it may be a log of "
-        f"another kind of training, such as SFT; expected names such as {', '.join(list(NAMES[run.dialect])[:3])}; try "
-        f"diagnose.py --columns reward={scores[0] if len(scores) == 1 else 'NAME'} where a column is the score",
+        f"another kind of training, such as SFT or DPO; expected names such as "
+        f"{', '.join(list(NAMES[run.dialect])[:3])}; try diagnose.py --columns "
+        f"reward={scores[0] if len(scores) == 1 else 'NAME'} where a column is the score",
     )
     for flag, file in (("data", data), ("reward", reward.rpartition(":")[0] or reward)):
         need(not file or Path(file).is_file(), f"got --{flag} {file}, which does not exist; expected a file")
@@ -2180,7 +2428,7 @@ def file_near(name: str, folder: Path) -> Path | None:
 def data_rows(data, folder: Path, run: LoggedRun | None = None) -> list[tuple[str, dict]]:
     """(prompt, row) pairs of a data file; with `run`, an unreadable file adds a remark and yields none."""
     path = file_near(str(data or ""), folder)
-    rows = rows_of_samples(path, run) if path and path.suffix in (".jsonl", ".json", ".csv", ".parquet") else []
+    rows = rows_of_samples(path, run) if path and path.suffix in (".jsonl", ".json", *TABLES, ".parquet") else []
     return [(prompt, row) for row in rows if (prompt := plain_text(row.get("prompt")))]
 
 

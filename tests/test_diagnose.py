@@ -744,6 +744,19 @@ FILES = {  # how settings are written: they say the same
     "def ev(m):\n    return m.generate(temperature=0.0, top_k=1)\nclass Judge:\n    temperature = 1.0\n",
     "own_name.py": "lr = 5e-6\nnum_generations = 8\ntemperature = 0.05\nm.generate(temperature=1.0)\n",
     "refs.yaml": "t: 0.05\ngrpo: {lr: 5e-6, num_generations: 8, temperature: '${t}'}\n",
+    "prime.toml": "[trainer.optim]\nlr = 5e-6\n[orchestrator]\ngroup_size = 8\nsampling = {temperature = 0.05}\n",
+    "defaults.sh": 'LR=${LR:-5e-6}\npython a.py --learning_rate "${LR}" --num_generations ${N:-8} --temperature .05\n',
+    "products.py": "n = 2\nGRPOConfig(temperature=0.05, learning_rate=5e-6, num_generations=4 * n)\n",
+    "of_a_notebook.ipynb": json.dumps(
+        {
+            "cells": [
+                {"cell_type": "code", "source": ["!pip install trl\n", "LR = 5e-6\n"]},
+                {"cell_type": "code", "source": "GRPOConfig(temperature=0.05, learning_rate=LR, num_generations=8)"},
+            ]
+        }
+    ),
+    "with_a_mark.json": '\ufeff{"temperature": 0.05, "learning_rate": 5e-06, "num_generations": 8}',
+    "wandb-metadata.json": '{"args": ["--temperature", "0.05", "--learning_rate=5e-6", "--num_generations", "8"]}',
     "easyr1.yaml": "worker:\n  rollout: {temperature: 0.05, n: 8}\n  actor:\n    optim: {lr: 5e-6}\n",
 }
 
@@ -1256,6 +1269,10 @@ BAD_FILES = {
     "only_eval.jsonl": (b'{"step": 0, "eval/accuracy": 0.5}\n', "expected"),
     "two.csv": (b"Step,a - train/reward,b - train/reward\n1,0.1,0.2\n", "one run"),
     "sft.jsonl": (b'{"step": 1, "loss": 2.0, "learning_rate": 1e-5, "mean_token_accuracy": 0.5}\n' * 9, "such as SFT"),
+    "mlflow.csv": (b"run_id,key,value,step\na,reward,0.1,1\nb,reward,0.1,1\n", "one run"),
+    "scalar.csv": (b"Wall time,Step,Value\n17.5,1,0.1\n17.6,2,0.2\n", "--columns reward=Value"),
+    "kto.log": (b"{'loss': 0.7, 'kl': 3.0, 'rewards/chosen': 0.1, 'rewards/margins': 0.2}\n" * 9, "or DPO"),
+    "reward_model.log": (b"{'loss': 0.7, 'mean_reward': 0.1, 'max_reward': 1.0, 'margin': 0.2}\n" * 9, "or DPO"),
     "sft.log": (b"{'loss': 2.0, 'grad_norm': 1.0, 'learning_rate': 1e-5, 'epoch': 0.1}\n" * 9, "such as SFT"),
 }
 
@@ -1299,6 +1316,25 @@ def test_a_table_of_trl_that_is_named_as_samples(parts, score, tmp_path):
     write_lines(tmp_path / "t.jsonl", [row])
     text = diagnose.sample_texts(diagnose.rows_of_samples(tmp_path / "t.jsonl"), {})[0]
     assert (text.step, text.score, text.parts, text.gold) == (3, score, parts, "7")
+
+
+SAMPLES = {  # files of samples: the texts and scores in them
+    "numbers.csv": ("prompt,completion,score\n1+1=,2,1.0\n1+2=,04,0\n", [("2", 1.0), ("04", 0.0)]),
+    "capitals.csv": ("Prompt,Response,Reward\na,so 2,1.0\n", [("so 2", 1.0)]),
+    "commas.csv": ("prompt;completion;score\na;so 2;0,5\n", [("so 2", 0.5)]),
+    "table.tsv": ("prompt\tcompletion\tscore\na\tso 2\t0.5\n", [("so 2", 0.5)]),
+    "groups.jsonl": ('{"prompt": "a", "completions": ["x", "y"], "rewards": [1.0, 0.0]}\n', [("x", 1.0), ("y", 0.0)]),
+    "truth.jsonl": ('{"prompt": "a", "completion": "x", "score": true}\n', [("x", 1.0)]),
+    "wandb.json": ('{"columns": ["prompt", "completion", "reward"], "data": [["a", "x", 1.0]]}', [("x", 1.0)]),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_samples_in_tables_of_other_forms(name, tmp_path):
+    log = write_lines(tmp_path / "log.jsonl", [{"step": n, "reward": 0.0, "reward_std": 0.0} for n in range(1, 13)])
+    (tmp_path / name).write_text(SAMPLES[name][0], encoding="utf-8")
+    run = diagnose.load_run(str(log), samples=str(tmp_path / name))
+    assert [(text.completion, text.score) for text in run.texts] == SAMPLES[name][1]
 
 
 def test_samples_without_scores_are_said_to_lack_them(tmp_path):
@@ -1397,7 +1433,7 @@ STYLES = {  # how logs come here: a line, what stands above it, the steps of 30 
     "a dumped log_history": ('{{\n "step": {0},\n "reward": {1:.6f},\n "kl": {2:.6f}\n}},\n', "[", 1),
     "Windows": ("step={0:04d} | reward={1:.3f} | kl={2:.4f}\r\n", "Started\r\n", 1),
     "NeMo-RL": ("=== Step {0}/30 ===\n  • Avg Reward: {1:.4f}\n  • KL: {2:.4f}\n  • generation: 51.1s (55%)\n", "", 1),
-    "prime-rl": ("10:01 INFO Step {0} | Time: 4s | Reward: {1:.3f} | Val. Reward: 0.1 | KL: {2:.4f}\n", "", 1),
+    "prime-rl": ("10:01 INFO Step {0} | Time: 4s | Reward: {1:.3f} | Val. Reward: {1:.3f} | KL: {2:.4f}\n", "", 1),
     "prime-rl's trainer": ("\x1b[32mStep {0} | Reward: {1:.3f} | Mismatch KL: 0.0009 | KL: {2:.4f}\x1b[0m\n", "", 1),
     "AReaL": ("Step {0}/30 done.\n│ ppo_actor/task_reward/avg │ {1:.4e} │\n│ kl    │ {2:.4e} │\n", "╭──╮\n", 1),
     "AReaL, two pairs": ("Step {0}/30\n│ ppo_actor/task_reward/avg │ {1:.4e} │ kl │ {2:.4e} │\n│ a │ 1 │\n", "", 1),
@@ -1422,6 +1458,215 @@ def test_logs_of_every_style_are_read(style, tmp_path):
     assert run.series["score"] == {every * n: pytest.approx(score, abs=6e-4) for n, score, *_ in rows}
     assert run.values("kl") == pytest.approx([kl for _, _, kl, _ in rows], abs=6e-5)
     assert judged(tmp_path / "log")["verdict"] == "learned"
+
+
+def lines(form: str, count: int = 30) -> str:
+    """Lines of steps 1 to `count`: {n} is the step, {r} a score that rises, {k} a KL, {c} the score with a comma."""
+    rows = [(n, 0.1 + 0.02 * n, 0.001 * n) for n in range(1, count + 1)]
+    return "".join(
+        form.format(n=n, m=10 * n, r=f"{r:.3f}", k=f"{k:.3f}", c=f"{r:.3f}".replace(".", ","), p=100 * r)
+        for n, r, k in rows
+    )
+
+
+def curve(base: float = 0.1, slope: float = 0.02, every: int = 1) -> dict:
+    return {every * n: base + slope * n for n in range(1, 31)}
+
+
+EVERY, TENTH, KLS = curve(), curve(every=10), curve(0.0, 0.001)
+OLD = lines("step={n} reward=0.9 kl=0.5\n", 40)
+READINGS = {  # who writes it: (file, text, common name -> its figures; None: not read)
+    "OpenRLHF": (
+        "a.log",
+        lines("INFO Global step {m}: {{'policy_loss': 0.1, 'actor_lr': 5e-07, 'reward': {r}, 'kl': {k}}}\n"),
+        {"score": TENTH, "kl": curve(0.0, 0.001, 10)},
+    ),
+    "OpenRLHF's bar": (
+        "a.log",
+        lines("1%| | {n}/30 [00:01, pg=0.01, rm={r}, glen=210, kl={k}, act_lr=5e-7]\n"),
+        {"score": EVERY},
+    ),
+    "SkyRL": (
+        "a.jsonl",
+        lines(
+            '{{"trainer/global_step": {n}, "reward/avg_raw_reward": {r}, "policy/policy_kl": {k}, '
+            '"policy/policy_entropy": 0.5, "eval/all/avg_score": 0.25}}\n'
+        ),
+        {"score": EVERY, "kl": KLS, "entropy": dict.fromkeys(EVERY, 0.5), "held_out": dict.fromkeys(EVERY, 0.25)},
+    ),
+    "torchtune, whose KL is a sum": (
+        "a.log",
+        lines("Step {n} | scores:{r} rlhf_reward:{r} kl:12.{n} clipfrac:0.02 approx_policy_kl:{k}\n"),
+        {"score": EVERY, "kl": None, "clip_frac": dict.fromkeys(EVERY, 0.02), "kl_step": KLS},
+    ),
+    "trlX, whose reward/mean is held out": (
+        "a.jsonl",
+        lines('{{"step": {n}, "rollout_scores/mean": {r}, "reward/mean": 0.9, "policy/sqrt_kl": 3.0}}\n'),
+        {"score": EVERY, "kl": None},
+    ),
+    "earlier TRL's PPO": (
+        "a.jsonl",
+        lines('{{"step": {n}, "env/reward_mean": {r}, "objective/kl": 5.0, "ppo/policy/entropy": 0.5}}\n'),
+        {"score": EVERY, "kl": None, "entropy": dict.fromkeys(EVERY, 0.5)},
+    ),
+    "prime-rl": (
+        "a.csv",
+        "_step,reward/mean,entropy/mean,mismatch_kl/mean,is_truncated/mean,optim/lr\n"
+        + lines("{n},{r},0.5,{k},0.1,1e-6\n"),
+        {"score": EVERY, "mismatch_kl": KLS, "truncated": dict.fromkeys(EVERY, 0.1)},
+    ),
+    "LLaMA-Factory": (
+        "a.jsonl",
+        lines('{{"current_steps": {m}, "total_steps": 300, "reward": {r}}}\n'),
+        {"score": TENTH},
+    ),
+    "nanochat": (
+        "a.log",
+        lines("Step {n}/467 | Average reward: {r} | Average sequence length: 100.5\n"),
+        {"score": EVERY},
+    ),
+    "DeepSpeed-Chat": (
+        "a.log",
+        lines(
+            "Epoch: 0 | Step: {n} | Actor Loss: 0.1 | Critic Loss: 0.2\nLatency: 1s, x: 2\nAverage reward score: {r}\n"
+        ),
+        {"score": EVERY},
+    ),
+    "MLflow": (
+        "a.csv",
+        "run_id,key,value,step,timestamp\n" + lines("ab,reward,{r},{n},17\n") + lines("ab,kl,{k},{n},17\n"),
+        {"score": EVERY, "kl": KLS},
+    ),
+    "tags": ("a.jsonl", lines('{{"tag": "train/reward", "step": {n}, "value": {r}}}\n'), {"score": EVERY}),
+    "a history by columns": (
+        "a.json",
+        json.dumps({"step": [*EVERY], "reward": [*EVERY.values()], "kl": [*KLS.values()]}, indent=1),
+        {"score": EVERY, "kl": KLS},
+    ),
+    "an array": (
+        "a.json",
+        "[" + ",".join(lines('{{"_step": {n}, "train/reward": {r}}}\n').splitlines()) + "]",
+        {"score": EVERY},
+    ),
+    "a tracker's calls beside the steps": (
+        "a.csv",
+        "_step,train/global_step,train/reward\n" + lines("{n},{m},{r}\n"),
+        {"score": TENTH},
+    ),
+    "global_step": ("a.jsonl", lines('{{"global_step": {m}, "reward": {r}}}\n'), {"score": TENTH}),
+    "steps of each epoch": (
+        "a.jsonl",
+        "".join(f'{{"epoch": {n // 10}, "step": {n % 10}, "reward": {r}}}\n' for n, r in EVERY.items()),
+        {"score": EVERY},
+    ),
+    "decimal commas": ("a.csv", "step;reward\n" + lines("{n};{c}\n"), {"score": EVERY}),
+    "per cent": (
+        "a.log",
+        lines("step {n}: reward: {p:.1f}%, truncated: 30%\n"),
+        {"score": EVERY, "truncated": dict.fromkeys(EVERY, 0.3)},
+    ),
+    "a count under the name of a share": (
+        "a.log",
+        lines("step {n}: reward: {r}, truncated: 30\n"),
+        {"score": EVERY, "truncated": None},
+    ),
+    "thousands": (
+        "a.log",
+        lines("step={n} reward={r} response_length=1,210.5\n"),
+        {"length": dict.fromkeys(EVERY, 1210.5)},
+    ),
+    "colours": (
+        "a.log",
+        lines("step={n} | \x1b[36mreward\x1b[0m: \x1b[1m{r}\x1b[0m | kl: \x1b[1m{k}\x1b[0m\n"),
+        {"score": EVERY, "kl": KLS},
+    ),
+    "epochs and steps above figures": (
+        "a.log",
+        "".join(
+            f"Epoch [{1 + (n - 1) // 10}/3], Step [{1 + (n - 1) % 10}/10], Reward: {r}\n" for n, r in EVERY.items()
+        ),
+        {"score": EVERY},
+    ),
+    "newest first": (
+        "a.csv",
+        "step,reward,kl\n" + "".join(lines("{n},{r},{k}\n").splitlines(True)[::-1]),
+        {"score": EVERY, "kl": KLS},
+    ),
+    "a comment above the columns": ("a.csv", "# mine\nstep,reward\n" + lines("{n},{r}\n"), {"score": EVERY}),
+    "an agent's steps": ("a.jsonl", lines('{{"reward": {r}, "steps": 8.{n:02d}1}}\n'), {"score": EVERY}),
+    "completions in between": (
+        "a.log",
+        lines("Step 1: add 3.\nThe final reward: 9 points\nstep={n} reward={r} kl={k}\n"),
+        {"score": EVERY, "kl": KLS},
+    ),
+    "seconds of a step": ("a.log", lines("iter {n} reward={r} kl={k} step 12.3s\n"), {"score": EVERY}),
+    "arrays": ("a.log", lines("step={n} reward=array({r}, dtype=float32) kl={k}\n"), {"score": EVERY}),
+    "entropy as a term of the loss": (
+        "a.log",
+        lines("step={n} reward={r} entropy_loss=-0.5\n"),
+        {"entropy": dict.fromkeys(EVERY, 0.5)},
+    ),
+    "NaN in empty cells": (
+        "a.csv",
+        "step,reward,eval_reward\n" + lines("{n},{r},NaN\n", 29) + "30,0.7,0.9\n",
+        {"score": EVERY, "held_out": {30: 0.9}},
+    ),
+    "tagged lines": (
+        "a.log",
+        lines("[train] step={n} reward={r} kl={k}\n[eval] step={n} reward=0.9 kl=0.5\n"),
+        {"score": EVERY, "kl": KLS, "held_out": dict.fromkeys(EVERY, 0.9)},
+    ),
+    "a word before the name": (
+        "a.log",
+        lines("step={n} reward={r} eval reward: 0.9\n"),
+        {"score": EVERY, "held_out": dict.fromkeys(EVERY, 0.9)},
+    ),
+    "a sentence of an evaluation": (
+        "a.log",
+        lines("Step {n} | reward: {r} | kl: {k}\nValidation at step {n}: reward: 0.9, x: 1\n"),
+        {"score": EVERY},
+    ),
+    "a column of the split": (
+        "a.jsonl",
+        lines('{{"step": {n}, "split": "train", "reward": {r}}}\n{{"step": {n}, "split": "eval", "reward": 0.9}}\n'),
+        {"score": EVERY, "held_out": dict.fromkeys(EVERY, 0.9)},
+    ),
+    "a second run": ("a.log", OLD + lines("step={n} reward={r} kl={k}\n"), {"score": EVERY, "kl": KLS}),
+    "a second run of one row": (
+        "a.log",
+        lines("step={n} reward={r} kl={k}\n") + "Before: step=1 reward=0.1 kl=0.0\n",
+        {"score": EVERY, "kl": KLS},
+    ),
+    "a second run without steps": (
+        "a.log",
+        "".join(f"{printed(n, 40)}\n" for n in range(1, 41))
+        + lines("{{'reward': {r}, 'kl': {k}, 'epoch': 0.{n:02d}}}\n"),
+        {"score": EVERY, "kl": KLS},
+    ),
+    "a run that goes on from a checkpoint": (
+        "a.log",
+        lines("{{'reward': {r}, 'kl': {k}, 'epoch': 0.{n:02d}}}\n", 20)
+        + "".join(lines("{{'reward': {r}, 'kl': {k}, 'epoch': 0.{n:02d}}}\n").splitlines(True)[15:]),
+        {"score": EVERY, "kl": KLS},
+    ),
+    "a wrapped dict": (
+        "a.log",
+        lines("{{'loss': 0.1, 'reward': {r}, 'completion_len\ngth': 99.5, 'kl': {k}}}\n"),
+        {"score": EVERY, "kl": KLS},
+    ),
+}
+
+
+@pytest.mark.parametrize("who", READINGS)
+def test_figures_of_other_writers(who, tmp_path):
+    name, text, expected = READINGS[who]
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    run = diagnose.load_run(str(tmp_path / name))
+    assert {key: run.series.get(key) for key in expected} == {
+        key: figures and pytest.approx(figures, abs=6e-4) for key, figures in expected.items()
+    }
+    assert not run.bad and run.trainer == "trl" and judged(tmp_path / name)["verdict"] != "broken"
+    assert any("runs" in remark for remark in run.remarks) == who.startswith("a second run")
 
 
 @pytest.mark.parametrize("name", ["log.txt", "utf-16.log", "table.ipynb", "dicts.ipynb"])

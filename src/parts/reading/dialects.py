@@ -1,31 +1,34 @@
 """Names of metrics and settings in our trainers, TRL, verl and others."""
 
 # One metric a line: common name | our name | TRL's | earlier TRL's (GRPO until 0.16, PPO until 1.12, online DPO) and
-# OpenRLHF's | verl's. If a log has several names of one metric, the first listed wins. Sums over tokens are not read.
+# others', without what OUTER of log_reading.py drops | verl's. If a log has several names of one metric, the first
+# listed wins. Sums over tokens are not read.
 METRICS = """
 score | reward/mean | reward | objective/scores | critic/score/mean critic/rewards/mean
-score | | | avg_reward mean_reward reward_mean raw_reward task_reward reward/total train_reward | reward/overall
-score_std | reward/std | reward_std | |
+score | | | rollout_scores/mean raw_reward task_reward reward/total train_reward reward/avg_raw_reward | reward/overall
+score | | | reward_score scores ep_rew rm |
+score_std | reward/std | reward_std | rollout_scores/std reward/std |
 score_max | | | | critic/score/max
 score_min | | | | critic/score/min
 advantage_max | | | | critic/advantages/max
 advantage_min | | | | critic/advantages/min
 zero_std | reward/zero_std_frac | frac_reward_zero_std | |
-kl | kl/ref | kl | kl_div policy_kl kl_loss mean_kl | actor/kl_loss actor/reward_kl_penalty critic/kl
-kl_step | kl/approx | | policy/approxkl_avg ppo_kl | actor/ppo_kl
+kl | kl/ref | kl | kl_div policy_kl kl_loss | actor/kl_loss actor/reward_kl_penalty critic/kl
+kl_step | kl/approx | | approxkl approx_kl approx_policy_kl ppo_kl | actor/ppo_kl
 kl_weight | kl/coef | | | actor/kl_coef actor/reward_kl_penalty_coeff
-loss | policy/loss | loss | loss/policy_avg policy_loss pg_loss actor_loss | actor/pg_loss
-clip_frac | policy/clip_frac | clip_ratio/region_mean | clip_ratio policy/clipfrac_avg | actor/pg_clipfrac
+loss | policy/loss | loss | loss/policy policy_loss pg_loss actor_loss pg | actor/pg_loss
+clip_frac | policy/clip_frac | clip_ratio/region_mean | clip_ratio clipfrac clip_frac clip_fraction | actor/pg_clipfrac
 clip_frac | | cispo_clip_ratio | ppo_clip_ratio pg_clipfrac |
-entropy | policy/entropy | entropy | policy/entropy_avg entropy_loss | actor/entropy actor/entropy_loss
+entropy | policy/entropy | entropy | policy_entropy entropy_loss | actor/entropy actor/entropy_loss
 ratio_max | policy/ratio_max | | |
-value_loss | value/loss | | loss/value_avg critic_loss value_loss vf_loss | critic/vf_loss
+value_loss | value/loss | | loss/value critic_loss value_loss vf_loss cri | critic/vf_loss
 explained_variance | value/explained_variance | | explained_variance explained_var | critic/vf_explained_var
 length | rollout/length_mean | completions/mean_length | completion_length response_length | response_length/mean
-length | | | mean_generation_length response_lengths response_len/mean seq_len seq_length |
+length | | | generation_length response_lengths response_len seq_len seq_length sequence_length sequence_lengths |
+length | | | responses_len val/sequence_lengths generate/avg_num_tokens gen_tokens_per_sample glen ep_len ep_lens |
 length_max | | | | response_length/max
 truncated | rollout/truncated_frac | completions/clipped_ratio | truncated truncated_ratio | response_length/clip_ratio
-truncated | | | no_eos_ratios truncate_ratio truncation_rate |
+truncated | | | no_eos_ratios truncate_ratio truncation_rate is_truncated |
 gap_mean | | sampling/sampling_logp_difference/mean | train_rollout_logprob_abs_diff |
 gap_max | rollout/logprob_gap_max | sampling/sampling_logp_difference/max | |
 turns | rollout/turns_mean | | |
@@ -36,8 +39,8 @@ tool_seconds | tool/seconds | | |
 mismatch_kl | mismatch/kl | | generation_kl_error gen_kl_error mismatch_kl | rollout_corr/k3_kl
 weight_mean | mismatch/weight_mean | sampling/importance_sampling_ratio/mean | | rollout_corr/rollout_is_mean
 probs_correlation | | | | training/rollout_actor_probs_pearson_corr
-lr | optim/lr | learning_rate | lr actor_lr lr-pg_0 | actor/lr
-grad_norm | optim/grad_norm | grad_norm | | actor/grad_norm
+lr | optim/lr | learning_rate | lr actor_lr policy_lr act_lr lr-pg_0 learning_rate_group_0 | actor/lr
+grad_norm | optim/grad_norm | grad_norm | raw_grad_norm | actor/grad_norm
 updates | optim/updates | | |
 skipped | optim/skipped_updates | | |
 time_step | time/step | step_time | | timing_s/step
@@ -56,7 +59,8 @@ PATTERNS = {  # common name -> pattern of further names; group 1 of a part is th
         "held_out_part": r"eval/(?!accuracy(?:_low|_high)?$|rows|trained_rows|score$|length)(.+)",
     },
     "trl": {
-        "held_out": r"eval_reward|(?:eval_)?eval_.+_pass1|(?:eval|val|test|held_out)[_/](?:acc|accuracy|score)",
+        "held_out": r"(?:eval_)?eval_.+_pass1|(?:eval|val|valid|validation|test|held_out)[_/](?!rewards/)(?:.+/)?"
+        r"(?:(?:avg|mean)_)?(?:acc|accuracy|score|reward|reward/total|avg@\d+|pass@1)",
         "part": r"(?:rewards/(?!chosen|rejected|margins|accuracies)|(?=(?:train_)?acc(?:uracy)?$))"
         r"(.+?)(?:/mean)?(?<!/std)",
         "held_out_part": r"eval_rewards/(.+?)(?:/mean)?(?<!/std)",

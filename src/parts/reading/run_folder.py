@@ -8,17 +8,19 @@ from pathlib import Path
 
 from parts.foundation.messages import UserError, need
 from parts.reading.dialects import NAMES
-from parts.reading.log_reading import Reader, drop_padded, read_log
+from parts.reading.log_reading import drop_padded
 from parts.reading.logged_run import LoggedRun, names_correctness
+from parts.reading.logs import Reader, read_log
 from parts.reading.run_settings import add_settings, our_settings, verl_settings
-from parts.reading.sample_files import is_samples, rows_of_samples, samples_beside, trl_samples, verl_samples
+from parts.reading.sample_files import TABLES, is_samples, rows_of_samples, samples_beside, trl_samples, verl_samples
 from parts.reading.sample_texts import COMPLETIONS, gold_of, plain_text, sample_texts
 from parts.rewards.extracts import extract
 
 LOGS = ("metrics.jsonl", "trainer_state.json", "logging.jsonl")  # the last is ms-swift's
-ENDINGS = (".jsonl", ".log", ".out", ".csv", ".txt", ".ipynb")
+ENDINGS = (".jsonl", ".log", ".out", ".csv", ".tsv", ".txt", ".ipynb")
 # series that any kind of training may log; a log with others is one of RL
 OTHER_TRAINING = {"loss", "lr", "grad_norm", "entropy", "memory", "gpu_memory", "time_step", "held_out"}
+PAIRS = re.compile(r"(?<!\S)(train/|eval_)?(rewards/)?(chosen|margins?)(?!\S)")  # of DPO, KTO, a reward model
 ACCURACIES = {"part:acc", "part:accuracy", "part:train_acc", "part:train_accuracy"}  # without a score beside it
 
 
@@ -57,7 +59,8 @@ def is_log(path: Path) -> bool:
 
 def has_rl(run: LoggedRun) -> bool:
     """Whether a log has metrics that only RL has, or values that are not finite."""
-    return bool(run.bad or (run.steps() and run.series.keys() - OTHER_TRAINING - ACCURACIES))
+    of_pairs = PAIRS.search(" ".join(run.columns)) and "objective/scores" not in run.columns
+    return bool(run.bad or (run.steps() and not of_pairs and run.series.keys() - OTHER_TRAINING - ACCURACIES))
 
 
 def starts_of(path: Path) -> list[Path]:
@@ -122,7 +125,7 @@ def load_run(
     if run.trainer == "verl":
         drop_padded(run)
     names = ", ".join(run.columns)
-    scores = [name for name in run.columns if re.search("(?i)reward|return|score", name)]
+    scores = [name for name in run.columns if re.search("(?i)reward|return|score|^value$", name)]
     need(
         has_rl(run) or not is_samples(path, ("completion", "prompt")) or is_samples(path),
         f"got {path}, samples without scores; expected a score of each, and the log of the run beside them; try the "
@@ -131,8 +134,9 @@ def load_run(
     need(
         has_rl(run),
         f"got {path} ({run.format}) with {names[:200] or 'no figures'} and none that only RL has: it may be a log of "
-        f"another kind of training, such as SFT; expected names such as {', '.join(list(NAMES[run.dialect])[:3])}; try "
-        f"diagnose.py --columns reward={scores[0] if len(scores) == 1 else 'NAME'} where a column is the score",
+        f"another kind of training, such as SFT or DPO; expected names such as "
+        f"{', '.join(list(NAMES[run.dialect])[:3])}; try diagnose.py --columns "
+        f"reward={scores[0] if len(scores) == 1 else 'NAME'} where a column is the score",
     )
     for flag, file in (("data", data), ("reward", reward.rpartition(":")[0] or reward)):
         need(not file or Path(file).is_file(), f"got --{flag} {file}, which does not exist; expected a file")
@@ -175,7 +179,7 @@ def file_near(name: str, folder: Path) -> Path | None:
 def data_rows(data, folder: Path, run: LoggedRun | None = None) -> list[tuple[str, dict]]:
     """(prompt, row) pairs of a data file; with `run`, an unreadable file adds a remark and yields none."""
     path = file_near(str(data or ""), folder)
-    rows = rows_of_samples(path, run) if path and path.suffix in (".jsonl", ".json", ".csv", ".parquet") else []
+    rows = rows_of_samples(path, run) if path and path.suffix in (".jsonl", ".json", *TABLES, ".parquet") else []
     return [(prompt, row) for row in rows if (prompt := plain_text(row.get("prompt")))]
 
 

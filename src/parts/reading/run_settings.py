@@ -6,9 +6,11 @@ import json
 import math
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 from parts.foundation.messages import need
+from parts.foundation.user_scripts import ARITHMETIC, without_magics
 from parts.reading.dialects import ACTOR, SETTINGS
 from parts.reading.logged_run import LoggedRun, as_number
 
@@ -59,6 +61,7 @@ def printed_config(lines: list[str]) -> dict:
 
 def shell_settings(text: str) -> dict:
     """Settings `--flag value`, `--flag=value` and `a.b=1` of a shell script, with its variables expanded."""
+    text = re.sub(r"\$\{\w+:?[-=]([^${}]*)\}", r"\1", text)  # ${NAME:-default}
     variables = dict(re.findall(r"^\s*(?:export\s+)?([A-Za-z_]\w*)=([^\s$`]+)\s*$", text, re.MULTILINE))
     text = re.sub(r"\$\{?(\w+)\}?", lambda match: variables.get(match[1], match[0]), text.replace("\\\n", " "))
     words, flat = [], {}
@@ -77,12 +80,16 @@ def shell_settings(text: str) -> dict:
 
 
 def expression_value(node: ast.expr, known: dict[str, ast.expr]):
-    """Evaluate a literal, a name in `known`, or a call's keyword arguments; other expressions give their source."""
+    """Evaluate a literal, a name in `known`, a sum, a product, or a call's keyword arguments; else the source."""
     for _ in range(4):  # a name may stand for another name
         if isinstance(node, ast.Name | ast.Attribute):
             node = known.get(getattr(node, "attr", None) or node.id, node)
     if isinstance(node, ast.Call) and (ast.unparse(node.func) == "dict" or SAMPLES_CALL.search(ast.unparse(node.func))):
         return call_settings(node, known)
+    if isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
+        sides = [expression_value(side, known) for side in (node.left, node.right)]
+        if all(isinstance(side, int | float) for side in sides) and sides[1]:
+            return ARITHMETIC[type(node.op)](*sides)
     if isinstance(node, ast.Dict):
         pairs = zip(node.keys, node.values, strict=True)
         return {getattr(key, "value", ""): expression_value(value, known) for key, value in pairs}
@@ -145,16 +152,22 @@ def read_settings(path: Path) -> dict:
     """The settings in a file by dotted names; {} if it is unreadable, too large or has none."""
     import yaml
 
+    loaders = {".json": json.loads, ".ipynb": json.loads, ".toml": tomllib.loads}
+    loaders |= dict.fromkeys((".yaml", ".yml"), yaml.safe_load)
     try:
-        text = path.read_text(encoding="utf-8", errors="replace") if path.stat().st_size < MOST_BYTES else ""
+        text = path.read_text(encoding="utf-8-sig", errors="replace") if path.stat().st_size < MOST_BYTES else ""
         if path.suffix == ".py":
             return script_settings(text)
-        if path.suffix not in (".yaml", ".yml", ".json"):
+        if path.suffix not in loaders:
             return shell_settings(text)
-        loaded = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
-    except (OSError, ValueError, SyntaxError, RecursionError, yaml.YAMLError):
+        loaded = loaders[path.suffix](text)
+        if path.suffix == ".ipynb":
+            cells = ["".join(cell["source"]) for cell in loaded["cells"] if cell["cell_type"] == "code"]
+            return script_settings("\n".join(map(without_magics, cells)))
+    except (OSError, ValueError, LookupError, TypeError, SyntaxError, RecursionError, yaml.YAMLError):
         return {}
-    overrides = loaded.get("overrides") if isinstance(loaded, dict) else loaded  # verl_train.py's, or hydra's alone
+    # verl_train.py's, wandb-metadata.json's, or hydra's alone
+    overrides = loaded.get("overrides", loaded.get("args")) if isinstance(loaded, dict) else loaded
     if isinstance(overrides, list):
         return shell_settings("\n".join(map(str, overrides)))
     flat = flat_config(loaded) if isinstance(loaded, dict) else {}
@@ -223,7 +236,7 @@ def our_settings(config: dict, is_page: bool = False) -> tuple[str, dict]:
 
 def settings_beside(folder: Path) -> tuple[Path, dict] | None:
     """(file, settings) of the file with the most known settings in a folder; None if that has too few to be one."""
-    patterns = ("*.json", "*.yaml", "*.yml", ".hydra/*.yaml", "*.py", "*.sh", "*.txt", "command*")
+    patterns = ("*.json", "*.yaml", "*.yml", "*.toml", ".hydra/*.yaml", "*.py", "*.ipynb", "*.sh", "*.txt", "command*")
     paths = [path for pattern in patterns for path in sorted(folder.glob(pattern)) if path.is_file()]
     candidates = [(path, read_settings(path)) for path in paths if not NO_SETTINGS.match(path.stem.lower())]
     path, flat = max(candidates, key=lambda entry: len(common_settings(entry[1])), default=(folder, {}))

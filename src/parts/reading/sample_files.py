@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import io
 import json
 import math
 import re
@@ -16,6 +17,7 @@ HELD_OUT = re.compile(r"(?<![a-z])(val|eval|held|test)", re.IGNORECASE)  # in na
 SAMPLED = re.compile("samples|completions|rollouts|generations", re.IGNORECASE)  # file names begin so
 VERL_KEYS = ("input", "output", "score", "step")  # in every line of a dump; further keys come from the reward function
 TRL_KEYS = ("step", "prompt", "completion", "advantage", "advantages")  # further columns: rewards and their logs
+TABLES = (".csv", ".tsv")
 SAMPLE_NAMES = {  # name in samples.jsonl -> names elsewhere
     "completion": ("completion", "completions", "response", "output", "generation", "generated_text", "text"),
     "prompt": ("prompt", "prompts", "question", "input", "problem", "query"),
@@ -47,9 +49,12 @@ def json_lines(path: Path) -> tuple[list[dict], list[int]]:
 
 
 def unfolded(row: dict) -> list[dict]:
-    """Split a row whose values are all lists (ms-swift: one row a step) into one row per element; else [row]."""
-    is_table = {"step", "completion"} <= row.keys() and all(isinstance(cells, list) for cells in row.values())
-    return [dict(zip(row, cells, strict=True)) for cells in zip(*row.values(), strict=False)] if is_table else [row]
+    """Split a row whose completion is a list of texts, as ms-swift's row of a step, into one row each; else [row]."""
+    texts = row.get("completion")
+    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
+        return [row]
+    lists = {key for key, cells in row.items() if isinstance(cells, list) and len(cells) == len(texts)}
+    return [{key: cells[i] if key in lists else cells for key, cells in row.items()} for i in range(len(texts))]
 
 
 def columns_of(path: Path) -> set[str]:
@@ -59,11 +64,18 @@ def columns_of(path: Path) -> set[str]:
 
         with contextlib.suppress(OSError, ValueError):
             return {*parquet.read_schema(path).names}
-    if path.suffix not in (".jsonl", ".json", ".csv") or not path.is_file():
+    if path.suffix not in (".jsonl", ".json", *TABLES) or not path.is_file():
         return set()
     with path.open(encoding="utf-8-sig", errors="replace") as file:
         head = file.read(1 << 16)
-    return {*(head.partition("\n")[0].split(",") if path.suffix == ".csv" else re.findall(r'"([\w ]+)"\s*:', head))}
+    header = head.partition("\n")[0]
+    names = header.split(separator_of(header)) if path.suffix in TABLES else re.findall(r'"([\w ]+)"\s*:', head)
+    return {name.strip(' "').lower() for name in names}
+
+
+def separator_of(header: str) -> str:
+    """The cell separator of a CSV file, by its first line."""
+    return max((",", ";", "\t"), key=header.count)
 
 
 def is_samples(path: Path, needed: tuple[str, ...] = ("completion", "prompt", "score")) -> bool:
@@ -152,17 +164,9 @@ def reward_weights(run: LoggedRun) -> dict[str, float] | None:
 
 def trl_samples(folder: Path, run: LoggedRun) -> list[dict]:
     """The rows that TRL writes to the folder completions/ with log_completions."""
-    rows, bad, weights = [], [], reward_weights(run)
-    for path in sorted((folder / "completions").glob("completions_*.parquet")):
-        try:
-            from pyarrow import parquet
-
-            rows += [trl_row(row, weights) for row in parquet.read_table(path).to_pylist()]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            bad.append(f"{path.name} ({type(error).__name__})")
-    if bad:
-        run.remarks.append(f"completions/ has files that could not be read: {', '.join(bad[:3])}; left out")
-    if weights is None and any(len(row["rewards"]) > 1 for row in rows):
+    paths = sorted((folder / "completions").glob("completions_*.parquet"))
+    rows = [row for path in paths for row in rows_of_samples(path, run)]
+    if reward_weights(run) is None and any(len(row.get("rewards", ())) > 1 for row in rows):
         run.remarks.append("settings do not state the rewards' weights, so samples lack scores; try --settings FILE")
     return rows
 
@@ -178,25 +182,37 @@ def rows_of_samples(path: Path, run: LoggedRun | None = None) -> list[dict]:
             from pyarrow import parquet
 
             rows = parquet.read_table(path).to_pylist()
-        elif path.suffix == ".csv":
-            with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
-                rows = [{key: number_or_text(cell) for key, cell in row.items()} for row in csv.DictReader(file)]
+        elif path.suffix in TABLES:
+            text = path.read_text(encoding="utf-8-sig", errors="replace")
+            separator = separator_of(text.partition("\n")[0])
+            rows = [*csv.DictReader(io.StringIO(text, newline=""), delimiter=separator)]
+            rows = [{key: cell_value(key, cell, separator) for key, cell in row.items()} for row in rows]
         elif path.read_bytes()[:1] == b"[":
             rows = json.loads(path.read_text(encoding="utf-8", errors="replace"))
         else:
             rows, bad = json_lines(path)
             if bad and run:
                 run.remarks.append(f"{path.name} beside it: {len(bad)} lines are not JSON (line {bad[0]}); left out")
+            elif len(rows) == 1 and {"columns", "data"} <= rows[0].keys():  # wandb's table
+                rows = [dict(zip(rows[0]["columns"], cells, strict=False)) for cells in rows[0]["data"]]
             elif bad:
                 problem, rows = f"whose line {bad[0]} is not JSON", []
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         problem = str(error)
     if not rows or not all(isinstance(row, dict) for row in rows):
         need(run, f"got {path}, {problem}; expected JSONL, JSON, CSV or parquet with rows")
         run.remarks.append(f"{path.name} beside it has no rows that can be read")
         return []
     weights = reward_weights(run) if run else None
-    return [renamed_row(row, weights or {}) for row in rows]
+    return [one for row in rows for one in unfolded(renamed_row(row, weights or {}))]
+
+
+def cell_value(key: str, cell: str, separator: str):
+    """A cell as a number or text: texts of prompts and completions stay as they are; 0,5 between semicolons is 0.5."""
+    if str(key).lower() in (*SAMPLE_NAMES["prompt"], *SAMPLE_NAMES["completion"]):
+        return cell
+    is_decimal = separator != "," and re.fullmatch(r"-?\d+,\d+", str(cell))
+    return number_or_text(cell.replace(",", ".") if is_decimal else cell)
 
 
 def renamed_row(row: dict, weights: dict[str, float]) -> dict:
@@ -207,8 +223,11 @@ def renamed_row(row: dict, weights: dict[str, float]) -> dict:
     if is_trl and not row.keys() & {*SAMPLE_NAMES["score"]}:
         rewards = [key for key, value in row.items() if key not in TRL_KEYS and type(value) in (int, float)]
         return trl_row(row, {rewards[0]: 1.0} if len(rewards) == 1 else weights)
-    sources = {name: next((key for key in names if key in row), None) for name, names in SAMPLE_NAMES.items()}
+    keys = {str(key).lower(): key for key in row}
+    sources = {name: next((keys[key] for key in names if key in keys), None) for name, names in SAMPLE_NAMES.items()}
     taken = {name: row[key] for name, key in sources.items() if key is not None}
     if isinstance(taken.get("score"), dict):
         taken["rewards"] = taken.pop("score")
+    if isinstance(taken.get("score"), bool):
+        taken["score"] = float(taken["score"])
     return {k: v for k, v in row.items() if k not in sources.values()} | taken

@@ -1,0 +1,254 @@
+"""Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of name=value, notebooks."""
+
+import contextlib
+import csv
+import io
+import json
+import mmap
+import re
+from collections import Counter
+from pathlib import Path
+
+from parts.foundation.messages import UserError, need
+from parts.reading.dialects import NAMES
+from parts.reading.log_reading import (
+    EVALUATION,
+    MOST_STEPS,
+    Table,
+    common_name,
+    names_step,
+    run_of,
+    run_of_rows,
+    short_name,
+)
+from parts.reading.logged_run import LoggedRun
+from parts.reading.run_settings import printed_config, verl_settings
+from parts.reading.sample_files import json_object
+
+TRL_STATE = re.compile(rb'"(max_steps|num_train_epochs|train_batch_size|logging_steps|eval_steps)": ([\d.]+)')
+COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+WRAPPED = re.compile(r"\b(?:np\.\w+|tensor|[Aa]rray)\(([^(),]*)[^()]*\)")
+PAIR = re.compile(
+    r"([A-Za-z_][\w/.@-]*)['\"]?\s*[=:]\s*(?=[-+.\d]|nan|inf)([-+]?\d+(?:,\d+)+(?:\.\d+)?|[-+\w.]+%?)", re.IGNORECASE
+)
+HEADING = re.compile(
+    r"\b(?:step|iter(?:ation)?|rollout|perf)[ :#[]+(\d+)\b(?!\.\d)", re.IGNORECASE
+)  # above its figures
+EPOCH = re.compile(r"\bepoch[ :=#[]+(\d+)\b(?!\.\d)", re.IGNORECASE)
+SPACED = re.compile(  # • Avg Reward: 1 of NeMo-RL, | Grad. Norm: 1 of prime-rl
+    r"(?:^|(?<=[•|] ))((?:[a-z]\w*\.? )+[a-z]\w*\.?):(?= *[-+.\d])", re.IGNORECASE
+)
+EVALUATED = re.compile(  # [eval], eval: or eval at step 3 before a line's figures; "eval " before one of them
+    rf"(?:^|[\[(|,;: ])(?:{EVALUATION})(?:[\])]|\.? $|:(?= )|(?= (?:\||at\b|step\b|iter)))", re.IGNORECASE
+)
+CUT = re.compile(r"\{'(?:loss|reward|num_tokens|eval_\w+)': [^{}]*$")  # a printed dict that goes on in the next line
+CELL_PAIR = re.compile(r"(?<=\w) *[ │] *(?=(?:[-+.\de]+|nan|inf) *([|│]|$))")  # | kl 1 |; │ kl │ 1 │ of AReaL
+SECTION = re.compile(r"(?:\(\w+ pid=[^)]*\) )?( *)([\w-]+):(?: ([^ ]+))?")  # a line of EasyR1's YAML console output
+ODD = re.compile(r"(?<=: )(-?inf|nan|None|True|False)(?=[,}])")  # Python literals in a printed dict that JSON lacks
+BAND = re.compile("__M(IN|AX)$")  # wandb exports NAME__MIN and NAME__MAX beside each NAME
+ERROR = re.compile(r"(?:\(\w+ pid=[^)]*\) )?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*)")  # ends a traceback
+CELL = re.compile(r"[-+]?[.\d]+(e[-+]?\d+)?")
+
+
+class Reader:
+    """Collects the metrics, settings and errors of a log line by line, each kind of line in a `Table` of its own."""
+
+    def __init__(self, columns: dict[str, str]):
+        self.json, self.console, self.plain = (Table(columns) for _ in range(3))
+        self.number = self.lines = 0  # lines read: all, and those that are not empty
+        self.bad = self.first_bad = 0  # how many are not JSON, and the number of the first
+        self.printed, self.config = [], {}  # lines of verl's printed settings; the settings once they are complete
+        self.last = {}  # the last printed dict
+        self.unread = 0  # printed dicts that could not be read
+        self.error = ""  # the last line of the last traceback
+        self.cut = ""  # the beginning of a printed dict that the terminal wrapped
+        self.epoch, self.named = {}, False  # {"epoch": …} of the last line with one; whether figures name their step
+        self.heading, self.sections = {}, []  # {"step": …} of the last heading; enclosing YAML sections (indent, name)
+
+    def take(self, line: str) -> None:
+        self.number += 1
+        line = COLOUR.sub("", line) if "\x1b" in line else line
+        if not line.strip():
+            return
+        self.lines += 1
+        row = json_object(line) if line.lstrip()[0] == "{" else None
+        if row is not None:
+            return self.json.add(row)
+        self.bad += 1
+        self.first_bad = self.first_bad or self.number
+        self.take_config(line)
+        if "Err" in line or "Exc" in line or "Interrupt" in line:
+            match = ERROR.match(line)
+            self.error = match[1].strip()[:200] if match else self.error
+        if "step:" in line and (match := re.search(r"\bstep:(\d+) - (.+)", line)):
+            pairs = [part.rpartition(":") for part in WRAPPED.sub(r"\1", match[2]).strip().split(" - ")]
+            return self.console.add({"step": match[1], **{key: value for key, _, value in pairs if key}})
+        if self.cut or ("{'" in line and CUT.search(line)):
+            self.cut += line.rstrip()
+            if "}" not in line and len(self.cut) < 4000:
+                return
+            line, self.cut = self.cut, ""
+        line = WRAPPED.sub(r"\1", line) if "np." in line or "tensor(" in line or "rray(" in line else line  # it is slow
+        for match in re.finditer(r"\{'[^{}\n]*\}", line) if "{'" in line else ():
+            self.take_dict(match[0], HEADING.findall(line[: match.start()]))
+        if not self.console.rows:
+            line, boxed = SPACED.sub(lambda name: f"{re.sub('[. ]+', '_', name[1].lower())}:", line), "│" in line
+            line = CELL_PAIR.sub("=", line) if line.count(" | ") > 1 or boxed else line
+            if section := SECTION.fullmatch(line.rstrip()):
+                self.sections = [outer for outer in self.sections if len(outer[0]) < len(section[1])]
+                self.sections += [] if section[3] else [section.groups()]
+                line = "/".join([*(name for _, name, _ in self.sections), f"{section[2]}: {section[3]}"])
+            pairs = pairs_of(line)
+            *_, last = [None, *HEADING.findall(line)]
+            ends = len(pairs) > 1 and not boxed and any(common_name(name, "trl") for name in pairs)
+            self.named = self.named or (ends and any(names_step(name) and "/" not in name for name in pairs))
+            begins = last and (ends or not self.named)  # "Step 1:" may be of a completion
+            self.heading = {"step": last} if begins else {} if ends else self.heading
+            self.epoch = {"epoch": epoch[1]} if (epoch := EPOCH.search(line)) else self.epoch
+            if len(self.heading | pairs) > 1:
+                self.plain.add(self.epoch | self.heading | pairs)
+
+    def take_dict(self, text: str, headings: list[str]) -> None:
+        """Add a flat dict that transformers' Trainer printed, such as {'loss': …}; the last heading is its step."""
+        row = json_object(ODD.sub(r'"\1"', text).replace("'", '"'))
+        if row is None:
+            self.unread += "'loss': " in text or "'reward': " in text
+        elif NAMES["trl"].keys() & row.keys() or any(key.startswith("eval_") for key in row):
+            if row != self.last:  # other ranks may print the same
+                self.console.add({"step": headings[-1]} | row if headings else row)
+            self.last = row
+
+    def take_config(self, line: str) -> None:
+        """Collect verl's printed settings line by line; parse them once they are complete."""
+        begun = self.printed or "{'actor_rollout_ref': " in line
+        if begun and not self.config and len(self.printed) < MOST_STEPS:
+            self.printed.append(line)
+            self.config = printed_config(self.printed) if line.rstrip().endswith("}}") else {}
+
+    def run(self, path: Path, columns: dict[str, str], whole: bool) -> LoggedRun:
+        """The run from JSON rows if these are half of the lines, else from text; `whole`: the last line is complete."""
+        text = self.console if self.console.rows else self.plain
+        table = self.json if self.json.rows * 2 >= self.lines or not text.rows else text
+        need(
+            table.rows,
+            f"got {path}, in none of the known formats{self.error and f', ending in {self.error}'}; expected "
+            "metrics.jsonl, trainer_state.json, TRL's or verl's console output, verl's file log, a CSV file, or lines "
+            "of name=value; try the run's folder",
+        )
+        run = run_of_rows(path, table, columns, "log entries" if table is self.json else "console")
+        if table is self.json and self.bad:
+            torn = self.bad == 1 and (self.first_bad == self.lines or not whole)
+            flaw = "the last line is torn" if torn else f"{self.bad} of {self.lines} lines are not JSON"
+            run.remarks.append(f"{flaw} (line {self.first_bad}); left out")
+        if run.trainer == "verl":
+            run.config, run.settings = self.config, run.settings | verl_settings(self.config)
+        elif table is self.console and table.counted:
+            run.remarks.append("the console shows no steps: they are counted entries")
+        if self.error:
+            run.remarks.append(f"the log has an error: {self.error}")
+        if self.unread:
+            run.remarks.append(f"{self.unread} printed dicts like {{'loss': … could not be read; left out")
+        return run
+
+
+def pairs_of(line: str) -> dict[str, str]:
+    """{name: value} of a line's pairs, the first value of a name; those of an evaluation get the prefix eval_."""
+    pairs, end, whole = {}, 0, ""
+    for match in PAIR.finditer(line):
+        name, tag = short_name(match[1]), EVALUATED.search(line[end : match.start()])
+        whole = "eval_" if not end and tag and not tag[0].endswith(" ") else whole
+        prefix = "" if names_step(name) else "eval_" if tag else whole
+        pairs.setdefault(prefix + name, match[2])
+        end = match.end()
+    return pairs
+
+
+def csv_separator(head: str) -> str:
+    """The cell separator of a CSV file or of a pasted table, guessed from its first lines; "" for other text."""
+    head = re.sub(r"^\ufeff?(#.*\n)+", "", head)
+    header, _, rest = head.lstrip("\ufeff\n ").partition("\n")
+    separator = max((",", ";", "\t", "|", "  "), key=header.strip().count)
+    rows = [line.strip().split(separator) for line in rest.splitlines()[:9] if line.strip()]
+    other = separator not in header or header[0] in "{[" or PAIR.search(header)
+    return separator if not other and any(CELL.fullmatch(cell.strip(' "')) for row in rows for cell in row) else ""
+
+
+def opened(path: Path) -> io.TextIOBase:
+    """A log as a text stream; for a notebook, the output of its cells. A progress bar's "\\r" ends a line."""
+    if path.suffix != ".ipynb":
+        with path.open("rb") as file:  # PowerShell redirects as UTF-16
+            encoding = "utf-16" if file.read(2) in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+        return path.open(encoding=encoding, errors="replace")
+    try:
+        outputs = [one for cell in json.loads(path.read_bytes())["cells"] for one in cell.get("outputs", ())]
+        pages = ["".join(output.get("data", {}).get("text/html", ())) for output in outputs]
+    except (ValueError, KeyError, AttributeError):
+        raise UserError(f"got {path}, which is not a complete notebook; expected cells with outputs") from None
+    # transformers shows its steps as an HTML table; the longest one belongs to the training
+    rows = max((page.split("<tr") for page in pages if ">Step<" in page), key=len, default=[])
+    table = [" | ".join(re.findall(r"<t[hd][^>]*>\s*([^<]*?)\s*</t", row)) for row in rows]
+    return io.StringIO("\n".join(filter(None, table)) or "".join("".join(one.get("text", ())) for one in outputs))
+
+
+def head_of(path: Path) -> str:
+    """The first 64 K characters of a log; UserError if the file is empty, binary or unreadable."""
+    try:
+        with opened(path) as file:
+            text = file.read(1 << 16)
+    except OSError as error:
+        raise UserError(f"got {path} ({error.strerror}); expected a log file or a run folder") from None
+    need(text.strip(), f"got {path}, which is empty; expected a log with at least one step")
+    odd = text.count("\0") + text.count("\ufffd")
+    need(odd * 50 < len(text), f"got {path}, which is binary; expected metrics.jsonl, trainer_state.json, a log")
+    return text
+
+
+def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
+    """Read a run's log; `paths` are those of its starts, in order. `columns` maps names of FIGURES to columns."""
+    head, path, table = head_of(paths[0]), paths[0], Table(columns)
+    if re.match(r"\s*\[\s*\{", head) or (head.lstrip().startswith("{") and '"log_history"' in head):
+        return read_state(path, table, columns)
+    if separator := csv_separator(head):
+        with opened(path) as file:
+            lines = (line for line in file if line[0] != "#")
+            lines = (re.sub(" {2,}", "\t", line.strip()) for line in lines) if separator == "  " else lines
+            if separator != "," and re.search(r"\d,\d", head) and not re.search(r"\d\.\d", head):  # decimal commas
+                lines = (line.replace(",", ".") for line in lines)
+            reader = csv.DictReader(lines, delimiter=separator.replace("  ", "\t"))
+            names = {name: short_name(name) for name in reader.fieldnames if not BAND.search(name)}
+            twice = [name for name, count in Counter(names.values()).items() if name and count > 1]
+            need(not twice, f"got {path} with several columns {twice[:1]}; expected one run; try an export of one run")
+            for row in reader:
+                table.add({short: row[name] for name, short in names.items() if short})
+        gaps = table.drop_gaps()
+        run = run_of_rows(path, table, columns)
+        run.remarks += [f"NaN in {', '.join(gaps)} is read as an empty cell"] if gaps else []
+        return run
+    if re.match(r"\{\s*\n", head):
+        with contextlib.suppress(ValueError):
+            table.add(json.loads(path.read_text(encoding="utf-8")))
+            return run_of_rows(path, table, columns)
+    reader, line = Reader(columns), "\n"
+    for start in paths:
+        with opened(start) as file:
+            for line in file:
+                reader.take(line)
+    return reader.run(path, columns, line.endswith("\n"))
+
+
+def read_state(path: Path, table: Table, columns: dict[str, str]) -> LoggedRun:
+    """Read a trainer_state.json or a dumped log_history; entries are flat objects, so a torn file can be read too."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+        is_state = text[:1] == b"{"
+        for match in re.finditer(rb"\{[^{}]*\}", text):
+            with contextlib.suppress(ValueError):
+                row = json.loads(match[0])
+                if "step" in row or not is_state:
+                    table.add(row)
+        config = {name.decode(): float(value) for name, value in TRL_STATE.findall(text)}
+    need(table.rows, f"got {path} without an entry in log_history; expected one with a step; try the console output")
+    if not config:
+        return run_of_rows(path, table, columns)
+    run = run_of(path, "trainer_state.json", "trl", table, columns)
+    run.config, run.settings["steps"] = config, config.get("max_steps")
+    return run
