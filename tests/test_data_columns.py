@@ -3,6 +3,7 @@
 import base64
 import json
 import pickle
+import re
 import zlib
 
 import pytest
@@ -103,7 +104,25 @@ REFUSED = {
     "an answer inside": ({"question": "1+1?", "answer": {"number": 2, "unit": "km"}}, "answer=answer.number"),
     "answers of each annotator": ({"question": "Q?", "answers": [["Paris", "paris"], ["Paris"]]}, "list of accepted"),
     "rows of two lengths": ({"question": "Q?", "answer": [[1, 2], [3]]}, "list of accepted"),
-    "a field inside": ({"data": {"question": "1+1?"}}, "COLUMN.FIELD"),
+    "a field inside": ({"data": {"question": "1+1?"}}, r"--map prompt=data\.question"),
+    "messages inside": ({"custom_id": "r", "body": '{"messages": []}'}, r"--map prompt=body\.messages"),
+    "another field inside": ({"data": {"asked": "1+1?"}}, "COLUMN.FIELD"),
+    "calls as parts": (
+        {"messages": [QUESTION[0], {"role": "assistant", "content": [{"type": "tool_use", "name": "f", "input": {}}]}]},
+        "'tool_use'.*`tool_calls`",
+    ),
+    **{
+        f"chosen names {where}": ({"prompt": "Q?", "chosen": chosen, "rejected": "b", **columns}, "name a response")
+        for where, chosen, columns in (
+            ("a column", "response_a", {"response_a": "A.", "response_b": "B."}),
+            ("a number", "1", {"response_1": "A.", "response_2": "B."}),
+            ("a letter", "A", {"A": "Red.", "B": "Blue."}),
+            ("a key", "a", {"responses": {"a": "A.", "b": "B."}}),
+        )
+    },
+    "an answer in the prompt": ({"prompt": "Question: 2+2?\nAnswer: 4", "ground_truth": "4"}, "ends with its answer"),
+    "tests as numpy prints them": ({"text": "Add.", "test_list": "['assert f(1)' 'assert f(2)']"}, "test_list: got"),
+    "choices as numpy prints them": ({"question": "Q?", "choices": "['x' 'y'\n 'z']", "answer": "x"}, "2 to 26"),
     "stdin among calls": (
         {"problem": "Add.", "tests": [CALL, {"input": "1 2", "output": "3", "type": "stdin_stdout"}]},
         "one form",
@@ -214,6 +233,12 @@ NOTES = {
     "prompts are a missing value": {"question": "NaN"},
     "prompts have HTML entities": {"question": "Is 3 &lt; 4?"},
     "got the column theory, which looks like a part of the question": {"theory": "Anne is kind. Bob is not."},
+    "got the column code_context, which looks like a part": {"code_context": "def test(): assert add(1, 2) == 3"},
+    "try an environment that has these tools, or --drop tools": {"tools": [{"function": {"name": "area"}}]},
+    "got the column responses_create_params": {
+        "responses_create_params": {"input": [{"role": "user", "content": "X"}]}
+    },
+    "prompts end in a missing value": {"question": None, "instruction": "Say it.", "input": "nan"},
     "warning: got the column system, which looks like a part of the question but is in no prompt": {
         "question": [SYSTEM, {"role": "user", "content": "Q?"}],
         "system": "Think.",
@@ -254,6 +279,17 @@ def test_short_texts_after_the_thinking_part_are_no_marks(tmp_path):
 
 
 SILENT = {
+    "SQL": ({"query": "SELECT count(*) FROM people", "answer": "3"}, "3"),
+    "tools in the prompt": (
+        {"question": "[area(x: float)] Area of 2?", "tools": '[{"name": "area", "parameters": {}}]', "answer": "4"},
+        "4",
+    ),
+    "tools in words": ({"question": "Which tools cut?", "tools": ["saw", "axe"], "answer": "saw"}, "saw"),
+    "an answer like an option": ({"question": "Which?\nA. Program A\nB. Solution B", "answer": "B"}, "B"),
+    "a response that is chosen": (
+        {"response_a": "A.", "response_b": "B.", "chosen": "A.", "rejected": "B.", "answer": "1"},
+        "1",
+    ),
     "a number and a text": ({"choices": ["3", "4", "5"], "answer": "4", "answer_idx": 1}, "B"),
     "a label from 0": ({"choices": ["1", "2", "3"], "answer": "1", "label": 0}, "A"),
     "a number and a text of it": ({"choices": ["3", "4", "5"], "answer_idx": 1, "correct_answer": "4"}, "B"),
@@ -270,6 +306,34 @@ def test_what_agrees_is_not_noted(name, tmp_path):
     done = command(path, "--out", tmp_path / "out.jsonl")
     assert "warning" not in done.stderr and "note" not in done.stderr
     assert read_back(tmp_path / "out.jsonl")[0]["answer"] == answer
+
+
+@pytest.mark.parametrize("name", ["system", "system_message", "sys_prompt", "systemPrompt", "System Instruction"])
+def test_a_column_for_the_system_prompt_begins_the_prompt(name):
+    row = loader.normalise({"question": "Q?", "answer": "4", "system": " ", name: "Be brief."})
+    assert row["prompt"] == [SYSTEM, {"role": "user", "content": "Q?"}] and "system" not in row.keys() - {name}
+
+
+@pytest.mark.parametrize("name", ["answer_context", "ground_truth_passage", "test_document"])
+def test_notes_on_the_answer_are_no_passage(name):
+    assert loader.normalise({"question": "Who?", name: "Ann.", "answer": "Ann"})["prompt"][0]["content"] == "Who?"
+
+
+@pytest.mark.parametrize("form", ["column", "verl", "folder"])
+def test_rows_of_several_splits_are_said(form, tmp_path, capsys):
+    rows = [{"question": f"{n}+1?", "answer": str(n + 1), "set": split} for n, split in enumerate(["train", "Test"])]
+    if form == "verl":
+        rows = [in_verl("3"), in_verl("4", extra_info={"index": 8, "split": "train"})]
+    path = write_lines(tmp_path / "rows.jsonl", rows[form == "folder" :])
+    if form == "folder":
+        write_lines(tmp_path / "train.jsonl", rows[:1])
+        path.rename(tmp_path / "test.jsonl")
+        path = tmp_path
+    assert len(loader.load_rows(path).rows) == 2
+    column = {"column": "set", "verl": "split", "folder": "file name"}[form]
+    assert re.search(
+        f"note: rows of several splits are read together, by {column}: 1 t.*, 1 t", capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("rows", [[["1?", "1"], ["2?", ""]], [["1?", ""], ["2?", ""]]], ids=["one", "all"])

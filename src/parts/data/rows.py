@@ -30,13 +30,8 @@ MISNAMED = {  # role in other spellings or ShareGPT's -> our role
 JSON_SPACE = re.compile(r"[ \t\n\r]*")
 
 
-def read_json_lines(path: Path) -> list[dict]:
-    """Read JSONL; a broken line raises UserError with its file and line number (blank lines count)."""
-    return [row for _, row in placed_json_lines(path)]
-
-
 def placed_json_lines(path: Path) -> list[tuple[str, dict]]:
-    """(`FILE:LINE`, row) of each row that `read_json_lines` reads."""
+    """(`FILE:LINE`, row) of each row of JSONL; a broken line raises UserError with its place (blank lines count)."""
     rows = []
     with open_text(str(path), "jsonl")[0] as stream:
         for line, row in json_lines(stream):
@@ -66,7 +61,8 @@ def plain_json(text: str):
     except ValueError as error:
         at = getattr(error, "pos", 0)
         got = f"invalid JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
-        raise RowFlaw("row", got, "one JSON object") from None
+        advice = ["json.dumps for each row, as this is Python's notation"] if re.match(r"\s*\[?\{\s*'", text) else []
+        raise RowFlaw("row", got, "one JSON object", *advice) from None
 
 
 def as_row(value) -> dict:

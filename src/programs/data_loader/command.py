@@ -24,7 +24,6 @@ from programs.data_loader.row_reader import GOLD_FIELDS, RowReader, Settings, di
 from programs.data_loader.writing import check_out, fill_file, held_out_rows, new_file, split_size
 
 FEW_PROMPTS = 20
-VERL_ALONE = "expected --for verl, which has such a column"
 SEVERAL = {"action": "extend", "nargs": "+", "default": []}
 FLAGS = {  # name: (help, what argparse gets)
     "kind": (f"auto, {', '.join(KINDS)}", {"default": "auto", "metavar": "KIND"}),
@@ -73,7 +72,10 @@ def settings_of(args) -> Settings:
         (args.out or args.inspect or args.validate, "nothing to do; expected --out FILE, --inspect or --validate"),
         (not (args.validate and args.out), "--validate with --out; expected one of them, as --validate writes nothing"),
         (args.out or not split, "--split or --shuffle without --out; expected --out"),
-        (args.data_source is None or args.target == "verl", f"--data_source with --for {args.target}; {VERL_ALONE}"),
+        (
+            args.data_source is None or args.target == "verl",
+            f"--data_source with --for {args.target}; expected --for verl",
+        ),
         (args.data_source != "", "--data_source ''; expected a name, such as openai/gsm8k"),
         (args.split or args.seed is None, "--seed without --split; expected both; try --shuffle SEED to shuffle"),
         (not args.tokenizer or args.inspect, "--tokenizer alone; expected --inspect with it"),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from parts.data.answer_marks import is_program, parsed
 from parts.data.nested_rows import holds_answer, is_dialogue, turns_in
-from parts.data.question_parts import ODD_PROMPTS, is_empty, unread_parts
+from parts.data.question_parts import ODD_PROMPTS, is_empty, is_system, unread_parts
 from parts.data.stated_answers import visible
 from programs.data_loader.answers_and_tests import (
     BARE_MARK,
@@ -90,8 +90,11 @@ class Shape:
             if empty := [name for name in names if name in self.row and name not in self.used]:
                 raise BadRow(empty[0], "null or an empty cell", what)
             present = ", ".join(key for key, item in self.row.items() if item is not None) or "none"
-            inner = any(isinstance(item, dict | list) for item in self.row.values())
-            advice = f"--map {names[0]}=COLUMN" + ", or =COLUMN.FIELD for a field of an object" * inner
+            cells = [(key, opened(item)) for key, item in self.row.items()]
+            paths = [f"{key}.{inner}" for key, cell in cells if isinstance(cell, dict) for inner in cell]
+            path = next((path for path in paths if path.rpartition(".")[2] in (*names, *CHAT_KEYS)), "")
+            path = path or "COLUMN" + ", or =COLUMN.FIELD for a field of an object" * bool(paths)
+            advice = f"--map {names[0]}={path}"
             raise BadRow(names[0], f"the columns {present[:200]}", f"{what}: one of {', '.join(names)}", advice)
         self.used.add(name)
         return name, self.row[name]
@@ -125,10 +128,11 @@ class Shape:
 
     def set_prompt(self, value, name: str) -> None:
         """Fill in the prompt's messages; a column `system` precedes them unless they have a system message."""
-        system = self.name(["system", "system_prompt"])
+        systems = [name for name in self.row if is_system(name)]
+        system = self.name(name for name in systems if not is_empty(self.row[name]))
         self.out["prompt"] = as_prompt(value, name, self.row[system] if system else None)
-        if system and self.row[system].strip() in ("", self.out["prompt"][0]["content"].strip()):
-            self.used.add(system)
+        begun = self.out["prompt"][0]["content"].strip()
+        self.used.update(name for name in systems if str(self.row[name] or "").strip() in ("", begun))
 
     def add_passages(self, all_columns: bool) -> None:
         """Put passages before the last message: of all columns that may hold one, or only of those that --map fills."""
@@ -206,7 +210,8 @@ class Shape:
         if "tests" in out:
             check_runnable(out, self.tests_name)
         if "completion" in out:
-            check_completion(row, asked, out["completion"])
+            check_marks(row)
+        check_leak(asked, out.get("completion", out.get("answer")))
         if "id" not in out and isinstance(row.get("task_id"), str | int):
             out["id"] = str(row["task_id"])
         rest = {name: value for name, value in row.items() if name not in self.used and value is not None}
@@ -215,6 +220,7 @@ class Shape:
         if not self.is_ours:
             self.notes += calls_on_stdin(out.get("tests"), self.tests_name, function_of(row), asked)
             known = {*self.facts.mapped, *self.facts.sources, *(self.choices.columns if self.choices else ())}
+            known |= {"tools"} if {"completion", "chosen"} & out.keys() else set()  # trainers on replies render them
             rest = {name: value for name, value in rest.items() if name not in known}
             self.unread = unread_parts(rest, out["prompt"])
             if not {"answer", "tests", "completion", "chosen", "ground_truth"} & out.keys():
@@ -383,6 +389,11 @@ def as_preferences(shape: Shape) -> None:
     """A better and a worse completion, with the prompt in a column or as their common beginning."""
     _, chosen = shape.take(["chosen"], "the better completion")
     _, rejected = shape.take(["rejected"], "the worse completion")
+    names = {*shape.row, *(key for cell in shape.row.values() if isinstance(cell, dict) for key in cell)}
+    responses = [cell for name, cell in shape.row.items() if ONE_RESPONSE.fullmatch(name)]
+    if isinstance(chosen, str) and (chosen in names or (len(responses) > 1 and chosen not in responses)):
+        got = f"{shown(chosen)}, which seems to name a response in another column"
+        raise BadRow("chosen", got, "the text of the response", "copying both texts into `chosen` and `rejected`")
     if shape.name(PROMPT_KEYS):
         shape.prompt()
     elif shape.name(CHAT_KEYS) and not (isinstance(chosen, list) and chosen[:1] == rejected[:1]):
@@ -419,8 +430,8 @@ def split_prompt(chosen, rejected) -> tuple:
     return chosen[:same], chosen[same:], rejected[same:]
 
 
-def check_completion(row: dict, asked: str, completion: str | list[dict]) -> None:
-    """Raise BadRow for a completion with a truth value for good or bad, as KTO has, or that the prompt contains."""
+def check_marks(row: dict) -> None:
+    """Raise BadRow for a completion with a truth value for good or bad, as KTO has."""
     kto = [name for name in ("label", "kto_tag") if str(row.get(name)).lower() in ("true", "false", "1", "0")]
     wrong = [name for name in ("correct", "is_correct") if str(row.get(name)).lower() == "false"]
     for name in kto or wrong:
@@ -428,10 +439,15 @@ def check_completion(row: dict, asked: str, completion: str | list[dict]) -> Non
         advice = "TRL's KTOTrainer, which reads such rows as they are" if kto else "--on_bad skip"
         advice += f", or --drop {name} to take all as right"
         raise BadRow(name, f"{row[name]} beside a completion", expected, advice)
-    reply = (completion if isinstance(completion, str) else completion[-1]["content"]).strip()
-    if reply and asked.rstrip().endswith(reply) and ANSWER_MARK.search(asked.rstrip().removesuffix(reply)):
+
+
+def check_leak(asked: str, reply: str | list | None) -> None:
+    """Raise BadRow if the prompt ends with the completion or the answer, after a mark such as `Answer:`."""
+    text = reply[-1]["content"] if isinstance(reply, list) and isinstance(reply[-1], dict) else reply
+    text = text.strip() if isinstance(text, str) else ""
+    if text and asked.rstrip().endswith(text) and ANSWER_MARK.search(asked.rstrip().removesuffix(text)):
         advice = "--drop prompt if other columns hold the question, or cutting it off"
-        raise BadRow("prompt", f"{shown(asked[-60:])}, which ends with the completion", "the question alone", advice)
+        raise BadRow("prompt", f"{shown(asked[-60:])}, which ends with its answer", "the question alone", advice)
 
 
 def as_ours(shape: Shape) -> None:
@@ -473,7 +489,7 @@ FORMS = {
 MESSAGES_ALONE = (("parent_id", "role"), ("role", "content"), ("from", "value"))
 ONE_RESPONSE = re.compile(r"(?i)((?:\w+_)?(?:response|ref|reply|completion|output|summary|conversation))_?[a-z0-9]")
 COMPARED = (("chosen", "rejected"), ("accepted", "rejected"), ("preferred", "non_preferred"), ("better", "worse"))
-ANSWER_MARK = re.compile(r"(?i)\b(?:output|response|answer|assistant|solution|completion)\W*\Z")  # before a reply
+ANSWER_MARK = re.compile(r"(?i)\b(?:output|response|answer|assistant|solution|completion)\W*[:>\n]\W*\Z")
 
 TEST_SOURCE = re.compile(r"^(def (check\(|test)|assert\b|class \w+\(.*TestCase)", re.MULTILINE)
 

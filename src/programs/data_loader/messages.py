@@ -101,7 +101,8 @@ def join_parts(parts: list, name: str) -> str:
         kind = part.get("type") if isinstance(part, dict) else part
         texts.append(part.get("text", part.get("value")) if isinstance(part, dict) and kind in TEXT_PARTS else None)
         if not isinstance(texts[-1], str):
-            raise BadRow(name, f"a content part {shown(kind)}", "text parts only", "leaving out rows with media")
+            advice = "`tool_calls` and messages of the role tool for calls, or leaving out rows with media"
+            raise BadRow(name, f"a content part {shown(kind)}", "text parts only", advice)
     return "".join(texts)
 
 
@@ -208,6 +209,7 @@ def passages_before(row: dict, question: str, names: list[str], mapped: frozense
     if "hint" in filled and "lecture" in row:  # ScienceQA's
         passages.append("hint")
     longer = [name for name in filled if names_part(name) and head_of(name) in LONG_NAMES]
+    longer = [name for name in longer if "code" not in words_in(name)]  # DS-1000's has the solution
     if not passages and len(longer) == 1:  # such as flores_passage; several might include distractors
         passages = longer
     for name in passages:

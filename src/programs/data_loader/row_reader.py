@@ -6,6 +6,7 @@ import glob
 import hashlib
 import itertools
 import json
+import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from parts.data.nested_rows import with_chats
-from parts.data.question_parts import is_media, plain_name
+from parts.data.question_parts import TOOLS, is_media, is_system, plain_name
 from parts.data.rows import SUFFIXES, file_records, hub_rows, is_hub_id
 from parts.foundation.messages import RowFlaw, UserError, need, say, suggest
 from programs.data_loader.bad_rows import HEAD, BadRow, BadRows, as_plain, flaw_of, opened, shown
@@ -23,6 +24,10 @@ from programs.data_loader.forms import LETTER_ALONE, FileFacts, marks_answer
 from programs.data_loader.messages import ANSWER_KEYS
 
 FILE_FORMS = {**SUFFIXES, ".txt": "txt"}
+# data in forms that are not read, which a folder must not lose; what `datasets` writes beside its data
+UNREAD = re.compile(r"\.(arrow|feather|xlsx?|ods|zst|zip|bz2|xz|7z|tar|tgz|pkl|pickle|db|sqlite3?|orc|avro)$")
+CARDS = {"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json"}
+SPLITS = {"train", "training", "test", "testing", "validation", "valid", "val", "dev", "eval"}
 GOLD_FIELDS = ("answer", "tests", "completion", "chosen", "rejected")
 
 
@@ -34,7 +39,10 @@ def expand(sources) -> list[str]:
         if path.is_dir() or (any(mark in source for mark in "*?[") and not path.exists()):
             inside = sorted(map(str, path.rglob("*")) if path.is_dir() else glob.glob(source, recursive=True))
             inside = [x for x in inside if not any(p.startswith(".") for p in Path(x).parts[len(path.parts) :])]
-            inside = [x for x in inside if format_of(x) and Path(x).is_file()]
+            unread = [x for x in inside if UNREAD.search(x.lower())]
+            advice = "naming the files to read, or exporting the others; datasets.load_from_disk(…).to_json(FILE)"
+            need(not unread, f"got {unread[:1]} in {source}; expected {', '.join(FILE_FORMS)}; try {advice}")
+            inside = [x for x in inside if format_of(x) and Path(x).is_file() and Path(x).name not in CARDS]
             need(inside, f"got {source} without a data file; expected names such as x.jsonl or x.csv.gz")
             files += inside
             continue
@@ -148,6 +156,8 @@ class RowReader:
         self.kinds, self.reasons, self.seen, self.notes = Counter(), [], set(), Counter()
         self.facts, self.unread = FileFacts(), Counter()  # of the current file; {column of a question: rows}
         self.no_answer, self.untaken = 0, Counter()  # rows without an answer; {column that they have: rows}
+        given = 1 if isinstance(sources, str | Path) else len(sources)
+        self.in_folder, self.splits = len(self.files) > given, Counter()  # {(column or "file name", split): rows}
 
     @property
     def kind(self) -> str:
@@ -170,6 +180,7 @@ class RowReader:
                 self.counts["rejected"] += 1
                 self.on_reject({"file": label, "line": number, "row": writable(record), **error.parts})
                 continue
+            self.splits.update(splits_of(row, file if self.in_folder else ""))
             row.setdefault("source", name)
             row.setdefault("id", f"{name}:{number}")
             if self.settings.dedup:
@@ -259,16 +270,31 @@ class RowReader:
         read = self.counts["read"]
         for name, count in self.unread.items():
             before = f"--map {shlex.quote(f'background={name}')} to put it before the question, or "
-            before = "" if is_media(name) else before
+            before = "" if is_media(name) or is_system(name) else before
+            before = "an environment that has these tools, or " if name in TOOLS else before
             got = f"got the column {name}, which looks like a part of the question but is in no prompt"
             say(f"warning: {got} ({count} of {read} rows); try {before}--drop {shlex.quote(name)}")
         if self.untaken or 0 < self.no_answer < read:
             columns = ", ".join(self.untaken)[:200]
             advice = f"; --map answer=COLUMN takes one of the columns {columns}" if columns else ""
             say(f"note: {self.no_answer} of {read} rows have no answer, tests or completion{advice}")
+        for column in dict.fromkeys(column for column, _ in self.splits):
+            counts = {split: count for (name, split), count in self.splits.items() if name == column}
+            if len(counts) > 1:
+                parts = ", ".join(f"{count} {split}" for split, count in counts.items())
+                say(f"note: rows of several splits are read together, by {column}: {parts}; try one of them alone")
         for text, count in self.notes.items():
             if count and (text != LETTER_ALONE or 2 * count >= self.counts["kept"]):
                 say(f"note: {count} {text}")
+
+
+def splits_of(row: dict, file: str) -> Iterator[tuple[str, str]]:
+    """(Column, split) of columns that name the split of a row, such as test, and of its file's name."""
+    extra = row.get("extra_info") if isinstance(row.get("extra_info"), dict) else {}
+    named = [word for word in re.findall("[a-z]+", file.lower()) if word in SPLITS]
+    yield from (("file name", word) for word in named[-1:])
+    cells = ((name, value.lower()) for name, value in {**row, **extra}.items() if isinstance(value, str))
+    yield from ((name, value) for name, value in cells if value in SPLITS and name != "answer")
 
 
 def writable(record):

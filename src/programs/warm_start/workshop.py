@@ -8,7 +8,7 @@ from pathlib import Path
 
 from parts.data.chat import as_turns, template_settings
 from parts.data.prompts import checked_ids
-from parts.data.rows import read_json_lines
+from parts.data.rows import placed_json_lines
 from parts.foundation.messages import MemoryShortage, need, say
 from parts.foundation.processes import StopRequest, StopRequested, room_for, torch
 from parts.networks.cache_probe import check_pads, load_sampler
@@ -33,7 +33,7 @@ def write_lines(path: Path, rows: list[dict]) -> None:
 
 def read_lines(path: Path) -> list[dict]:
     """Read JSONL; no rows where there is no file."""
-    return read_json_lines(path) if path.exists() else []
+    return [row for _, row in placed_json_lines(path)] if path.exists() else []
 
 
 class Workshop:
