@@ -235,9 +235,7 @@ NOTES = {
     "got the column theory, which looks like a part of the question": {"theory": "Anne is kind. Bob is not."},
     "got the column code_context, which looks like a part": {"code_context": "def test(): assert add(1, 2) == 3"},
     "try an environment that has these tools, or --drop tools": {"tools": [{"function": {"name": "area"}}]},
-    "got the column responses_create_params": {
-        "responses_create_params": {"input": [{"role": "user", "content": "X"}]}
-    },
+    "column responses_create_params": {"responses_create_params": {"input": [{"role": "user", "content": "Y"}]}},
     "prompts end in a missing value": {"question": None, "instruction": "Say it.", "input": "nan"},
     "warning: got the column system, which looks like a part of the question but is in no prompt": {
         "question": [SYSTEM, {"role": "user", "content": "Q?"}],
@@ -331,9 +329,7 @@ def test_rows_of_several_splits_are_said(form, tmp_path, capsys):
         path = tmp_path
     assert len(loader.load_rows(path).rows) == 2
     column = {"column": "set", "verl": "split", "folder": "file name"}[form]
-    assert re.search(
-        f"note: rows of several splits are read together, by {column}: 1 t.*, 1 t", capsys.readouterr().err
-    )
+    assert re.search(f"rows of several splits are read together, by {column}: 1 t.*, 1 t", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("rows", [[["1?", "1"], ["2?", ""]], [["1?", ""], ["2?", ""]]], ids=["one", "all"])

@@ -341,6 +341,16 @@ def test_lines_that_would_be_rows_by_mistake_are_named(pairs_of, tmp_path, name)
     assert pairs_of(path) == [("2+2?", "4"), ("3\n+3?", "6")]
 
 
+def test_a_column_name_twice_in_parquet_is_refused(pairs_of, tmp_path):
+    import pyarrow
+    from pyarrow import parquet
+
+    table = pyarrow.table([["2+2?"], ["4"], ["5"]], names=["prompt", "answer", "answer"])
+    parquet.write_table(table, tmp_path / "set.parquet")
+    with pytest.raises(UserError, match=r"set\.parquet: got the column \['answer'\] twice"):
+        pairs_of(tmp_path / "set.parquet")
+
+
 def test_python_notation_is_named(pairs_of, tmp_path):
     path = tmp_path / "set.jsonl"
     path.write_text("\n".join(map(repr, ROWS)))

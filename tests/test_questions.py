@@ -198,7 +198,7 @@ def test_a_json_schema_is_for_the_reward_and_tables_are_for_the_question(name, s
         (["x = \frac{1}{2}", "\boxed{5}", "1\n2"], "2 of 3 values of answer have lost backslashes, like .*x0crac"),
         (["4", "", "5"], "1 of 3 values of answer are empty"),
         ([2.0, None, 3.0], "2 of 3 values of answer look like '2.0': .*Int64"),
-        (["4", " 5"], "1 of 2 values of answer have blanks around them, like ' 5'"),
+        (["4", " 5", "6\u200b"], "2 of 3 values of answer have blanks around them, like ' 5'"),
         (['="4"', "'5", "6"], "2 of 3 values of answer have a spreadsheet's mark of text, like '=\"4\"'"),
         (["1,000", "3.5", 2.5, 2, None, "True", "a, b", "def f(): pass\n"], ""),
     ],

@@ -183,12 +183,16 @@ def column_names(header: list[str], where: str) -> list[str]:
     mark = ",".join(names)
     got = f"{where}: got Excel's mark {mark!r}"
     need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
-    twice = [column for column, count in Counter(names).items() if count > 1]
-    need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
+    check_distinct(names, where)
     text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
     if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
         say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
+
+
+def check_distinct(names: list[str], where: str) -> None:
+    twice = [column for column, count in Counter(names).items() if count > 1]
+    need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
 
 
 def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:

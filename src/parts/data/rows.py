@@ -14,6 +14,7 @@ from parts.data.data_files import (
     MAX_BYTES,
     OTHER_ENCODING,
     begins_lines,
+    check_distinct,
     flaw_of_bytes,
     open_text,
     refuse_no_data,
@@ -121,6 +122,7 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
         with open(source, "rb") as raw:
             refuse_no_data(raw.peek(), source, "parquet")
             file = pyarrow.parquet.ParquetFile(raw)
+            check_distinct(file.schema_arrow.names, source)
             size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
             need(size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected {MAX_BYTES} at most; try parts")
             rows = itertools.chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(1000))

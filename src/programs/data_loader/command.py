@@ -72,10 +72,7 @@ def settings_of(args) -> Settings:
         (args.out or args.inspect or args.validate, "nothing to do; expected --out FILE, --inspect or --validate"),
         (not (args.validate and args.out), "--validate with --out; expected one of them, as --validate writes nothing"),
         (args.out or not split, "--split or --shuffle without --out; expected --out"),
-        (
-            args.data_source is None or args.target == "verl",
-            f"--data_source with --for {args.target}; expected --for verl",
-        ),
+        (args.data_source is None or args.target == "verl", "--data_source alone; expected --for verl with it"),
         (args.data_source != "", "--data_source ''; expected a name, such as openai/gsm8k"),
         (args.split or args.seed is None, "--seed without --split; expected both; try --shuffle SEED to shuffle"),
         (not args.tokenizer or args.inspect, "--tokenizer alone; expected --inspect with it"),

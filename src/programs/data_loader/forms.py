@@ -90,11 +90,11 @@ class Shape:
             if empty := [name for name in names if name in self.row and name not in self.used]:
                 raise BadRow(empty[0], "null or an empty cell", what)
             present = ", ".join(key for key, item in self.row.items() if item is not None) or "none"
-            cells = [(key, opened(item)) for key, item in self.row.items()]
-            paths = [f"{key}.{inner}" for key, cell in cells if isinstance(cell, dict) for inner in cell]
-            path = next((path for path in paths if path.rpartition(".")[2] in (*names, *CHAT_KEYS)), "")
-            path = path or "COLUMN" + ", or =COLUMN.FIELD for a field of an object" * bool(paths)
-            advice = f"--map {names[0]}={path}"
+            objects = {key: cell for key in self.row if isinstance(cell := opened(self.row[key]), dict)}
+            inner = {key: [name for name in (*names, *CHAT_KEYS) if name in cell] for key, cell in objects.items()}
+            paths = [f"{key}.{fields[0]}" for key, fields in inner.items() if fields]
+            path = "COLUMN" + ", or =COLUMN.FIELD for a field of an object" * bool(inner)
+            advice = f"--map {names[0]}={paths[0] if len(paths) == 1 else path}"
             raise BadRow(names[0], f"the columns {present[:200]}", f"{what}: one of {', '.join(names)}", advice)
         self.used.add(name)
         return name, self.row[name]
