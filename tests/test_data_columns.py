@@ -317,19 +317,19 @@ def test_notes_on_the_answer_are_no_passage(name):
     assert loader.normalise({"question": "Who?", name: "Ann.", "answer": "Ann"})["prompt"][0]["content"] == "Who?"
 
 
-@pytest.mark.parametrize("form", ["column", "verl", "folder"])
-def test_rows_of_several_splits_are_said(form, tmp_path, capsys):
-    rows = [{"question": f"{n}+1?", "answer": str(n + 1), "set": split} for n, split in enumerate(["train", "Test"])]
-    if form == "verl":
-        rows = [in_verl("3"), in_verl("4", extra_info={"index": 8, "split": "train"})]
-    path = write_lines(tmp_path / "rows.jsonl", rows[form == "folder" :])
-    if form == "folder":
-        write_lines(tmp_path / "train.jsonl", rows[:1])
-        path.rename(tmp_path / "test.jsonl")
-        path = tmp_path
-    assert len(loader.load_rows(path).rows) == 2
-    column = {"column": "set", "verl": "split", "folder": "file name"}[form]
-    assert re.search(f"rows of several splits are read together, by {column}: 1 t.*, 1 t", capsys.readouterr().err)
+SPLIT = {  # where the split stands: rows of files
+    "set": {"all.jsonl": [{"question": "1+1?", "answer": "2", "set": name} for name in ("train", "Test")]},
+    "split": {"all.jsonl": [in_verl("3"), in_verl("4", extra_info={"index": 8, "split": "train"})]},
+    "file name": {f"{name}.jsonl": [{"question": f"{name}?", "answer": "2"}] for name in ("train", "test")},
+}
+
+
+@pytest.mark.parametrize("column", SPLIT)
+def test_rows_of_several_splits_in_one_output_are_said(column, tmp_path):
+    for name, rows in SPLIT[column].items():
+        write_lines(tmp_path / "in" / name, rows)
+    done = command(tmp_path / "in", "--out", tmp_path / "out.jsonl")
+    assert re.findall("rows of several splits go into one output, by (.*): 1 .*, 1 ", done.stderr) == [column]
 
 
 @pytest.mark.parametrize("rows", [[["1?", "1"], ["2?", ""]], [["1?", ""], ["2?", ""]]], ids=["one", "all"])
@@ -578,7 +578,7 @@ def test_a_completion_that_its_row_calls_bad_is_none(name):
 @pytest.mark.parametrize("mark", ["### Output:\n", "\n\n## Response: ", "Answer: "])
 def test_a_prompt_that_ends_with_its_completion_is_refused(mark):
     row = {"instruction": "Add.", "output": "1 + 2", "prompt": f"### Instruction:\nAdd.\n\n{mark}1 + 2\n"}
-    with pytest.raises(loader.BadRow, match=r"^prompt: .*ends with the completion.*--drop prompt"):
+    with pytest.raises(loader.BadRow, match=r"^prompt: .*ends with its answer.*--drop prompt"):
         loader.normalise(row)
     repeated = {**row, "prompt": "Correct this sentence, or repeat it:\n1 + 2"}
     assert loader.normalise(repeated)["completion"] == "1 + 2"

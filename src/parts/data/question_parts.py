@@ -51,14 +51,13 @@ HTML = re.compile(
 TRUTH = "TRUE|FALSE|WAHR|FALSCH|VRAI|FAUX|VERDADERO|VERDADEIRO|VERO|FALSO|WAAR|ONWAAR|ИСТИНА|ЛОЖЬ"  # spreadsheets'
 JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # in JSON Schema
 NOTE_WORDS = {
-    *("supporting", "gold", "answer", "output", "response", "correct", "solution", "is", "has", "num"),
-    *("truth", "test", "tests", "expected", "target"),
+    *"supporting gold answer output response correct solution is has num truth test tests expected target".split()
 }
 SYSTEM = re.compile(r"system|sys(tem)?_?(prompt|message|msg|instructions?)")
 TOOLS = ("tools", "functions")
 TOOL_NAME = re.compile(r"""(["'])name\1: ?(["'])([^"']+)\2""")
 SQL = re.compile(r"\s*SELECT\b(?s:.*)\bFROM\b")
-WORD = "[A-J]|true|false|yes|no"  # answers of which two contradict each other
+SINGLE = "[A-J]|[Tt]rue|[Ff]alse"  # letters of choices, truth values
 CHOICE_KEYS = (
     *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
     *("mc1_targets", "answers", "distractors", "incorrect_answers"),
@@ -280,11 +279,12 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
         objects = [value for value in values if isinstance(value, dict) and "text" not in value]
         odd["are objects, like {}, which equal no answer; try data_loader.py, which reads some"] = objects
     lists = (accepted(value) for value in values if isinstance(value, list))
-    numbers = ([str(i) for i in items if re.fullmatch(rf"(?i)[-+]?\d[\d.,]*|{WORD}", str(i))] for items in lists)
+    numbers = ([str(i) for i in items if re.fullmatch(rf"[-+]?\d[\d.,]*|{SINGLE}", str(i))] for items in lists)
     plain = ([item.replace(",", "") for item in items] for items in numbers)
-    kept = re.compile(rf"{WORD}|.*\..*\..*", re.IGNORECASE)  # dates
+    kept = re.compile(rf"{SINGLE}|.*\..*\..*")  # dates
     several = [items[:3] for items in plain if len({i if kept.match(i) else round(float(i), 2) for i in items}) > 1]
-    odd["list several values, like {}, any of which pays; write one text if all are needed"] = several
+    line = "list several numbers, letters or truth values, like {}, any of which pays; write one text if all are needed"
+    odd[line] = several
     findings = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
     return [f"{count} of {len(values)} values of {name} {line}" for line, count in findings]
 

@@ -209,9 +209,7 @@ class Shape:
             self.used.add(name)
         if "tests" in out:
             check_runnable(out, self.tests_name)
-        if "completion" in out:
-            check_marks(row)
-        check_leak(asked, out.get("completion", out.get("answer")))
+        check_reply(row, asked, out)
         if "id" not in out and isinstance(row.get("task_id"), str | int):
             out["id"] = str(row["task_id"])
         rest = {name: value for name, value in row.items() if name not in self.used and value is not None}
@@ -430,22 +428,20 @@ def split_prompt(chosen, rejected) -> tuple:
     return chosen[:same], chosen[same:], rejected[same:]
 
 
-def check_marks(row: dict) -> None:
-    """Raise BadRow for a completion with a truth value for good or bad, as KTO has."""
-    kto = [name for name in ("label", "kto_tag") if str(row.get(name)).lower() in ("true", "false", "1", "0")]
-    wrong = [name for name in ("correct", "is_correct") if str(row.get(name)).lower() == "false"]
+def check_reply(row: dict, asked: str, out: dict) -> None:
+    """Raise BadRow for a completion that its row marks as good or bad (KTO), or a prompt that ends with the reply."""
+    marks = row if "completion" in out else {}
+    kto = [name for name in ("label", "kto_tag") if str(marks.get(name)).lower() in ("true", "false", "1", "0")]
+    wrong = [name for name in ("correct", "is_correct") if str(marks.get(name)).lower() == "false"]
     for name in kto or wrong:
         expected = "right completions only, or pairs of chosen and rejected"
         advice = "TRL's KTOTrainer, which reads such rows as they are" if kto else "--on_bad skip"
         advice += f", or --drop {name} to take all as right"
         raise BadRow(name, f"{row[name]} beside a completion", expected, advice)
-
-
-def check_leak(asked: str, reply: str | list | None) -> None:
-    """Raise BadRow if the prompt ends with the completion or the answer, after a mark such as `Answer:`."""
-    text = reply[-1]["content"] if isinstance(reply, list) and isinstance(reply[-1], dict) else reply
-    text = text.strip() if isinstance(text, str) else ""
-    if text and asked.rstrip().endswith(text) and ANSWER_MARK.search(asked.rstrip().removesuffix(text)):
+    reply = out.get("completion", out.get("answer", ""))
+    reply = reply[-1] if isinstance(reply, list) else reply
+    reply = (reply["content"] if isinstance(reply, dict) else reply).strip()
+    if reply and asked.rstrip().endswith(reply) and ANSWER_MARK.search(asked.rstrip().removesuffix(reply)):
         advice = "--drop prompt if other columns hold the question, or cutting it off"
         raise BadRow("prompt", f"{shown(asked[-60:])}, which ends with its answer", "the question alone", advice)
 

@@ -27,7 +27,6 @@ FILE_FORMS = {**SUFFIXES, ".txt": "txt"}
 # data in forms that are not read, which a folder must not lose; what `datasets` writes beside its data
 UNREAD = re.compile(r"\.(arrow|feather|xlsx?|ods|zst|zip|bz2|xz|7z|tar|tgz|pkl|pickle|db|sqlite3?|orc|avro)$")
 CARDS = {"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json"}
-SPLITS = {"train", "training", "test", "testing", "validation", "valid", "val", "dev", "eval"}
 GOLD_FIELDS = ("answer", "tests", "completion", "chosen", "rejected")
 
 
@@ -156,8 +155,6 @@ class RowReader:
         self.kinds, self.reasons, self.seen, self.notes = Counter(), [], set(), Counter()
         self.facts, self.unread = FileFacts(), Counter()  # of the current file; {column of a question: rows}
         self.no_answer, self.untaken = 0, Counter()  # rows without an answer; {column that they have: rows}
-        given = 1 if isinstance(sources, str | Path) else len(sources)
-        self.in_folder, self.splits = len(self.files) > given, Counter()  # {(column or "file name", split): rows}
 
     @property
     def kind(self) -> str:
@@ -180,7 +177,6 @@ class RowReader:
                 self.counts["rejected"] += 1
                 self.on_reject({"file": label, "line": number, "row": writable(record), **error.parts})
                 continue
-            self.splits.update(splits_of(row, file if self.in_folder else ""))
             row.setdefault("source", name)
             row.setdefault("id", f"{name}:{number}")
             if self.settings.dedup:
@@ -278,23 +274,9 @@ class RowReader:
             columns = ", ".join(self.untaken)[:200]
             advice = f"; --map answer=COLUMN takes one of the columns {columns}" if columns else ""
             say(f"note: {self.no_answer} of {read} rows have no answer, tests or completion{advice}")
-        for column in dict.fromkeys(column for column, _ in self.splits):
-            counts = {split: count for (name, split), count in self.splits.items() if name == column}
-            if len(counts) > 1:
-                parts = ", ".join(f"{count} {split}" for split, count in counts.items())
-                say(f"note: rows of several splits are read together, by {column}: {parts}; try one of them alone")
         for text, count in self.notes.items():
             if count and (text != LETTER_ALONE or 2 * count >= self.counts["kept"]):
                 say(f"note: {count} {text}")
-
-
-def splits_of(row: dict, file: str) -> Iterator[tuple[str, str]]:
-    """(Column, split) of columns that name the split of a row, such as test, and of its file's name."""
-    extra = row.get("extra_info") if isinstance(row.get("extra_info"), dict) else {}
-    named = [word for word in re.findall("[a-z]+", file.lower()) if word in SPLITS]
-    yield from (("file name", word) for word in named[-1:])
-    cells = ((name, value.lower()) for name, value in {**row, **extra}.items() if isinstance(value, str))
-    yield from ((name, value) for name, value in cells if value in SPLITS and name != "answer")
 
 
 def writable(record):
@@ -328,13 +310,8 @@ def load_rows(sources, kind: str = "auto", **reading) -> Loaded:
     Args:
         sources: one input or a list: a path, a folder, a glob, `-` for stdin, `owner/name[:config][@split]`.
         kind: one of KINDS, or "auto": the kind of most of the first 100 rows of each file.
-        mapping: {field of the schema: column that holds it, or a dotted path}.
-        system_prompt: put before prompts that have none.
-        on_bad: "fail" raises BadRows after everything is read; "skip" leaves bad rows out and lists them in `rejected`.
-        limit: stop after this many good rows.
-        drop: columns to leave out.
-        dedup: leave out rows that repeat an earlier row's prompt, answer, tests and completions.
-        encoding: of all inputs (default: UTF-8, or UTF-16 with a byte order mark).
+        **reading: fields of Settings, as the flags in FLAGS; `mapping` is {field of the schema: column or dotted path},
+            `system_prompt` a text, and on_bad="skip" lists bad rows in `rejected`.
 
     Raises:
         BadRows: rows do not fit, and on_bad is "fail".
