@@ -267,7 +267,7 @@ class RowReader:
         for name, count in self.unread.items():
             before = f"--map {shlex.quote(f'background={name}')} to put it before the question, or "
             before = "" if is_media(name) or is_system(name) else before
-            before = "an environment that has these tools, or " if name in TOOLS else before
+            before += "an environment that has these tools, or " if name in TOOLS else ""
             got = f"got the column {name}, which looks like a part of the question but is in no prompt"
             say(f"warning: {got} ({count} of {read} rows); try {before}--drop {shlex.quote(name)}")
         if self.untaken or 0 < self.no_answer < read:
