@@ -121,8 +121,6 @@ REFUSED = {
         )
     },
     "an answer in the prompt": ({"prompt": "Question: 2+2?\nAnswer: 4", "ground_truth": "4"}, "ends with its answer"),
-    "tests as numpy prints them": ({"text": "Add.", "test_list": "['assert f(1)' 'assert f(2)']"}, "test_list: got"),
-    "choices as numpy prints them": ({"question": "Q?", "choices": "['x' 'y'\n 'z']", "answer": "x"}, "2 to 26"),
     "stdin among calls": (
         {"problem": "Add.", "tests": [CALL, {"input": "1 2", "output": "3", "type": "stdin_stdout"}]},
         "one form",
@@ -201,6 +199,8 @@ ANSWERS = {
     "accepted": ({"question": "Q?", "ground_truth": ["a", "b"]}, ["a", "b"]),
     "a JSON list of texts": ({"question": "Q?", "answer": '["a", "b"]'}, ["a", "b"]),
     "stated in the last line": ({"question": "Q?", "answer": "We get 3.\n\n**Answer: $1,200**"}, "1200"),
+    "a list as numpy prints it": ({"question": "Q?", "answers": "['a' \"b's\"\n 'c']"}, "['a' \"b's\"\n 'c']"),
+    "a list in Python": ({"question": "Q?", "answers": "['a', '', \"b's\"]"}, ["a", "b's"]),
     "a matrix": ({"question": "Q?", "answer": [[1, 2], [3, 4]]}, "[[1, 2], [3, 4]]"),
     "a column of numbers": ({"question": "Q?", "answer": [[8], [8]]}, "[[8], [8]]"),
     "a row of numbers": ({"question": "Q?", "answer": [[3, 3, 3]]}, "[[3, 3, 3]]"),
@@ -224,7 +224,7 @@ def test_gold_answers_are_found(name):
     assert loader.normalise(raw)["answer"] == answer
 
 
-SYSTEM = {"role": "system", "content": "Be brief."}
+SYSTEM, PAIR = {"role": "system", "content": "Be brief."}, ("chosen", "rejected")
 NOTES = {
     "rows have another gold answer in answers; answer is taken": {"answers": ["42", "forty-two"]},
     "rows have several boxes in answer, of which the last one is taken": {"answer": "\\boxed{3}, \\boxed{4}"},
@@ -234,7 +234,7 @@ NOTES = {
     "prompts have HTML entities": {"question": "Is 3 &lt; 4?"},
     "got the column theory, which looks like a part of the question": {"theory": "Anne is kind. Bob is not."},
     "got the column code_context, which looks like a part": {"code_context": "def test(): assert add(1, 2) == 3"},
-    "try an environment that has these tools, or --drop tools": {"tools": [{"function": {"name": "area"}}]},
+    "an environment that has these tools, or --drop tools": {"tools": [{"function": {"name": "area"}}]},
     "column responses_create_params": {"responses_create_params": {"input": [{"role": "user", "content": "Y"}]}},
     "prompts end in a missing value": {"question": None, "instruction": "Say it.", "input": "nan"},
     "warning: got the column system, which looks like a part of the question but is in no prompt": {
@@ -310,6 +310,8 @@ def test_what_agrees_is_not_noted(name, tmp_path):
 def test_a_column_for_the_system_prompt_begins_the_prompt(name):
     row = loader.normalise({"question": "Q?", "answer": "4", "system": " ", name: "Be brief."})
     assert row["prompt"] == [SYSTEM, {"role": "user", "content": "Q?"}] and "system" not in row.keys() - {name}
+    pair = {key: [{"role": "user", "content": "Q?"}, {"role": "assistant", "content": key}] for key in PAIR}
+    assert loader.normalise({**pair, name: "Be brief."})["prompt"] == row["prompt"]
 
 
 @pytest.mark.parametrize("name", ["answer_context", "ground_truth_passage", "test_document"])

@@ -391,7 +391,8 @@ def as_preferences(shape: Shape) -> None:
     responses = [cell for name, cell in shape.row.items() if ONE_RESPONSE.fullmatch(name)]
     if isinstance(chosen, str) and (chosen in names or (len(responses) > 1 and chosen not in responses)):
         got = f"{shown(chosen)}, which seems to name a response in another column"
-        raise BadRow("chosen", got, "the text of the response", "copying both texts into `chosen` and `rejected`")
+        advice = "copying both texts into `chosen` and `rejected`, or --drop for the other columns"
+        raise BadRow("chosen", got, "the text of the response", advice)
     if shape.name(PROMPT_KEYS):
         shape.prompt()
     elif shape.name(CHAT_KEYS) and not (isinstance(chosen, list) and chosen[:1] == rejected[:1]):
@@ -400,7 +401,7 @@ def as_preferences(shape: Shape) -> None:
             raise BadRow("conversations", "a last assistant turn", "a conversation that chosen and rejected continue")
     else:
         shared, chosen, rejected = split_prompt(chosen, rejected)
-        shape.out["prompt"] = as_prompt(shared, "chosen")
+        shape.set_prompt(shared, "chosen")
     pairs = (("chosen", chosen), ("rejected", rejected))
     better, worse = (as_reply(value, name, shape.out["prompt"]) for name, value in pairs)
     if better == worse:
