@@ -37,6 +37,7 @@ from programs.data_loader.messages import (
     as_reply,
     check_media,
     check_order,
+    check_reply,
     passages_before,
     read_messages,
     without_placeholder,
@@ -429,24 +430,6 @@ def split_prompt(chosen, rejected) -> tuple:
     return chosen[:same], chosen[same:], rejected[same:]
 
 
-def check_reply(row: dict, asked: str, out: dict) -> None:
-    """Raise BadRow for a completion that its row marks as good or bad (KTO), or a prompt that ends with the reply."""
-    marks = row if "completion" in out else {}
-    kto = [name for name in ("label", "kto_tag") if str(marks.get(name)).lower() in ("true", "false", "1", "0")]
-    wrong = [name for name in ("correct", "is_correct") if str(marks.get(name)).lower() == "false"]
-    for name in kto or wrong:
-        expected = "right completions only, or pairs of chosen and rejected"
-        advice = "TRL's KTOTrainer, which reads such rows as they are" if kto else "--on_bad skip"
-        advice += f", or --drop {name} to take all as right"
-        raise BadRow(name, f"{row[name]} beside a completion", expected, advice)
-    reply = out.get("completion", out.get("answer", ""))
-    reply = reply[-1] if isinstance(reply, list) else reply
-    reply = (reply["content"] if isinstance(reply, dict) else reply).strip()
-    if reply and asked.rstrip().endswith(reply) and ANSWER_MARK.search(asked.rstrip().removesuffix(reply)):
-        advice = "--drop prompt if other columns hold the question, or cutting it off"
-        raise BadRow("prompt", f"{shown(asked[-60:])}, which ends with its answer", "the question alone", advice)
-
-
 def as_ours(shape: Shape) -> None:
     """A row that this script wrote: checked, otherwise unchanged."""
     shape.is_ours = True
@@ -486,7 +469,6 @@ FORMS = {
 MESSAGES_ALONE = (("parent_id", "role"), ("role", "content"), ("from", "value"))
 ONE_RESPONSE = re.compile(r"(?i)((?:\w+_)?(?:response|ref|reply|completion|output|summary|conversation))_?[a-z0-9]")
 COMPARED = (("chosen", "rejected"), ("accepted", "rejected"), ("preferred", "non_preferred"), ("better", "worse"))
-ANSWER_MARK = re.compile(r"(?i)\b(?:output|response|answer|assistant|solution|completion)\W*[:>\n]\W*\Z")
 
 TEST_SOURCE = re.compile(r"^(def (check\(|test)|assert\b|class \w+\(.*TestCase)", re.MULTILINE)
 
