@@ -57,22 +57,22 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 #       183-348  dialect          Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
 #       351-372  settings         Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
 #       375-382  user scripts     A user's Python script or notebook: read from its source, or run in a separate process
-#       385-609  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       612-700  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       703-906  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#      909-1191  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
-#     1194-1300  extracts         Extract from a Python file what some of its names need
-#     1303-1518  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
-#     1521-1632  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#     1635-1903  reward forms     The forms that a reward function may have, and loading rewards from files
-#     1906-2056  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2059-2275  assembly         Assemble the written file: the statements that it needs from files/, below its own …
-#     2278-2348  json reward      The task json_schema: constants of the reward, and the cases of its self-test
-#     2351-2907  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
-#     2910-3207  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
-#     3210-3346  trials           Trials of a written file: its self-test, its rows, the original of a port
-#     3349-3491  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3494-3697  command          The command line
+#       385-629  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       632-720  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
+#       723-928  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#      931-1213  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
+#     1216-1322  extracts         Extract from a Python file what some of its names need
+#     1325-1540  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
+#     1543-1654  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#     1657-1925  reward forms     The forms that a reward function may have, and loading rewards from files
+#     1928-2078  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2081-2297  assembly         Assemble the written file: the statements that it needs from files/, below its own …
+#     2300-2370  json reward      The task json_schema: constants of the reward, and the cases of its self-test
+#     2373-2929  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
+#     2932-3229  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
+#     3232-3368  trials           Trials of a written file: its self-test, its rows, the original of a port
+#     3371-3513  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3516-3719  command          The command line
 
 import argparse
 import ast
@@ -405,6 +405,7 @@ ASKS = {
     *("chosen", "completion"),
 }
 WEAK = {"text", "input", "description"}
+ANSWER_BELOW = re.compile(r"(?i)(q|question|user|human) ?\d*[:.].*\n\s*(a|answer|assistant|ai) ?\d*[:.]")
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
@@ -476,10 +477,14 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         got = f"{name}: got JSON in a file that is read as {form}"
         raise UserError(f"{got}; expected text; try renaming it to end in .json")
     if form == "txt":
-        names = re.split(r"[,;\t]", text.partition("\n")[0].strip().lower())
-        got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file with one prompt per line"
-        is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
-        need(not is_table, f"{got}; expected prompts; try renaming it to end in .csv")
+        lines = [line for line in text.splitlines()[:50] if line.strip() and not line.startswith("#")]
+        names = re.split(r"[,;\t]", "".join(lines[:1]).strip().lower())
+        is_header = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
+        widths = {line.strip().count("\t") for line in lines} if lines[1:] else set()
+        got = f"{name}: got {lines[:2]!r:.80} in a file with one prompt per line; expected prompts"
+        need(not is_header, f"{got}; try renaming it to end in .csv")
+        need(len(widths) != 1 or widths == {0}, f"{got}; try names of columns above them, and renaming it to .tsv")
+        need(not ANSWER_BELOW.match(text), f"{got}; try JSONL with `question` and `answer`")
     return "json" if form == "jsonl" and not begins_lines(text) else form
 
 
@@ -548,12 +553,16 @@ def column_names(header: list[str], where: str) -> list[str]:
     mark = ",".join(names)
     got = f"{where}: got Excel's mark {mark!r}"
     need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
-    twice = [column for column, count in Counter(names).items() if count > 1]
-    need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
+    check_distinct(names, where)
     text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
     if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
         say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
+
+
+def check_distinct(names: list[str], where: str) -> None:
+    twice = [column for column, count in Counter(names).items() if count > 1]
+    need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
 
 
 def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
@@ -578,8 +587,19 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
             expected = f"{len(names)} as in the header {', '.join(names)[:60]}"
             advice = f"quoting fields that hold {delimiter!r}, or a header alone in the first line"
             yield start + 1, RowFlaw("row", f"{len(cells)} fields", expected, advice)
+        elif [cell.strip("\ufeff \t") for cell in cells] == names:
+            yield start + 1, RowFlaw("row", "the header again", "a row", "deleting the line, where files were joined")
+        elif delimiter == "\t" and holds_rows(cells):
+            got = f"a quote that is closed in another row, {cells!r:.80}"
+            yield start + 1, RowFlaw("row", got, "quotes within a row", 'writing each quote inside a cell as ""')
         else:
             yield start + 1, dict(zip(names, cells, strict=True))
+
+
+def holds_rows(cells: list[str]) -> bool:
+    """Whether cells with line feeds may be several rows of a table written without quoting."""
+    lines = "\t".join(cells).split("\n")
+    return len(lines) > 1 < len(cells) and all(line.count("\t") == len(cells) - 1 for line in lines)
 
 
 def filled(cells: list[str]) -> list[str]:
@@ -727,7 +747,8 @@ def plain_json(text: str):
     except ValueError as error:
         at = getattr(error, "pos", 0)
         got = f"invalid JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
-        raise RowFlaw("row", got, "one JSON object") from None
+        advice = ["json.dumps for each row, as this is Python's notation"] if re.match(r"\s*\[?\{\s*'", text) else []
+        raise RowFlaw("row", got, "one JSON object", *advice) from None
 
 
 def as_row(value) -> dict:
@@ -786,6 +807,7 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
         with open(source, "rb") as raw:
             refuse_no_data(raw.peek(), source, "parquet")
             file = pyarrow.parquet.ParquetFile(raw)
+            check_distinct(file.schema_arrow.names, source)
             size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
             need(size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected {MAX_BYTES} at most; try parts")
             rows = itertools.chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(1000))

@@ -34,28 +34,28 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 #       172-337  dialect            Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
 #       340-361  settings           Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
 #       364-382  processes          The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       385-609  data files         Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       612-743  nested rows        Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       746-931  rows               Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#      934-1043  stated answers     Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1046-1212  answer marks       Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1215-1470  question parts     Detect columns that look like part of the question but are not in the prompt, and …
-#     1473-1559  chat               Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1562-1591  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
-#     1594-1616  prompts            Load training and held-out prompts as token ids
-#     1619-1637  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
-#     1640-1706  models             Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     1709-1717  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
-#     1720-1824  bad rows           Errors about bad rows, and the values that a row may hold
-#     1827-2091  messages           Chat messages, names of columns, passages that a question is about, and media, …
-#     2094-2441  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
-#     2444-2668  choices            Questions with choices: find the choices of a row, and which one is right
-#     2671-3118  forms              Convert rows of each form to the schema
-#     3121-3236  form names         Tell a row's form by the names of its fields, and convert it
-#     3239-3445  writing            Write rows for each target, and choose held-out rows
-#     3448-3750  row reader         Read rows from files, globs and the hub; convert, check and count them
-#     3753-3885  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
-#     3888-4134  command            The command line, and what --inspect shows
+#       385-629  data files         Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       632-763  nested rows        Find rows inside other JSON: an object with a list of rows, columns instead of …
+#       766-953  rows               Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#      956-1065  stated answers     Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1068-1234  answer marks       Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1237-1510  question parts     Detect columns that look like part of the question but are not in the prompt, and …
+#     1513-1599  chat               Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1602-1631  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1634-1656  prompts            Load training and held-out prompts as token ids
+#     1659-1677  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
+#     1680-1746  models             Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     1749-1757  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
+#     1760-1866  bad rows           Errors about bad rows, and the values that a row may hold
+#     1869-2154  messages           Chat messages, names of columns, passages that a question is about, and media, …
+#     2157-2504  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
+#     2507-2731  choices            Questions with choices: find the choices of a row, and which one is right
+#     2734-3175  forms              Convert rows of each form to the schema
+#     3178-3293  form names         Tell a row's form by the names of its fields, and convert it
+#     3296-3502  writing            Write rows for each target, and choose held-out rows
+#     3505-3809  row reader         Read rows from files, globs and the hub; convert, check and count them
+#     3812-3944  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
+#     3947-4207  command            The command line, and what --inspect shows
 
 import argparse
 import ast
@@ -405,6 +405,7 @@ ASKS = {
     *("chosen", "completion"),
 }
 WEAK = {"text", "input", "description"}
+ANSWER_BELOW = re.compile(r"(?i)(q|question|user|human) ?\d*[:.].*\n\s*(a|answer|assistant|ai) ?\d*[:.]")
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
@@ -476,10 +477,14 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         got = f"{name}: got JSON in a file that is read as {form}"
         raise UserError(f"{got}; expected text; try renaming it to end in .json")
     if form == "txt":
-        names = re.split(r"[,;\t]", text.partition("\n")[0].strip().lower())
-        got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file with one prompt per line"
-        is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
-        need(not is_table, f"{got}; expected prompts; try renaming it to end in .csv")
+        lines = [line for line in text.splitlines()[:50] if line.strip() and not line.startswith("#")]
+        names = re.split(r"[,;\t]", "".join(lines[:1]).strip().lower())
+        is_header = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
+        widths = {line.strip().count("\t") for line in lines} if lines[1:] else set()
+        got = f"{name}: got {lines[:2]!r:.80} in a file with one prompt per line; expected prompts"
+        need(not is_header, f"{got}; try renaming it to end in .csv")
+        need(len(widths) != 1 or widths == {0}, f"{got}; try names of columns above them, and renaming it to .tsv")
+        need(not ANSWER_BELOW.match(text), f"{got}; try JSONL with `question` and `answer`")
     return "json" if form == "jsonl" and not begins_lines(text) else form
 
 
@@ -548,12 +553,16 @@ def column_names(header: list[str], where: str) -> list[str]:
     mark = ",".join(names)
     got = f"{where}: got Excel's mark {mark!r}"
     need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
-    twice = [column for column, count in Counter(names).items() if count > 1]
-    need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
+    check_distinct(names, where)
     text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
     if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
         say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
+
+
+def check_distinct(names: list[str], where: str) -> None:
+    twice = [column for column, count in Counter(names).items() if count > 1]
+    need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
 
 
 def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
@@ -578,8 +587,19 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
             expected = f"{len(names)} as in the header {', '.join(names)[:60]}"
             advice = f"quoting fields that hold {delimiter!r}, or a header alone in the first line"
             yield start + 1, RowFlaw("row", f"{len(cells)} fields", expected, advice)
+        elif [cell.strip("\ufeff \t") for cell in cells] == names:
+            yield start + 1, RowFlaw("row", "the header again", "a row", "deleting the line, where files were joined")
+        elif delimiter == "\t" and holds_rows(cells):
+            got = f"a quote that is closed in another row, {cells!r:.80}"
+            yield start + 1, RowFlaw("row", got, "quotes within a row", 'writing each quote inside a cell as ""')
         else:
             yield start + 1, dict(zip(names, cells, strict=True))
+
+
+def holds_rows(cells: list[str]) -> bool:
+    """Whether cells with line feeds may be several rows of a table written without quoting."""
+    lines = "\t".join(cells).split("\n")
+    return len(lines) > 1 < len(cells) and all(line.count("\t") == len(cells) - 1 for line in lines)
 
 
 def filled(cells: list[str]) -> list[str]:
@@ -770,7 +790,8 @@ def plain_json(text: str):
     except ValueError as error:
         at = getattr(error, "pos", 0)
         got = f"invalid JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
-        raise RowFlaw("row", got, "one JSON object") from None
+        advice = ["json.dumps for each row, as this is Python's notation"] if re.match(r"\s*\[?\{\s*'", text) else []
+        raise RowFlaw("row", got, "one JSON object", *advice) from None
 
 
 def as_row(value) -> dict:
@@ -829,6 +850,7 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
         with open(source, "rb") as raw:
             refuse_no_data(raw.peek(), source, "parquet")
             file = pyarrow.parquet.ParquetFile(raw)
+            check_distinct(file.schema_arrow.names, source)
             size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
             need(size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected {MAX_BYTES} at most; try parts")
             rows = itertools.chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(1000))
@@ -1226,7 +1248,7 @@ DOUBTFUL = (
     *("hint", "hints", "fact", "facts", "evidence", "evidences", "history", "sentence1", "sentence2", "sent1", "sent2"),
     *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
     *("constraints", "input_format", "output_format", "input_description", "output_description", "search_results"),
-    *("statement", "statements", "claim", "conclusion", "theory"),
+    *("statement", "statements", "claim", "conclusion", "theory", "tools", "functions", "responses_create_params"),
     *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
     *("上下文", "背景", "文章", "材料", "原文", "段落"),
 )
@@ -1249,7 +1271,14 @@ HTML = re.compile(
 )
 TRUTH = "TRUE|FALSE|WAHR|FALSCH|VRAI|FAUX|VERDADERO|VERDADEIRO|VERO|FALSO|WAAR|ONWAAR|ИСТИНА|ЛОЖЬ"  # spreadsheets'
 JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # in JSON Schema
-NOTE_WORDS = {"supporting", "gold", "answer", "output", "response", "correct", "solution", "is", "has", "num"}
+NOTE_WORDS = {
+    *"supporting gold answer output response correct solution is has num truth test tests expected target".split()
+}
+SYSTEM = re.compile(r"system|sys(tem)?_?(prompt|message|msg|instructions?)")
+TOOLS = ("tools", "functions")
+TOOL_NAME = re.compile(r"""(["'])name\1: ?(["'])([^"']+)\2""")
+SQL = re.compile(r"\s*SELECT\b(?s:.*)\bFROM\b")
+SINGLE = "[A-J]|[Tt]rue|[Ff]alse"  # letters of choices, truth values
 CHOICE_KEYS = (
     *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
     *("mc1_targets", "answers", "distractors", "incorrect_answers"),
@@ -1262,7 +1291,7 @@ ONE_CHOICE = re.compile(
 )
 WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of wrong choices
 MISSING = (
-    r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|-+|\?+"
+    r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|\\N|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
 LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
@@ -1272,12 +1301,13 @@ SPREADSHEET = (
     r"|sept?|set|o[ckt]t|out|nov|d[eé][cz]|dic)\.?)|\d{4}-\d\d-\d\d[ T]00:00:00|-?\d([.,]\d+)?E\+\d\d"
 )
 GROUPED_MONEY = r"(?i)[-+]?([€$£¥₹] ?[1-9]\d?\d?\.\d{3}|[1-9]\d?\d?\.\d{3} ?([€£¥₹]|eur(os?)?|usd|dollars?))"
+BLANK = r"(?:[^\S\n]|[\u200b-\u200f\u2060\ufeff])"  # also of no width
 WHOLE = r"\s*[-+]?\d+\.0\s*"
 ODD_ANSWERS = {  # pattern of answers that a reward may misread -> message, with an example in place of {}
     r"\s*": "are empty, which every text contains: a reward may pay all of them; fill them in, or drop the rows",
     MISSING: "look like {}, a missing value or a spreadsheet's error; fill them in, or drop the rows",
     WHOLE: "look like {}: a reward that compares texts pays no integer; in pandas: .astype('Int64')",
-    r"(?!\s*\Z)([^\S\n].*|.*[^\S\n])": "have blanks around them, like {}, which a reward may compare; strip them",
+    rf"(?!\s*\Z)({BLANK}.*|.*{BLANK})": "have blanks around them, like {}, which a reward may compare; strip them",
     GROUPED_MONEY: "look like {}: graders take the point for a decimal point; write 1200 if it groups thousands",
     SPREADSHEET: "look like {}, as spreadsheets rewrite fractions and long numbers; export the column as text",
     rf"(?s).*(?:{LOST_BACKSLASH.pattern}).*": "have lost backslashes, like {}: in JSON, \\frac is written \\\\frac",
@@ -1285,13 +1315,14 @@ ODD_ANSWERS = {  # pattern of answers that a reward may misread -> message, with
     r"""=".*"|'-?[\d.,/]+""": "have a spreadsheet's mark of text, like {}, which is no part of the answer; delete it",
     r"[^\d]*(?![0-9０-９])\d.*": "have digits that some graders take for text, like {}; write 0 to 9",
     TRUTH: "are truth values, {}, which pay no Yes and No; write the words that prompts ask for",
-    r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*""": "are lists as text, like {}; write a list if one of them is enough",
+    r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*|.*\barray\(\[.*""": "are lists as text, like {}; write lists of what pays",
 }
 
 ODD_PROMPTS = {  # pattern of prompts that are not as their author wrote them -> message
     LOST_BACKSLASH.pattern: "have lost backslashes: in JSON, \\frac is written \\\\frac",
     "Ã[\xa1-\xbf]|â€.": "look like UTF-8 read as cp1252, such as Ã¶ for ö",
     rf"\A{MISSING}\Z": "are a missing value, such as nan or None; fill them in, or drop the rows",
+    r"\n\n(?i:nan|none|null|<?no ?input>?)\Z": "end in a missing value, such as nan or <noinput>; empty that column",
     r"(?is)\A(?!.*(?:html|xml|escap|</)).*&(?:[lg]t|amp|quot|nbsp|#\d+);": "have HTML entities, such as &lt; for <",
     r"\bN_00\b|\bnumber0\b": "have placeholders for numbers, such as N_00",
 }
@@ -1305,12 +1336,17 @@ def plain_name(name: str) -> str:
 @functools.lru_cache(4096)
 def names_part(name: str) -> bool:
     """Whether a column's name says that it holds a part of the question."""
-    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS, "system", "system_prompt"):
+    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS) or is_system(name):
         return True
     words = words_in(name)
     if not words or NOTE_WORDS & {*words}:
         return False
     return is_media(name) or (len(words) > 1 and head_of(name) in {*READ_FIRST, *DOUBTFUL})
+
+
+def is_system(name: str) -> bool:
+    """Whether a column's name says that it holds a system prompt."""
+    return SYSTEM.fullmatch(plain_name(name)) is not None
 
 
 def head_of(name: str) -> str:
@@ -1428,7 +1464,10 @@ def unread_parts(row: dict, prompt) -> list[str]:
     has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # choices A, B
     for name in names:
         inside = [squeezed(text) for text in texts_in(row[name])]
+        if name in TOOLS:  # a chat template may write them in another form
+            inside = [match[3] for match in TOOL_NAME.finditer(str(row[name]))]
         is_note = isinstance(row[name], int | float) and name not in choices
+        is_note = is_note or (name == "query" and SQL.match(str(row[name])) is not None)  # Spider's gold
         is_whole = name in SECOND_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)  # Alpaca's
         is_there = all(text in asked for text in inside) and (name not in choices or has_letters)
         if not is_note and not is_whole and not is_there:
@@ -1461,11 +1500,12 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
         objects = [value for value in values if isinstance(value, dict) and "text" not in value]
         odd["are objects, like {}, which equal no answer; try data_loader.py, which reads some"] = objects
     lists = (accepted(value) for value in values if isinstance(value, list))
-    numbers = ([str(i) for i in items if re.fullmatch(r"[-+]?\d[\d.,]*|[A-J]", str(i))] for items in lists)
+    numbers = ([str(i) for i in items if re.fullmatch(rf"[-+]?\d[\d.,]*|{SINGLE}", str(i))] for items in lists)
     plain = ([item.replace(",", "") for item in items] for items in numbers)
-    kept = re.compile(r"[A-J]|.*\..*\..*")  # letters, dates
+    kept = re.compile(rf"{SINGLE}|.*\..*\..*")  # dates
     several = [items[:3] for items in plain if len({i if kept.match(i) else round(float(i), 2) for i in items}) > 1]
-    odd["list several numbers or letters, like {}, any of which pays; write one text if all are needed"] = several
+    line = "list several numbers, letters or truth values, like {}, any of which pays; write one text if all are needed"
+    odd[line] = several
     findings = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
     return [f"{count} of {len(values)} values of {name} {line}" for line, count in findings]
 
@@ -1722,6 +1762,7 @@ def left_pad(sequences: list[list[int]], pad_id: int, device):
 KINDS = ("prompts", "conversations", "prompt_response", "preferences", "math", "choices", "code")
 TARGETS = ("ours", "trl", "verl")
 MAX_DEPTH = 100  # levels of JSON; deeper values break later readers, Python's own encoder among them
+STRING = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)  # of Python
 HEAD = 100  # first rows of a file, which decide its form
 TEST_KEYS = (
     *("tests", "test_list", "test_cases", "unit_tests", "unit_test", "test_code", "official_tests", "input_output"),
@@ -1810,7 +1851,8 @@ def decoded(text: str, name: str, expected: str = "tests as JSON text, or Python
         value = json.loads(text, object_pairs_hook=unique)
     except (ValueError, RecursionError):
         try:
-            value = ast.literal_eval(text.strip())
+            is_joined = re.search(r"''\s*''", STRING.sub("''", text))  # ['a' 'b'], as numpy prints lists
+            value = ast.literal_eval("" if is_joined else text.strip())
         except (SyntaxError, TypeError, ValueError, RecursionError, MemoryError):
             raise BadRow(name, shown(text), expected) from None
     return as_plain(value, name, any_size=True)
@@ -1862,6 +1904,7 @@ LONG_NAMES = ("context", "passage", "article", "document", "story", "paragraph",
 WORD = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]|[^\W\d_]+")  # a Chinese or Japanese letter counts as one
 TEXT_KEYS = ("text", "contexts", "sentences", "paragraphs", "passages", "paragraph_text", "passage_text", "content")
 DOCUMENT_KEYS = {"title", *TEXT_KEYS, "header", "columns", "rows", "data"}
+ANSWER_MARK = re.compile(r"(?i)\b(?:output|response|answer|assistant|solution|completion)\W*[:>\n]\W*\Z")
 
 
 def read_messages(value, name: str) -> list[dict]:
@@ -1907,7 +1950,8 @@ def join_parts(parts: list, name: str) -> str:
         kind = part.get("type") if isinstance(part, dict) else part
         texts.append(part.get("text", part.get("value")) if isinstance(part, dict) and kind in TEXT_PARTS else None)
         if not isinstance(texts[-1], str):
-            raise BadRow(name, f"a content part {shown(kind)}", "text parts only", "leaving out rows with media")
+            advice = "`tool_calls` and messages of the role tool for calls, or leaving out rows with media"
+            raise BadRow(name, f"a content part {shown(kind)}", "text parts only", advice)
     return "".join(texts)
 
 
@@ -1978,6 +2022,24 @@ def as_reply(value, name: str, prompt: list[dict]) -> str | list[dict]:
     return messages
 
 
+def check_reply(row: dict, asked: str, out: dict) -> None:
+    """Raise BadRow for a completion that its row marks as good or bad (KTO), or a prompt that ends with the reply."""
+    marks = row if "completion" in out else {}
+    kto = [name for name in ("label", "kto_tag") if str(marks.get(name)).lower() in ("true", "false", "1", "0")]
+    wrong = [name for name in ("correct", "is_correct") if str(marks.get(name)).lower() == "false"]
+    for name in kto or wrong:
+        expected = "right completions only, or pairs of chosen and rejected"
+        advice = "TRL's KTOTrainer, which reads such rows as they are" if kto else "--on_bad skip"
+        advice += f", or --drop {name} to take all as right"
+        raise BadRow(name, f"{row[name]} beside a completion", expected, advice)
+    reply = out.get("completion", out.get("answer", ""))
+    reply = reply[-1] if isinstance(reply, list) else reply
+    reply = (reply["content"] if isinstance(reply, dict) else reply).strip()
+    if reply and asked.rstrip().endswith(reply) and ANSWER_MARK.search(asked.rstrip().removesuffix(reply)):
+        advice = "--drop prompt if other columns hold the question, or cutting it off"
+        raise BadRow("prompt", f"{shown(asked[-60:])}, which ends with its answer", "the question alone", advice)
+
+
 def check_media(row: dict, prompt: list[dict]) -> bool:
     """Raise BadRow for media in a column or a placeholder in the prompt; returns whether it has a Markdown image."""
     text = "\n".join(message["content"] for message in prompt)
@@ -2014,6 +2076,7 @@ def passages_before(row: dict, question: str, names: list[str], mapped: frozense
     if "hint" in filled and "lecture" in row:  # ScienceQA's
         passages.append("hint")
     longer = [name for name in filled if names_part(name) and head_of(name) in LONG_NAMES]
+    longer = [name for name in longer if "code" not in words_in(name)]  # DS-1000's has the solution
     if not passages and len(longer) == 1:  # such as flores_passage; several might include distractors
         passages = longer
     for name in passages:
@@ -2718,8 +2781,11 @@ class Shape:
             if empty := [name for name in names if name in self.row and name not in self.used]:
                 raise BadRow(empty[0], "null or an empty cell", what)
             present = ", ".join(key for key, item in self.row.items() if item is not None) or "none"
-            inner = any(isinstance(item, dict | list) for item in self.row.values())
-            advice = f"--map {names[0]}=COLUMN" + ", or =COLUMN.FIELD for a field of an object" * inner
+            objects = {key: cell for key in self.row if isinstance(cell := opened(self.row[key]), dict)}
+            inner = {key: [name for name in (*names, *CHAT_KEYS) if name in cell] for key, cell in objects.items()}
+            paths = [f"{key}.{fields[0]}" for key, fields in inner.items() if fields]
+            path = "COLUMN" + ", or =COLUMN.FIELD for a field of an object" * bool(inner)
+            advice = f"--map {names[0]}={paths[0] if len(paths) == 1 else path}"
             raise BadRow(names[0], f"the columns {present[:200]}", f"{what}: one of {', '.join(names)}", advice)
         self.used.add(name)
         return name, self.row[name]
@@ -2753,10 +2819,11 @@ class Shape:
 
     def set_prompt(self, value, name: str) -> None:
         """Fill in the prompt's messages; a column `system` precedes them unless they have a system message."""
-        system = self.name(["system", "system_prompt"])
+        systems = [name for name in self.row if is_system(name)]
+        system = self.name(name for name in systems if not is_empty(self.row[name]))
         self.out["prompt"] = as_prompt(value, name, self.row[system] if system else None)
-        if system and self.row[system].strip() in ("", self.out["prompt"][0]["content"].strip()):
-            self.used.add(system)
+        begun = self.out["prompt"][0]["content"].strip()
+        self.used.update(name for name in systems if str(self.row[name] or "").strip() in ("", begun))
 
     def add_passages(self, all_columns: bool) -> None:
         """Put passages before the last message: of all columns that may hold one, or only of those that --map fills."""
@@ -2833,8 +2900,7 @@ class Shape:
             self.used.add(name)
         if "tests" in out:
             check_runnable(out, self.tests_name)
-        if "completion" in out:
-            check_completion(row, asked, out["completion"])
+        check_reply(row, asked, out)
         if "id" not in out and isinstance(row.get("task_id"), str | int):
             out["id"] = str(row["task_id"])
         rest = {name: value for name, value in row.items() if name not in self.used and value is not None}
@@ -2843,6 +2909,7 @@ class Shape:
         if not self.is_ours:
             self.notes += calls_on_stdin(out.get("tests"), self.tests_name, function_of(row), asked)
             known = {*self.facts.mapped, *self.facts.sources, *(self.choices.columns if self.choices else ())}
+            known |= {"tools"} if {"completion", "chosen"} & out.keys() else set()  # trainers on replies render them
             rest = {name: value for name, value in rest.items() if name not in known}
             self.unread = unread_parts(rest, out["prompt"])
             if not {"answer", "tests", "completion", "chosen", "ground_truth"} & out.keys():
@@ -3011,6 +3078,12 @@ def as_preferences(shape: Shape) -> None:
     """A better and a worse completion, with the prompt in a column or as their common beginning."""
     _, chosen = shape.take(["chosen"], "the better completion")
     _, rejected = shape.take(["rejected"], "the worse completion")
+    names = {*shape.row, *(key for cell in shape.row.values() if isinstance(cell, dict) for key in cell)}
+    responses = [cell for name, cell in shape.row.items() if ONE_RESPONSE.fullmatch(name)]
+    if isinstance(chosen, str) and (chosen in names or (len(responses) > 1 and chosen not in responses)):
+        got = f"{shown(chosen)}, which seems to name a response in another column"
+        advice = "copying both texts into `chosen` and `rejected`, or --drop for the other columns"
+        raise BadRow("chosen", got, "the text of the response", advice)
     if shape.name(PROMPT_KEYS):
         shape.prompt()
     elif shape.name(CHAT_KEYS) and not (isinstance(chosen, list) and chosen[:1] == rejected[:1]):
@@ -3019,7 +3092,7 @@ def as_preferences(shape: Shape) -> None:
             raise BadRow("conversations", "a last assistant turn", "a conversation that chosen and rejected continue")
     else:
         shared, chosen, rejected = split_prompt(chosen, rejected)
-        shape.out["prompt"] = as_prompt(shared, "chosen")
+        shape.set_prompt(shared, "chosen")
     pairs = (("chosen", chosen), ("rejected", rejected))
     better, worse = (as_reply(value, name, shape.out["prompt"]) for name, value in pairs)
     if better == worse:
@@ -3045,21 +3118,6 @@ def split_prompt(chosen, rejected) -> tuple:
         advice = "leaving out the row, or --map prompt=COLUMN where a column has the prompt"
         raise BadRow("chosen", "no prompt", "a field `prompt`, or dialogues that begin alike", advice)
     return chosen[:same], chosen[same:], rejected[same:]
-
-
-def check_completion(row: dict, asked: str, completion: str | list[dict]) -> None:
-    """Raise BadRow for a completion with a truth value for good or bad, as KTO has, or that the prompt contains."""
-    kto = [name for name in ("label", "kto_tag") if str(row.get(name)).lower() in ("true", "false", "1", "0")]
-    wrong = [name for name in ("correct", "is_correct") if str(row.get(name)).lower() == "false"]
-    for name in kto or wrong:
-        expected = "right completions only, or pairs of chosen and rejected"
-        advice = "TRL's KTOTrainer, which reads such rows as they are" if kto else "--on_bad skip"
-        advice += f", or --drop {name} to take all as right"
-        raise BadRow(name, f"{row[name]} beside a completion", expected, advice)
-    reply = (completion if isinstance(completion, str) else completion[-1]["content"]).strip()
-    if reply and asked.rstrip().endswith(reply) and ANSWER_MARK.search(asked.rstrip().removesuffix(reply)):
-        advice = "--drop prompt if other columns hold the question, or cutting it off"
-        raise BadRow("prompt", f"{shown(asked[-60:])}, which ends with the completion", "the question alone", advice)
 
 
 def as_ours(shape: Shape) -> None:
@@ -3101,7 +3159,6 @@ FORMS = {
 MESSAGES_ALONE = (("parent_id", "role"), ("role", "content"), ("from", "value"))
 ONE_RESPONSE = re.compile(r"(?i)((?:\w+_)?(?:response|ref|reply|completion|output|summary|conversation))_?[a-z0-9]")
 COMPARED = (("chosen", "rejected"), ("accepted", "rejected"), ("preferred", "non_preferred"), ("better", "worse"))
-ANSWER_MARK = re.compile(r"(?i)\b(?:output|response|answer|assistant|solution|completion)\W*\Z")  # before a reply
 
 TEST_SOURCE = re.compile(r"^(def (check\(|test)|assert\b|class \w+\(.*TestCase)", re.MULTILINE)
 
@@ -3448,6 +3505,9 @@ def held_out_rows(prompts: list[str], size: int, seed: int) -> set[int]:
 # ----------------------------------------------------------------- row reader (src/programs/data_loader/row_reader.py)
 
 FILE_FORMS = {**SUFFIXES, ".txt": "txt"}
+# data in forms that are not read, which a folder must not lose; what `datasets` writes beside its data
+UNREAD = re.compile(r"\.(arrow|feather|xlsx?|ods|zst|zip|bz2|xz|7z|tar|tgz|pkl|pickle|db|sqlite3?|orc|avro)$")
+CARDS = {"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json"}
 GOLD_FIELDS = ("answer", "tests", "completion", "chosen", "rejected")
 
 
@@ -3459,7 +3519,10 @@ def expand(sources) -> list[str]:
         if path.is_dir() or (any(mark in source for mark in "*?[") and not path.exists()):
             inside = sorted(map(str, path.rglob("*")) if path.is_dir() else glob.glob(source, recursive=True))
             inside = [x for x in inside if not any(p.startswith(".") for p in Path(x).parts[len(path.parts) :])]
-            inside = [x for x in inside if format_of(x) and Path(x).is_file()]
+            unread = [x for x in inside if UNREAD.search(x.lower())]
+            advice = "naming the files to read, or exporting the others; datasets.load_from_disk(…).to_json(FILE)"
+            need(not unread, f"got {unread[:1]} in {source}; expected {', '.join(FILE_FORMS)}; try {advice}")
+            inside = [x for x in inside if format_of(x) and Path(x).is_file() and Path(x).name not in CARDS]
             need(inside, f"got {source} without a data file; expected names such as x.jsonl or x.csv.gz")
             files += inside
             continue
@@ -3684,7 +3747,8 @@ class RowReader:
         read = self.counts["read"]
         for name, count in self.unread.items():
             before = f"--map {shlex.quote(f'background={name}')} to put it before the question, or "
-            before = "" if is_media(name) else before
+            before = "" if is_media(name) or is_system(name) else before
+            before += "an environment that has these tools, or " if name in TOOLS else ""
             got = f"got the column {name}, which looks like a part of the question but is in no prompt"
             say(f"warning: {got} ({count} of {read} rows); try {before}--drop {shlex.quote(name)}")
         if self.untaken or 0 < self.no_answer < read:
@@ -3727,13 +3791,8 @@ def load_rows(sources, kind: str = "auto", **reading) -> Loaded:
     Args:
         sources: one input or a list: a path, a folder, a glob, `-` for stdin, `owner/name[:config][@split]`.
         kind: one of KINDS, or "auto": the kind of most of the first 100 rows of each file.
-        mapping: {field of the schema: column that holds it, or a dotted path}.
-        system_prompt: put before prompts that have none.
-        on_bad: "fail" raises BadRows after everything is read; "skip" leaves bad rows out and lists them in `rejected`.
-        limit: stop after this many good rows.
-        drop: columns to leave out.
-        dedup: leave out rows that repeat an earlier row's prompt, answer, tests and completions.
-        encoding: of all inputs (default: UTF-8, or UTF-16 with a byte order mark).
+        **reading: fields of Settings, as the flags in FLAGS; `mapping` is {field of the schema: column or dotted path},
+            `system_prompt` a text, and on_bad="skip" lists bad rows in `rejected`.
 
     Raises:
         BadRows: rows do not fit, and on_bad is "fail".
@@ -3755,8 +3814,8 @@ def load_rows(sources, kind: str = "auto", **reading) -> Loaded:
 
 def prompt_ids(tokenizer, row: dict) -> list[int]:
     """Token ids of a row's prompt with the generation prompt; the chat template also gets a column `tools`."""
-    tools = row.get("tools") if isinstance(row.get("tools"), list) else None
-    return encode_prompt(tokenizer, row["prompt"], tools=tools)
+    tools = opened(row.get("tools"))  # often JSON text
+    return encode_prompt(tokenizer, row["prompt"], tools=tools if isinstance(tools, list) else None)
 
 
 class Collator:
@@ -3888,7 +3947,7 @@ def stream_dataset(kind: str, sources, **reading):
 # ----------------------------------------------------------------------- command (src/programs/data_loader/command.py)
 
 FEW_PROMPTS = 20
-VERL_ALONE = "expected --for verl, which has such a column"
+SPLITS = {"train", "training", "test", "testing", "validation", "valid", "val", "dev", "eval"}
 SEVERAL = {"action": "extend", "nargs": "+", "default": []}
 FLAGS = {  # name: (help, what argparse gets)
     "kind": (f"auto, {', '.join(KINDS)}", {"default": "auto", "metavar": "KIND"}),
@@ -3937,7 +3996,7 @@ def settings_of(args) -> Settings:
         (args.out or args.inspect or args.validate, "nothing to do; expected --out FILE, --inspect or --validate"),
         (not (args.validate and args.out), "--validate with --out; expected one of them, as --validate writes nothing"),
         (args.out or not split, "--split or --shuffle without --out; expected --out"),
-        (args.data_source is None or args.target == "verl", f"--data_source with --for {args.target}; {VERL_ALONE}"),
+        (args.data_source is None or args.target == "verl", "--data_source alone; expected --for verl with it"),
         (args.data_source != "", "--data_source ''; expected a name, such as openai/gsm8k"),
         (args.split or args.seed is None, "--seed without --split; expected both; try --shuffle SEED to shuffle"),
         (not args.tokenizer or args.inspect, "--tokenizer alone; expected --inspect with it"),
@@ -4062,6 +4121,19 @@ def collapsed(rows: list[dict]) -> str:
     return f"{got}; expected prompts that differ; try --map prompt={name}, with --drop for a conflicting column"
 
 
+def of_splits(rows: list[dict], files: list[str]) -> list[str]:
+    """A warning for each column, and for the names of files, by which rows are of several splits, such as test."""
+    counts: dict[str, Counter] = {}
+    for row, file in zip(rows, files, strict=True):
+        named = [word for word in re.findall("[a-z]+", file.lower()) if word in SPLITS]
+        extra = row["extra_info"] if isinstance(row.get("extra_info"), dict) else {}
+        for name, value in {**row, **extra, "file name": "".join(named[-1:])}.items():
+            if isinstance(value, str) and value.lower() in SPLITS and name not in ("answer", "source"):
+                counts.setdefault(name, Counter())[value] += 1
+    mixed = {name: ", ".join(f"{n} {split}" for split, n in of.items()) for name, of in counts.items() if len(of) > 1}
+    return [f"rows of several splits go into one output, by {name}: {shares}" for name, shares in mixed.items()]
+
+
 def run_command(args) -> int:
     from tqdm import tqdm
 
@@ -4082,7 +4154,8 @@ def run_command(args) -> int:
     pairs = {(digest(row["prompt"]), digest(row.get("answer"))) for row in rows}
     if count := sum(n > 1 for n in Counter(prompt for prompt, _ in pairs).values()):
         lines.append(f"{count} prompts have another answer in another row; each answer is paid in its own row only")
-    for line in [*lines, *([collapse] if collapse else [])]:
+    lines += [collapse] if collapse else []
+    for line in [*lines, *(of_splits(rows, files) if args.out else [])]:
         say(f"warning: {line}")
     report = {
         "kind": reader.kind,

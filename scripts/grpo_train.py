@@ -43,52 +43,52 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #       507-698  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
 #       701-999  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
 #     1002-1071  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1074-1298  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1301-1416  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1419-1666  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1669-1772  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1775-1916  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1919-2209  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2212-2409  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2412-2503  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2506-2585  prompts           Load training and held-out prompts as token ids
-#     2588-2808  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2811-3079  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3082-3367  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3370-3525  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     3528-3760  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3763-3903  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     3906-3968  control tokens    Render messages so that their text never becomes control tokens, for versions of …
-#     3971-4226  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4229-4396  conversations     Conversations with environments: their record, limits, and calls of the …
-#     4399-4564  play              Play a policy's conversations with environments; each turn samples all open …
-#     4567-4705  play setup        Set up and score conversations, for all programs that take --environment
-#     4708-5048  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     5051-5173  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5176-5237  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5240-5256  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     5259-5265  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5268-5348  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5351-5458  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5461-5479  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5482-5744  memory            The memory that a run will need, from the shape of its networks
-#     5747-5955  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     5958-6042  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     6045-6205  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6208-6217  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6220-6267  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     6270-6302  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     6305-6374  summary           summary.json and the lines at the end of a run
-#     6377-6571  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6574-6605  paired tests      Intervals, paired tests, pass@k
-#     6608-6841  settings          Settings under TRL's names, profiles, and contradictions between settings
-#     6844-6957  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
-#     6960-7149  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
-#     7152-7304  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
-#     7307-7421  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
-#     7424-7659  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
-#     7662-7762  trainer           TRL's trainer with this bundle's weights, prompts and sampler
-#     7765-7989  run               Loading and checks before the first step, --dry_run, the run, and the command line
+#     1074-1318  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1321-1436  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1439-1688  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1691-1794  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1797-1938  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1941-2249  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2252-2449  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2452-2543  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2546-2625  prompts           Load training and held-out prompts as token ids
+#     2628-2848  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2851-3119  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3122-3407  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3410-3565  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3568-3800  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3803-3943  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     3946-4008  control tokens    Render messages so that their text never becomes control tokens, for versions of …
+#     4011-4266  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4269-4436  conversations     Conversations with environments: their record, limits, and calls of the …
+#     4439-4604  play              Play a policy's conversations with environments; each turn samples all open …
+#     4607-4745  play setup        Set up and score conversations, for all programs that take --environment
+#     4748-5088  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     5091-5213  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5216-5277  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5280-5296  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     5299-5305  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5308-5388  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5391-5498  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5501-5519  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5522-5784  memory            The memory that a run will need, from the shape of its networks
+#     5787-5995  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     5998-6082  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     6085-6245  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6248-6257  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6260-6307  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     6310-6342  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     6345-6414  summary           summary.json and the lines at the end of a run
+#     6417-6611  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     6614-6645  paired tests      Intervals, paired tests, pass@k
+#     6648-6881  settings          Settings under TRL's names, profiles, and contradictions between settings
+#     6884-6997  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
+#     7000-7189  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
+#     7192-7344  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
+#     7347-7461  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
+#     7464-7699  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
+#     7702-7802  trainer           TRL's trainer with this bundle's weights, prompts and sampler
+#     7805-8029  run               Loading and checks before the first step, --dry_run, the run, and the command line
 
 import argparse
 import ast
@@ -1094,6 +1094,7 @@ ASKS = {
     *("chosen", "completion"),
 }
 WEAK = {"text", "input", "description"}
+ANSWER_BELOW = re.compile(r"(?i)(q|question|user|human) ?\d*[:.].*\n\s*(a|answer|assistant|ai) ?\d*[:.]")
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
@@ -1165,10 +1166,14 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         got = f"{name}: got JSON in a file that is read as {form}"
         raise UserError(f"{got}; expected text; try renaming it to end in .json")
     if form == "txt":
-        names = re.split(r"[,;\t]", text.partition("\n")[0].strip().lower())
-        got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file with one prompt per line"
-        is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
-        need(not is_table, f"{got}; expected prompts; try renaming it to end in .csv")
+        lines = [line for line in text.splitlines()[:50] if line.strip() and not line.startswith("#")]
+        names = re.split(r"[,;\t]", "".join(lines[:1]).strip().lower())
+        is_header = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
+        widths = {line.strip().count("\t") for line in lines} if lines[1:] else set()
+        got = f"{name}: got {lines[:2]!r:.80} in a file with one prompt per line; expected prompts"
+        need(not is_header, f"{got}; try renaming it to end in .csv")
+        need(len(widths) != 1 or widths == {0}, f"{got}; try names of columns above them, and renaming it to .tsv")
+        need(not ANSWER_BELOW.match(text), f"{got}; try JSONL with `question` and `answer`")
     return "json" if form == "jsonl" and not begins_lines(text) else form
 
 
@@ -1237,12 +1242,16 @@ def column_names(header: list[str], where: str) -> list[str]:
     mark = ",".join(names)
     got = f"{where}: got Excel's mark {mark!r}"
     need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
-    twice = [column for column, count in Counter(names).items() if count > 1]
-    need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
+    check_distinct(names, where)
     text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
     if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
         say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
+
+
+def check_distinct(names: list[str], where: str) -> None:
+    twice = [column for column, count in Counter(names).items() if count > 1]
+    need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
 
 
 def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
@@ -1267,8 +1276,19 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
             expected = f"{len(names)} as in the header {', '.join(names)[:60]}"
             advice = f"quoting fields that hold {delimiter!r}, or a header alone in the first line"
             yield start + 1, RowFlaw("row", f"{len(cells)} fields", expected, advice)
+        elif [cell.strip("\ufeff \t") for cell in cells] == names:
+            yield start + 1, RowFlaw("row", "the header again", "a row", "deleting the line, where files were joined")
+        elif delimiter == "\t" and holds_rows(cells):
+            got = f"a quote that is closed in another row, {cells!r:.80}"
+            yield start + 1, RowFlaw("row", got, "quotes within a row", 'writing each quote inside a cell as ""')
         else:
             yield start + 1, dict(zip(names, cells, strict=True))
+
+
+def holds_rows(cells: list[str]) -> bool:
+    """Whether cells with line feeds may be several rows of a table written without quoting."""
+    lines = "\t".join(cells).split("\n")
+    return len(lines) > 1 < len(cells) and all(line.count("\t") == len(cells) - 1 for line in lines)
 
 
 def filled(cells: list[str]) -> list[str]:
@@ -1447,7 +1467,8 @@ def plain_json(text: str):
     except ValueError as error:
         at = getattr(error, "pos", 0)
         got = f"invalid JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
-        raise RowFlaw("row", got, "one JSON object") from None
+        advice = ["json.dumps for each row, as this is Python's notation"] if re.match(r"\s*\[?\{\s*'", text) else []
+        raise RowFlaw("row", got, "one JSON object", *advice) from None
 
 
 def as_row(value) -> dict:
@@ -1506,6 +1527,7 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
         with open(source, "rb") as raw:
             refuse_no_data(raw.peek(), source, "parquet")
             file = pyarrow.parquet.ParquetFile(raw)
+            check_distinct(file.schema_arrow.names, source)
             size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
             need(size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected {MAX_BYTES} at most; try parts")
             rows = itertools.chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(1000))
@@ -1930,7 +1952,7 @@ DOUBTFUL = (
     *("hint", "hints", "fact", "facts", "evidence", "evidences", "history", "sentence1", "sentence2", "sent1", "sent2"),
     *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
     *("constraints", "input_format", "output_format", "input_description", "output_description", "search_results"),
-    *("statement", "statements", "claim", "conclusion", "theory"),
+    *("statement", "statements", "claim", "conclusion", "theory", "tools", "functions", "responses_create_params"),
     *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
     *("上下文", "背景", "文章", "材料", "原文", "段落"),
 )
@@ -1952,7 +1974,14 @@ HTML = re.compile(
 )
 TRUTH = "TRUE|FALSE|WAHR|FALSCH|VRAI|FAUX|VERDADERO|VERDADEIRO|VERO|FALSO|WAAR|ONWAAR|ИСТИНА|ЛОЖЬ"  # spreadsheets'
 JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # in JSON Schema
-NOTE_WORDS = {"supporting", "gold", "answer", "output", "response", "correct", "solution", "is", "has", "num"}
+NOTE_WORDS = {
+    *"supporting gold answer output response correct solution is has num truth test tests expected target".split()
+}
+SYSTEM = re.compile(r"system|sys(tem)?_?(prompt|message|msg|instructions?)")
+TOOLS = ("tools", "functions")
+TOOL_NAME = re.compile(r"""(["'])name\1: ?(["'])([^"']+)\2""")
+SQL = re.compile(r"\s*SELECT\b(?s:.*)\bFROM\b")
+SINGLE = "[A-J]|[Tt]rue|[Ff]alse"  # letters of choices, truth values
 CHOICE_KEYS = (
     *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
     *("mc1_targets", "answers", "distractors", "incorrect_answers"),
@@ -1965,7 +1994,7 @@ ONE_CHOICE = re.compile(
 )
 WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of wrong choices
 MISSING = (
-    r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|-+|\?+"
+    r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|\\N|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
 LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
@@ -1975,12 +2004,13 @@ SPREADSHEET = (
     r"|sept?|set|o[ckt]t|out|nov|d[eé][cz]|dic)\.?)|\d{4}-\d\d-\d\d[ T]00:00:00|-?\d([.,]\d+)?E\+\d\d"
 )
 GROUPED_MONEY = r"(?i)[-+]?([€$£¥₹] ?[1-9]\d?\d?\.\d{3}|[1-9]\d?\d?\.\d{3} ?([€£¥₹]|eur(os?)?|usd|dollars?))"
+BLANK = r"(?:[^\S\n]|[\u200b-\u200f\u2060\ufeff])"  # also of no width
 WHOLE = r"\s*[-+]?\d+\.0\s*"
 ODD_ANSWERS = {  # pattern of answers that a reward may misread -> message, with an example in place of {}
     r"\s*": "are empty, which every text contains: a reward may pay all of them; fill them in, or drop the rows",
     MISSING: "look like {}, a missing value or a spreadsheet's error; fill them in, or drop the rows",
     WHOLE: "look like {}: a reward that compares texts pays no integer; in pandas: .astype('Int64')",
-    r"(?!\s*\Z)([^\S\n].*|.*[^\S\n])": "have blanks around them, like {}, which a reward may compare; strip them",
+    rf"(?!\s*\Z)({BLANK}.*|.*{BLANK})": "have blanks around them, like {}, which a reward may compare; strip them",
     GROUPED_MONEY: "look like {}: graders take the point for a decimal point; write 1200 if it groups thousands",
     SPREADSHEET: "look like {}, as spreadsheets rewrite fractions and long numbers; export the column as text",
     rf"(?s).*(?:{LOST_BACKSLASH.pattern}).*": "have lost backslashes, like {}: in JSON, \\frac is written \\\\frac",
@@ -1988,13 +2018,14 @@ ODD_ANSWERS = {  # pattern of answers that a reward may misread -> message, with
     r"""=".*"|'-?[\d.,/]+""": "have a spreadsheet's mark of text, like {}, which is no part of the answer; delete it",
     r"[^\d]*(?![0-9０-９])\d.*": "have digits that some graders take for text, like {}; write 0 to 9",
     TRUTH: "are truth values, {}, which pay no Yes and No; write the words that prompts ask for",
-    r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*""": "are lists as text, like {}; write a list if one of them is enough",
+    r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*|.*\barray\(\[.*""": "are lists as text, like {}; write lists of what pays",
 }
 
 ODD_PROMPTS = {  # pattern of prompts that are not as their author wrote them -> message
     LOST_BACKSLASH.pattern: "have lost backslashes: in JSON, \\frac is written \\\\frac",
     "Ã[\xa1-\xbf]|â€.": "look like UTF-8 read as cp1252, such as Ã¶ for ö",
     rf"\A{MISSING}\Z": "are a missing value, such as nan or None; fill them in, or drop the rows",
+    r"\n\n(?i:nan|none|null|<?no ?input>?)\Z": "end in a missing value, such as nan or <noinput>; empty that column",
     r"(?is)\A(?!.*(?:html|xml|escap|</)).*&(?:[lg]t|amp|quot|nbsp|#\d+);": "have HTML entities, such as &lt; for <",
     r"\bN_00\b|\bnumber0\b": "have placeholders for numbers, such as N_00",
 }
@@ -2008,12 +2039,17 @@ def plain_name(name: str) -> str:
 @functools.lru_cache(4096)
 def names_part(name: str) -> bool:
     """Whether a column's name says that it holds a part of the question."""
-    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS, "system", "system_prompt"):
+    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS) or is_system(name):
         return True
     words = words_in(name)
     if not words or NOTE_WORDS & {*words}:
         return False
     return is_media(name) or (len(words) > 1 and head_of(name) in {*READ_FIRST, *DOUBTFUL})
+
+
+def is_system(name: str) -> bool:
+    """Whether a column's name says that it holds a system prompt."""
+    return SYSTEM.fullmatch(plain_name(name)) is not None
 
 
 def head_of(name: str) -> str:
@@ -2131,7 +2167,10 @@ def unread_parts(row: dict, prompt) -> list[str]:
     has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # choices A, B
     for name in names:
         inside = [squeezed(text) for text in texts_in(row[name])]
+        if name in TOOLS:  # a chat template may write them in another form
+            inside = [match[3] for match in TOOL_NAME.finditer(str(row[name]))]
         is_note = isinstance(row[name], int | float) and name not in choices
+        is_note = is_note or (name == "query" and SQL.match(str(row[name])) is not None)  # Spider's gold
         is_whole = name in SECOND_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)  # Alpaca's
         is_there = all(text in asked for text in inside) and (name not in choices or has_letters)
         if not is_note and not is_whole and not is_there:
@@ -2164,11 +2203,12 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
         objects = [value for value in values if isinstance(value, dict) and "text" not in value]
         odd["are objects, like {}, which equal no answer; try data_loader.py, which reads some"] = objects
     lists = (accepted(value) for value in values if isinstance(value, list))
-    numbers = ([str(i) for i in items if re.fullmatch(r"[-+]?\d[\d.,]*|[A-J]", str(i))] for items in lists)
+    numbers = ([str(i) for i in items if re.fullmatch(rf"[-+]?\d[\d.,]*|{SINGLE}", str(i))] for items in lists)
     plain = ([item.replace(",", "") for item in items] for items in numbers)
-    kept = re.compile(r"[A-J]|.*\..*\..*")  # letters, dates
+    kept = re.compile(rf"{SINGLE}|.*\..*\..*")  # dates
     several = [items[:3] for items in plain if len({i if kept.match(i) else round(float(i), 2) for i in items}) > 1]
-    odd["list several numbers or letters, like {}, any of which pays; write one text if all are needed"] = several
+    line = "list several numbers, letters or truth values, like {}, any of which pays; write one text if all are needed"
+    odd[line] = several
     findings = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
     return [f"{count} of {len(values)} values of {name} {line}" for line, count in findings]
 

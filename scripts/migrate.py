@@ -27,24 +27,24 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 #        92-140  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #       143-147  bundle            Paths of this bundle and of its embedded model, data and rewards
 #       150-584  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
-#       587-811  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       814-902  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#      905-1113  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1116-1219  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
-#     1222-1260  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
-#     1263-1503  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
-#     1506-2361  tables            Changes between the versions of TRL and verl: tables read from their packages
-#     2364-2948  edits             Edits of a text by offset, and the table row that explains each
-#     2951-3049  trl run           A TRL run as one version of TRL sees it: the script's settings, and that version's …
-#     3052-3345  trl settings      The settings that make today's TRL do an old run: from tables, from rules by hand, …
-#     3348-3463  trainer parts     What a trainer is given: models loaded as today's transformers wants it, rewards …
-#     3466-3898  trl script        A script that trains with TRL: its trainers, their configs and their imports
-#     3901-3976  versions          Which version of a package a file was written for: a pin, or the names that it uses
-#     3979-4264  job files         Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
-#     4267-4328  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
-#     4331-4689  verl run          Migrate a verl job to the newest version: keys, values, and defaults that changed …
-#     4692-4837  trial             --check: run one step of the new script in a separate process, on four rows and …
-#     4840-5068  command           The command line: input, output, messages
+#       587-831  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       834-922  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#      925-1135  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1138-1241  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
+#     1244-1282  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
+#     1285-1525  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
+#     1528-2383  tables            Changes between the versions of TRL and verl: tables read from their packages
+#     2386-2970  edits             Edits of a text by offset, and the table row that explains each
+#     2973-3071  trl run           A TRL run as one version of TRL sees it: the script's settings, and that version's …
+#     3074-3367  trl settings      The settings that make today's TRL do an old run: from tables, from rules by hand, …
+#     3370-3485  trainer parts     What a trainer is given: models loaded as today's transformers wants it, rewards …
+#     3488-3920  trl script        A script that trains with TRL: its trainers, their configs and their imports
+#     3923-3998  versions          Which version of a package a file was written for: a pin, or the names that it uses
+#     4001-4286  job files         Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
+#     4289-4350  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
+#     4353-4711  verl run          Migrate a verl job to the newest version: keys, values, and defaults that changed …
+#     4714-4859  trial             --check: run one step of the new script in a separate process, on four rows and …
+#     4862-5090  command           The command line: input, output, messages
 
 import argparse
 import ast
@@ -607,6 +607,7 @@ ASKS = {
     *("chosen", "completion"),
 }
 WEAK = {"text", "input", "description"}
+ANSWER_BELOW = re.compile(r"(?i)(q|question|user|human) ?\d*[:.].*\n\s*(a|answer|assistant|ai) ?\d*[:.]")
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
@@ -678,10 +679,14 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         got = f"{name}: got JSON in a file that is read as {form}"
         raise UserError(f"{got}; expected text; try renaming it to end in .json")
     if form == "txt":
-        names = re.split(r"[,;\t]", text.partition("\n")[0].strip().lower())
-        got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file with one prompt per line"
-        is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
-        need(not is_table, f"{got}; expected prompts; try renaming it to end in .csv")
+        lines = [line for line in text.splitlines()[:50] if line.strip() and not line.startswith("#")]
+        names = re.split(r"[,;\t]", "".join(lines[:1]).strip().lower())
+        is_header = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
+        widths = {line.strip().count("\t") for line in lines} if lines[1:] else set()
+        got = f"{name}: got {lines[:2]!r:.80} in a file with one prompt per line; expected prompts"
+        need(not is_header, f"{got}; try renaming it to end in .csv")
+        need(len(widths) != 1 or widths == {0}, f"{got}; try names of columns above them, and renaming it to .tsv")
+        need(not ANSWER_BELOW.match(text), f"{got}; try JSONL with `question` and `answer`")
     return "json" if form == "jsonl" and not begins_lines(text) else form
 
 
@@ -750,12 +755,16 @@ def column_names(header: list[str], where: str) -> list[str]:
     mark = ",".join(names)
     got = f"{where}: got Excel's mark {mark!r}"
     need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
-    twice = [column for column, count in Counter(names).items() if count > 1]
-    need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
+    check_distinct(names, where)
     text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
     if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
         say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
+
+
+def check_distinct(names: list[str], where: str) -> None:
+    twice = [column for column, count in Counter(names).items() if count > 1]
+    need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
 
 
 def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
@@ -780,8 +789,19 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
             expected = f"{len(names)} as in the header {', '.join(names)[:60]}"
             advice = f"quoting fields that hold {delimiter!r}, or a header alone in the first line"
             yield start + 1, RowFlaw("row", f"{len(cells)} fields", expected, advice)
+        elif [cell.strip("\ufeff \t") for cell in cells] == names:
+            yield start + 1, RowFlaw("row", "the header again", "a row", "deleting the line, where files were joined")
+        elif delimiter == "\t" and holds_rows(cells):
+            got = f"a quote that is closed in another row, {cells!r:.80}"
+            yield start + 1, RowFlaw("row", got, "quotes within a row", 'writing each quote inside a cell as ""')
         else:
             yield start + 1, dict(zip(names, cells, strict=True))
+
+
+def holds_rows(cells: list[str]) -> bool:
+    """Whether cells with line feeds may be several rows of a table written without quoting."""
+    lines = "\t".join(cells).split("\n")
+    return len(lines) > 1 < len(cells) and all(line.count("\t") == len(cells) - 1 for line in lines)
 
 
 def filled(cells: list[str]) -> list[str]:
@@ -929,7 +949,8 @@ def plain_json(text: str):
     except ValueError as error:
         at = getattr(error, "pos", 0)
         got = f"invalid JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
-        raise RowFlaw("row", got, "one JSON object") from None
+        advice = ["json.dumps for each row, as this is Python's notation"] if re.match(r"\s*\[?\{\s*'", text) else []
+        raise RowFlaw("row", got, "one JSON object", *advice) from None
 
 
 def as_row(value) -> dict:
@@ -988,6 +1009,7 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
         with open(source, "rb") as raw:
             refuse_no_data(raw.peek(), source, "parquet")
             file = pyarrow.parquet.ParquetFile(raw)
+            check_distinct(file.schema_arrow.names, source)
             size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
             need(size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected {MAX_BYTES} at most; try parts")
             rows = itertools.chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(1000))

@@ -58,47 +58,47 @@ Exit codes: 0 ready (or listed; --model: RL now), 1 not ready, 2 bad input.
 #       453-486  settings               Settings: dataclasses whose fields are flags and YAML keys, and the checks …
 #       489-813  processes              The processes of a run: lazy torch, device, threads, sums, distribution of …
 #       816-834  exit codes             Program exit: errors that a user can fix become a message and an exit code
-#      837-1061  data files             Open data files as text: decompress, decode, refuse files without data; parse …
-#     1064-1179  nested rows            Find rows inside other JSON: an object with a list of rows, columns instead …
-#     1182-1429  rows                   Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1432-1535  stated answers         Find where a text states its final answer, by marks and phrases in 20 …
-#     1538-1704  answer marks           Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` …
-#     1707-1997  question parts         Detect columns that look like part of the question but are not in the prompt, …
-#     2000-2197  chat                   Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2200-2258  prompts                Load training and held-out prompts as token ids
-#     2261-2337  pass rates             Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm …
-#     2340-2565  user code              What users' rewards get: texts, copies of the columns, and their own state of …
-#     2568-2679  schema examples        Example values that a JSON Schema accepts, for tests of rewards
-#     2682-2950  reward forms           The forms that a reward function may have, and loading rewards from files
-#     2953-3264  rewards                The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3267-3422  environments           Load and check environments: classes whose methods are tools for the model, …
-#     3425-3616  tool calls             Parse tool calls in model output, by the tokenizer's response template or one …
-#     3619-3759  tool runs              Run the calls of many conversations concurrently, each with a time limit; …
-#     3762-3794  text turns             Plain-text conversations: a stand-in for tokenizer and chat template when no …
-#     3797-3964  conversations          Conversations with environments: their record, limits, and calls of the …
-#     3967-4120  play                   Play a policy's conversations with environments; each turn samples all open …
-#     4123-4196  play setup             Set up and score conversations, for all programs that take --environment
-#     4199-4554  models                 Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     4557-4565  batches                Batches: masked statistics, padding, micro-batches, and packed layouts that …
-#     4568-4822  key cache              The key-value cache while sampling: it grows in blocks, holds shared prompts …
-#     4825-4960  forward                The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     4963-5011  folding                Fold LoRA into the weights while sampling: it saves a third of the kernels …
-#     5014-5087  norms                  Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
-#     5090-5303  cache probe            Probe what a model's cache and attention can do, before sampling and training …
-#     5306-5388  room steps             One more token per row, with fixed shapes and addresses within the cache, as …
-#     5391-5613  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     5616-5787  rollouts               Sample and score a batch's rows over all processes; slow rewards run while …
-#     5790-5909  rows and gold          Rows of the data, and their reference completions (gold)
-#     5912-6106  probes                 Completions that must not be paid
-#     6109-6296  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
-#     6299-6485  scoring                Grading completions, and the findings of all checks
-#     6488-6798  preflight              The checks of a reward and the verdict
-#     6801-6974  policies               Scripted policies, which give the answers of a conversation turn by turn
-#     6977-7081  environment process    The environment's own process: scripted policies play conversations as in a …
-#     7084-7285  environment preflight  The checks of an environment and the verdict
-#     7288-7353  report                 Printed reports and --list
-#     7356-7435  model preflight        --model: how often a model's samples pass, and whether RL, a warm start or …
-#     7438-7554  command                The command line
+#      837-1081  data files             Open data files as text: decompress, decode, refuse files without data; parse …
+#     1084-1199  nested rows            Find rows inside other JSON: an object with a list of rows, columns instead …
+#     1202-1451  rows                   Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1454-1557  stated answers         Find where a text states its final answer, by marks and phrases in 20 …
+#     1560-1726  answer marks           Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` …
+#     1729-2037  question parts         Detect columns that look like part of the question but are not in the prompt, …
+#     2040-2237  chat                   Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2240-2298  prompts                Load training and held-out prompts as token ids
+#     2301-2377  pass rates             Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm …
+#     2380-2605  user code              What users' rewards get: texts, copies of the columns, and their own state of …
+#     2608-2719  schema examples        Example values that a JSON Schema accepts, for tests of rewards
+#     2722-2990  reward forms           The forms that a reward function may have, and loading rewards from files
+#     2993-3304  rewards                The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3307-3462  environments           Load and check environments: classes whose methods are tools for the model, …
+#     3465-3656  tool calls             Parse tool calls in model output, by the tokenizer's response template or one …
+#     3659-3799  tool runs              Run the calls of many conversations concurrently, each with a time limit; …
+#     3802-3834  text turns             Plain-text conversations: a stand-in for tokenizer and chat template when no …
+#     3837-4004  conversations          Conversations with environments: their record, limits, and calls of the …
+#     4007-4160  play                   Play a policy's conversations with environments; each turn samples all open …
+#     4163-4236  play setup             Set up and score conversations, for all programs that take --environment
+#     4239-4594  models                 Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     4597-4605  batches                Batches: masked statistics, padding, micro-batches, and packed layouts that …
+#     4608-4862  key cache              The key-value cache while sampling: it grows in blocks, holds shared prompts …
+#     4865-5000  forward                The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     5003-5051  folding                Fold LoRA into the weights while sampling: it saves a third of the kernels …
+#     5054-5127  norms                  Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
+#     5130-5343  cache probe            Probe what a model's cache and attention can do, before sampling and training …
+#     5346-5428  room steps             One more token per row, with fixed shapes and addresses within the cache, as …
+#     5431-5653  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     5656-5827  rollouts               Sample and score a batch's rows over all processes; slow rewards run while …
+#     5830-5949  rows and gold          Rows of the data, and their reference completions (gold)
+#     5952-6146  probes                 Completions that must not be paid
+#     6149-6336  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
+#     6339-6525  scoring                Grading completions, and the findings of all checks
+#     6528-6838  preflight              The checks of a reward and the verdict
+#     6841-7014  policies               Scripted policies, which give the answers of a conversation turn by turn
+#     7017-7121  environment process    The environment's own process: scripted policies play conversations as in a …
+#     7124-7325  environment preflight  The checks of an environment and the verdict
+#     7328-7393  report                 Printed reports and --list
+#     7396-7475  model preflight        --model: how often a model's samples pass, and whether RL, a warm start or …
+#     7478-7594  command                The command line
 
 import argparse
 import ast
@@ -857,6 +857,7 @@ ASKS = {
     *("chosen", "completion"),
 }
 WEAK = {"text", "input", "description"}
+ANSWER_BELOW = re.compile(r"(?i)(q|question|user|human) ?\d*[:.].*\n\s*(a|answer|assistant|ai) ?\d*[:.]")
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
@@ -928,10 +929,14 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         got = f"{name}: got JSON in a file that is read as {form}"
         raise UserError(f"{got}; expected text; try renaming it to end in .json")
     if form == "txt":
-        names = re.split(r"[,;\t]", text.partition("\n")[0].strip().lower())
-        got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file with one prompt per line"
-        is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
-        need(not is_table, f"{got}; expected prompts; try renaming it to end in .csv")
+        lines = [line for line in text.splitlines()[:50] if line.strip() and not line.startswith("#")]
+        names = re.split(r"[,;\t]", "".join(lines[:1]).strip().lower())
+        is_header = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
+        widths = {line.strip().count("\t") for line in lines} if lines[1:] else set()
+        got = f"{name}: got {lines[:2]!r:.80} in a file with one prompt per line; expected prompts"
+        need(not is_header, f"{got}; try renaming it to end in .csv")
+        need(len(widths) != 1 or widths == {0}, f"{got}; try names of columns above them, and renaming it to .tsv")
+        need(not ANSWER_BELOW.match(text), f"{got}; try JSONL with `question` and `answer`")
     return "json" if form == "jsonl" and not begins_lines(text) else form
 
 
@@ -1000,12 +1005,16 @@ def column_names(header: list[str], where: str) -> list[str]:
     mark = ",".join(names)
     got = f"{where}: got Excel's mark {mark!r}"
     need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
-    twice = [column for column, count in Counter(names).items() if count > 1]
-    need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
+    check_distinct(names, where)
     text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
     if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
         say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
+
+
+def check_distinct(names: list[str], where: str) -> None:
+    twice = [column for column, count in Counter(names).items() if count > 1]
+    need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
 
 
 def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
@@ -1030,8 +1039,19 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
             expected = f"{len(names)} as in the header {', '.join(names)[:60]}"
             advice = f"quoting fields that hold {delimiter!r}, or a header alone in the first line"
             yield start + 1, RowFlaw("row", f"{len(cells)} fields", expected, advice)
+        elif [cell.strip("\ufeff \t") for cell in cells] == names:
+            yield start + 1, RowFlaw("row", "the header again", "a row", "deleting the line, where files were joined")
+        elif delimiter == "\t" and holds_rows(cells):
+            got = f"a quote that is closed in another row, {cells!r:.80}"
+            yield start + 1, RowFlaw("row", got, "quotes within a row", 'writing each quote inside a cell as ""')
         else:
             yield start + 1, dict(zip(names, cells, strict=True))
+
+
+def holds_rows(cells: list[str]) -> bool:
+    """Whether cells with line feeds may be several rows of a table written without quoting."""
+    lines = "\t".join(cells).split("\n")
+    return len(lines) > 1 < len(cells) and all(line.count("\t") == len(cells) - 1 for line in lines)
 
 
 def filled(cells: list[str]) -> list[str]:
@@ -1210,7 +1230,8 @@ def plain_json(text: str):
     except ValueError as error:
         at = getattr(error, "pos", 0)
         got = f"invalid JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
-        raise RowFlaw("row", got, "one JSON object") from None
+        advice = ["json.dumps for each row, as this is Python's notation"] if re.match(r"\s*\[?\{\s*'", text) else []
+        raise RowFlaw("row", got, "one JSON object", *advice) from None
 
 
 def as_row(value) -> dict:
@@ -1269,6 +1290,7 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
         with open(source, "rb") as raw:
             refuse_no_data(raw.peek(), source, "parquet")
             file = pyarrow.parquet.ParquetFile(raw)
+            check_distinct(file.schema_arrow.names, source)
             size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
             need(size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected {MAX_BYTES} at most; try parts")
             rows = itertools.chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(1000))
@@ -1718,7 +1740,7 @@ DOUBTFUL = (
     *("hint", "hints", "fact", "facts", "evidence", "evidences", "history", "sentence1", "sentence2", "sent1", "sent2"),
     *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
     *("constraints", "input_format", "output_format", "input_description", "output_description", "search_results"),
-    *("statement", "statements", "claim", "conclusion", "theory"),
+    *("statement", "statements", "claim", "conclusion", "theory", "tools", "functions", "responses_create_params"),
     *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
     *("上下文", "背景", "文章", "材料", "原文", "段落"),
 )
@@ -1740,7 +1762,14 @@ HTML = re.compile(
 )
 TRUTH = "TRUE|FALSE|WAHR|FALSCH|VRAI|FAUX|VERDADERO|VERDADEIRO|VERO|FALSO|WAAR|ONWAAR|ИСТИНА|ЛОЖЬ"  # spreadsheets'
 JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # in JSON Schema
-NOTE_WORDS = {"supporting", "gold", "answer", "output", "response", "correct", "solution", "is", "has", "num"}
+NOTE_WORDS = {
+    *"supporting gold answer output response correct solution is has num truth test tests expected target".split()
+}
+SYSTEM = re.compile(r"system|sys(tem)?_?(prompt|message|msg|instructions?)")
+TOOLS = ("tools", "functions")
+TOOL_NAME = re.compile(r"""(["'])name\1: ?(["'])([^"']+)\2""")
+SQL = re.compile(r"\s*SELECT\b(?s:.*)\bFROM\b")
+SINGLE = "[A-J]|[Tt]rue|[Ff]alse"  # letters of choices, truth values
 CHOICE_KEYS = (
     *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
     *("mc1_targets", "answers", "distractors", "incorrect_answers"),
@@ -1753,7 +1782,7 @@ ONE_CHOICE = re.compile(
 )
 WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of wrong choices
 MISSING = (
-    r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|-+|\?+"
+    r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|\\N|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
 LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
@@ -1763,12 +1792,13 @@ SPREADSHEET = (
     r"|sept?|set|o[ckt]t|out|nov|d[eé][cz]|dic)\.?)|\d{4}-\d\d-\d\d[ T]00:00:00|-?\d([.,]\d+)?E\+\d\d"
 )
 GROUPED_MONEY = r"(?i)[-+]?([€$£¥₹] ?[1-9]\d?\d?\.\d{3}|[1-9]\d?\d?\.\d{3} ?([€£¥₹]|eur(os?)?|usd|dollars?))"
+BLANK = r"(?:[^\S\n]|[\u200b-\u200f\u2060\ufeff])"  # also of no width
 WHOLE = r"\s*[-+]?\d+\.0\s*"
 ODD_ANSWERS = {  # pattern of answers that a reward may misread -> message, with an example in place of {}
     r"\s*": "are empty, which every text contains: a reward may pay all of them; fill them in, or drop the rows",
     MISSING: "look like {}, a missing value or a spreadsheet's error; fill them in, or drop the rows",
     WHOLE: "look like {}: a reward that compares texts pays no integer; in pandas: .astype('Int64')",
-    r"(?!\s*\Z)([^\S\n].*|.*[^\S\n])": "have blanks around them, like {}, which a reward may compare; strip them",
+    rf"(?!\s*\Z)({BLANK}.*|.*{BLANK})": "have blanks around them, like {}, which a reward may compare; strip them",
     GROUPED_MONEY: "look like {}: graders take the point for a decimal point; write 1200 if it groups thousands",
     SPREADSHEET: "look like {}, as spreadsheets rewrite fractions and long numbers; export the column as text",
     rf"(?s).*(?:{LOST_BACKSLASH.pattern}).*": "have lost backslashes, like {}: in JSON, \\frac is written \\\\frac",
@@ -1776,13 +1806,14 @@ ODD_ANSWERS = {  # pattern of answers that a reward may misread -> message, with
     r"""=".*"|'-?[\d.,/]+""": "have a spreadsheet's mark of text, like {}, which is no part of the answer; delete it",
     r"[^\d]*(?![0-9０-９])\d.*": "have digits that some graders take for text, like {}; write 0 to 9",
     TRUTH: "are truth values, {}, which pay no Yes and No; write the words that prompts ask for",
-    r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*""": "are lists as text, like {}; write a list if one of them is enough",
+    r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*|.*\barray\(\[.*""": "are lists as text, like {}; write lists of what pays",
 }
 
 ODD_PROMPTS = {  # pattern of prompts that are not as their author wrote them -> message
     LOST_BACKSLASH.pattern: "have lost backslashes: in JSON, \\frac is written \\\\frac",
     "Ã[\xa1-\xbf]|â€.": "look like UTF-8 read as cp1252, such as Ã¶ for ö",
     rf"\A{MISSING}\Z": "are a missing value, such as nan or None; fill them in, or drop the rows",
+    r"\n\n(?i:nan|none|null|<?no ?input>?)\Z": "end in a missing value, such as nan or <noinput>; empty that column",
     r"(?is)\A(?!.*(?:html|xml|escap|</)).*&(?:[lg]t|amp|quot|nbsp|#\d+);": "have HTML entities, such as &lt; for <",
     r"\bN_00\b|\bnumber0\b": "have placeholders for numbers, such as N_00",
 }
@@ -1796,12 +1827,17 @@ def plain_name(name: str) -> str:
 @functools.lru_cache(4096)
 def names_part(name: str) -> bool:
     """Whether a column's name says that it holds a part of the question."""
-    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS, "system", "system_prompt"):
+    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS) or is_system(name):
         return True
     words = words_in(name)
     if not words or NOTE_WORDS & {*words}:
         return False
     return is_media(name) or (len(words) > 1 and head_of(name) in {*READ_FIRST, *DOUBTFUL})
+
+
+def is_system(name: str) -> bool:
+    """Whether a column's name says that it holds a system prompt."""
+    return SYSTEM.fullmatch(plain_name(name)) is not None
 
 
 def head_of(name: str) -> str:
@@ -1919,7 +1955,10 @@ def unread_parts(row: dict, prompt) -> list[str]:
     has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # choices A, B
     for name in names:
         inside = [squeezed(text) for text in texts_in(row[name])]
+        if name in TOOLS:  # a chat template may write them in another form
+            inside = [match[3] for match in TOOL_NAME.finditer(str(row[name]))]
         is_note = isinstance(row[name], int | float) and name not in choices
+        is_note = is_note or (name == "query" and SQL.match(str(row[name])) is not None)  # Spider's gold
         is_whole = name in SECOND_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)  # Alpaca's
         is_there = all(text in asked for text in inside) and (name not in choices or has_letters)
         if not is_note and not is_whole and not is_there:
@@ -1952,11 +1991,12 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
         objects = [value for value in values if isinstance(value, dict) and "text" not in value]
         odd["are objects, like {}, which equal no answer; try data_loader.py, which reads some"] = objects
     lists = (accepted(value) for value in values if isinstance(value, list))
-    numbers = ([str(i) for i in items if re.fullmatch(r"[-+]?\d[\d.,]*|[A-J]", str(i))] for items in lists)
+    numbers = ([str(i) for i in items if re.fullmatch(rf"[-+]?\d[\d.,]*|{SINGLE}", str(i))] for items in lists)
     plain = ([item.replace(",", "") for item in items] for items in numbers)
-    kept = re.compile(r"[A-J]|.*\..*\..*")  # letters, dates
+    kept = re.compile(rf"{SINGLE}|.*\..*\..*")  # dates
     several = [items[:3] for items in plain if len({i if kept.match(i) else round(float(i), 2) for i in items}) > 1]
-    odd["list several numbers or letters, like {}, any of which pays; write one text if all are needed"] = several
+    line = "list several numbers, letters or truth values, like {}, any of which pays; write one text if all are needed"
+    odd[line] = several
     findings = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
     return [f"{count} of {len(values)} values of {name} {line}" for line, count in findings]
 

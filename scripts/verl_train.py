@@ -46,59 +46,59 @@ failed, 128 + n stopped by signal n.
 #       756-800  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
 #      803-1216  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
 #     1219-1270  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1273-1497  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1500-1615  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1618-1870  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1873-1976  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1979-2120  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2123-2413  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2416-2526  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2529-2620  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2623-2654  prompts           Load training and held-out prompts as token ids
-#     2657-2674  verl layout       verl's row layout: the ground truth in reward_model, all other columns in extra_info
-#     2677-2781  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
-#     2784-2822  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
-#     2825-3065  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
-#     3068-3142  extracts          Extract from a Python file what some of its names need
-#     3145-3371  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     3374-3642  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3645-3956  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3959-4114  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     4117-4349  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     4352-4492  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     4495-4557  control tokens    Render messages so that their text never becomes control tokens, for versions of …
-#     4560-4815  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4818-4985  conversations     Conversations with environments: their record, limits, and calls of the …
-#     4988-5128  play              Play a policy's conversations with environments; each turn samples all open …
-#     5131-5294  play setup        Set up and score conversations, for all programs that take --environment
-#     5297-5406  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     5409-5415  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5418-5498  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5501-5546  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     5549-5657  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     5660-5954  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5957-6040  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     6043-6068  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     6071-6260  memory            The memory that a run will need, from the shape of its networks
-#     6263-6270  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6273-6376  names             verl's name of each setting, and the settings that verl refuses or ignores
-#     6379-6474  settings          Settings, and hardware by name
-#     6477-6915  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
-#     6918-6987  hydra             Overrides in Hydra's grammar, and those whose keys verl does not have, from …
-#     6990-7068  refusals          Settings that verl cannot express, ignores, or silently changes: errors and notes
-#     7071-7169  data              Rows as verl reads them
-#     7172-7260  model files       Facts from a model's files: shape, number of weights, end tokens, and the template …
-#     7263-7507  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, missing …
-#     7510-7761  overrides         Our settings as verl's overrides
-#     7764-7888  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
-#     7891-7986  memory            Memory of one GPU, and sizes that do not divide
-#     7989-8210  reward files      The reward's files, copied into the job with their imports, and tried there: verl …
-#     8213-8359  job folder        The folder of a job: data, rewards, an environment, settings
-#     8362-8471  checks            --check: everything that can be verified before a run
-#     8474-8748  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
-#     8751-8972  export            --export: a job as four files that need neither this script nor its bundle
-#     8975-9060  hand written      --overrides: check a file of hand-written overrides, without our settings
-#     9063-9109  command           The command line
+#     1273-1517  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1520-1635  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1638-1892  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1895-1998  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     2001-2142  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2145-2453  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2456-2566  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2569-2660  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2663-2694  prompts           Load training and held-out prompts as token ids
+#     2697-2714  verl layout       verl's row layout: the ground truth in reward_model, all other columns in extra_info
+#     2717-2821  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
+#     2824-2862  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
+#     2865-3105  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
+#     3108-3182  extracts          Extract from a Python file what some of its names need
+#     3185-3411  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     3414-3682  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3685-3996  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3999-4154  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     4157-4389  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     4392-4532  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     4535-4597  control tokens    Render messages so that their text never becomes control tokens, for versions of …
+#     4600-4855  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4858-5025  conversations     Conversations with environments: their record, limits, and calls of the …
+#     5028-5168  play              Play a policy's conversations with environments; each turn samples all open …
+#     5171-5334  play setup        Set up and score conversations, for all programs that take --environment
+#     5337-5446  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     5449-5455  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5458-5538  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5541-5586  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     5589-5697  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     5700-5994  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5997-6080  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     6083-6108  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     6111-6300  memory            The memory that a run will need, from the shape of its networks
+#     6303-6310  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6313-6416  names             verl's name of each setting, and the settings that verl refuses or ignores
+#     6419-6514  settings          Settings, and hardware by name
+#     6517-6955  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
+#     6958-7027  hydra             Overrides in Hydra's grammar, and those whose keys verl does not have, from …
+#     7030-7108  refusals          Settings that verl cannot express, ignores, or silently changes: errors and notes
+#     7111-7209  data              Rows as verl reads them
+#     7212-7300  model files       Facts from a model's files: shape, number of weights, end tokens, and the template …
+#     7303-7547  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, missing …
+#     7550-7801  overrides         Our settings as verl's overrides
+#     7804-7928  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
+#     7931-8026  memory            Memory of one GPU, and sizes that do not divide
+#     8029-8250  reward files      The reward's files, copied into the job with their imports, and tried there: verl …
+#     8253-8399  job folder        The folder of a job: data, rewards, an environment, settings
+#     8402-8511  checks            --check: everything that can be verified before a run
+#     8514-8788  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
+#     8791-9012  export            --export: a job as four files that need neither this script nor its bundle
+#     9015-9100  hand written      --overrides: check a file of hand-written overrides, without our settings
+#     9103-9149  command           The command line
 
 import argparse
 import ast
@@ -1293,6 +1293,7 @@ ASKS = {
     *("chosen", "completion"),
 }
 WEAK = {"text", "input", "description"}
+ANSWER_BELOW = re.compile(r"(?i)(q|question|user|human) ?\d*[:.].*\n\s*(a|answer|assistant|ai) ?\d*[:.]")
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
@@ -1364,10 +1365,14 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         got = f"{name}: got JSON in a file that is read as {form}"
         raise UserError(f"{got}; expected text; try renaming it to end in .json")
     if form == "txt":
-        names = re.split(r"[,;\t]", text.partition("\n")[0].strip().lower())
-        got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file with one prompt per line"
-        is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
-        need(not is_table, f"{got}; expected prompts; try renaming it to end in .csv")
+        lines = [line for line in text.splitlines()[:50] if line.strip() and not line.startswith("#")]
+        names = re.split(r"[,;\t]", "".join(lines[:1]).strip().lower())
+        is_header = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
+        widths = {line.strip().count("\t") for line in lines} if lines[1:] else set()
+        got = f"{name}: got {lines[:2]!r:.80} in a file with one prompt per line; expected prompts"
+        need(not is_header, f"{got}; try renaming it to end in .csv")
+        need(len(widths) != 1 or widths == {0}, f"{got}; try names of columns above them, and renaming it to .tsv")
+        need(not ANSWER_BELOW.match(text), f"{got}; try JSONL with `question` and `answer`")
     return "json" if form == "jsonl" and not begins_lines(text) else form
 
 
@@ -1436,12 +1441,16 @@ def column_names(header: list[str], where: str) -> list[str]:
     mark = ",".join(names)
     got = f"{where}: got Excel's mark {mark!r}"
     need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
-    twice = [column for column, count in Counter(names).items() if count > 1]
-    need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
+    check_distinct(names, where)
     text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
     if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
         say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
+
+
+def check_distinct(names: list[str], where: str) -> None:
+    twice = [column for column, count in Counter(names).items() if count > 1]
+    need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
 
 
 def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
@@ -1466,8 +1475,19 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
             expected = f"{len(names)} as in the header {', '.join(names)[:60]}"
             advice = f"quoting fields that hold {delimiter!r}, or a header alone in the first line"
             yield start + 1, RowFlaw("row", f"{len(cells)} fields", expected, advice)
+        elif [cell.strip("\ufeff \t") for cell in cells] == names:
+            yield start + 1, RowFlaw("row", "the header again", "a row", "deleting the line, where files were joined")
+        elif delimiter == "\t" and holds_rows(cells):
+            got = f"a quote that is closed in another row, {cells!r:.80}"
+            yield start + 1, RowFlaw("row", got, "quotes within a row", 'writing each quote inside a cell as ""')
         else:
             yield start + 1, dict(zip(names, cells, strict=True))
+
+
+def holds_rows(cells: list[str]) -> bool:
+    """Whether cells with line feeds may be several rows of a table written without quoting."""
+    lines = "\t".join(cells).split("\n")
+    return len(lines) > 1 < len(cells) and all(line.count("\t") == len(cells) - 1 for line in lines)
 
 
 def filled(cells: list[str]) -> list[str]:
@@ -1646,7 +1666,8 @@ def plain_json(text: str):
     except ValueError as error:
         at = getattr(error, "pos", 0)
         got = f"invalid JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
-        raise RowFlaw("row", got, "one JSON object") from None
+        advice = ["json.dumps for each row, as this is Python's notation"] if re.match(r"\s*\[?\{\s*'", text) else []
+        raise RowFlaw("row", got, "one JSON object", *advice) from None
 
 
 def as_row(value) -> dict:
@@ -1705,6 +1726,7 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
         with open(source, "rb") as raw:
             refuse_no_data(raw.peek(), source, "parquet")
             file = pyarrow.parquet.ParquetFile(raw)
+            check_distinct(file.schema_arrow.names, source)
             size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
             need(size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected {MAX_BYTES} at most; try parts")
             rows = itertools.chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(1000))
@@ -2134,7 +2156,7 @@ DOUBTFUL = (
     *("hint", "hints", "fact", "facts", "evidence", "evidences", "history", "sentence1", "sentence2", "sent1", "sent2"),
     *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
     *("constraints", "input_format", "output_format", "input_description", "output_description", "search_results"),
-    *("statement", "statements", "claim", "conclusion", "theory"),
+    *("statement", "statements", "claim", "conclusion", "theory", "tools", "functions", "responses_create_params"),
     *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
     *("上下文", "背景", "文章", "材料", "原文", "段落"),
 )
@@ -2156,7 +2178,14 @@ HTML = re.compile(
 )
 TRUTH = "TRUE|FALSE|WAHR|FALSCH|VRAI|FAUX|VERDADERO|VERDADEIRO|VERO|FALSO|WAAR|ONWAAR|ИСТИНА|ЛОЖЬ"  # spreadsheets'
 JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # in JSON Schema
-NOTE_WORDS = {"supporting", "gold", "answer", "output", "response", "correct", "solution", "is", "has", "num"}
+NOTE_WORDS = {
+    *"supporting gold answer output response correct solution is has num truth test tests expected target".split()
+}
+SYSTEM = re.compile(r"system|sys(tem)?_?(prompt|message|msg|instructions?)")
+TOOLS = ("tools", "functions")
+TOOL_NAME = re.compile(r"""(["'])name\1: ?(["'])([^"']+)\2""")
+SQL = re.compile(r"\s*SELECT\b(?s:.*)\bFROM\b")
+SINGLE = "[A-J]|[Tt]rue|[Ff]alse"  # letters of choices, truth values
 CHOICE_KEYS = (
     *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
     *("mc1_targets", "answers", "distractors", "incorrect_answers"),
@@ -2169,7 +2198,7 @@ ONE_CHOICE = re.compile(
 )
 WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of wrong choices
 MISSING = (
-    r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|-+|\?+"
+    r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|\\N|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
 LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
@@ -2179,12 +2208,13 @@ SPREADSHEET = (
     r"|sept?|set|o[ckt]t|out|nov|d[eé][cz]|dic)\.?)|\d{4}-\d\d-\d\d[ T]00:00:00|-?\d([.,]\d+)?E\+\d\d"
 )
 GROUPED_MONEY = r"(?i)[-+]?([€$£¥₹] ?[1-9]\d?\d?\.\d{3}|[1-9]\d?\d?\.\d{3} ?([€£¥₹]|eur(os?)?|usd|dollars?))"
+BLANK = r"(?:[^\S\n]|[\u200b-\u200f\u2060\ufeff])"  # also of no width
 WHOLE = r"\s*[-+]?\d+\.0\s*"
 ODD_ANSWERS = {  # pattern of answers that a reward may misread -> message, with an example in place of {}
     r"\s*": "are empty, which every text contains: a reward may pay all of them; fill them in, or drop the rows",
     MISSING: "look like {}, a missing value or a spreadsheet's error; fill them in, or drop the rows",
     WHOLE: "look like {}: a reward that compares texts pays no integer; in pandas: .astype('Int64')",
-    r"(?!\s*\Z)([^\S\n].*|.*[^\S\n])": "have blanks around them, like {}, which a reward may compare; strip them",
+    rf"(?!\s*\Z)({BLANK}.*|.*{BLANK})": "have blanks around them, like {}, which a reward may compare; strip them",
     GROUPED_MONEY: "look like {}: graders take the point for a decimal point; write 1200 if it groups thousands",
     SPREADSHEET: "look like {}, as spreadsheets rewrite fractions and long numbers; export the column as text",
     rf"(?s).*(?:{LOST_BACKSLASH.pattern}).*": "have lost backslashes, like {}: in JSON, \\frac is written \\\\frac",
@@ -2192,13 +2222,14 @@ ODD_ANSWERS = {  # pattern of answers that a reward may misread -> message, with
     r"""=".*"|'-?[\d.,/]+""": "have a spreadsheet's mark of text, like {}, which is no part of the answer; delete it",
     r"[^\d]*(?![0-9０-９])\d.*": "have digits that some graders take for text, like {}; write 0 to 9",
     TRUTH: "are truth values, {}, which pay no Yes and No; write the words that prompts ask for",
-    r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*""": "are lists as text, like {}; write a list if one of them is enough",
+    r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*|.*\barray\(\[.*""": "are lists as text, like {}; write lists of what pays",
 }
 
 ODD_PROMPTS = {  # pattern of prompts that are not as their author wrote them -> message
     LOST_BACKSLASH.pattern: "have lost backslashes: in JSON, \\frac is written \\\\frac",
     "Ã[\xa1-\xbf]|â€.": "look like UTF-8 read as cp1252, such as Ã¶ for ö",
     rf"\A{MISSING}\Z": "are a missing value, such as nan or None; fill them in, or drop the rows",
+    r"\n\n(?i:nan|none|null|<?no ?input>?)\Z": "end in a missing value, such as nan or <noinput>; empty that column",
     r"(?is)\A(?!.*(?:html|xml|escap|</)).*&(?:[lg]t|amp|quot|nbsp|#\d+);": "have HTML entities, such as &lt; for <",
     r"\bN_00\b|\bnumber0\b": "have placeholders for numbers, such as N_00",
 }
@@ -2212,12 +2243,17 @@ def plain_name(name: str) -> str:
 @functools.lru_cache(4096)
 def names_part(name: str) -> bool:
     """Whether a column's name says that it holds a part of the question."""
-    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS, "system", "system_prompt"):
+    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS) or is_system(name):
         return True
     words = words_in(name)
     if not words or NOTE_WORDS & {*words}:
         return False
     return is_media(name) or (len(words) > 1 and head_of(name) in {*READ_FIRST, *DOUBTFUL})
+
+
+def is_system(name: str) -> bool:
+    """Whether a column's name says that it holds a system prompt."""
+    return SYSTEM.fullmatch(plain_name(name)) is not None
 
 
 def head_of(name: str) -> str:
@@ -2335,7 +2371,10 @@ def unread_parts(row: dict, prompt) -> list[str]:
     has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # choices A, B
     for name in names:
         inside = [squeezed(text) for text in texts_in(row[name])]
+        if name in TOOLS:  # a chat template may write them in another form
+            inside = [match[3] for match in TOOL_NAME.finditer(str(row[name]))]
         is_note = isinstance(row[name], int | float) and name not in choices
+        is_note = is_note or (name == "query" and SQL.match(str(row[name])) is not None)  # Spider's gold
         is_whole = name in SECOND_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)  # Alpaca's
         is_there = all(text in asked for text in inside) and (name not in choices or has_letters)
         if not is_note and not is_whole and not is_there:
@@ -2368,11 +2407,12 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
         objects = [value for value in values if isinstance(value, dict) and "text" not in value]
         odd["are objects, like {}, which equal no answer; try data_loader.py, which reads some"] = objects
     lists = (accepted(value) for value in values if isinstance(value, list))
-    numbers = ([str(i) for i in items if re.fullmatch(r"[-+]?\d[\d.,]*|[A-J]", str(i))] for items in lists)
+    numbers = ([str(i) for i in items if re.fullmatch(rf"[-+]?\d[\d.,]*|{SINGLE}", str(i))] for items in lists)
     plain = ([item.replace(",", "") for item in items] for items in numbers)
-    kept = re.compile(r"[A-J]|.*\..*\..*")  # letters, dates
+    kept = re.compile(rf"{SINGLE}|.*\..*\..*")  # dates
     several = [items[:3] for items in plain if len({i if kept.match(i) else round(float(i), 2) for i in items}) > 1]
-    odd["list several numbers or letters, like {}, any of which pays; write one text if all are needed"] = several
+    line = "list several numbers, letters or truth values, like {}, any of which pays; write one text if all are needed"
+    odd[line] = several
     findings = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
     return [f"{count} of {len(values)} values of {name} {line}" for line, count in findings]
 

@@ -48,47 +48,47 @@ Exit codes: 0 RL can begin, 1 not yet (--resume --rounds N continues), 2 bad inp
 #       509-700  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
 #      703-1050  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
 #     1053-1122  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1125-1349  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1352-1467  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1470-1727  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1730-1833  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1836-1977  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1980-2270  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2273-2470  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2473-2558  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2561-2640  prompts           Load training and held-out prompts as token ids
-#     2643-2719  pass rates        Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
-#     2722-2777  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
-#     2780-3000  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     3003-3271  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3274-3585  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3588-4052  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     4055-4218  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     4221-4475  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     4478-4682  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     4685-4733  folding           Fold LoRA into the weights while sampling: it saves a third of the kernels for …
-#     4736-4809  norms             Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
-#     4812-5025  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     5028-5110  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5113-5348  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     5351-5488  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5491-5683  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5686-5873  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     5876-5882  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5885-5965  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5968-6014  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     6017-6035  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     6038-6310  memory            The memory that a run will need, from the shape of its networks
-#     6313-6516  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     6519-6679  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6682-6709  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6712-6718  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6721-6840  settings          Settings of the warm start, and contradictions between them
-#     6843-6970  solutions         Prompts that may train, and their solutions as token ids with the end token
-#     6973-7130  workshop          The tools of a run: the policy of a round, its sampler, its files, and the signal …
-#     7133-7336  samples           Samples of a round: written in parts, filtered, and judged: can RL take over?
-#     7339-7463  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
-#     7466-7702  run               The memory and the plan, the rounds, the handover to RL, and the command line
+#     1125-1369  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1372-1487  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1490-1749  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1752-1855  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1858-1999  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2002-2310  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2313-2510  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2513-2598  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2601-2680  prompts           Load training and held-out prompts as token ids
+#     2683-2759  pass rates        Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
+#     2762-2817  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
+#     2820-3040  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     3043-3311  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3314-3625  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3628-4092  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     4095-4258  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     4261-4515  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     4518-4722  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     4725-4773  folding           Fold LoRA into the weights while sampling: it saves a third of the kernels for …
+#     4776-4849  norms             Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
+#     4852-5065  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     5068-5150  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5153-5388  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     5391-5528  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5531-5723  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5726-5913  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     5916-5922  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5925-6005  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     6008-6054  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     6057-6075  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     6078-6350  memory            The memory that a run will need, from the shape of its networks
+#     6353-6556  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     6559-6719  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6722-6749  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6752-6758  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     6761-6880  settings          Settings of the warm start, and contradictions between them
+#     6883-7010  solutions         Prompts that may train, and their solutions as token ids with the end token
+#     7013-7170  workshop          The tools of a run: the policy of a round, its sampler, its files, and the signal …
+#     7173-7376  samples           Samples of a round: written in parts, filtered, and judged: can RL take over?
+#     7379-7503  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
+#     7506-7742  run               The memory and the plan, the rounds, the handover to RL, and the command line
 
 import argparse
 import ast
@@ -1145,6 +1145,7 @@ ASKS = {
     *("chosen", "completion"),
 }
 WEAK = {"text", "input", "description"}
+ANSWER_BELOW = re.compile(r"(?i)(q|question|user|human) ?\d*[:.].*\n\s*(a|answer|assistant|ai) ?\d*[:.]")
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
@@ -1216,10 +1217,14 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         got = f"{name}: got JSON in a file that is read as {form}"
         raise UserError(f"{got}; expected text; try renaming it to end in .json")
     if form == "txt":
-        names = re.split(r"[,;\t]", text.partition("\n")[0].strip().lower())
-        got = f"{name}: got a first line of column names, {', '.join(names)[:60]}, in a file with one prompt per line"
-        is_table = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
-        need(not is_table, f"{got}; expected prompts; try renaming it to end in .csv")
+        lines = [line for line in text.splitlines()[:50] if line.strip() and not line.startswith("#")]
+        names = re.split(r"[,;\t]", "".join(lines[:1]).strip().lower())
+        is_header = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
+        widths = {line.strip().count("\t") for line in lines} if lines[1:] else set()
+        got = f"{name}: got {lines[:2]!r:.80} in a file with one prompt per line; expected prompts"
+        need(not is_header, f"{got}; try renaming it to end in .csv")
+        need(len(widths) != 1 or widths == {0}, f"{got}; try names of columns above them, and renaming it to .tsv")
+        need(not ANSWER_BELOW.match(text), f"{got}; try JSONL with `question` and `answer`")
     return "json" if form == "jsonl" and not begins_lines(text) else form
 
 
@@ -1288,12 +1293,16 @@ def column_names(header: list[str], where: str) -> list[str]:
     mark = ",".join(names)
     got = f"{where}: got Excel's mark {mark!r}"
     need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
-    twice = [column for column, count in Counter(names).items() if count > 1]
-    need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
+    check_distinct(names, where)
     text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
     if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
         say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
+
+
+def check_distinct(names: list[str], where: str) -> None:
+    twice = [column for column, count in Counter(names).items() if count > 1]
+    need(not twice, f"{where}: got the column {twice[:1]} twice; expected each name once; try renaming one")
 
 
 def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict | RowFlaw]]:
@@ -1318,8 +1327,19 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
             expected = f"{len(names)} as in the header {', '.join(names)[:60]}"
             advice = f"quoting fields that hold {delimiter!r}, or a header alone in the first line"
             yield start + 1, RowFlaw("row", f"{len(cells)} fields", expected, advice)
+        elif [cell.strip("\ufeff \t") for cell in cells] == names:
+            yield start + 1, RowFlaw("row", "the header again", "a row", "deleting the line, where files were joined")
+        elif delimiter == "\t" and holds_rows(cells):
+            got = f"a quote that is closed in another row, {cells!r:.80}"
+            yield start + 1, RowFlaw("row", got, "quotes within a row", 'writing each quote inside a cell as ""')
         else:
             yield start + 1, dict(zip(names, cells, strict=True))
+
+
+def holds_rows(cells: list[str]) -> bool:
+    """Whether cells with line feeds may be several rows of a table written without quoting."""
+    lines = "\t".join(cells).split("\n")
+    return len(lines) > 1 < len(cells) and all(line.count("\t") == len(cells) - 1 for line in lines)
 
 
 def filled(cells: list[str]) -> list[str]:
@@ -1508,7 +1528,8 @@ def plain_json(text: str):
     except ValueError as error:
         at = getattr(error, "pos", 0)
         got = f"invalid JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
-        raise RowFlaw("row", got, "one JSON object") from None
+        advice = ["json.dumps for each row, as this is Python's notation"] if re.match(r"\s*\[?\{\s*'", text) else []
+        raise RowFlaw("row", got, "one JSON object", *advice) from None
 
 
 def as_row(value) -> dict:
@@ -1567,6 +1588,7 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
         with open(source, "rb") as raw:
             refuse_no_data(raw.peek(), source, "parquet")
             file = pyarrow.parquet.ParquetFile(raw)
+            check_distinct(file.schema_arrow.names, source)
             size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
             need(size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected {MAX_BYTES} at most; try parts")
             rows = itertools.chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(1000))
@@ -1991,7 +2013,7 @@ DOUBTFUL = (
     *("hint", "hints", "fact", "facts", "evidence", "evidences", "history", "sentence1", "sentence2", "sent1", "sent2"),
     *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
     *("constraints", "input_format", "output_format", "input_description", "output_description", "search_results"),
-    *("statement", "statements", "claim", "conclusion", "theory"),
+    *("statement", "statements", "claim", "conclusion", "theory", "tools", "functions", "responses_create_params"),
     *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
     *("上下文", "背景", "文章", "材料", "原文", "段落"),
 )
@@ -2013,7 +2035,14 @@ HTML = re.compile(
 )
 TRUTH = "TRUE|FALSE|WAHR|FALSCH|VRAI|FAUX|VERDADERO|VERDADEIRO|VERO|FALSO|WAAR|ONWAAR|ИСТИНА|ЛОЖЬ"  # spreadsheets'
 JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # in JSON Schema
-NOTE_WORDS = {"supporting", "gold", "answer", "output", "response", "correct", "solution", "is", "has", "num"}
+NOTE_WORDS = {
+    *"supporting gold answer output response correct solution is has num truth test tests expected target".split()
+}
+SYSTEM = re.compile(r"system|sys(tem)?_?(prompt|message|msg|instructions?)")
+TOOLS = ("tools", "functions")
+TOOL_NAME = re.compile(r"""(["'])name\1: ?(["'])([^"']+)\2""")
+SQL = re.compile(r"\s*SELECT\b(?s:.*)\bFROM\b")
+SINGLE = "[A-J]|[Tt]rue|[Ff]alse"  # letters of choices, truth values
 CHOICE_KEYS = (
     *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
     *("mc1_targets", "answers", "distractors", "incorrect_answers"),
@@ -2026,7 +2055,7 @@ ONE_CHOICE = re.compile(
 )
 WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of wrong choices
 MISSING = (
-    r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|-+|\?+"
+    r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|\\N|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
 LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
@@ -2036,12 +2065,13 @@ SPREADSHEET = (
     r"|sept?|set|o[ckt]t|out|nov|d[eé][cz]|dic)\.?)|\d{4}-\d\d-\d\d[ T]00:00:00|-?\d([.,]\d+)?E\+\d\d"
 )
 GROUPED_MONEY = r"(?i)[-+]?([€$£¥₹] ?[1-9]\d?\d?\.\d{3}|[1-9]\d?\d?\.\d{3} ?([€£¥₹]|eur(os?)?|usd|dollars?))"
+BLANK = r"(?:[^\S\n]|[\u200b-\u200f\u2060\ufeff])"  # also of no width
 WHOLE = r"\s*[-+]?\d+\.0\s*"
 ODD_ANSWERS = {  # pattern of answers that a reward may misread -> message, with an example in place of {}
     r"\s*": "are empty, which every text contains: a reward may pay all of them; fill them in, or drop the rows",
     MISSING: "look like {}, a missing value or a spreadsheet's error; fill them in, or drop the rows",
     WHOLE: "look like {}: a reward that compares texts pays no integer; in pandas: .astype('Int64')",
-    r"(?!\s*\Z)([^\S\n].*|.*[^\S\n])": "have blanks around them, like {}, which a reward may compare; strip them",
+    rf"(?!\s*\Z)({BLANK}.*|.*{BLANK})": "have blanks around them, like {}, which a reward may compare; strip them",
     GROUPED_MONEY: "look like {}: graders take the point for a decimal point; write 1200 if it groups thousands",
     SPREADSHEET: "look like {}, as spreadsheets rewrite fractions and long numbers; export the column as text",
     rf"(?s).*(?:{LOST_BACKSLASH.pattern}).*": "have lost backslashes, like {}: in JSON, \\frac is written \\\\frac",
@@ -2049,13 +2079,14 @@ ODD_ANSWERS = {  # pattern of answers that a reward may misread -> message, with
     r"""=".*"|'-?[\d.,/]+""": "have a spreadsheet's mark of text, like {}, which is no part of the answer; delete it",
     r"[^\d]*(?![0-9０-９])\d.*": "have digits that some graders take for text, like {}; write 0 to 9",
     TRUTH: "are truth values, {}, which pay no Yes and No; write the words that prompts ask for",
-    r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*""": "are lists as text, like {}; write a list if one of them is enough",
+    r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*|.*\barray\(\[.*""": "are lists as text, like {}; write lists of what pays",
 }
 
 ODD_PROMPTS = {  # pattern of prompts that are not as their author wrote them -> message
     LOST_BACKSLASH.pattern: "have lost backslashes: in JSON, \\frac is written \\\\frac",
     "Ã[\xa1-\xbf]|â€.": "look like UTF-8 read as cp1252, such as Ã¶ for ö",
     rf"\A{MISSING}\Z": "are a missing value, such as nan or None; fill them in, or drop the rows",
+    r"\n\n(?i:nan|none|null|<?no ?input>?)\Z": "end in a missing value, such as nan or <noinput>; empty that column",
     r"(?is)\A(?!.*(?:html|xml|escap|</)).*&(?:[lg]t|amp|quot|nbsp|#\d+);": "have HTML entities, such as &lt; for <",
     r"\bN_00\b|\bnumber0\b": "have placeholders for numbers, such as N_00",
 }
@@ -2069,12 +2100,17 @@ def plain_name(name: str) -> str:
 @functools.lru_cache(4096)
 def names_part(name: str) -> bool:
     """Whether a column's name says that it holds a part of the question."""
-    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS, "system", "system_prompt"):
+    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS) or is_system(name):
         return True
     words = words_in(name)
     if not words or NOTE_WORDS & {*words}:
         return False
     return is_media(name) or (len(words) > 1 and head_of(name) in {*READ_FIRST, *DOUBTFUL})
+
+
+def is_system(name: str) -> bool:
+    """Whether a column's name says that it holds a system prompt."""
+    return SYSTEM.fullmatch(plain_name(name)) is not None
 
 
 def head_of(name: str) -> str:
@@ -2192,7 +2228,10 @@ def unread_parts(row: dict, prompt) -> list[str]:
     has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # choices A, B
     for name in names:
         inside = [squeezed(text) for text in texts_in(row[name])]
+        if name in TOOLS:  # a chat template may write them in another form
+            inside = [match[3] for match in TOOL_NAME.finditer(str(row[name]))]
         is_note = isinstance(row[name], int | float) and name not in choices
+        is_note = is_note or (name == "query" and SQL.match(str(row[name])) is not None)  # Spider's gold
         is_whole = name in SECOND_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)  # Alpaca's
         is_there = all(text in asked for text in inside) and (name not in choices or has_letters)
         if not is_note and not is_whole and not is_there:
@@ -2225,11 +2264,12 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
         objects = [value for value in values if isinstance(value, dict) and "text" not in value]
         odd["are objects, like {}, which equal no answer; try data_loader.py, which reads some"] = objects
     lists = (accepted(value) for value in values if isinstance(value, list))
-    numbers = ([str(i) for i in items if re.fullmatch(r"[-+]?\d[\d.,]*|[A-J]", str(i))] for items in lists)
+    numbers = ([str(i) for i in items if re.fullmatch(rf"[-+]?\d[\d.,]*|{SINGLE}", str(i))] for items in lists)
     plain = ([item.replace(",", "") for item in items] for items in numbers)
-    kept = re.compile(r"[A-J]|.*\..*\..*")  # letters, dates
+    kept = re.compile(rf"{SINGLE}|.*\..*\..*")  # dates
     several = [items[:3] for items in plain if len({i if kept.match(i) else round(float(i), 2) for i in items}) > 1]
-    odd["list several numbers or letters, like {}, any of which pays; write one text if all are needed"] = several
+    line = "list several numbers, letters or truth values, like {}, any of which pays; write one text if all are needed"
+    odd[line] = several
     findings = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
     return [f"{count} of {len(values)} values of {name} {line}" for line, count in findings]
 

@@ -3,6 +3,7 @@
 import base64
 import json
 import pickle
+import re
 import zlib
 
 import pytest
@@ -103,7 +104,23 @@ REFUSED = {
     "an answer inside": ({"question": "1+1?", "answer": {"number": 2, "unit": "km"}}, "answer=answer.number"),
     "answers of each annotator": ({"question": "Q?", "answers": [["Paris", "paris"], ["Paris"]]}, "list of accepted"),
     "rows of two lengths": ({"question": "Q?", "answer": [[1, 2], [3]]}, "list of accepted"),
-    "a field inside": ({"data": {"question": "1+1?"}}, "COLUMN.FIELD"),
+    "a field inside": ({"data": {"question": "1+1?"}}, r"--map prompt=data\.question"),
+    "messages inside": ({"custom_id": "r", "body": '{"messages": []}'}, r"--map prompt=body\.messages"),
+    "another field inside": ({"data": {"asked": "1+1?"}}, "COLUMN.FIELD"),
+    "calls as parts": (
+        {"messages": [QUESTION[0], {"role": "assistant", "content": [{"type": "tool_use", "name": "f", "input": {}}]}]},
+        "'tool_use'.*`tool_calls`",
+    ),
+    **{
+        f"chosen names {where}": ({"prompt": "Q?", "chosen": chosen, "rejected": "b", **columns}, "name a response")
+        for where, chosen, columns in (
+            ("a column", "response_a", {"response_a": "A.", "response_b": "B."}),
+            ("a number", "1", {"response_1": "A.", "response_2": "B."}),
+            ("a letter", "A", {"A": "Red.", "B": "Blue."}),
+            ("a key", "a", {"responses": {"a": "A.", "b": "B."}}),
+        )
+    },
+    "an answer in the prompt": ({"prompt": "Question: 2+2?\nAnswer: 4", "ground_truth": "4"}, "ends with its answer"),
     "stdin among calls": (
         {"problem": "Add.", "tests": [CALL, {"input": "1 2", "output": "3", "type": "stdin_stdout"}]},
         "one form",
@@ -182,6 +199,8 @@ ANSWERS = {
     "accepted": ({"question": "Q?", "ground_truth": ["a", "b"]}, ["a", "b"]),
     "a JSON list of texts": ({"question": "Q?", "answer": '["a", "b"]'}, ["a", "b"]),
     "stated in the last line": ({"question": "Q?", "answer": "We get 3.\n\n**Answer: $1,200**"}, "1200"),
+    "a list as numpy prints it": ({"question": "Q?", "answers": "['a' \"b's\"\n 'c']"}, "['a' \"b's\"\n 'c']"),
+    "a list in Python": ({"question": "Q?", "answers": "['a', '', \"b's\"]"}, ["a", "b's"]),
     "a matrix": ({"question": "Q?", "answer": [[1, 2], [3, 4]]}, "[[1, 2], [3, 4]]"),
     "a column of numbers": ({"question": "Q?", "answer": [[8], [8]]}, "[[8], [8]]"),
     "a row of numbers": ({"question": "Q?", "answer": [[3, 3, 3]]}, "[[3, 3, 3]]"),
@@ -205,7 +224,7 @@ def test_gold_answers_are_found(name):
     assert loader.normalise(raw)["answer"] == answer
 
 
-SYSTEM = {"role": "system", "content": "Be brief."}
+SYSTEM, PAIR = {"role": "system", "content": "Be brief."}, ("chosen", "rejected")
 NOTES = {
     "rows have another gold answer in answers; answer is taken": {"answers": ["42", "forty-two"]},
     "rows have several boxes in answer, of which the last one is taken": {"answer": "\\boxed{3}, \\boxed{4}"},
@@ -214,6 +233,10 @@ NOTES = {
     "prompts are a missing value": {"question": "NaN"},
     "prompts have HTML entities": {"question": "Is 3 &lt; 4?"},
     "got the column theory, which looks like a part of the question": {"theory": "Anne is kind. Bob is not."},
+    "got the column code_context, which looks like a part": {"code_context": "def test(): assert add(1, 2) == 3"},
+    "an environment that has these tools, or --drop tools": {"tools": [{"function": {"name": "area"}}]},
+    "column responses_create_params": {"responses_create_params": {"input": [{"role": "user", "content": "Y"}]}},
+    "prompts end in a missing value": {"question": None, "instruction": "Say it.", "input": "nan"},
     "warning: got the column system, which looks like a part of the question but is in no prompt": {
         "question": [SYSTEM, {"role": "user", "content": "Q?"}],
         "system": "Think.",
@@ -254,6 +277,17 @@ def test_short_texts_after_the_thinking_part_are_no_marks(tmp_path):
 
 
 SILENT = {
+    "SQL": ({"query": "SELECT count(*) FROM people", "answer": "3"}, "3"),
+    "tools in the prompt": (
+        {"question": "[area(x: float)] Area of 2?", "tools": '[{"name": "area", "parameters": {}}]', "answer": "4"},
+        "4",
+    ),
+    "tools in words": ({"question": "Which tools cut?", "tools": ["saw", "axe"], "answer": "saw"}, "saw"),
+    "an answer like an option": ({"question": "Which?\nA. Program A\nB. Solution B", "answer": "B"}, "B"),
+    "a response that is chosen": (
+        {"response_a": "A.", "response_b": "B.", "chosen": "A.", "rejected": "B.", "answer": "1"},
+        "1",
+    ),
     "a number and a text": ({"choices": ["3", "4", "5"], "answer": "4", "answer_idx": 1}, "B"),
     "a label from 0": ({"choices": ["1", "2", "3"], "answer": "1", "label": 0}, "A"),
     "a number and a text of it": ({"choices": ["3", "4", "5"], "answer_idx": 1, "correct_answer": "4"}, "B"),
@@ -270,6 +304,34 @@ def test_what_agrees_is_not_noted(name, tmp_path):
     done = command(path, "--out", tmp_path / "out.jsonl")
     assert "warning" not in done.stderr and "note" not in done.stderr
     assert read_back(tmp_path / "out.jsonl")[0]["answer"] == answer
+
+
+@pytest.mark.parametrize("name", ["system", "system_message", "sys_prompt", "systemPrompt", "System Instruction"])
+def test_a_column_for_the_system_prompt_begins_the_prompt(name):
+    row = loader.normalise({"question": "Q?", "answer": "4", "system": " ", name: "Be brief."})
+    assert row["prompt"] == [SYSTEM, {"role": "user", "content": "Q?"}] and "system" not in row.keys() - {name}
+    pair = {key: [{"role": "user", "content": "Q?"}, {"role": "assistant", "content": key}] for key in PAIR}
+    assert loader.normalise({**pair, name: "Be brief."})["prompt"] == row["prompt"]
+
+
+@pytest.mark.parametrize("name", ["answer_context", "ground_truth_passage", "test_document"])
+def test_notes_on_the_answer_are_no_passage(name):
+    assert loader.normalise({"question": "Who?", name: "Ann.", "answer": "Ann"})["prompt"][0]["content"] == "Who?"
+
+
+SPLIT = {  # where the split stands: rows of files
+    "set": {"all.jsonl": [{"question": "1+1?", "answer": "2", "set": name} for name in ("train", "Test")]},
+    "split": {"all.jsonl": [in_verl("3"), in_verl("4", extra_info={"index": 8, "split": "train"})]},
+    "file name": {f"{name}.jsonl": [{"question": f"{name}?", "answer": "2"}] for name in ("train", "test")},
+}
+
+
+@pytest.mark.parametrize("column", SPLIT)
+def test_rows_of_several_splits_in_one_output_are_said(column, tmp_path):
+    for name, rows in SPLIT[column].items():
+        write_lines(tmp_path / "in" / name, rows)
+    done = command(tmp_path / "in", "--out", tmp_path / "out.jsonl")
+    assert re.findall("rows of several splits go into one output, by (.*): 1 .*, 1 ", done.stderr) == [column]
 
 
 @pytest.mark.parametrize("rows", [[["1?", "1"], ["2?", ""]], [["1?", ""], ["2?", ""]]], ids=["one", "all"])
@@ -518,7 +580,7 @@ def test_a_completion_that_its_row_calls_bad_is_none(name):
 @pytest.mark.parametrize("mark", ["### Output:\n", "\n\n## Response: ", "Answer: "])
 def test_a_prompt_that_ends_with_its_completion_is_refused(mark):
     row = {"instruction": "Add.", "output": "1 + 2", "prompt": f"### Instruction:\nAdd.\n\n{mark}1 + 2\n"}
-    with pytest.raises(loader.BadRow, match=r"^prompt: .*ends with the completion.*--drop prompt"):
+    with pytest.raises(loader.BadRow, match=r"^prompt: .*ends with its answer.*--drop prompt"):
         loader.normalise(row)
     repeated = {**row, "prompt": "Correct this sentence, or repeat it:\n1 + 2"}
     assert loader.normalise(repeated)["completion"] == "1 + 2"

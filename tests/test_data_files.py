@@ -324,6 +324,50 @@ def test_utf8_with_a_flaw_is_named_by_its_line(pairs_of, tmp_path, name):
         pairs_of(path)
 
 
+TORN = {  # a table as text, line and words of its bad row
+    "joined tables": ("prompt,answer\n2+2?,4\n\ufeffprompt,answer\n3+3?,6\n", 3, "the header again"),
+    "no quoting": ('prompt\tanswer\n2+2?\t4\n"3+3\t6\n4+4"\t8\n', 3, "closed in another row"),
+}
+
+
+@pytest.mark.parametrize("name", TORN)
+def test_lines_that_would_be_rows_by_mistake_are_named(pairs_of, tmp_path, name):
+    text, line, words = TORN[name]
+    path = tmp_path / "set.csv"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(UserError, match=rf"set\.csv:{line}: row: got .*{words}"):
+        pairs_of(path)
+    path.write_text('prompt\tanswer\n"2+2?"\t4\n"3\n+3?"\t6\n')
+    assert pairs_of(path) == [("2+2?", "4"), ("3\n+3?", "6")]
+
+
+def test_a_column_name_twice_in_parquet_is_refused(pairs_of, tmp_path):
+    import pyarrow
+    from pyarrow import parquet
+
+    table = pyarrow.table([["2+2?"], ["4"], ["5"]], names=["prompt", "answer", "answer"])
+    parquet.write_table(table, tmp_path / "set.parquet")
+    with pytest.raises(UserError, match=r"set\.parquet: got the column \['answer'\] twice"):
+        pairs_of(tmp_path / "set.parquet")
+
+
+def test_python_notation_is_named(pairs_of, tmp_path):
+    path = tmp_path / "set.jsonl"
+    path.write_text("\n".join(map(repr, ROWS)))
+    with pytest.raises(UserError, match=r"set\.jsonl:1: .*Python's notation"):
+        pairs_of(path)
+
+
+def test_a_folder_loses_no_data_and_reads_no_card(loader, tmp_path):
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
+    (tmp_path / "dataset_info.json").write_text(json.dumps({"description": "Sums.", "features": {}}))
+    assert len(loader.load_rows(tmp_path).rows) == 2
+    (tmp_path / "more.arrow").write_bytes(b"ARROW1")
+    for source in (tmp_path, f"{tmp_path}/*"):
+        with pytest.raises(loader.UserError, match=r"more\.arrow.*load_from_disk"):
+            loader.load_rows(source)
+
+
 @pytest.mark.parametrize("mark", ["sep=;", "sep=,"])
 def test_the_mark_of_excel_is_named(pairs_of, tmp_path, mark):
     path = tmp_path / "set.csv"
@@ -383,8 +427,13 @@ def test_a_table_named_txt_is_refused(loader, tmp_path):
     path.write_text("question,answer\n2+2?,4\n")
     with pytest.raises(loader.UserError, match=r"renaming it to end in \.csv"):
         loader.load_rows(path)
-    path.write_text("Name a prime, please\nquestion\n")
-    assert len(loader.load_rows(path).rows) == 2
+    for text, words in {"2+2?\t4\n3+3?\t6\n": r"to \.tsv", "Q: 2+2?\nA: 4\n\nQ: 3+3?\nA: 6\n": "`question`"}.items():
+        path.write_text(f"#separator:tab\n{text}" if "\t" in text else text)
+        with pytest.raises(loader.UserError, match=f"one prompt per line.*{words}"):
+            loader.load_rows(path)
+    for text in ("Name a prime, please\nquestion\n", "Indent\tthis\nName a prime\n", "Q: 2+2?\nQ: What is A: 4?\n"):
+        path.write_text(text)
+        assert len(loader.load_rows(path).rows) == 2
 
 
 @pytest.mark.parametrize(

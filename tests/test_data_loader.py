@@ -665,6 +665,16 @@ def test_batches_are_padded_left_through_the_template(loader, tokenizer):
     assert batch["completion"] == [[assistant("See you.")], [assistant("4")]]
 
 
+def test_tools_reach_the_template_also_as_json_text(loader):
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(ROOT / "assets" / "tiny_tools_lm")
+    tools = [{"type": "function", "function": {"name": "area", "parameters": {"type": "object", "properties": {}}}}]
+    row = {"prompt": [user("2?")]}
+    texts = [tokenizer.decode(loader.prompt_ids(tokenizer, row | more)) for more in ({}, {"tools": json.dumps(tools)})]
+    assert ["area" in text for text in texts] == [False, True]
+
+
 def test_the_order_is_the_files_or_a_permutation_given_by_the_seed(numbers):
     made, in_order = numbers(batch_size=8), [str(2 * i) for i in range(20)]
     assert [len(batch["answer"]) for batch in made] == [8, 8, 4] and len(made) == 3

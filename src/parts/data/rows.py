@@ -14,6 +14,7 @@ from parts.data.data_files import (
     MAX_BYTES,
     OTHER_ENCODING,
     begins_lines,
+    check_distinct,
     flaw_of_bytes,
     open_text,
     refuse_no_data,
@@ -61,7 +62,8 @@ def plain_json(text: str):
     except ValueError as error:
         at = getattr(error, "pos", 0)
         got = f"invalid JSON ({error}, near {text[max(at - 20, 0) : at + 20]!r})"
-        raise RowFlaw("row", got, "one JSON object") from None
+        advice = ["json.dumps for each row, as this is Python's notation"] if re.match(r"\s*\[?\{\s*'", text) else []
+        raise RowFlaw("row", got, "one JSON object", *advice) from None
 
 
 def as_row(value) -> dict:
@@ -120,6 +122,7 @@ def parquet_records(source: str) -> Iterator[tuple[int, dict]]:
         with open(source, "rb") as raw:
             refuse_no_data(raw.peek(), source, "parquet")
             file = pyarrow.parquet.ParquetFile(raw)
+            check_distinct(file.schema_arrow.names, source)
             size = sum(file.metadata.row_group(i).total_byte_size for i in range(file.metadata.num_row_groups))
             need(size <= MAX_BYTES, f"{source}: got {size} unpacked bytes; expected {MAX_BYTES} at most; try parts")
             rows = itertools.chain.from_iterable(batch.to_pylist() for batch in file.iter_batches(1000))

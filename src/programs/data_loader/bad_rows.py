@@ -14,6 +14,7 @@ from parts.foundation.messages import RowFlaw, UserError
 KINDS = ("prompts", "conversations", "prompt_response", "preferences", "math", "choices", "code")
 TARGETS = ("ours", "trl", "verl")
 MAX_DEPTH = 100  # levels of JSON; deeper values break later readers, Python's own encoder among them
+STRING = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)  # of Python
 HEAD = 100  # first rows of a file, which decide its form
 TEST_KEYS = (
     *("tests", "test_list", "test_cases", "unit_tests", "unit_test", "test_code", "official_tests", "input_output"),
@@ -102,7 +103,8 @@ def decoded(text: str, name: str, expected: str = "tests as JSON text, or Python
         value = json.loads(text, object_pairs_hook=unique)
     except (ValueError, RecursionError):
         try:
-            value = ast.literal_eval(text.strip())
+            is_joined = re.search(r"''\s*''", STRING.sub("''", text))  # ['a' 'b'], as numpy prints lists
+            value = ast.literal_eval("" if is_joined else text.strip())
         except (SyntaxError, TypeError, ValueError, RecursionError, MemoryError):
             raise BadRow(name, shown(text), expected) from None
     return as_plain(value, name, any_size=True)

@@ -8,14 +8,14 @@ from parts.data.prompts import encode_prompt
 from parts.foundation.messages import need, say
 from parts.foundation.processes import torch
 from parts.networks.batches import left_pad
-from programs.data_loader.bad_rows import BadRows, shown
+from programs.data_loader.bad_rows import BadRows, opened, shown
 from programs.data_loader.row_reader import RowReader, Settings, digest, load_rows
 
 
 def prompt_ids(tokenizer, row: dict) -> list[int]:
     """Token ids of a row's prompt with the generation prompt; the chat template also gets a column `tools`."""
-    tools = row.get("tools") if isinstance(row.get("tools"), list) else None
-    return encode_prompt(tokenizer, row["prompt"], tools=tools)
+    tools = opened(row.get("tools"))  # often JSON text
+    return encode_prompt(tokenizer, row["prompt"], tools=tools if isinstance(tools, list) else None)
 
 
 class Collator:

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import random
+import re
 import sys
 from collections import Counter
 from pathlib import Path
@@ -24,7 +25,7 @@ from programs.data_loader.row_reader import GOLD_FIELDS, RowReader, Settings, di
 from programs.data_loader.writing import check_out, fill_file, held_out_rows, new_file, split_size
 
 FEW_PROMPTS = 20
-VERL_ALONE = "expected --for verl, which has such a column"
+SPLITS = {"train", "training", "test", "testing", "validation", "valid", "val", "dev", "eval"}
 SEVERAL = {"action": "extend", "nargs": "+", "default": []}
 FLAGS = {  # name: (help, what argparse gets)
     "kind": (f"auto, {', '.join(KINDS)}", {"default": "auto", "metavar": "KIND"}),
@@ -73,7 +74,7 @@ def settings_of(args) -> Settings:
         (args.out or args.inspect or args.validate, "nothing to do; expected --out FILE, --inspect or --validate"),
         (not (args.validate and args.out), "--validate with --out; expected one of them, as --validate writes nothing"),
         (args.out or not split, "--split or --shuffle without --out; expected --out"),
-        (args.data_source is None or args.target == "verl", f"--data_source with --for {args.target}; {VERL_ALONE}"),
+        (args.data_source is None or args.target == "verl", "--data_source alone; expected --for verl with it"),
         (args.data_source != "", "--data_source ''; expected a name, such as openai/gsm8k"),
         (args.split or args.seed is None, "--seed without --split; expected both; try --shuffle SEED to shuffle"),
         (not args.tokenizer or args.inspect, "--tokenizer alone; expected --inspect with it"),
@@ -198,6 +199,19 @@ def collapsed(rows: list[dict]) -> str:
     return f"{got}; expected prompts that differ; try --map prompt={name}, with --drop for a conflicting column"
 
 
+def of_splits(rows: list[dict], files: list[str]) -> list[str]:
+    """A warning for each column, and for the names of files, by which rows are of several splits, such as test."""
+    counts: dict[str, Counter] = {}
+    for row, file in zip(rows, files, strict=True):
+        named = [word for word in re.findall("[a-z]+", file.lower()) if word in SPLITS]
+        extra = row["extra_info"] if isinstance(row.get("extra_info"), dict) else {}
+        for name, value in {**row, **extra, "file name": "".join(named[-1:])}.items():
+            if isinstance(value, str) and value.lower() in SPLITS and name not in ("answer", "source"):
+                counts.setdefault(name, Counter())[value] += 1
+    mixed = {name: ", ".join(f"{n} {split}" for split, n in of.items()) for name, of in counts.items() if len(of) > 1}
+    return [f"rows of several splits go into one output, by {name}: {shares}" for name, shares in mixed.items()]
+
+
 def run_command(args) -> int:
     from tqdm import tqdm
 
@@ -218,7 +232,8 @@ def run_command(args) -> int:
     pairs = {(digest(row["prompt"]), digest(row.get("answer"))) for row in rows}
     if count := sum(n > 1 for n in Counter(prompt for prompt, _ in pairs).values()):
         lines.append(f"{count} prompts have another answer in another row; each answer is paid in its own row only")
-    for line in [*lines, *([collapse] if collapse else [])]:
+    lines += [collapse] if collapse else []
+    for line in [*lines, *(of_splits(rows, files) if args.out else [])]:
         say(f"warning: {line}")
     report = {
         "kind": reader.kind,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from parts.data.answer_marks import is_program, parsed
 from parts.data.nested_rows import holds_answer, is_dialogue, turns_in
-from parts.data.question_parts import ODD_PROMPTS, is_empty, unread_parts
+from parts.data.question_parts import ODD_PROMPTS, is_empty, is_system, unread_parts
 from parts.data.stated_answers import visible
 from programs.data_loader.answers_and_tests import (
     BARE_MARK,
@@ -37,6 +37,7 @@ from programs.data_loader.messages import (
     as_reply,
     check_media,
     check_order,
+    check_reply,
     passages_before,
     read_messages,
     without_placeholder,
@@ -90,8 +91,11 @@ class Shape:
             if empty := [name for name in names if name in self.row and name not in self.used]:
                 raise BadRow(empty[0], "null or an empty cell", what)
             present = ", ".join(key for key, item in self.row.items() if item is not None) or "none"
-            inner = any(isinstance(item, dict | list) for item in self.row.values())
-            advice = f"--map {names[0]}=COLUMN" + ", or =COLUMN.FIELD for a field of an object" * inner
+            objects = {key: cell for key in self.row if isinstance(cell := opened(self.row[key]), dict)}
+            inner = {key: [name for name in (*names, *CHAT_KEYS) if name in cell] for key, cell in objects.items()}
+            paths = [f"{key}.{fields[0]}" for key, fields in inner.items() if fields]
+            path = "COLUMN" + ", or =COLUMN.FIELD for a field of an object" * bool(inner)
+            advice = f"--map {names[0]}={paths[0] if len(paths) == 1 else path}"
             raise BadRow(names[0], f"the columns {present[:200]}", f"{what}: one of {', '.join(names)}", advice)
         self.used.add(name)
         return name, self.row[name]
@@ -125,10 +129,11 @@ class Shape:
 
     def set_prompt(self, value, name: str) -> None:
         """Fill in the prompt's messages; a column `system` precedes them unless they have a system message."""
-        system = self.name(["system", "system_prompt"])
+        systems = [name for name in self.row if is_system(name)]
+        system = self.name(name for name in systems if not is_empty(self.row[name]))
         self.out["prompt"] = as_prompt(value, name, self.row[system] if system else None)
-        if system and self.row[system].strip() in ("", self.out["prompt"][0]["content"].strip()):
-            self.used.add(system)
+        begun = self.out["prompt"][0]["content"].strip()
+        self.used.update(name for name in systems if str(self.row[name] or "").strip() in ("", begun))
 
     def add_passages(self, all_columns: bool) -> None:
         """Put passages before the last message: of all columns that may hold one, or only of those that --map fills."""
@@ -205,8 +210,7 @@ class Shape:
             self.used.add(name)
         if "tests" in out:
             check_runnable(out, self.tests_name)
-        if "completion" in out:
-            check_completion(row, asked, out["completion"])
+        check_reply(row, asked, out)
         if "id" not in out and isinstance(row.get("task_id"), str | int):
             out["id"] = str(row["task_id"])
         rest = {name: value for name, value in row.items() if name not in self.used and value is not None}
@@ -215,6 +219,7 @@ class Shape:
         if not self.is_ours:
             self.notes += calls_on_stdin(out.get("tests"), self.tests_name, function_of(row), asked)
             known = {*self.facts.mapped, *self.facts.sources, *(self.choices.columns if self.choices else ())}
+            known |= {"tools"} if {"completion", "chosen"} & out.keys() else set()  # trainers on replies render them
             rest = {name: value for name, value in rest.items() if name not in known}
             self.unread = unread_parts(rest, out["prompt"])
             if not {"answer", "tests", "completion", "chosen", "ground_truth"} & out.keys():
@@ -383,6 +388,12 @@ def as_preferences(shape: Shape) -> None:
     """A better and a worse completion, with the prompt in a column or as their common beginning."""
     _, chosen = shape.take(["chosen"], "the better completion")
     _, rejected = shape.take(["rejected"], "the worse completion")
+    names = {*shape.row, *(key for cell in shape.row.values() if isinstance(cell, dict) for key in cell)}
+    responses = [cell for name, cell in shape.row.items() if ONE_RESPONSE.fullmatch(name)]
+    if isinstance(chosen, str) and (chosen in names or (len(responses) > 1 and chosen not in responses)):
+        got = f"{shown(chosen)}, which seems to name a response in another column"
+        advice = "copying both texts into `chosen` and `rejected`, or --drop for the other columns"
+        raise BadRow("chosen", got, "the text of the response", advice)
     if shape.name(PROMPT_KEYS):
         shape.prompt()
     elif shape.name(CHAT_KEYS) and not (isinstance(chosen, list) and chosen[:1] == rejected[:1]):
@@ -391,7 +402,7 @@ def as_preferences(shape: Shape) -> None:
             raise BadRow("conversations", "a last assistant turn", "a conversation that chosen and rejected continue")
     else:
         shared, chosen, rejected = split_prompt(chosen, rejected)
-        shape.out["prompt"] = as_prompt(shared, "chosen")
+        shape.set_prompt(shared, "chosen")
     pairs = (("chosen", chosen), ("rejected", rejected))
     better, worse = (as_reply(value, name, shape.out["prompt"]) for name, value in pairs)
     if better == worse:
@@ -417,21 +428,6 @@ def split_prompt(chosen, rejected) -> tuple:
         advice = "leaving out the row, or --map prompt=COLUMN where a column has the prompt"
         raise BadRow("chosen", "no prompt", "a field `prompt`, or dialogues that begin alike", advice)
     return chosen[:same], chosen[same:], rejected[same:]
-
-
-def check_completion(row: dict, asked: str, completion: str | list[dict]) -> None:
-    """Raise BadRow for a completion with a truth value for good or bad, as KTO has, or that the prompt contains."""
-    kto = [name for name in ("label", "kto_tag") if str(row.get(name)).lower() in ("true", "false", "1", "0")]
-    wrong = [name for name in ("correct", "is_correct") if str(row.get(name)).lower() == "false"]
-    for name in kto or wrong:
-        expected = "right completions only, or pairs of chosen and rejected"
-        advice = "TRL's KTOTrainer, which reads such rows as they are" if kto else "--on_bad skip"
-        advice += f", or --drop {name} to take all as right"
-        raise BadRow(name, f"{row[name]} beside a completion", expected, advice)
-    reply = (completion if isinstance(completion, str) else completion[-1]["content"]).strip()
-    if reply and asked.rstrip().endswith(reply) and ANSWER_MARK.search(asked.rstrip().removesuffix(reply)):
-        advice = "--drop prompt if other columns hold the question, or cutting it off"
-        raise BadRow("prompt", f"{shown(asked[-60:])}, which ends with the completion", "the question alone", advice)
 
 
 def as_ours(shape: Shape) -> None:
@@ -473,7 +469,6 @@ FORMS = {
 MESSAGES_ALONE = (("parent_id", "role"), ("role", "content"), ("from", "value"))
 ONE_RESPONSE = re.compile(r"(?i)((?:\w+_)?(?:response|ref|reply|completion|output|summary|conversation))_?[a-z0-9]")
 COMPARED = (("chosen", "rejected"), ("accepted", "rejected"), ("preferred", "non_preferred"), ("better", "worse"))
-ANSWER_MARK = re.compile(r"(?i)\b(?:output|response|answer|assistant|solution|completion)\W*\Z")  # before a reply
 
 TEST_SOURCE = re.compile(r"^(def (check\(|test)|assert\b|class \w+\(.*TestCase)", re.MULTILINE)
 

@@ -56,6 +56,7 @@ LONG_NAMES = ("context", "passage", "article", "document", "story", "paragraph",
 WORD = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]|[^\W\d_]+")  # a Chinese or Japanese letter counts as one
 TEXT_KEYS = ("text", "contexts", "sentences", "paragraphs", "passages", "paragraph_text", "passage_text", "content")
 DOCUMENT_KEYS = {"title", *TEXT_KEYS, "header", "columns", "rows", "data"}
+ANSWER_MARK = re.compile(r"(?i)\b(?:output|response|answer|assistant|solution|completion)\W*[:>\n]\W*\Z")
 
 
 def read_messages(value, name: str) -> list[dict]:
@@ -101,7 +102,8 @@ def join_parts(parts: list, name: str) -> str:
         kind = part.get("type") if isinstance(part, dict) else part
         texts.append(part.get("text", part.get("value")) if isinstance(part, dict) and kind in TEXT_PARTS else None)
         if not isinstance(texts[-1], str):
-            raise BadRow(name, f"a content part {shown(kind)}", "text parts only", "leaving out rows with media")
+            advice = "`tool_calls` and messages of the role tool for calls, or leaving out rows with media"
+            raise BadRow(name, f"a content part {shown(kind)}", "text parts only", advice)
     return "".join(texts)
 
 
@@ -172,6 +174,24 @@ def as_reply(value, name: str, prompt: list[dict]) -> str | list[dict]:
     return messages
 
 
+def check_reply(row: dict, asked: str, out: dict) -> None:
+    """Raise BadRow for a completion that its row marks as good or bad (KTO), or a prompt that ends with the reply."""
+    marks = row if "completion" in out else {}
+    kto = [name for name in ("label", "kto_tag") if str(marks.get(name)).lower() in ("true", "false", "1", "0")]
+    wrong = [name for name in ("correct", "is_correct") if str(marks.get(name)).lower() == "false"]
+    for name in kto or wrong:
+        expected = "right completions only, or pairs of chosen and rejected"
+        advice = "TRL's KTOTrainer, which reads such rows as they are" if kto else "--on_bad skip"
+        advice += f", or --drop {name} to take all as right"
+        raise BadRow(name, f"{row[name]} beside a completion", expected, advice)
+    reply = out.get("completion", out.get("answer", ""))
+    reply = reply[-1] if isinstance(reply, list) else reply
+    reply = (reply["content"] if isinstance(reply, dict) else reply).strip()
+    if reply and asked.rstrip().endswith(reply) and ANSWER_MARK.search(asked.rstrip().removesuffix(reply)):
+        advice = "--drop prompt if other columns hold the question, or cutting it off"
+        raise BadRow("prompt", f"{shown(asked[-60:])}, which ends with its answer", "the question alone", advice)
+
+
 def check_media(row: dict, prompt: list[dict]) -> bool:
     """Raise BadRow for media in a column or a placeholder in the prompt; returns whether it has a Markdown image."""
     text = "\n".join(message["content"] for message in prompt)
@@ -208,6 +228,7 @@ def passages_before(row: dict, question: str, names: list[str], mapped: frozense
     if "hint" in filled and "lecture" in row:  # ScienceQA's
         passages.append("hint")
     longer = [name for name in filled if names_part(name) and head_of(name) in LONG_NAMES]
+    longer = [name for name in longer if "code" not in words_in(name)]  # DS-1000's has the solution
     if not passages and len(longer) == 1:  # such as flores_passage; several might include distractors
         passages = longer
     for name in passages:

@@ -6,6 +6,7 @@ import glob
 import hashlib
 import itertools
 import json
+import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from parts.data.nested_rows import with_chats
-from parts.data.question_parts import is_media, plain_name
+from parts.data.question_parts import TOOLS, is_media, is_system, plain_name
 from parts.data.rows import SUFFIXES, file_records, hub_rows, is_hub_id
 from parts.foundation.messages import RowFlaw, UserError, need, say, suggest
 from programs.data_loader.bad_rows import HEAD, BadRow, BadRows, as_plain, flaw_of, opened, shown
@@ -23,6 +24,9 @@ from programs.data_loader.forms import LETTER_ALONE, FileFacts, marks_answer
 from programs.data_loader.messages import ANSWER_KEYS
 
 FILE_FORMS = {**SUFFIXES, ".txt": "txt"}
+# data in forms that are not read, which a folder must not lose; what `datasets` writes beside its data
+UNREAD = re.compile(r"\.(arrow|feather|xlsx?|ods|zst|zip|bz2|xz|7z|tar|tgz|pkl|pickle|db|sqlite3?|orc|avro)$")
+CARDS = {"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json"}
 GOLD_FIELDS = ("answer", "tests", "completion", "chosen", "rejected")
 
 
@@ -34,7 +38,10 @@ def expand(sources) -> list[str]:
         if path.is_dir() or (any(mark in source for mark in "*?[") and not path.exists()):
             inside = sorted(map(str, path.rglob("*")) if path.is_dir() else glob.glob(source, recursive=True))
             inside = [x for x in inside if not any(p.startswith(".") for p in Path(x).parts[len(path.parts) :])]
-            inside = [x for x in inside if format_of(x) and Path(x).is_file()]
+            unread = [x for x in inside if UNREAD.search(x.lower())]
+            advice = "naming the files to read, or exporting the others; datasets.load_from_disk(…).to_json(FILE)"
+            need(not unread, f"got {unread[:1]} in {source}; expected {', '.join(FILE_FORMS)}; try {advice}")
+            inside = [x for x in inside if format_of(x) and Path(x).is_file() and Path(x).name not in CARDS]
             need(inside, f"got {source} without a data file; expected names such as x.jsonl or x.csv.gz")
             files += inside
             continue
@@ -259,7 +266,8 @@ class RowReader:
         read = self.counts["read"]
         for name, count in self.unread.items():
             before = f"--map {shlex.quote(f'background={name}')} to put it before the question, or "
-            before = "" if is_media(name) else before
+            before = "" if is_media(name) or is_system(name) else before
+            before += "an environment that has these tools, or " if name in TOOLS else ""
             got = f"got the column {name}, which looks like a part of the question but is in no prompt"
             say(f"warning: {got} ({count} of {read} rows); try {before}--drop {shlex.quote(name)}")
         if self.untaken or 0 < self.no_answer < read:
@@ -302,13 +310,8 @@ def load_rows(sources, kind: str = "auto", **reading) -> Loaded:
     Args:
         sources: one input or a list: a path, a folder, a glob, `-` for stdin, `owner/name[:config][@split]`.
         kind: one of KINDS, or "auto": the kind of most of the first 100 rows of each file.
-        mapping: {field of the schema: column that holds it, or a dotted path}.
-        system_prompt: put before prompts that have none.
-        on_bad: "fail" raises BadRows after everything is read; "skip" leaves bad rows out and lists them in `rejected`.
-        limit: stop after this many good rows.
-        drop: columns to leave out.
-        dedup: leave out rows that repeat an earlier row's prompt, answer, tests and completions.
-        encoding: of all inputs (default: UTF-8, or UTF-16 with a byte order mark).
+        **reading: fields of Settings, as the flags in FLAGS; `mapping` is {field of the schema: column or dotted path},
+            `system_prompt` a text, and on_bad="skip" lists bad rows in `rejected`.
 
     Raises:
         BadRows: rows do not fit, and on_bad is "fail".
