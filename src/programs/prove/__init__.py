@@ -59,6 +59,7 @@ ROOMS = (
     "trainer_proof",
     "formulas",
     "recognition",
+    "signatures",
     "function_calls",
     "function_faults",
     "function_checks",

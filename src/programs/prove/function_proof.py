@@ -2,7 +2,6 @@
 
 import ast
 import contextlib
-import inspect
 import math
 import re
 import sys
@@ -11,6 +10,7 @@ import warnings
 from pathlib import Path
 
 from parts.foundation.messages import UserError, need
+from parts.foundation.processes import np, torch
 from parts.rewards.reward_forms import import_file
 from programs.prove.formulas import FORMULAS, WRONG_AXIS
 from programs.prove.function_calls import NOTES, NUMBERS, Tried, input_forms, inputs, whitened_forms
@@ -27,6 +27,7 @@ from programs.prove.function_checks import (
 from programs.prove.function_faults import PADDED, ROUNDING, Fit, compared, named_fault, references
 from programs.prove.proof import Proof, parsed
 from programs.prove.recognition import Candidate, recognised
+from programs.prove.signatures import callable_of
 
 SETTABLE = [name for name in NUMBERS if name not in ("sign", "group_size")]
 UNTRIED = "without holes|as 1 - done"  # notes on masks that were not tried with a hole
@@ -172,25 +173,6 @@ def public(body: list[ast.stmt]) -> dict[str, int]:
     return lines
 
 
-def callable_of(module, name: str):
-    """A module's function, or a method as a function that also takes its class's parameters; None if not callable."""
-    owner, _, method = name.partition(".")
-    thing = getattr(module, owner, None)
-    function = getattr(thing, method, None) if method else thing
-    if not method or not inspect.isfunction(function) or isinstance(vars(thing).get(method), staticmethod):
-        return function if callable(function) else None
-    of_init, of_method = ([*inspect.signature(x).parameters.values()][1:] for x in (thing.__init__, function))
-    names = {x.name for x in of_init} - {x.name for x in of_method}
-
-    def called(**given):
-        instance = thing(**{x: given.pop(x) for x in names & {*given}})
-        return getattr(instance, method)(**given)
-
-    every = [*(x for x in of_init if x.name in names), *of_method]
-    called.__signature__ = inspect.Signature([x.replace(kind=x.KEYWORD_ONLY) for x in every if x.kind not in (2, 4)])
-    return called
-
-
 def functions_of(path: Path) -> tuple[dict[Path, dict[str, int]], dict[Path, str]]:
     """({file: its `public` names}, {file of a folder that cannot be parsed: why}); nothing is run."""
     functions, failed = {}, {}
@@ -228,8 +210,6 @@ def named_numbers(given: str) -> dict[str, float]:
 
 def prove_functions(path: Path, only: str, given: str, numbers: str) -> Proof:
     """Compare the functions of a file or folder, or a single one, with their formulas."""
-    import numpy as np
-
     proof, known, unknown = Proof("functions", f"{path}:{only}" if only else str(path)), [], []
     functions, failed = functions_of(path)
     every = [(file, name, line) for file, lines in functions.items() for name, line in lines.items()]
@@ -252,7 +232,8 @@ def prove_functions(path: Path, only: str, given: str, numbers: str) -> Proof:
     for file, name, line, function in callables:
         x = recognised(name, function, f"{name} ({file}, line {line})", formulas.get(name, ""))
         if not x.why:
-            with warnings.catch_warnings(), np.errstate(all="ignore"):  # from forms that it does not take
+            eager = torch.compiler.set_stance("force_eager")  # compiling one function takes a minute
+            with eager, warnings.catch_warnings(), np.errstate(all="ignore"):  # from forms that it does not take
                 warnings.simplefilter("ignore")
                 judge(x, function, numbers, words_at(file, line))
         (unknown if x.why else known).append(x)
