@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from parts.foundation.bundle import EMBEDDED_DATA, EMBEDDED_MODEL
@@ -46,36 +47,43 @@ def prove_steps(proof: Proof, file: Path, flags: list[str], seconds: float) -> N
         proof.skip("What steps of its train change", "it is no page with the settings steps, out, lr and reward")
         return
     rewards = ["varied"] if fields & {"gae_lambda", "kl_coef", "entropy_coef"} else ["varied", "equal"]
-    for reward in rewards:
-        try:
-            change = change_by_steps(file, flags, fields, reward, seconds / len(rewards))
-        except subprocess.TimeoutExpired:
-            proof.skip("What steps of its train change", f"they take longer than {seconds / len(rewards):.0f} s")
-            return
-        proof.figures[f"change_by_{reward}_scores"] = change
-        largest = change.get("largest_weight_change", 0.0)
-        if not change["loads"]:
-            proof.find(f"train: two steps leave no model that loads: {change['error']}")
-        elif reward == "varied" and not largest:
-            proof.find("train: two steps with different scores leave every weight unchanged")
-        elif reward == "equal" and largest:
-            proof.find(f"train: where scores are equal and all advantages 0, two steps change weights by {largest:.2g}")
-    proof.say("Two steps of its train were run: with different scores, and with equal ones.")
-
-
-def change_by_steps(file: Path, flags: list[str], fields: set[str], reward: str, seconds: float) -> dict:
-    """Run two steps of a page with one of STEP_REWARDS; returns `saved` of what it leaves."""
+    flags = [word for flag in flags for word in (flag.split("=", 1) if flag.startswith("--") else [flag])]
+    flags += [word for name, value in EMBEDDED.items() if f"--{name}" not in flags for word in (f"--{name}", value)]
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "rewards.py").write_text(STEP_REWARDS, encoding="utf-8")
-        flags = [word for flag in flags for word in (flag.split("=", 1) if flag.startswith("--") else [flag])]
-        start = {name: value for name, value in EMBEDDED.items() if f"--{name}" not in flags}
-        short = TWO_STEPS | {"eval_data": "", "out": f"{folder}/run", "reward": f"{folder}/rewards.py:{reward}"}
-        settings = start | {name: value for name, value in short.items() if name in fields}
-        words = [*flags, *(str(x) for name, value in settings.items() for x in (f"--{name}", value))]
-        done = subprocess.run([sys.executable, file, *words], capture_output=True, text=True, timeout=max(1.0, seconds))
-        if done.returncode:
-            return {"loads": False, "error": (done.stderr.strip().splitlines() or ["no message"])[-1]}
-        return saved(words[words.index("--model") + 1], Path(folder, "run"))
+        try:
+            with ThreadPoolExecutor() as pool:
+                errors = [*pool.map(lambda name: run_steps(file, flags, fields, Path(folder, name), seconds), rewards)]
+        except subprocess.TimeoutExpired:
+            proof.skip(
+                "What steps of its train change", f"they take longer than {seconds:.0f} s; try a larger --minutes"
+            )
+            return
+        start = flags[flags.index("--model") + 1]
+        changes = [
+            {"loads": False, "error": error} if error else saved(start, Path(folder, name))
+            for name, error in zip(rewards, errors, strict=True)
+        ]
+    proof.figures["change_by_steps"] = dict(zip(rewards, changes, strict=True))
+    if failed := [change["error"] for change in changes if not change["loads"]]:
+        proof.find(f"train: two steps leave no model that loads: {failed[0]}")
+        return
+    moved, *kept = (change["largest_weight_change"] for change in changes)
+    with_equal = "".join(f", and by {x:.2g} where all scores are equal" for x in kept)
+    proof.say(f"Two steps of its train move weights by at most {moved:.2g}{with_equal}.")
+    if not moved:
+        proof.find("train: two steps with different scores leave every weight unchanged")
+    if any(kept):
+        proof.find(f"train: two steps change weights by {kept[0]:.2g} where scores are equal and all advantages 0")
+
+
+def run_steps(file: Path, flags: list[str], fields: set[str], out: Path, seconds: float) -> str:
+    """Run two steps of a page with the reward of STEP_REWARDS that its folder is called after; returns the error."""
+    short = TWO_STEPS | {"eval_data": "", "out": out, "reward": f"{out.parent}/rewards.py:{out.name}"}
+    words = [str(x) for name, value in short.items() if name in fields for x in (f"--{name}", value)]
+    command = [sys.executable, file, *flags, *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=max(1.0, seconds))
+    return (done.stderr.strip().splitlines() or ["no message"])[-1] if done.returncode else ""
 
 
 def prove_job(path: Path, python: str, seconds: float) -> Proof:
