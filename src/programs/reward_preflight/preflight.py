@@ -272,8 +272,9 @@ class Preflight(Checks):
         count = max(TRIAL_ROWS, *map(len, variants))
         texts = [texts[i % len(texts)] for i, texts in enumerate(variants[:count])]
         pairs = [(graded.row, text) for graded, text in zip(golds, texts, strict=False)]
-        # a text that is wrong for one row and right for the next shows what is kept by the text alone
-        pairs += [(row, text) for (row, _), (_, text) in itertools.pairwise(pairs)]
+        rest = golds[count : 2 * count]  # a text that is wrong for one row and right for the next
+        pairs += [(graded.row, graded.text) for graded in rest]
+        pairs += [(graded.row, following.text) for graded, following in itertools.pairwise(rest)]
         first = self.grader.grade(pairs, alone=True)
         self.grader.process.end()  # the next call starts another
         other = self.grader.grade(pairs[::-1], alone=True)[::-1]
