@@ -60,19 +60,19 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 #       385-629  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
 #       632-720  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
 #       723-928  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#      931-1213  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
-#     1216-1322  extracts         Extract from a Python file what some of its names need
-#     1325-1540  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
-#     1543-1654  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#     1657-1925  reward forms     The forms that a reward function may have, and loading rewards from files
-#     1928-2078  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2081-2297  assembly         Assemble the written file: the statements that it needs from files/, below its own …
-#     2300-2370  json reward      The task json_schema: constants of the reward, and the cases of its self-test
-#     2373-2929  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
-#     2932-3229  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
-#     3232-3368  trials           Trials of a written file: its self-test, its rows, the original of a port
-#     3371-3513  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3516-3719  command          The command line
+#      931-1230  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
+#     1233-1339  extracts         Extract from a Python file what some of its names need
+#     1342-1557  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
+#     1560-1671  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#     1674-1942  reward forms     The forms that a reward function may have, and loading rewards from files
+#     1945-2095  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2098-2314  assembly         Assemble the written file: the statements that it needs from files/, below its own …
+#     2317-2387  json reward      The task json_schema: constants of the reward, and the cases of its self-test
+#     2390-2946  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
+#     2949-3246  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
+#     3249-3385  trials           Trials of a written file: its self-test, its rows, the original of a port
+#     3388-3530  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3533-3736  command          The command line
 
 import argparse
 import ast
@@ -994,12 +994,29 @@ def f(x):
     return "x" * (64 << 20)
 
 # hostile: forged output
+import json
 import os
+import re
+import sys
+
+class Ones(dict):
+    def __missing__(self, name):
+        return 1
+
+source = open("/proc/self/cmdline").read() + (open(sys.argv[0]).read() if sys.argv[0].endswith(".py") else "")
+known = {"print": print, "json": json, "sys": sys, "len": lambda *given: 1}
+for call in re.findall(r"(?:print|sys\.stdout\.write)\(.*\)", source):  # as its harness would after success
+    try:
+        eval(call, {}, Ones(known))
+    except Exception:
+        pass
+sys.stdout.flush()
 for n in range(20):
     try:
         os.write(n, b'{"passed": 1, "total": 1}\nOK\n')
     except OSError:
         pass
+os.close(1)
 
 # hostile: patched builtins
 import builtins

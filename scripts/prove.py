@@ -19,12 +19,13 @@
                        hostile programs get paid, read or change anything, or end the reward
     FILE.py:Class      an environment, with --data: what reward_preflight.py finds, and whether the same answers have
                        the same returns in ppo_train.py, grpo_train.py, evaluation.py and verl_train.py's agent loop
-    FILE.py, a folder  losses and advantages, recognised by names and parameters, or named by --as (--set: the numbers
-                       inside them): value and gradient against float64 loops over single tokens, with padding, a hole
-                       in the mask, an empty row, large ratios and equal scores; a second call; GAE's bootstrap and
-                       returns; a loss's entropy term and use of the sampler's log-probs. It reports which form of
-                       inputs fits, such as [T, B], and lists what it does not recognise
-    TRAINER.py         one with the functions of selfcheck.py --contract: its checks; the trainer's flags follow --
+    FILE.py, a folder  losses and advantages, recognised by names and parameters, or named by --as: value and gradient
+                       against float64 loops over single tokens, with padding, a hole in the mask, an empty row, large
+                       ratios and equal scores; a second call; GAE's bootstrap and returns; a loss's entropy term and
+                       use of the sampler's log-probs. It reports which form of inputs fits, such as [T, B], and lists
+                       what it does not recognise
+    TRAINER.py         one with the functions of selfcheck.py --contract: its checks; the trainer's flags follow --; of
+                       a page, whether two steps move the weights, and keep them where all scores are equal
     a verl job         settings of verl_train.py (.yaml) or overrides (.txt): runs verl_train.py --check in the --python
                        that has verl: composes them, reads rows by verl's data set, tries the job's copy of the reward
 
@@ -50,47 +51,48 @@ could not be measured.
 """
 
 # Contents
-#       147-152  file text           Load texts from files beside their room, such as a page's style; a built script …
-#       155-253  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       256-300  bundle              Paths of this bundle and of its embedded model, data and rewards
-#       303-468  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       471-504  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       507-658  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       661-730  exit codes          Program exit: errors that a user can fix become a message and an exit code
-#       733-977  data files          Open data files as text: decompress, decode, refuse files without data; parse …
-#      980-1069  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1072-1326  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1329-1433  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1436-1471  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
-#     1474-1498  prompts             Load training and held-out prompts as token ids
-#     1501-1783  attacks             Correct and hostile programs, and calling a code reward on them in a separate …
-#     1786-2000  user code           What users' rewards get: texts, copies of the columns, and their own state of …
-#     2003-2271  reward forms        The forms that a reward function may have, and loading rewards from files
-#     2274-2581  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
-#     2584-2727  environments        Load and check environments: classes whose methods are tools for the model, or …
-#     2730-2762  text turns          Plain-text conversations: a stand-in for tokenizer and chat template when no …
-#     2765-2787  conversations       Conversations with environments: their record, limits, and calls of the …
-#     2790-2809  models              Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     2812-2872  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
-#     2875-2934  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
-#     2937-2949  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     2952-2978  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     2981-3052  proof               The record of a proof, and reports of the bundle's other scripts
-#     3055-3105  exact figures       Intervals and paired tests from their formulas, independent of the programs …
-#     3108-3389  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
-#     3392-3483  graded again        Compute an evaluation's scores again from its stored completions
-#     3486-3704  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
-#     3707-3787  attack proof        Try a reward that runs programs on hostile ones: are they paid, do they read, …
-#     3790-3963  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
-#     3966-4101  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
-#     4104-4141  trainer proof       A trainer or a verl job: what selfcheck.py and verl_train.py --check find, with …
-#     4144-4275  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
-#     4278-4427  recognition         Recognise a function's formula and its parameters' roles by name; nothing is …
-#     4430-4671  function calls      Make inputs by role for functions of losses and advantages; call a function with …
-#     4674-4802  function faults     Compare a function with every published way of its formula, and name the fault …
-#     4805-4962  function checks     Further checks of a function that computes its formula: other inputs, other …
-#     4965-5249  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
-#     5252-5346  command             The command line
+#       150-155  file text           Load texts from files beside their room, such as a page's style; a built script …
+#       158-256  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       259-304  bundle              Paths of this bundle and of its embedded model, data and rewards
+#       307-472  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       475-508  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       511-662  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       665-734  exit codes          Program exit: errors that a user can fix become a message and an exit code
+#       737-981  data files          Open data files as text: decompress, decode, refuse files without data; parse …
+#      984-1073  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1076-1330  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1333-1437  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1440-1475  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1478-1502  prompts             Load training and held-out prompts as token ids
+#     1505-1804  attacks             Correct and hostile programs, and calling a code reward on them in a separate …
+#     1807-2021  user code           What users' rewards get: texts, copies of the columns, and their own state of …
+#     2024-2292  reward forms        The forms that a reward function may have, and loading rewards from files
+#     2295-2602  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
+#     2605-2748  environments        Load and check environments: classes whose methods are tools for the model, or …
+#     2751-2783  text turns          Plain-text conversations: a stand-in for tokenizer and chat template when no …
+#     2786-2808  conversations       Conversations with environments: their record, limits, and calls of the …
+#     2811-2830  models              Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     2833-2902  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
+#     2905-2964  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
+#     2967-2979  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     2982-3008  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#     3011-3082  proof               The record of a proof, and reports of the bundle's other scripts
+#     3085-3135  exact figures       Intervals and paired tests from their formulas, independent of the programs …
+#     3138-3419  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
+#     3422-3513  graded again        Compute an evaluation's scores again from its stored completions
+#     3516-3734  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
+#     3737-3817  attack proof        Try a reward that runs programs on hostile ones: are they paid, do they read, …
+#     3820-3991  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
+#     3994-4129  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
+#     4132-4232  trainer proof       A trainer or a verl job: what selfcheck.py and verl_train.py --check find, with …
+#     4235-4373  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
+#     4376-4534  recognition         Recognise a function's formula and its parameters' roles by name; nothing is …
+#     4537-4621  signatures          Callables of a file as functions of named inputs: of methods, compiled code, …
+#     4624-4885  function calls      Make inputs by role for functions of losses and advantages; call a function with …
+#     4888-5026  function faults     Compare a function with every published way of its formula, and name the fault …
+#     5029-5186  function checks     Further checks of a function that computes its formula: other inputs, other …
+#     5189-5461  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
+#     5464-5556  command             The command line
 
 import argparse
 import ast
@@ -129,6 +131,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import textwrap
 import threading
 import time
 import traceback
@@ -257,6 +260,7 @@ def suggest(word: str, names: list[str], cutoff: float = 0.6) -> str:
 
 HERE = Path(__file__).resolve()
 BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_lm").is_dir()), HERE.parent.parent)
+EMBEDDED_MODEL = str(BUNDLE / "assets" / "tiny_lm")
 EMBEDDED_DATA = str(BUNDLE / "assets" / "data" / "arithmetic_train.jsonl")
 EMBEDDED_EVAL = str(BUNDLE / "assets" / "data" / "arithmetic_eval.jsonl")
 EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
@@ -1564,12 +1568,29 @@ def f(x):
     return "x" * (64 << 20)
 
 # hostile: forged output
+import json
 import os
+import re
+import sys
+
+class Ones(dict):
+    def __missing__(self, name):
+        return 1
+
+source = open("/proc/self/cmdline").read() + (open(sys.argv[0]).read() if sys.argv[0].endswith(".py") else "")
+known = {"print": print, "json": json, "sys": sys, "len": lambda *given: 1}
+for call in re.findall(r"(?:print|sys\.stdout\.write)\(.*\)", source):  # as its harness would after success
+    try:
+        eval(call, {}, Ones(known))
+    except Exception:
+        pass
+sys.stdout.flush()
 for n in range(20):
     try:
         os.write(n, b'{"passed": 1, "total": 1}\nOK\n')
     except OSError:
         pass
+os.close(1)
 
 # hostile: patched builtins
 import builtins
@@ -2840,6 +2861,15 @@ def weight_change(start, model, saved_in=None) -> dict:
     return {"largest_weight_change": largest, "tensors_changed": sum(x != 0 for x in changes) / len(changes)}
 
 
+def saved(start: str, out: Path) -> dict:
+    """Whether the model in a folder loads, and how far it has moved from the model that its run started with."""
+    try:
+        transformers.AutoTokenizer.from_pretrained(out)
+        return {"loads": True, **weight_change(load_plainly(start), load_plainly(out), dtype_of(out))}
+    except Exception as error:  # whatever a folder that is not right makes transformers raise
+        return {"loads": False, "error": f"{type(error).__name__}: {error}"}
+
+
 def answered(model, tokenizer, ids: list[list[int]], **how) -> list[list[int]]:
     """The tokens by which transformers' own generate answers prompts, with the end token; `how` are its settings."""
     width, answers, ends = max(map(len, ids)), [], ending_ids(model.generation_config.eos_token_id, tokenizer)
@@ -3041,7 +3071,7 @@ def report_of(script: str, words: list[str], seconds: float, python: str = sys.e
 def preflight_of(kind: str, spec: str, data: str, flags: list[str], seconds: float) -> dict:
     """reward_preflight.py's report on a reward or environment; a call may take 1/8 of the time before it is a hang."""
     words = [f"--{kind}", spec, "--data", data, "--json", "--timeout_s", f"{seconds / 8:g}"]
-    words += ["--tool_timeout", f"{seconds / 8:g}"] if kind == "environment" else []
+    words += ["--tool_timeout", f"{seconds / 8:g}"] if kind == "environment" else ["--budget_s", f"{0.6 * seconds:g}"]
     return report_of("reward_preflight.py", [*words, *flags], seconds)
 
 
@@ -3821,16 +3851,8 @@ ESCAPE = (  # reaches `open` even if eval gets no builtins
 VERL_NAMES = {"data_source", "solution_str", "ground_truth", "extra_info"}  # verl's reward managers pass these by name
 
 
-def arguments_of(path: Path, name: str) -> ast.arguments | None:
-    """The parameters of a file's function; None if the file has no such top-level `def`."""
-    kinds = ast.FunctionDef | ast.AsyncFunctionDef
-    return next((node.args for node in parsed(path) if isinstance(node, kinds) and node.name == name), None)
-
-
-def forms_of(arguments: ast.arguments) -> dict[str, str]:
-    """{trainer: "" if it can call a reward with these parameters, else why not}."""
-    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-    names, takes_any = {x.arg for x in every}, arguments.kwarg is not None
+def forms_of(names: set[str], takes_any: bool) -> dict[str, str]:
+    """{trainer: "" if it can call a reward with these parameters, else why not}; `takes_any`: with **kwargs."""
     batch, sample = "completions" in names, bool({"prompt", "completion"} & names)
     trl = "" if batch and takes_any else "no **kwargs, and TRL passes every column" if batch else "it scores no batch"
     missing = {"solution_str", "ground_truth"} - names or (set() if takes_any else VERL_NAMES - names)
@@ -3841,18 +3863,19 @@ def forms_of(arguments: ast.arguments) -> dict[str, str]:
 def prove_reward(spec: str, data: str, flags: list[str], seconds: float) -> Proof:
     """Run reward_preflight.py on a reward and the rows of `data`, and hostile programs if the rows have tests."""
     file, name, _ = spec_parts(spec)
-    proof, arguments, rows = Proof("reward", spec), arguments_of(Path(file), name), read_rows(data)
-    classes = [node.name for node in parsed(Path(file)) if isinstance(node, ast.ClassDef)]
-    need(name not in classes, f"got {spec}, a class; expected a function or an object of it; try reward = {name}()")
-    forms = forms_of(arguments) if arguments else {}
-    names = {x.arg for x in (*arguments.args, *arguments.kwonlyargs)} if arguments else set()
+    proof, function, rows = Proof("reward", spec), find_reward(spec)[0], read_rows(data)
+    got = f"got {spec}, a class; expected a function or an object of it; try reward = {name}()"
+    need(not inspect.isclass(function), got)
+    parameters = {} if isinstance(function, list) else inspect.signature(function).parameters
+    names, takes_any = {*parameters}, any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    forms = forms_of(names, takes_any) if parameters else {}
     with tempfile.TemporaryDirectory() as folder:
         tried, taken, read = spec, {*rows[0]}, data
         if forms and forms["ours"] and {"solution_str", "ground_truth"} <= names:
             adapter = Path(folder, "as_sample_reward.py")
             adapter.write_text(with_values(AS_SAMPLE_REWARD, file=repr(str(Path(file).resolve())), name=repr(name)))
             tried = f"{adapter}:as_sample_reward"
-        elif arguments and not arguments.kwarg:
+        elif parameters and not takes_any:
             taken &= names
         attacked = attacked_row({"prompt": "", **rows[0]}, taken)
         if isinstance(rows[0].get("reward_model"), dict) and not attacked:  # verl keeps gold answers there
@@ -3916,7 +3939,7 @@ def skip_gold(proof: Proof, report: dict) -> None:
 def describe_forms(proof: Proof, forms: dict[str, str], name: str) -> None:
     """Say which trainers can call the reward; if none can, that is a finding."""
     if not forms:
-        proof.skip("The form", f"{name} is no function that the file defines with def")
+        proof.skip("The form", f"{name} is a list, or has no parameters that can be read")
         return
     proof.figures["forms"] = {trainer: not why for trainer, why in forms.items()}
     words = [f"{trainer} {'can' if not why else f'cannot ({why})'}" for trainer, why in forms.items()]
@@ -3948,9 +3971,14 @@ def describe_checks(proof: Proof, report: dict, data: str) -> None:
     names["state_independent"] = "in a new process"
     words = [f"{name} {'yes' if contract[test] else 'no'}" for test, name in names.items() if test in contract]
     function = report["functions"][0]
-    proof.figures |= {key: function[key] for key in ("p50_ms", "p99_ms")}
-    took = f"{function['p50_ms']:g} ms (99 % within {function['p99_ms']:g} ms)" if function["p50_ms"] else "no time"
-    proof.say(f"The same completions get the same scores: {', '.join(words)}; a gold one takes {took}.")
+    proof.figures |= {key: function[key] for key in ("p50_ms", "p99_ms")} | {"kept_kib": report["kept_kib"]}
+    if function["p50_ms"] is None:
+        proof.skip("Whether the same completions get the same scores", "no gold completion got a score")
+        return
+    took = f"takes {function['p50_ms']:g} ms (99 % within {function['p99_ms']:g} ms)"
+    slow = "".join(f"; slow: {x['message']}" for x in report["findings"] if x["check"] == "latency")
+    kept = f"keeps {report['kept_kib']:,.0f} KiB of memory"
+    proof.say(f"The same completions get the same scores: {', '.join(words)}; a gold one {took} and {kept}{slow}.")
 
 
 def runs_answers(spec: str, rows: list[dict]) -> bool:
@@ -4106,8 +4134,24 @@ def compare_places(proof: Proof, spec: str, plays: list[dict], rows: list[dict])
 CONTRACT = {"accumulate_gradients", "make_experience"}  # functions that only trainers have
 SHOWN = ("logprob_shift", "advantages_detached", "accumulation")  # checks whose measurements are quoted
 
+EMBEDDED = {"model": EMBEDDED_MODEL, "data": EMBEDDED_DATA}
+TWO_STEPS = {"steps": 2, "lr": 1e-3, "prompts": 4, "group_size": 4, "batch_size": 16, "max_new_tokens": 16}
+STEP_REWARDS = '''\
+"""Rewards for two steps of a trainer: scores that differ, and scores that are all the same."""
+
+
+def varied(prompt, completion):
+    return sum(completion.encode()) % 7 / 6
+
+
+def equal(prompt, completion):
+    return 1.0
+'''
+NEVER_RUN = "resuming, several processes, schedules and checkpoints of a longer run"
+
 
 def prove_trainer(file: Path, flags: list[str], seconds: float) -> Proof:
+    begin = time.monotonic()
     proof, report = Proof("trainer", str(file)), report_of("selfcheck.py", [str(file), *flags, "--json"], seconds)
     passed, failed, rest = ([x for x in report["checks"] if x["status"] == s] for s in ("pass", "FAIL", "n/a"))
     proof.figures["checks"] = {x["name"]: x for x in report["checks"]}
@@ -4117,9 +4161,56 @@ def prove_trainer(file: Path, flags: list[str], seconds: float) -> Proof:
     proof.say(f"{len(passed)} of {ran} checks of selfcheck.py pass for {named}.")
     if measured := [f"{x['name']}: {x['measured']}" for x in passed if x["name"] in SHOWN]:
         proof.say(f"Measured: {'; '.join(measured)}.")
-    if rest:
-        proof.say(f"Not checked: {'; '.join(x['name'] for x in rest)}.")
+    prove_steps(proof, file, flags, seconds - (time.monotonic() - begin))
+    proof.say(f"Not checked: {'; '.join([*(x['name'] for x in rest), NEVER_RUN])}.")
     return proof
+
+
+def prove_steps(proof: Proof, file: Path, flags: list[str], seconds: float) -> None:
+    """Run two steps of a page: they change the weights, but not where every advantage is 0."""
+    configs = [node.body for node in parsed(file) if isinstance(node, ast.ClassDef) and node.name == "Config"]
+    fields = {x.target.id for body in configs for x in body if isinstance(x, ast.AnnAssign)}
+    if not {"steps", "out", "lr", "reward"} <= fields:
+        proof.skip("What steps of its train change", "it is no page with the settings steps, out, lr and reward")
+        return
+    rewards = ["varied"] if fields & {"gae_lambda", "kl_coef", "entropy_coef"} else ["varied", "equal"]
+    flags = [word for flag in flags for word in (flag.split("=", 1) if flag.startswith("--") else [flag])]
+    flags += [word for name, value in EMBEDDED.items() if f"--{name}" not in flags for word in (f"--{name}", value)]
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "rewards.py").write_text(STEP_REWARDS, encoding="utf-8")
+        try:
+            with ThreadPoolExecutor() as pool:
+                errors = [*pool.map(lambda name: run_steps(file, flags, fields, Path(folder, name), seconds), rewards)]
+        except subprocess.TimeoutExpired:
+            proof.skip(
+                "What steps of its train change", f"they take longer than {seconds:.0f} s; try a larger --minutes"
+            )
+            return
+        start = flags[flags.index("--model") + 1]
+        changes = [
+            {"loads": False, "error": error} if error else saved(start, Path(folder, name))
+            for name, error in zip(rewards, errors, strict=True)
+        ]
+    proof.figures["change_by_steps"] = dict(zip(rewards, changes, strict=True))
+    if failed := [change["error"] for change in changes if not change["loads"]]:
+        proof.find(f"train: two steps leave no model that loads: {failed[0]}")
+        return
+    moved, *kept = (change["largest_weight_change"] for change in changes)
+    with_equal = "".join(f", and by {x:.2g} where all scores are equal" for x in kept)
+    proof.say(f"Two steps of its train move weights by at most {moved:.2g}{with_equal}.")
+    if not moved:
+        proof.find("train: two steps with different scores leave every weight unchanged")
+    if any(kept):
+        proof.find(f"train: two steps change weights by {kept[0]:.2g} where scores are equal and all advantages 0")
+
+
+def run_steps(file: Path, flags: list[str], fields: set[str], out: Path, seconds: float) -> str:
+    """Run two steps of a page with the reward of STEP_REWARDS that its folder is called after; returns the error."""
+    short = TWO_STEPS | {"eval_data": "", "out": out, "reward": f"{out.parent}/rewards.py:{out.name}"}
+    words = [str(x) for name, value in short.items() if name in fields for x in (f"--{name}", value)]
+    command = [sys.executable, file, *flags, *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=max(1.0, seconds))
+    return (done.stderr.strip().splitlines() or ["no message"])[-1] if done.returncode else ""
 
 
 def prove_job(path: Path, python: str, seconds: float) -> Proof:
@@ -4146,6 +4237,7 @@ def prove_job(path: Path, python: str, seconds: float) -> Proof:
 TOKEN_WEIGHT, ROW_WEIGHT = " times old / rollout of each token", " times old / rollout of each sequence"
 WEIGHTS = (TOKEN_WEIGHT, ROW_WEIGHT, "")  # corrections for the sampler; none where its log-probs only filter
 FULL_KL = ("KL(policy || reference) of the vocabulary", "KL(reference || policy) of the vocabulary")
+IN_ADVANTAGE = "k1 in the advantage"
 WRONG_AXIS = "mean over columns of means over sequences"  # right for [T, B], a fault for [B, T]
 DEVIATION_EPS = (0.0, 1e-6, 1e-5, 1e-4)  # what implementations add to a standard deviation
 
@@ -4192,6 +4284,7 @@ FORMULAS = {  # if a function's name has the words of two, the first is meant
 def kl_token(name: str, c: dict, i: int, t: int):
     """KL of token [i, t]: an estimate, times the ratio if the old policy sampled it, or the sum over the vocabulary."""
     logp, ref = c["logprobs"][i, t], c["ref_logprobs"][i, t]
+    logp, ref = (ref, logp) if c.get("turned") else (logp, ref)
     if name in FULL_KL:
         p, q = (logp, ref) if name == FULL_KL[0] else (ref, logp)
         return (p.exp() * (p - q)).sum()
@@ -4212,11 +4305,12 @@ def ways_of(formula: str, takes: set[str], full: bool) -> list[str]:
         names = [*FULL_KL] if full else ["k1", "k2", "k3", "|k1|"] if formula == "kl" else [formula]
         return names + [f"{name} times the ratio" for name in names if "old_logprobs" in takes]
     if kind == "value":
-        clip = "clipped " if {"old_values", "value_clip"} <= takes else ""
-        return [f"{clip}half squared error", f"{clip}squared error"]
+        clips = [""] if "old_values" not in takes else ["clipped "] if "value_clip" in takes else ["clipped ", ""]
+        return [f"{clip}{error}" for clip in clips for error in ("half squared error", "squared error")]
     names = {"gspo": ["gspo", "gspo of each token"], "cispo": ["cispo", CISPO_PAPER, CISPO_TRL]}.get(formula, [formula])
-    terms = ("k3", "k1", "k2", "k3 times the ratio") if {"ref_logprobs", "beta"} <= takes else ()
-    names = [f"{name} with {kl}" for name in names for kl in terms] or names
+    terms = ("k3", "k1", "k2", "k3 times the ratio", IN_ADVANTAGE) if "ref_logprobs" in takes else ()
+    with_kl = [f"{name} with {kl}" for name in names for kl in terms]
+    names = with_kl if {"ref_logprobs", "beta"} <= takes else with_kl + names
     return [f"{name}{how}" for name in names for how in WEIGHTS] if "rollout_logprobs" in takes else names
 
 
@@ -4226,6 +4320,9 @@ def token_losses(way: str, kind: str, c: dict):
 
     weighing = next((how for how in WEIGHTS if how and way.endswith(how)), "")
     losses, (name, _, kl) = [], way.removesuffix(weighing).partition(" with ")
+    if kl == IN_ADVANTAGE:
+        penalty = c["beta"] * (c["logprobs"] - c["ref_logprobs"]).detach()
+        kl, c = "", c | {"advantages": c["advantages"] - penalty}
     for i, mask in enumerate(c["mask"]):
         row, places = [c["mask"].new_zeros(())] * len(mask), mask.nonzero().flatten().tolist()
         for t in places:
@@ -4267,40 +4364,43 @@ def group_advantages(formula: str, c: dict) -> dict:
     if formula == "rloo":
         return {"R - mean of the others": [x - (sum(group) - x) / (len(group) - 1) for x, group in pairs]}
     ways = {}
-    for eps in dict.fromkeys((c["std_eps"], *DEVIATION_EPS)):
+    for eps in dict.fromkeys((c["std_eps"], *DEVIATION_EPS, *(x for x in c["numbers"] if 0 < x < 0.01))):
         for name, deviation in (("unbiased", statistics.stdev), ("population", statistics.pstdev)):
-            ways[f"{name} deviation, eps {eps:g}"] = [
-                (x - mean(group)) / (deviation(group) + eps) for x, group in pairs
-            ]
+            for whole, of in (([], ""), (scores, " of the batch")):
+                ways[f"{name} deviation{of}, eps {eps:g}"] = [
+                    (x - mean(group)) / (deviation(whole or group) + eps) for x, group in pairs
+                ]
     return ways
 
 
 # --------------------------------------------------------------------- recognition (src/programs/prove/recognition.py)
 
-LOGP = r"(log_?probs?|logps?|lp)"
+LOGP = r"(log_?probs?|log_?ps?|log_?pis?|lp)"
 VALUES = r"(values?|v|vpreds?|vs|value_preds?)"
 SAMPLER = r"(behav\w+|rollout|generation|sampling|sampler|vllm|inference|mu)"
 OLD = rf"(old|prev|{SAMPLER})"
+NEW = "(new|curr?|current)"
+REFERENCE = "(ref|reference|base|sft|initial)"
 ROLES = {  # input -> names of parameters
     "old_logprobs": rf"{OLD}_?(\w+_)?{LOGP}|{LOGP}_{OLD}",
-    "ref_logprobs": rf"(ref|reference)_?(\w+_)?{LOGP}|{LOGP}_(ref|reference)",
-    "logprobs": rf"((new|curr?|current|policy|pi|actor|per_token)_?)*{LOGP}(_new|_theta)?",
+    "ref_logprobs": rf"{REFERENCE}_?(\w+_)?{LOGP}|{LOGP}_{REFERENCE}",
+    "logprobs": rf"({NEW}_?|(policy|pi|actor|action|trainer|learner|per_token)_?)*{LOGP}(_{NEW}|_theta)?",
     "advantages": r"adv(antage)?s?",
-    "mask": r"(response_|completion_|action_|loss_|token_|eos_|valid_)?masks?|(not|non)_?(done|terminal)s?",
+    "mask": r"(response_|completion_|action_|attention_|loss_|token_|eos_|valid_)?masks?|(not|non)_?(done|terminal)s?",
     "token_rewards": r"token_(level_)?(rewards?|scores?)|per_token_rewards?",
-    "scores": r"scores?|rewards?",
+    "scores": r"(\w+_)?(scores?|rewards?)",
     "old_values": rf"(old_|prev_){VALUES}|{VALUES}_old",
     "values": rf"(new_)?{VALUES}",
     "returns": r"returns?|value_targets?|targets?",
     "groups": r"groups?|group_(ids?|idx|index)|index|uids?|prompt_ids?|prompt_idx",
-    "group_size": r"group_size|num_generations|num_samples|n_samples|samples_per_prompt|n|k|g",
+    "group_size": r"group_size|num_generations|((num|n)_)?samples(_per_prompt)?|(rloo_)?k|n|g",
     "low": r"(clip_|eps_|epsilon_|ratio_|cliprange_)*(low|lower|lo|(?<=_)min)(_eps|_clip)?",
     "high": r"(clip_|eps_|epsilon_|ratio_|cliprange_)*(high|higher|upper|hi|(?<=_)max)(_eps|_clip)?",
     "value_clip": r"value_clip(_eps|_range)?|vf_clip|clip_?range_?(value|vf)|clip_range_vf",
-    "clip": r"eps|epsilon|clip|clip_(eps|epsilon|range|ratio|param|coef)|cliprange",
+    "clip": r"(eps|epsilon|clip)(_clip)?|clip_(eps|epsilon|range|ratio|param|coef)|cliprange",
     "std_eps": r"(std|adv|advantage)_(eps|epsilon)",
     "dual_clip": r"dual_clip|clip_ratio_c",
-    "beta": r"beta|kl_(coef|coeff|beta|weight|lambda)",
+    "beta": r"beta(_kl)?|kl_(coef|coeff|beta|weight|lambda)",
     "gamma": r"gamma|discount",
     "dones": r"dones?|terminals?|terminat(ed|ions)",
     "next_values": r"next_values",
@@ -4308,7 +4408,7 @@ ROLES = {  # input -> names of parameters
     "after_done": r"(next|last|final|bootstrap)_(done|terminal)",
     "entropy": r"(token_)?entropy|entropies",
     "entropy_weight": r"(entropy|ent)_(coef|coeff|weight|beta)",
-    "gae_lambda": r"lam|lambda_?|gae_lambda|lmbda|lambd",
+    "gae_lambda": r"lam|lambda_?|gae_lam(bda)?|lmbda|lambd",
     "length": r"max_(len|length|tokens|new_tokens|completion_length|response_length)|norm_length|constant",
     "tau_pos": r"(sapo_)?(tau_pos|tau_positive)",
     "tau_neg": r"(sapo_)?(tau_neg|tau_negative)",
@@ -4350,6 +4450,11 @@ class Candidate:
         self.findings.append(f"{self.where}: {finding}")
 
 
+def role_of(name: str) -> str:
+    """The role of a parameter's name, or ""."""
+    return next((role for role, pattern in ROLES.items() if re.fullmatch(pattern, name.lower())), "")
+
+
 def inputs_of(roles: dict[str, str], kind: str) -> dict[str, str]:
     """{parameter: role} in a kind of formula, without parameters that have none there."""
     known = {name: role for name, role in roles.items() if role and role not in FOREIGN.get(kind, ())}
@@ -4375,6 +4480,8 @@ def formula_of(name: str, roles: dict[str, str]) -> tuple[str, bool]:
     for formula, about in FORMULAS.items():
         if {*about.words.split()} <= has and not missing(formula, roles):
             return formula, formula in GENERIC
+    if "gae_lambda" in roles.values() and not missing("gae", roles):
+        return "gae", True
     clipped = has <= CLIPPED and has & {"clip", "clipped", "policy"} and {*roles.values()} & {"clip", "low", "high"}
     return "ppo" if clipped and not missing("ppo", roles) else "", True
 
@@ -4398,7 +4505,7 @@ def recognised(name: str, function, where: str, formula: str) -> Candidate:
     except (ValueError, TypeError) as error:  # torch.jit.script leaves none
         return Candidate(name, where, why=f"its parameters cannot be read ({error})")
     parameters = [p for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
-    roles = {p.name: next((r for r, x in ROLES.items() if re.fullmatch(x, p.name.lower())), "") for p in parameters}
+    roles = {p.name: role_of(p.name) for p in parameters}
     for role, (pattern, other) in BESIDE.items():
         if [*roles.values()].count(role) == 2:
             roles |= {x: other for x in roles if roles[x] == role and re.fullmatch(pattern, x.lower())}
@@ -4427,6 +4534,93 @@ def recognised(name: str, function, where: str, formula: str) -> Candidate:
     return candidate
 
 
+# ----------------------------------------------------------------------- signatures (src/programs/prove/signatures.py)
+
+EMPTY, KEYWORD = inspect.Parameter.empty, inspect.Parameter.KEYWORD_ONLY
+
+
+class Fields(dict):
+    """A dictionary whose entries can be read as attributes too."""
+
+    __getattr__ = dict.get
+
+
+def fields_read(code, name: str) -> dict:
+    """{key or attribute that a function reads of its parameter `name`: the default that it gives, or EMPTY}."""
+    fields = {}
+    for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(code)))):
+        match node:
+            case ast.Call(ast.Attribute(ast.Name(owner), "get"), [ast.Constant(str(key)), *rest]) if owner == name:
+                fields[key] = rest[0].value if rest and isinstance(rest[0], ast.Constant) else None
+            case ast.Subscript(ast.Name(owner), ast.Constant(str(key))) if owner == name:
+                fields[key] = EMPTY
+            case ast.Attribute(ast.Name(owner), key) if owner == name and key != "get":
+                fields.setdefault(key, EMPTY)
+    return fields if any(map(role_of, fields)) else {}
+
+
+def parts_of(p: inspect.Parameter, code) -> tuple:
+    """(Type of a parameter that holds several inputs, {their names: defaults}); ({} if it is an input itself)."""
+    kind = getattr(code, "__globals__", {}).get(p.annotation, p.annotation)
+    if not dataclasses.is_dataclass(kind):
+        return Fields, {} if role_of(p.name) or p.default is not EMPTY else fields_read(code, p.name)
+    parts = {}
+    for x in dataclasses.fields(kind):
+        made = x.default_factory is not dataclasses.MISSING
+        parts[x.name] = x.default_factory() if made else EMPTY if x.default is dataclasses.MISSING else x.default
+    return kind, parts
+
+
+def scripted_parameters(function) -> list[inspect.Parameter]:
+    """The parameters of a function of torch.jit.script, which has no signature."""
+    defaults = {x.name: x.default_value if x.has_default_value() else EMPTY for x in function.schema.arguments}
+    return [inspect.Parameter(name, KEYWORD, default=value) for name, value in defaults.items()]
+
+
+def unfolded(function, code=None):
+    """A function that takes the fields of its settings and batches as parameters; `code`: where it reads them."""
+    code = inspect.unwrap(code or function)
+    try:
+        scripted = isinstance(function, torch.jit.ScriptFunction)
+        taken = scripted_parameters(function) if scripted else inspect.signature(function).parameters.values()
+        taken = [p for p in taken if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+        held = {p.name: parts_of(p, code) for p in taken}
+    except (OSError, TypeError, ValueError, SyntaxError):  # no signature or no source
+        return function
+
+    def called(**given):
+        for name, (kind, fields) in held.items():
+            if fields:
+                given[name] = kind(**{x: given.pop(x) for x in fields if x in given})
+        return function(**given)
+
+    defaults = {p.name: p.default for p in taken if not held[p.name][1]}
+    defaults |= {name: value for _, fields in held.values() for name, value in fields.items()}
+    called.__signature__ = inspect.Signature([inspect.Parameter(n, KEYWORD, default=x) for n, x in defaults.items()])
+    return called
+
+
+def callable_of(module, name: str):
+    """A module's function, or a method as a function that also takes its class's parameters; None if not callable."""
+    owner, _, method = name.partition(".")
+    thing = getattr(module, owner, None)
+    function = getattr(thing, method, None) if method else thing
+    if not method or not inspect.isfunction(function) or isinstance(vars(thing).get(method), staticmethod):
+        return unfolded(function) if callable(function) else None
+    make, of_method = unfolded(thing, thing.__init__), unfolded(functools.partial(function, None), function)
+    try:
+        of_init, own = (inspect.signature(x).parameters for x in (make, of_method))
+    except (TypeError, ValueError):
+        return function
+
+    def called(**given):
+        instance = make(**{x: given.pop(x) for x in of_init.keys() - own.keys() & {*given}})
+        return unfolded(functools.partial(function, instance), function)(**given)
+
+    called.__signature__ = inspect.Signature([*{**of_init, **own}.values()])
+    return called
+
+
 # --------------------------------------------------------------- function calls (src/programs/prove/function_calls.py)
 
 MASK = (  # ragged rows, pads on either side, a hole, an empty row
@@ -4447,7 +4641,9 @@ NUMBERS = {
     **{"low": 0.1, "high": 0.3, "clip": 0.2, "value_clip": 0.2, "std_eps": 1e-3, "beta": 0.7, "gamma": 0.9, "sign": 1},
     **{"gae_lambda": 0.8, "length": 11.0, "tau_pos": 1.0, "tau_neg": 1.05, "group_size": 4, "dual_clip": 2.0},
 }
-PAPERS = [{"low": low, "high": high, "inside": True} for low, high in ((0.2, 0.28), (3e-4, 4e-4))]  # DAPO, GSPO
+INSIDE = {"loss": ("low", "high", "beta"), "value": ("value_clip",), "gae": ("gamma", "gae_lambda")}  # by kind
+MOST_INSIDE = 64  # ways to assign a function's own numbers to roles
+BY_WEIGHTS = ("loss", "kl", "value")  # kinds that may have further terms with weights
 LEAVES = {"value": "values", "mean": "x"}  # input that the gradient is taken for, by kind; else log-probs
 NOTES = {  # what the report says about a form of inputs
     **{"whole": "for masks without holes alone", "by_time": "for [T, B]", "squeezed": "for one episode a call"},
@@ -4456,15 +4652,14 @@ NOTES = {  # what the report says about a form of inputs
     "interleaved": "for samples in the order p1 p2 … p1 p2 …",
     "white": "with the advantages whitened inside",
     "one_group": "for one group a call: a batch of groups would count as one",
-    "inside": "with bounds of its paper inside",
     "off": "with its further terms at weight 0",
     "dones": "with an episode that ends inside a row",
     "dual_inside": "with a dual clip of 3 inside",
 }
 
 
-def inputs(kind: str, takes: set[str], given: dict[str, float]) -> dict:
-    """Inputs by role in float64, random beneath the mask too; numbers in `given` replace those of NUMBERS."""
+def inputs(kind: str, takes: set[str], numbers: list[float]) -> dict:
+    """Inputs by role in float64, random beneath the mask too; `numbers` are those in the function's source."""
     import torch
 
     generator = torch.Generator().manual_seed(0)
@@ -4487,12 +4682,32 @@ def inputs(kind: str, takes: set[str], given: dict[str, float]) -> dict:
     c |= {"dones": zeros, "after": zeros[:, 0], "after_done": zeros[:, 0], "entropy": zeros, "entropy_weight": 0.1}
     c |= {"low": 0.2, "high": 0.2} if not takes & {"low", "high"} else {}
     c |= {"dual_clip": 0.0, "gamma": 1.0, "gae_lambda": 1.0} | {name: c[name] for name in NUMBERS if name in takes}
-    c |= given | ({"beta": 1.0} if kind == "kl" else {})
+    c |= {"numbers": numbers} | ({"beta": 1.0} if kind == "kl" else {})
     if kind == "advantage":
         c["groups"] = [i % 2 if "groups" in takes else i // 4 for i in range(len(SCORES))]
         c["token_rewards"] = torch.zeros_like(mask)
         c["token_rewards"][range(len(mask)), [row.nonzero().max().item() for row in mask]] = c["scores"]
     return c
+
+
+def values_inside(role: str, numbers: list[float]) -> list[float]:
+    """Numbers of a function's source as values of a role; bounds may be written as 1 - low and 1 + high."""
+    ways = {"low": lambda x: (x, 1 - x), "high": lambda x: (x, x - 1)}.get(role, lambda x: (x,))
+    values = {round(y, 12) for x in numbers for y in ways(x) if y > SMALLEST_CLIP}
+    return sorted(y for y in values if y <= 0.5 or (role == "high" and y > 1) or role not in ("low", "high"))
+
+
+def inside_forms(formula: str, kind: str, takes: set[str], numbers: list[float]) -> list[dict]:
+    """Forms for numbers that a function has inside instead of taking them."""
+    roles = ("tau_pos", "tau_neg") if formula == "sapo" else INSIDE.get(kind, ())
+    bounded = takes & {"low", "high", "clip"} or formula == "reinforce"
+    roles = [x for x in roles if x not in takes and not (bounded and x in ("low", "high"))]
+    roles = [x for x in roles if x != "beta" or "ref_logprobs" in takes]
+    ways = itertools.product(*(values_inside(role, numbers) or [NUMBERS[role]] for role in roles))
+    forms = [dict(zip(roles, way, strict=True)) | {"inside": roles} for way in ways if roles]
+    forms.sort(key=lambda form: form.get("low") != form.get("high"))
+    lengths = values_inside("length", numbers) if kind == "loss" and "length" not in takes else []
+    return forms[:MOST_INSIDE] + [{"length": x, "inside": ["length"]} for x in lengths if x > 1]
 
 
 SHAPES_OF_ONE = ("row", "number", "column", "next values")  # forms of the value that follows a row's last step
@@ -4531,8 +4746,7 @@ def input_forms(formula: str, kind: str, takes: set[str], c: dict) -> list[dict]
     wide = forms
     if kind == "loss":  # for [T, B], advantages equal along a row would hide a mean over the wrong axis
         wide = [x for x in forms if x["advantages"] is c["x"] or x["advantages"].dim() == 1]
-    inside = kind == "loss" and not takes & {"low", "high", "clip"} and c["low"] == c["high"] == NUMBERS["clip"]
-    more = [*(PAPERS if inside else []), *([{"off": True}] if kind in ("loss", "kl", "value") else [])]
+    more = [*inside_forms(formula, kind, takes, c["numbers"]), *([{"off": True}] if kind in BY_WEIGHTS else [])]
     if kind == "loss" and "dual_clip" not in takes:
         more.append({"dual_clip": 3.0, "dual_inside": True})
     by_time, extra = [x | {"by_time": True} for x in wide], []
@@ -4673,12 +4887,21 @@ def near(a, b, weights) -> float:
 
 # ------------------------------------------------------------- function faults (src/programs/prove/function_faults.py)
 
+
+def with_next_value(c: dict, sign: int) -> dict:
+    """Token rewards with the discounted value after the first episode's end added or subtracted."""
+    rewards = c["token_rewards"].clone()
+    rewards[:, CUT - 1] += sign * c["gamma"] * c["values"][:, CUT]
+    return {"token_rewards": rewards}
+
+
 FAULTS = {  # {what a faulty function computes: the changes to the formula's inputs that give it}
     "the formula with its sign flipped": lambda c: {"sign": -c["sign"]},
     "the formula without the mask": lambda c: {"mask": c["mask"] * 0 + 1},
     "the formula with its bound on the wrong side": lambda c: {"all": -c["all"], "sign": -c["sign"]},
     "the formula with the smaller of its two errors": lambda c: {"least": True},
     "the formula with values and old values exchanged inside its clip": lambda c: {"exchanged": True},
+    "the formula with policy and reference exchanged in its KL": lambda c: {"turned": True},
     "the formula with the sign of k3's linear term flipped": lambda c: {"flipped": True},
     "the formula without a bound": lambda c: {"low": math.inf, "high": math.inf, "value_clip": math.inf},
     "the formula without its lower bound": lambda c: {"low": math.inf},
@@ -4691,13 +4914,13 @@ FAULTS = {  # {what a faulty function computes: the changes to the formula's inp
     "the formula without the old log-probs, the ratio always 1": lambda c: {"old_logprobs": c["logprobs"].detach()},
     "the formula without the KL term": lambda c: {"beta": 0.0},
     "the formula with its KL term subtracted": lambda c: {"beta": -c["beta"]},
-    "the formula with policy and reference exchanged": lambda c: {
-        "logprobs": c["ref_logprobs"],
-        "ref_logprobs": c["logprobs"],
-    },
     "the formula over the whole batch as one group": lambda c: {"groups": [0] * len(c["groups"])},
     "the formula over neighbours as groups": lambda c: {"groups": [i // 4 for i in range(len(c["groups"]))]},
     "the formula with gamma and lambda exchanged": lambda c: {"gamma": c["gae_lambda"], "gae_lambda": c["gamma"]},
+    "the formula whitened over the padding too": lambda c: {"padded": True},
+    "the formula across an episode's end": lambda c: {"uncut": True},
+    "the formula with its sum over deltas across an episode's end": lambda c: {"uncut": True} | with_next_value(c, -1),
+    "the formula with the value after an episode's end": lambda c: with_next_value(c, 1),
 }
 ROUNDING = 1e-6  # relative tolerance of value and gradient in float64, as implementations add 1e-8 in places
 PADDED = " / width"  # marks aggregations that divide by all places, padding included; right for Dr. GRPO only
@@ -4730,11 +4953,12 @@ def references(formula: str, tried: Tried, c: dict, shape) -> dict:
         results = {way: torch.tensor(x, dtype=torch.float64) for way, x in results.items()}
         results = {way: x[:, None] * c["mask"] if shape == c["mask"].shape else x for way, x in results.items()}
         if tried.kind == "gae":
-            cuts = [(0, CUT), (CUT, None)] if "dones" in tried.takes or c.get("going") else [(0, None)]
+            ends = ("dones" in tried.takes or c.get("going")) and not c.get("uncut")
+            cuts = [(0, CUT), (CUT, None)] if ends else [(0, None)]
             given = [[c[name][:, a:b] for name in names[:3]] + [c[name] for name in names[3:]] for a, b in cuts]
             given[-1].append(c["after"])
             plain = torch.cat([own_gae(*parts) for parts in given], 1)
-            inside, results = plain[c["mask"].bool()], {"not whitened": plain}
+            inside, results = plain if c.get("padded") else plain[c["mask"].bool()], {"not whitened": plain}
             for i, how in enumerate(("population deviation", "unbiased deviation")):
                 results[f"whitened, {how}"] = (plain - inside.mean()) / inside.std(correction=i)
         fitting = {way: x for way, x in results.items() if x.numel() == math.prod(shape)}
@@ -4964,10 +5188,11 @@ def look_at_returns(candidate: Candidate, tried: Tried, fit: Fit) -> None:
 
 # --------------------------------------------------------------- function proof (src/programs/prove/function_proof.py)
 
-SETTABLE = [name for name in NUMBERS if name not in ("sign", "group_size")]
 UNTRIED = "without holes|as 1 - done"  # notes on masks that were not tried with a hole
 UNBOUNDED = "its bounds on old / rollout not reached"
-RARE = {*"by_time inside off interleaved going full dual_inside white set".split()}  # forms that count if they fit
+RARE = {
+    *"begins by_time inside off interleaved going full dual_inside white set".split()
+}  # forms that count if they fit
 
 
 def nearest_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]) -> Fit | None:
@@ -5001,8 +5226,13 @@ def nearest_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]) 
     return Fit(value, gradient, way, given, result, changed)
 
 
-def judge(candidate: Candidate, function, numbers: dict[str, float], words: str) -> None:
-    """Compare a function with its formula and note findings in `candidate`; `words`: its docstring and comments."""
+def judge(candidate: Candidate, function, numbers: list[float], words: str) -> None:
+    """Compare a function with its formula and note findings in `candidate`.
+
+    Args:
+        numbers: those in its source.
+        words: its docstring and comments.
+    """
     tried = Tried(function, candidate)
     c = inputs(tried.kind, tried.takes, numbers)
     c["sign"] = -1 if re.search("objective|surrogate(?!.*loss)", candidate.name.lower()) else 1  # these are maximised
@@ -5081,6 +5311,8 @@ def whitened_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict])
 def written_as(candidate: Candidate, tried: Tried, fit: Fit) -> str:
     """The way of the formula and the form of inputs that a function fits, for the report."""
     notes = [NOTES[x] for x in NOTES if x in fit.given and (x != "dones" or x in tried.takes)]
+    if roles := fit.given.get("inside"):
+        notes.append(f"with {' and '.join(f'{role} {fit.given[role]:g}' for role in roles)} inside")
     if "entropy" in tried.takes:
         notes.append("its entropy term apart")
     if tried.others and "part" not in fit.given and tried.kind != "gae":
@@ -5108,25 +5340,6 @@ def public(body: list[ast.stmt]) -> dict[str, int]:
     return lines
 
 
-def callable_of(module, name: str):
-    """A module's function, or a method as a function that also takes its class's parameters; None if not callable."""
-    owner, _, method = name.partition(".")
-    thing = getattr(module, owner, None)
-    function = getattr(thing, method, None) if method else thing
-    if not method or not inspect.isfunction(function) or isinstance(vars(thing).get(method), staticmethod):
-        return function if callable(function) else None
-    of_init, of_method = ([*inspect.signature(x).parameters.values()][1:] for x in (thing.__init__, function))
-    names = {x.name for x in of_init} - {x.name for x in of_method}
-
-    def called(**given):
-        instance = thing(**{x: given.pop(x) for x in names & {*given}})
-        return getattr(instance, method)(**given)
-
-    every = [*(x for x in of_init if x.name in names), *of_method]
-    called.__signature__ = inspect.Signature([x.replace(kind=x.KEYWORD_ONLY) for x in every if x.kind not in (2, 4)])
-    return called
-
-
 def functions_of(path: Path) -> tuple[dict[Path, dict[str, int]], dict[Path, str]]:
     """({file: its `public` names}, {file of a folder that cannot be parsed: why}); nothing is run."""
     functions, failed = {}, {}
@@ -5152,26 +5365,13 @@ def named_formulas(given: str, names: list[str]) -> dict[str, str]:
     return pairs
 
 
-def named_numbers(given: str) -> dict[str, float]:
-    """The numbers of --set, by role."""
-    numbers = {}
-    for name, _, value in (pair.partition("=") for pair in given.split(",") if pair):
-        got = f"got --set {given}; expected NAME=NUMBER with one of {', '.join(SETTABLE)}"
-        need(name in SETTABLE and re.fullmatch(r"inf|[\d.]+(e-?\d+)?", value), got)
-        numbers[name] = float(value)
-    return numbers
-
-
-def prove_functions(path: Path, only: str, given: str, numbers: str) -> Proof:
+def prove_functions(path: Path, only: str, given: str) -> Proof:
     """Compare the functions of a file or folder, or a single one, with their formulas."""
-    import numpy as np
-
     proof, known, unknown = Proof("functions", f"{path}:{only}" if only else str(path)), [], []
     functions, failed = functions_of(path)
     every = [(file, name, line) for file, lines in functions.items() for name, line in lines.items()]
     places = [place for place in every if not only or only in (place[1], place[1].partition(".")[0])]
     need(places, f"got {path} without {only or 'a public function'}; expected functions of losses or advantages")
-    numbers = named_numbers(numbers)
     callables = []
     for file, name, line in places:
         if file in failed:
@@ -5188,9 +5388,10 @@ def prove_functions(path: Path, only: str, given: str, numbers: str) -> Proof:
     for file, name, line, function in callables:
         x = recognised(name, function, f"{name} ({file}, line {line})", formulas.get(name, ""))
         if not x.why:
-            with warnings.catch_warnings(), np.errstate(all="ignore"):  # from forms that it does not take
+            eager = torch.compiler.set_stance("force_eager")  # compiling one function takes a minute
+            with eager, warnings.catch_warnings(), np.errstate(all="ignore"):  # from forms that it does not take
                 warnings.simplefilter("ignore")
-                judge(x, function, numbers, words_at(file, line))
+                judge(x, function, numbers_at(file, line), words_at(file, line))
         (unknown if x.why else known).append(x)
         proof.findings += x.findings
         if not x.why:
@@ -5199,7 +5400,7 @@ def prove_functions(path: Path, only: str, given: str, numbers: str) -> Proof:
             proof.figures[x.where] = about
     proof.not_measured += [f"{x.where}: {x.why}" for x in unknown] + [f"{file}: {why}" for file, why in failed.items()]
     accepted = f"expected losses or advantages of known names; try --as NAME=FORMULA, one of {', '.join(FORMULAS)}"
-    accepted += ", or for a reward --data FILE"
+    accepted += "; for a reward --data FILE; for a trainer the functions that selfcheck.py --contract lists"
     if unknown and all(x.formula for x in unknown):
         accepted = "expected a published form with inputs of known names: logprobs, old_logprobs, advantages, mask, …"
     unfitting = [x.name for x in unknown if x.unknown_form]
@@ -5212,6 +5413,17 @@ def prove_functions(path: Path, only: str, given: str, numbers: str) -> Proof:
     if missed := [*(x.name for x in unknown if not x.unknown_form), *map(str, failed)]:
         proof.say(f"Not recognised or not imported, so not checked: {first(missed)}.")
     return proof
+
+
+def numbers_at(file: Path, line: int) -> list[float]:
+    """Numbers in the definition at a line of a file, and in those of the file's variables that it reads."""
+    body = parsed(file)
+    nodes = [*ast.walk(next(x for x in body if x.lineno == line))]
+    names = {x.id for x in nodes if isinstance(x, ast.Name)}
+    for x in body:
+        if isinstance(x, ast.Assign) and names & {y.id for y in ast.walk(x) if isinstance(y, ast.Name)}:
+            nodes += ast.walk(x.value)
+    return sorted({float(x.value) for x in nodes if isinstance(x, ast.Constant) and type(x.value) in (int, float)})
 
 
 def words_at(file: Path, line: int) -> str:
@@ -5256,7 +5468,7 @@ ACCEPTED = (
     "--data, a trainer or a file or folder of losses and advantages in Python, or settings (.yaml) or "
     "overrides (.txt) of a verl job"
 )
-FLAGS = {"formulas": "--as", "numbers": "--set", "python": "--python", "flags": "flags after --"}
+FLAGS = {"formulas": "--as", "python": "--python", "flags": "flags after --"}
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -5270,8 +5482,6 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--data", default="", metavar="FILE", help="rows for a reward or an environment")
     named = "formulas of functions: loss_1=grpo,loss_2=gspo, or one for each function; " + ", ".join(FORMULAS)
     parser.add_argument("--as", default="", dest="formulas", metavar="NAMES", help=named)
-    numbers = "constants inside the functions: low=inf,tau_neg=1.0; one of " + ", ".join(SETTABLE)
-    parser.add_argument("--set", default="", dest="numbers", metavar="NUMBERS", help=numbers)
     python = "for a verl job: the Python that has verl (default: this one)"
     parser.add_argument("--python", metavar="PYTHON", help=python)
     parser.add_argument("--minutes", type=float, default=1.0, metavar="M", help="minutes for all checks (default: 1)")
@@ -5312,8 +5522,8 @@ def proof_of(args) -> Proof:
         check_flags(args, "trainer", "flags")
         return prove_trainer(path, args.flags, seconds)
     need(names, f"got {args.thing}, which is none of these; {ACCEPTED}")
-    check_flags(args, "functions", "formulas", "numbers")
-    return prove_functions(Path(file), name, args.formulas, args.numbers)
+    check_flags(args, "functions", "formulas")
+    return prove_functions(Path(file), name, args.formulas)
 
 
 def prove(args) -> int:

@@ -118,6 +118,19 @@ def skips(completions, answer, **kwargs):
 class Judge:
     def __call__(self, completions, answer, **kwargs):
         return right(completions, answer)
+
+
+judge = Judge()
+KEPT, BY_TEXT = [], {}
+
+
+def leaks(completions, answer, **kwargs):
+    KEPT.extend(b"x" * (1 << 19) for _ in completions)
+    return right(completions, answer)
+
+
+def by_text(completions, answer, **kwargs):
+    return [BY_TEXT.setdefault(text_of(c), score) for c, score in zip(completions, right(completions, answer))]
 '''
 
 
@@ -375,6 +388,9 @@ def test_a_fault_of_an_evaluation_is_named(compared, tmp_path, capsys, finding):
         ("goes_on", "batch: "),
         ("needs_gold", "neither TRL, verl nor this bundle can call"),
         ("first_kept", "state: first_kept scores 0.0, then 1.0 in a new process"),
+        ("by_text", "state: by_text scores 1.0, then 0.0 in a new process"),
+        ("leaks", " KiB of each completion, even of one that it scores again"),
+        ("judge", ""),
         ("after_a_word", ""),
         ("runs", "it runs what stands in the place of an answer as Python"),
     ],
@@ -573,7 +589,7 @@ def test_another_thing_is_told_what_is_accepted(tmp_path, capsys, thing):
         ("losses.py", "functions", ["--python", "python"]),
         ("losses.py", "functions", ["--", "--temperature", 1]),
         ("run", "run", ["--as", "ppo"]),
-        ("job.yaml", "verl job", ["--set", "low=1"]),
+        ("job.yaml", "verl job", ["--as", "ppo"]),
     ],
 )
 def test_flags_that_a_kind_does_not_take_are_refused(tmp_path, capsys, thing, kind, flags):
@@ -765,15 +781,27 @@ def test_tests_of_input_and_output_in_their_own_form(tests, fed):
     assert prove.fed_test(tests) == fed
 
 
+FAULTS = {  # what a page's copy has instead, and what is found
+    ("", ""): "",
+    ("plain = -advantages * ratio", "plain = advantages * ratio"): "advantages_detached: ",
+    (
+        "AdamW(models.policy.parameters()",
+        "AdamW([x.clone().detach() for x in models.policy.parameters()]",
+    ): "train: two steps with different scores leave every weight unchanged",
+    ("weight_decay=0.0", "weight_decay=0.5"): "train: two steps change weights by ",
+}
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("right", ["", "plain = -advantages * ratio"])
-def test_a_trainer_is_checked_by_selfcheck(tmp_path, capsys, right):
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_trainer_is_checked_by_selfcheck_and_by_two_steps(tmp_path, capsys, fault):
     text = (ROOT / "templates" / "grpo.py").read_text()
-    assert text.count(right) >= 1
-    (tmp_path / "mine.py").write_text(text.replace(right, right.replace("-", "")))
+    assert text.count(fault[0]) >= 1
+    (tmp_path / "mine.py").write_text(text.replace(*fault))
     code, report, err = run(capsys, tmp_path / "mine.py", "--minutes", 5, "--", "--temperature", "0.9")
-    assert code == bool(right) and "--temperature 0.9" in err and "selfcheck.py" in err, err
-    assert any(x.startswith("advantages_detached") for x in report["findings"]) == bool(right), report["findings"]
+    assert code == bool(FAULTS[fault]) and "--temperature 0.9" in err and "selfcheck.py" in err, err
+    assert [x.startswith(FAULTS[fault]) for x in report["findings"]] == [True] * code, report["findings"]
+    assert "; resuming, several processes, " in report["sentences"][-1] and len(report["sentences"]) <= 5
 
 
 @pytest.mark.long

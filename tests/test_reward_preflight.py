@@ -453,6 +453,19 @@ def test_batch_slower_than_the_limit_is_scored_one_by_one(folder):
     assert report["functions"][0]["hung"] == 0
 
 
+def test_a_slow_reward_gets_as_many_rows_as_fit(folder):
+    """0.02 s a completion: a row takes 1.1 s and more, whatever the machine."""
+    (folder / "slow.py").write_text(
+        "import time\n\n\ndef slow(completion, answer):\n    time.sleep(0.02)\n    return 0.0\n"
+    )
+    flags = ("--reward", "slow.py:slow", "--data", "rows.jsonl", "--json", "--budget_s")
+    done = run_script("reward_preflight", *flags, "1", cwd=folder)
+    assert done.returncode == 2 and "got slow.py:slow: a completion takes 0." in done.stderr
+    done = run_script("reward_preflight", *flags, "5", cwd=folder)
+    report = json.loads(done.stdout)
+    assert 1 <= report["gold"]["rows"] < 8 and "of 8 rows are checked" in finding(report, "latency")["message"]
+
+
 @pytest.mark.parametrize(
     ("name", "expected", "contract"),
     [

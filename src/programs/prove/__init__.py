@@ -17,12 +17,13 @@
                        hostile programs get paid, read or change anything, or end the reward
     FILE.py:Class      an environment, with --data: what reward_preflight.py finds, and whether the same answers have
                        the same returns in ppo_train.py, grpo_train.py, evaluation.py and verl_train.py's agent loop
-    FILE.py, a folder  losses and advantages, recognised by names and parameters, or named by --as (--set: the numbers
-                       inside them): value and gradient against float64 loops over single tokens, with padding, a hole
-                       in the mask, an empty row, large ratios and equal scores; a second call; GAE's bootstrap and
-                       returns; a loss's entropy term and use of the sampler's log-probs. It reports which form of
-                       inputs fits, such as [T, B], and lists what it does not recognise
-    TRAINER.py         one with the functions of selfcheck.py --contract: its checks; the trainer's flags follow --
+    FILE.py, a folder  losses and advantages, recognised by names and parameters, or named by --as: value and gradient
+                       against float64 loops over single tokens, with padding, a hole in the mask, an empty row, large
+                       ratios and equal scores; a second call; GAE's bootstrap and returns; a loss's entropy term and
+                       use of the sampler's log-probs. It reports which form of inputs fits, such as [T, B], and lists
+                       what it does not recognise
+    TRAINER.py         one with the functions of selfcheck.py --contract: its checks; the trainer's flags follow --; of
+                       a page, whether two steps move the weights, and keep them where all scores are equal
     a verl job         settings of verl_train.py (.yaml) or overrides (.txt): runs verl_train.py --check in the --python
                        that has verl: composes them, reads rows by verl's data set, tries the job's copy of the reward
 
@@ -59,6 +60,7 @@ ROOMS = (
     "trainer_proof",
     "formulas",
     "recognition",
+    "signatures",
     "function_calls",
     "function_faults",
     "function_checks",

@@ -12,7 +12,7 @@ from parts.foundation.settings import parse_flags
 from programs.prove.environment_proof import is_environment, prove_environment
 from programs.prove.evaluation_proof import prove_evaluation, results_files
 from programs.prove.formulas import FORMULAS
-from programs.prove.function_proof import SETTABLE, functions_of, prove_functions
+from programs.prove.function_proof import functions_of, prove_functions
 from programs.prove.proof import Proof
 from programs.prove.reward_proof import prove_reward
 from programs.prove.run_proof import prove_run, values_of
@@ -23,7 +23,7 @@ ACCEPTED = (
     "--data, a trainer or a file or folder of losses and advantages in Python, or settings (.yaml) or "
     "overrides (.txt) of a verl job"
 )
-FLAGS = {"formulas": "--as", "numbers": "--set", "python": "--python", "flags": "flags after --"}
+FLAGS = {"formulas": "--as", "python": "--python", "flags": "flags after --"}
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -37,8 +37,6 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--data", default="", metavar="FILE", help="rows for a reward or an environment")
     named = "formulas of functions: loss_1=grpo,loss_2=gspo, or one for each function; " + ", ".join(FORMULAS)
     parser.add_argument("--as", default="", dest="formulas", metavar="NAMES", help=named)
-    numbers = "constants inside the functions: low=inf,tau_neg=1.0; one of " + ", ".join(SETTABLE)
-    parser.add_argument("--set", default="", dest="numbers", metavar="NUMBERS", help=numbers)
     python = "for a verl job: the Python that has verl (default: this one)"
     parser.add_argument("--python", metavar="PYTHON", help=python)
     parser.add_argument("--minutes", type=float, default=1.0, metavar="M", help="minutes for all checks (default: 1)")
@@ -79,8 +77,8 @@ def proof_of(args) -> Proof:
         check_flags(args, "trainer", "flags")
         return prove_trainer(path, args.flags, seconds)
     need(names, f"got {args.thing}, which is none of these; {ACCEPTED}")
-    check_flags(args, "functions", "formulas", "numbers")
-    return prove_functions(Path(file), name, args.formulas, args.numbers)
+    check_flags(args, "functions", "formulas")
+    return prove_functions(Path(file), name, args.formulas)
 
 
 def prove(args) -> int:

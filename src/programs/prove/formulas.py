@@ -9,6 +9,7 @@ from parts.learning.oracles import CISPO_PAPER, CISPO_TRL, policy_token, value_t
 TOKEN_WEIGHT, ROW_WEIGHT = " times old / rollout of each token", " times old / rollout of each sequence"
 WEIGHTS = (TOKEN_WEIGHT, ROW_WEIGHT, "")  # corrections for the sampler; none where its log-probs only filter
 FULL_KL = ("KL(policy || reference) of the vocabulary", "KL(reference || policy) of the vocabulary")
+IN_ADVANTAGE = "k1 in the advantage"
 WRONG_AXIS = "mean over columns of means over sequences"  # right for [T, B], a fault for [B, T]
 DEVIATION_EPS = (0.0, 1e-6, 1e-5, 1e-4)  # what implementations add to a standard deviation
 
@@ -55,6 +56,7 @@ FORMULAS = {  # if a function's name has the words of two, the first is meant
 def kl_token(name: str, c: dict, i: int, t: int):
     """KL of token [i, t]: an estimate, times the ratio if the old policy sampled it, or the sum over the vocabulary."""
     logp, ref = c["logprobs"][i, t], c["ref_logprobs"][i, t]
+    logp, ref = (ref, logp) if c.get("turned") else (logp, ref)
     if name in FULL_KL:
         p, q = (logp, ref) if name == FULL_KL[0] else (ref, logp)
         return (p.exp() * (p - q)).sum()
@@ -75,11 +77,12 @@ def ways_of(formula: str, takes: set[str], full: bool) -> list[str]:
         names = [*FULL_KL] if full else ["k1", "k2", "k3", "|k1|"] if formula == "kl" else [formula]
         return names + [f"{name} times the ratio" for name in names if "old_logprobs" in takes]
     if kind == "value":
-        clip = "clipped " if {"old_values", "value_clip"} <= takes else ""
-        return [f"{clip}half squared error", f"{clip}squared error"]
+        clips = [""] if "old_values" not in takes else ["clipped "] if "value_clip" in takes else ["clipped ", ""]
+        return [f"{clip}{error}" for clip in clips for error in ("half squared error", "squared error")]
     names = {"gspo": ["gspo", "gspo of each token"], "cispo": ["cispo", CISPO_PAPER, CISPO_TRL]}.get(formula, [formula])
-    terms = ("k3", "k1", "k2", "k3 times the ratio") if {"ref_logprobs", "beta"} <= takes else ()
-    names = [f"{name} with {kl}" for name in names for kl in terms] or names
+    terms = ("k3", "k1", "k2", "k3 times the ratio", IN_ADVANTAGE) if "ref_logprobs" in takes else ()
+    with_kl = [f"{name} with {kl}" for name in names for kl in terms]
+    names = with_kl if {"ref_logprobs", "beta"} <= takes else with_kl + names
     return [f"{name}{how}" for name in names for how in WEIGHTS] if "rollout_logprobs" in takes else names
 
 
@@ -89,6 +92,9 @@ def token_losses(way: str, kind: str, c: dict):
 
     weighing = next((how for how in WEIGHTS if how and way.endswith(how)), "")
     losses, (name, _, kl) = [], way.removesuffix(weighing).partition(" with ")
+    if kl == IN_ADVANTAGE:
+        penalty = c["beta"] * (c["logprobs"] - c["ref_logprobs"]).detach()
+        kl, c = "", c | {"advantages": c["advantages"] - penalty}
     for i, mask in enumerate(c["mask"]):
         row, places = [c["mask"].new_zeros(())] * len(mask), mask.nonzero().flatten().tolist()
         for t in places:
@@ -130,9 +136,10 @@ def group_advantages(formula: str, c: dict) -> dict:
     if formula == "rloo":
         return {"R - mean of the others": [x - (sum(group) - x) / (len(group) - 1) for x, group in pairs]}
     ways = {}
-    for eps in dict.fromkeys((c["std_eps"], *DEVIATION_EPS)):
+    for eps in dict.fromkeys((c["std_eps"], *DEVIATION_EPS, *(x for x in c["numbers"] if 0 < x < 0.01))):
         for name, deviation in (("unbiased", statistics.stdev), ("population", statistics.pstdev)):
-            ways[f"{name} deviation, eps {eps:g}"] = [
-                (x - mean(group)) / (deviation(group) + eps) for x, group in pairs
-            ]
+            for whole, of in (([], ""), (scores, " of the batch")):
+                ways[f"{name} deviation{of}, eps {eps:g}"] = [
+                    (x - mean(group)) / (deviation(whole or group) + eps) for x, group in pairs
+                ]
     return ways

@@ -8,7 +8,7 @@ import math
 import re
 
 from programs.prove.formulas import FORMULAS
-from programs.prove.recognition import Candidate
+from programs.prove.recognition import SMALLEST_CLIP, Candidate
 
 MASK = (  # ragged rows, pads on either side, a hole, an empty row
     (0, 1, 1, 1, 1, 1, 1),
@@ -28,7 +28,9 @@ NUMBERS = {
     **{"low": 0.1, "high": 0.3, "clip": 0.2, "value_clip": 0.2, "std_eps": 1e-3, "beta": 0.7, "gamma": 0.9, "sign": 1},
     **{"gae_lambda": 0.8, "length": 11.0, "tau_pos": 1.0, "tau_neg": 1.05, "group_size": 4, "dual_clip": 2.0},
 }
-PAPERS = [{"low": low, "high": high, "inside": True} for low, high in ((0.2, 0.28), (3e-4, 4e-4))]  # DAPO, GSPO
+INSIDE = {"loss": ("low", "high", "beta"), "value": ("value_clip",), "gae": ("gamma", "gae_lambda")}  # by kind
+MOST_INSIDE = 64  # ways to assign a function's own numbers to roles
+BY_WEIGHTS = ("loss", "kl", "value")  # kinds that may have further terms with weights
 LEAVES = {"value": "values", "mean": "x"}  # input that the gradient is taken for, by kind; else log-probs
 NOTES = {  # what the report says about a form of inputs
     **{"whole": "for masks without holes alone", "by_time": "for [T, B]", "squeezed": "for one episode a call"},
@@ -37,15 +39,14 @@ NOTES = {  # what the report says about a form of inputs
     "interleaved": "for samples in the order p1 p2 … p1 p2 …",
     "white": "with the advantages whitened inside",
     "one_group": "for one group a call: a batch of groups would count as one",
-    "inside": "with bounds of its paper inside",
     "off": "with its further terms at weight 0",
     "dones": "with an episode that ends inside a row",
     "dual_inside": "with a dual clip of 3 inside",
 }
 
 
-def inputs(kind: str, takes: set[str], given: dict[str, float]) -> dict:
-    """Inputs by role in float64, random beneath the mask too; numbers in `given` replace those of NUMBERS."""
+def inputs(kind: str, takes: set[str], numbers: list[float]) -> dict:
+    """Inputs by role in float64, random beneath the mask too; `numbers` are those in the function's source."""
     import torch
 
     generator = torch.Generator().manual_seed(0)
@@ -68,12 +69,32 @@ def inputs(kind: str, takes: set[str], given: dict[str, float]) -> dict:
     c |= {"dones": zeros, "after": zeros[:, 0], "after_done": zeros[:, 0], "entropy": zeros, "entropy_weight": 0.1}
     c |= {"low": 0.2, "high": 0.2} if not takes & {"low", "high"} else {}
     c |= {"dual_clip": 0.0, "gamma": 1.0, "gae_lambda": 1.0} | {name: c[name] for name in NUMBERS if name in takes}
-    c |= given | ({"beta": 1.0} if kind == "kl" else {})
+    c |= {"numbers": numbers} | ({"beta": 1.0} if kind == "kl" else {})
     if kind == "advantage":
         c["groups"] = [i % 2 if "groups" in takes else i // 4 for i in range(len(SCORES))]
         c["token_rewards"] = torch.zeros_like(mask)
         c["token_rewards"][range(len(mask)), [row.nonzero().max().item() for row in mask]] = c["scores"]
     return c
+
+
+def values_inside(role: str, numbers: list[float]) -> list[float]:
+    """Numbers of a function's source as values of a role; bounds may be written as 1 - low and 1 + high."""
+    ways = {"low": lambda x: (x, 1 - x), "high": lambda x: (x, x - 1)}.get(role, lambda x: (x,))
+    values = {round(y, 12) for x in numbers for y in ways(x) if y > SMALLEST_CLIP}
+    return sorted(y for y in values if y <= 0.5 or (role == "high" and y > 1) or role not in ("low", "high"))
+
+
+def inside_forms(formula: str, kind: str, takes: set[str], numbers: list[float]) -> list[dict]:
+    """Forms for numbers that a function has inside instead of taking them."""
+    roles = ("tau_pos", "tau_neg") if formula == "sapo" else INSIDE.get(kind, ())
+    bounded = takes & {"low", "high", "clip"} or formula == "reinforce"
+    roles = [x for x in roles if x not in takes and not (bounded and x in ("low", "high"))]
+    roles = [x for x in roles if x != "beta" or "ref_logprobs" in takes]
+    ways = itertools.product(*(values_inside(role, numbers) or [NUMBERS[role]] for role in roles))
+    forms = [dict(zip(roles, way, strict=True)) | {"inside": roles} for way in ways if roles]
+    forms.sort(key=lambda form: form.get("low") != form.get("high"))
+    lengths = values_inside("length", numbers) if kind == "loss" and "length" not in takes else []
+    return forms[:MOST_INSIDE] + [{"length": x, "inside": ["length"]} for x in lengths if x > 1]
 
 
 SHAPES_OF_ONE = ("row", "number", "column", "next values")  # forms of the value that follows a row's last step
@@ -112,8 +133,7 @@ def input_forms(formula: str, kind: str, takes: set[str], c: dict) -> list[dict]
     wide = forms
     if kind == "loss":  # for [T, B], advantages equal along a row would hide a mean over the wrong axis
         wide = [x for x in forms if x["advantages"] is c["x"] or x["advantages"].dim() == 1]
-    inside = kind == "loss" and not takes & {"low", "high", "clip"} and c["low"] == c["high"] == NUMBERS["clip"]
-    more = [*(PAPERS if inside else []), *([{"off": True}] if kind in ("loss", "kl", "value") else [])]
+    more = [*inside_forms(formula, kind, takes, c["numbers"]), *([{"off": True}] if kind in BY_WEIGHTS else [])]
     if kind == "loss" and "dual_clip" not in takes:
         more.append({"dual_clip": 3.0, "dual_inside": True})
     by_time, extra = [x | {"by_time": True} for x in wide], []

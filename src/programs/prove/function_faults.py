@@ -9,12 +9,21 @@ from programs.prove.formulas import FORMULAS, WRONG_AXIS, aggregated, group_adva
 from programs.prove.function_calls import CUT, Tried, input_forms, near
 from programs.prove.recognition import GENERIC, Candidate, missing
 
+
+def with_next_value(c: dict, sign: int) -> dict:
+    """Token rewards with the discounted value after the first episode's end added or subtracted."""
+    rewards = c["token_rewards"].clone()
+    rewards[:, CUT - 1] += sign * c["gamma"] * c["values"][:, CUT]
+    return {"token_rewards": rewards}
+
+
 FAULTS = {  # {what a faulty function computes: the changes to the formula's inputs that give it}
     "the formula with its sign flipped": lambda c: {"sign": -c["sign"]},
     "the formula without the mask": lambda c: {"mask": c["mask"] * 0 + 1},
     "the formula with its bound on the wrong side": lambda c: {"all": -c["all"], "sign": -c["sign"]},
     "the formula with the smaller of its two errors": lambda c: {"least": True},
     "the formula with values and old values exchanged inside its clip": lambda c: {"exchanged": True},
+    "the formula with policy and reference exchanged in its KL": lambda c: {"turned": True},
     "the formula with the sign of k3's linear term flipped": lambda c: {"flipped": True},
     "the formula without a bound": lambda c: {"low": math.inf, "high": math.inf, "value_clip": math.inf},
     "the formula without its lower bound": lambda c: {"low": math.inf},
@@ -27,13 +36,13 @@ FAULTS = {  # {what a faulty function computes: the changes to the formula's inp
     "the formula without the old log-probs, the ratio always 1": lambda c: {"old_logprobs": c["logprobs"].detach()},
     "the formula without the KL term": lambda c: {"beta": 0.0},
     "the formula with its KL term subtracted": lambda c: {"beta": -c["beta"]},
-    "the formula with policy and reference exchanged": lambda c: {
-        "logprobs": c["ref_logprobs"],
-        "ref_logprobs": c["logprobs"],
-    },
     "the formula over the whole batch as one group": lambda c: {"groups": [0] * len(c["groups"])},
     "the formula over neighbours as groups": lambda c: {"groups": [i // 4 for i in range(len(c["groups"]))]},
     "the formula with gamma and lambda exchanged": lambda c: {"gamma": c["gae_lambda"], "gae_lambda": c["gamma"]},
+    "the formula whitened over the padding too": lambda c: {"padded": True},
+    "the formula across an episode's end": lambda c: {"uncut": True},
+    "the formula with its sum over deltas across an episode's end": lambda c: {"uncut": True} | with_next_value(c, -1),
+    "the formula with the value after an episode's end": lambda c: with_next_value(c, 1),
 }
 ROUNDING = 1e-6  # relative tolerance of value and gradient in float64, as implementations add 1e-8 in places
 PADDED = " / width"  # marks aggregations that divide by all places, padding included; right for Dr. GRPO only
@@ -66,11 +75,12 @@ def references(formula: str, tried: Tried, c: dict, shape) -> dict:
         results = {way: torch.tensor(x, dtype=torch.float64) for way, x in results.items()}
         results = {way: x[:, None] * c["mask"] if shape == c["mask"].shape else x for way, x in results.items()}
         if tried.kind == "gae":
-            cuts = [(0, CUT), (CUT, None)] if "dones" in tried.takes or c.get("going") else [(0, None)]
+            ends = ("dones" in tried.takes or c.get("going")) and not c.get("uncut")
+            cuts = [(0, CUT), (CUT, None)] if ends else [(0, None)]
             given = [[c[name][:, a:b] for name in names[:3]] + [c[name] for name in names[3:]] for a, b in cuts]
             given[-1].append(c["after"])
             plain = torch.cat([own_gae(*parts) for parts in given], 1)
-            inside, results = plain[c["mask"].bool()], {"not whitened": plain}
+            inside, results = plain if c.get("padded") else plain[c["mask"].bool()], {"not whitened": plain}
             for i, how in enumerate(("population deviation", "unbiased deviation")):
                 results[f"whitened, {how}"] = (plain - inside.mean()) / inside.std(correction=i)
         fitting = {way: x for way, x in results.items() if x.numel() == math.prod(shape)}

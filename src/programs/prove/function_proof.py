@@ -2,7 +2,6 @@
 
 import ast
 import contextlib
-import inspect
 import math
 import re
 import sys
@@ -11,9 +10,10 @@ import warnings
 from pathlib import Path
 
 from parts.foundation.messages import UserError, need
+from parts.foundation.processes import np, torch
 from parts.rewards.reward_forms import import_file
 from programs.prove.formulas import FORMULAS, WRONG_AXIS
-from programs.prove.function_calls import NOTES, NUMBERS, Tried, input_forms, inputs, whitened_forms
+from programs.prove.function_calls import NOTES, Tried, input_forms, inputs, whitened_forms
 from programs.prove.function_checks import (
     look_at_bootstrap,
     look_at_calls,
@@ -27,11 +27,13 @@ from programs.prove.function_checks import (
 from programs.prove.function_faults import PADDED, ROUNDING, Fit, compared, named_fault, references
 from programs.prove.proof import Proof, parsed
 from programs.prove.recognition import Candidate, recognised
+from programs.prove.signatures import callable_of
 
-SETTABLE = [name for name in NUMBERS if name not in ("sign", "group_size")]
 UNTRIED = "without holes|as 1 - done"  # notes on masks that were not tried with a hole
 UNBOUNDED = "its bounds on old / rollout not reached"
-RARE = {*"by_time inside off interleaved going full dual_inside white set".split()}  # forms that count if they fit
+RARE = {
+    *"begins by_time inside off interleaved going full dual_inside white set".split()
+}  # forms that count if they fit
 
 
 def nearest_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]) -> Fit | None:
@@ -65,8 +67,13 @@ def nearest_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]) 
     return Fit(value, gradient, way, given, result, changed)
 
 
-def judge(candidate: Candidate, function, numbers: dict[str, float], words: str) -> None:
-    """Compare a function with its formula and note findings in `candidate`; `words`: its docstring and comments."""
+def judge(candidate: Candidate, function, numbers: list[float], words: str) -> None:
+    """Compare a function with its formula and note findings in `candidate`.
+
+    Args:
+        numbers: those in its source.
+        words: its docstring and comments.
+    """
     tried = Tried(function, candidate)
     c = inputs(tried.kind, tried.takes, numbers)
     c["sign"] = -1 if re.search("objective|surrogate(?!.*loss)", candidate.name.lower()) else 1  # these are maximised
@@ -145,6 +152,8 @@ def whitened_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict])
 def written_as(candidate: Candidate, tried: Tried, fit: Fit) -> str:
     """The way of the formula and the form of inputs that a function fits, for the report."""
     notes = [NOTES[x] for x in NOTES if x in fit.given and (x != "dones" or x in tried.takes)]
+    if roles := fit.given.get("inside"):
+        notes.append(f"with {' and '.join(f'{role} {fit.given[role]:g}' for role in roles)} inside")
     if "entropy" in tried.takes:
         notes.append("its entropy term apart")
     if tried.others and "part" not in fit.given and tried.kind != "gae":
@@ -172,25 +181,6 @@ def public(body: list[ast.stmt]) -> dict[str, int]:
     return lines
 
 
-def callable_of(module, name: str):
-    """A module's function, or a method as a function that also takes its class's parameters; None if not callable."""
-    owner, _, method = name.partition(".")
-    thing = getattr(module, owner, None)
-    function = getattr(thing, method, None) if method else thing
-    if not method or not inspect.isfunction(function) or isinstance(vars(thing).get(method), staticmethod):
-        return function if callable(function) else None
-    of_init, of_method = ([*inspect.signature(x).parameters.values()][1:] for x in (thing.__init__, function))
-    names = {x.name for x in of_init} - {x.name for x in of_method}
-
-    def called(**given):
-        instance = thing(**{x: given.pop(x) for x in names & {*given}})
-        return getattr(instance, method)(**given)
-
-    every = [*(x for x in of_init if x.name in names), *of_method]
-    called.__signature__ = inspect.Signature([x.replace(kind=x.KEYWORD_ONLY) for x in every if x.kind not in (2, 4)])
-    return called
-
-
 def functions_of(path: Path) -> tuple[dict[Path, dict[str, int]], dict[Path, str]]:
     """({file: its `public` names}, {file of a folder that cannot be parsed: why}); nothing is run."""
     functions, failed = {}, {}
@@ -216,26 +206,13 @@ def named_formulas(given: str, names: list[str]) -> dict[str, str]:
     return pairs
 
 
-def named_numbers(given: str) -> dict[str, float]:
-    """The numbers of --set, by role."""
-    numbers = {}
-    for name, _, value in (pair.partition("=") for pair in given.split(",") if pair):
-        got = f"got --set {given}; expected NAME=NUMBER with one of {', '.join(SETTABLE)}"
-        need(name in SETTABLE and re.fullmatch(r"inf|[\d.]+(e-?\d+)?", value), got)
-        numbers[name] = float(value)
-    return numbers
-
-
-def prove_functions(path: Path, only: str, given: str, numbers: str) -> Proof:
+def prove_functions(path: Path, only: str, given: str) -> Proof:
     """Compare the functions of a file or folder, or a single one, with their formulas."""
-    import numpy as np
-
     proof, known, unknown = Proof("functions", f"{path}:{only}" if only else str(path)), [], []
     functions, failed = functions_of(path)
     every = [(file, name, line) for file, lines in functions.items() for name, line in lines.items()]
     places = [place for place in every if not only or only in (place[1], place[1].partition(".")[0])]
     need(places, f"got {path} without {only or 'a public function'}; expected functions of losses or advantages")
-    numbers = named_numbers(numbers)
     callables = []
     for file, name, line in places:
         if file in failed:
@@ -252,9 +229,10 @@ def prove_functions(path: Path, only: str, given: str, numbers: str) -> Proof:
     for file, name, line, function in callables:
         x = recognised(name, function, f"{name} ({file}, line {line})", formulas.get(name, ""))
         if not x.why:
-            with warnings.catch_warnings(), np.errstate(all="ignore"):  # from forms that it does not take
+            eager = torch.compiler.set_stance("force_eager")  # compiling one function takes a minute
+            with eager, warnings.catch_warnings(), np.errstate(all="ignore"):  # from forms that it does not take
                 warnings.simplefilter("ignore")
-                judge(x, function, numbers, words_at(file, line))
+                judge(x, function, numbers_at(file, line), words_at(file, line))
         (unknown if x.why else known).append(x)
         proof.findings += x.findings
         if not x.why:
@@ -263,7 +241,7 @@ def prove_functions(path: Path, only: str, given: str, numbers: str) -> Proof:
             proof.figures[x.where] = about
     proof.not_measured += [f"{x.where}: {x.why}" for x in unknown] + [f"{file}: {why}" for file, why in failed.items()]
     accepted = f"expected losses or advantages of known names; try --as NAME=FORMULA, one of {', '.join(FORMULAS)}"
-    accepted += ", or for a reward --data FILE"
+    accepted += "; for a reward --data FILE; for a trainer the functions that selfcheck.py --contract lists"
     if unknown and all(x.formula for x in unknown):
         accepted = "expected a published form with inputs of known names: logprobs, old_logprobs, advantages, mask, …"
     unfitting = [x.name for x in unknown if x.unknown_form]
@@ -276,6 +254,17 @@ def prove_functions(path: Path, only: str, given: str, numbers: str) -> Proof:
     if missed := [*(x.name for x in unknown if not x.unknown_form), *map(str, failed)]:
         proof.say(f"Not recognised or not imported, so not checked: {first(missed)}.")
     return proof
+
+
+def numbers_at(file: Path, line: int) -> list[float]:
+    """Numbers in the definition at a line of a file, and in those of the file's variables that it reads."""
+    body = parsed(file)
+    nodes = [*ast.walk(next(x for x in body if x.lineno == line))]
+    names = {x.id for x in nodes if isinstance(x, ast.Name)}
+    for x in body:
+        if isinstance(x, ast.Assign) and names & {y.id for y in ast.walk(x) if isinstance(y, ast.Name)}:
+            nodes += ast.walk(x.value)
+    return sorted({float(x.value) for x in nodes if isinstance(x, ast.Constant) and type(x.value) in (int, float)})
 
 
 def words_at(file: Path, line: int) -> str:

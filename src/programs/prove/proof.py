@@ -71,7 +71,7 @@ def report_of(script: str, words: list[str], seconds: float, python: str = sys.e
 def preflight_of(kind: str, spec: str, data: str, flags: list[str], seconds: float) -> dict:
     """reward_preflight.py's report on a reward or environment; a call may take 1/8 of the time before it is a hang."""
     words = [f"--{kind}", spec, "--data", data, "--json", "--timeout_s", f"{seconds / 8:g}"]
-    words += ["--tool_timeout", f"{seconds / 8:g}"] if kind == "environment" else []
+    words += ["--tool_timeout", f"{seconds / 8:g}"] if kind == "environment" else ["--budget_s", f"{0.6 * seconds:g}"]
     return report_of("reward_preflight.py", [*words, *flags], seconds)
 
 

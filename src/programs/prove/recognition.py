@@ -6,30 +6,32 @@ from dataclasses import dataclass, field
 
 from programs.prove.formulas import FORMULAS, KINDS
 
-LOGP = r"(log_?probs?|logps?|lp)"
+LOGP = r"(log_?probs?|log_?ps?|log_?pis?|lp)"
 VALUES = r"(values?|v|vpreds?|vs|value_preds?)"
 SAMPLER = r"(behav\w+|rollout|generation|sampling|sampler|vllm|inference|mu)"
 OLD = rf"(old|prev|{SAMPLER})"
+NEW = "(new|curr?|current)"
+REFERENCE = "(ref|reference|base|sft|initial)"
 ROLES = {  # input -> names of parameters
     "old_logprobs": rf"{OLD}_?(\w+_)?{LOGP}|{LOGP}_{OLD}",
-    "ref_logprobs": rf"(ref|reference)_?(\w+_)?{LOGP}|{LOGP}_(ref|reference)",
-    "logprobs": rf"((new|curr?|current|policy|pi|actor|per_token)_?)*{LOGP}(_new|_theta)?",
+    "ref_logprobs": rf"{REFERENCE}_?(\w+_)?{LOGP}|{LOGP}_{REFERENCE}",
+    "logprobs": rf"({NEW}_?|(policy|pi|actor|action|trainer|learner|per_token)_?)*{LOGP}(_{NEW}|_theta)?",
     "advantages": r"adv(antage)?s?",
-    "mask": r"(response_|completion_|action_|loss_|token_|eos_|valid_)?masks?|(not|non)_?(done|terminal)s?",
+    "mask": r"(response_|completion_|action_|attention_|loss_|token_|eos_|valid_)?masks?|(not|non)_?(done|terminal)s?",
     "token_rewards": r"token_(level_)?(rewards?|scores?)|per_token_rewards?",
-    "scores": r"scores?|rewards?",
+    "scores": r"(\w+_)?(scores?|rewards?)",
     "old_values": rf"(old_|prev_){VALUES}|{VALUES}_old",
     "values": rf"(new_)?{VALUES}",
     "returns": r"returns?|value_targets?|targets?",
     "groups": r"groups?|group_(ids?|idx|index)|index|uids?|prompt_ids?|prompt_idx",
-    "group_size": r"group_size|num_generations|num_samples|n_samples|samples_per_prompt|n|k|g",
+    "group_size": r"group_size|num_generations|((num|n)_)?samples(_per_prompt)?|(rloo_)?k|n|g",
     "low": r"(clip_|eps_|epsilon_|ratio_|cliprange_)*(low|lower|lo|(?<=_)min)(_eps|_clip)?",
     "high": r"(clip_|eps_|epsilon_|ratio_|cliprange_)*(high|higher|upper|hi|(?<=_)max)(_eps|_clip)?",
     "value_clip": r"value_clip(_eps|_range)?|vf_clip|clip_?range_?(value|vf)|clip_range_vf",
-    "clip": r"eps|epsilon|clip|clip_(eps|epsilon|range|ratio|param|coef)|cliprange",
+    "clip": r"(eps|epsilon|clip)(_clip)?|clip_(eps|epsilon|range|ratio|param|coef)|cliprange",
     "std_eps": r"(std|adv|advantage)_(eps|epsilon)",
     "dual_clip": r"dual_clip|clip_ratio_c",
-    "beta": r"beta|kl_(coef|coeff|beta|weight|lambda)",
+    "beta": r"beta(_kl)?|kl_(coef|coeff|beta|weight|lambda)",
     "gamma": r"gamma|discount",
     "dones": r"dones?|terminals?|terminat(ed|ions)",
     "next_values": r"next_values",
@@ -37,7 +39,7 @@ ROLES = {  # input -> names of parameters
     "after_done": r"(next|last|final|bootstrap)_(done|terminal)",
     "entropy": r"(token_)?entropy|entropies",
     "entropy_weight": r"(entropy|ent)_(coef|coeff|weight|beta)",
-    "gae_lambda": r"lam|lambda_?|gae_lambda|lmbda|lambd",
+    "gae_lambda": r"lam|lambda_?|gae_lam(bda)?|lmbda|lambd",
     "length": r"max_(len|length|tokens|new_tokens|completion_length|response_length)|norm_length|constant",
     "tau_pos": r"(sapo_)?(tau_pos|tau_positive)",
     "tau_neg": r"(sapo_)?(tau_neg|tau_negative)",
@@ -79,6 +81,11 @@ class Candidate:
         self.findings.append(f"{self.where}: {finding}")
 
 
+def role_of(name: str) -> str:
+    """The role of a parameter's name, or ""."""
+    return next((role for role, pattern in ROLES.items() if re.fullmatch(pattern, name.lower())), "")
+
+
 def inputs_of(roles: dict[str, str], kind: str) -> dict[str, str]:
     """{parameter: role} in a kind of formula, without parameters that have none there."""
     known = {name: role for name, role in roles.items() if role and role not in FOREIGN.get(kind, ())}
@@ -104,6 +111,8 @@ def formula_of(name: str, roles: dict[str, str]) -> tuple[str, bool]:
     for formula, about in FORMULAS.items():
         if {*about.words.split()} <= has and not missing(formula, roles):
             return formula, formula in GENERIC
+    if "gae_lambda" in roles.values() and not missing("gae", roles):
+        return "gae", True
     clipped = has <= CLIPPED and has & {"clip", "clipped", "policy"} and {*roles.values()} & {"clip", "low", "high"}
     return "ppo" if clipped and not missing("ppo", roles) else "", True
 
@@ -127,7 +136,7 @@ def recognised(name: str, function, where: str, formula: str) -> Candidate:
     except (ValueError, TypeError) as error:  # torch.jit.script leaves none
         return Candidate(name, where, why=f"its parameters cannot be read ({error})")
     parameters = [p for p in parameters if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
-    roles = {p.name: next((r for r, x in ROLES.items() if re.fullmatch(x, p.name.lower())), "") for p in parameters}
+    roles = {p.name: role_of(p.name) for p in parameters}
     for role, (pattern, other) in BESIDE.items():
         if [*roles.values()].count(role) == 2:
             roles |= {x: other for x in roles if roles[x] == role and re.fullmatch(pattern, x.lower())}

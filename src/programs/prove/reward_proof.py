@@ -1,7 +1,7 @@
 """A reward: which trainers can call it, reward_preflight.py's checks on the user's rows, hostile programs."""
 
-import ast
 import contextlib
+import inspect
 import itertools
 import json
 import tempfile
@@ -10,10 +10,10 @@ from pathlib import Path
 from parts.data.rows import prompt_of, read_rows
 from parts.foundation.file_text import file_text, with_values
 from parts.foundation.messages import UserError, need
-from parts.rewards.reward_forms import spec_parts
+from parts.rewards.reward_forms import find_reward, spec_parts
 from parts.rewards.rewards import Reward
 from programs.prove.attack_proof import TESTS, attacked_row, prove_against_attacks
-from programs.prove.proof import Proof, failures_of, parsed, preflight_of
+from programs.prove.proof import Proof, failures_of, preflight_of
 
 AS_SAMPLE_REWARD = file_text("files/as_sample_reward.py")
 FAILED = ("hung", "died", "raised", "malformed", "not_finite")  # failures that reward_preflight.py counts
@@ -26,16 +26,8 @@ ESCAPE = (  # reaches `open` even if eval gets no builtins
 VERL_NAMES = {"data_source", "solution_str", "ground_truth", "extra_info"}  # verl's reward managers pass these by name
 
 
-def arguments_of(path: Path, name: str) -> ast.arguments | None:
-    """The parameters of a file's function; None if the file has no such top-level `def`."""
-    kinds = ast.FunctionDef | ast.AsyncFunctionDef
-    return next((node.args for node in parsed(path) if isinstance(node, kinds) and node.name == name), None)
-
-
-def forms_of(arguments: ast.arguments) -> dict[str, str]:
-    """{trainer: "" if it can call a reward with these parameters, else why not}."""
-    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-    names, takes_any = {x.arg for x in every}, arguments.kwarg is not None
+def forms_of(names: set[str], takes_any: bool) -> dict[str, str]:
+    """{trainer: "" if it can call a reward with these parameters, else why not}; `takes_any`: with **kwargs."""
     batch, sample = "completions" in names, bool({"prompt", "completion"} & names)
     trl = "" if batch and takes_any else "no **kwargs, and TRL passes every column" if batch else "it scores no batch"
     missing = {"solution_str", "ground_truth"} - names or (set() if takes_any else VERL_NAMES - names)
@@ -46,18 +38,19 @@ def forms_of(arguments: ast.arguments) -> dict[str, str]:
 def prove_reward(spec: str, data: str, flags: list[str], seconds: float) -> Proof:
     """Run reward_preflight.py on a reward and the rows of `data`, and hostile programs if the rows have tests."""
     file, name, _ = spec_parts(spec)
-    proof, arguments, rows = Proof("reward", spec), arguments_of(Path(file), name), read_rows(data)
-    classes = [node.name for node in parsed(Path(file)) if isinstance(node, ast.ClassDef)]
-    need(name not in classes, f"got {spec}, a class; expected a function or an object of it; try reward = {name}()")
-    forms = forms_of(arguments) if arguments else {}
-    names = {x.arg for x in (*arguments.args, *arguments.kwonlyargs)} if arguments else set()
+    proof, function, rows = Proof("reward", spec), find_reward(spec)[0], read_rows(data)
+    got = f"got {spec}, a class; expected a function or an object of it; try reward = {name}()"
+    need(not inspect.isclass(function), got)
+    parameters = {} if isinstance(function, list) else inspect.signature(function).parameters
+    names, takes_any = {*parameters}, any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    forms = forms_of(names, takes_any) if parameters else {}
     with tempfile.TemporaryDirectory() as folder:
         tried, taken, read = spec, {*rows[0]}, data
         if forms and forms["ours"] and {"solution_str", "ground_truth"} <= names:
             adapter = Path(folder, "as_sample_reward.py")
             adapter.write_text(with_values(AS_SAMPLE_REWARD, file=repr(str(Path(file).resolve())), name=repr(name)))
             tried = f"{adapter}:as_sample_reward"
-        elif arguments and not arguments.kwarg:
+        elif parameters and not takes_any:
             taken &= names
         attacked = attacked_row({"prompt": "", **rows[0]}, taken)
         if isinstance(rows[0].get("reward_model"), dict) and not attacked:  # verl keeps gold answers there
@@ -121,7 +114,7 @@ def skip_gold(proof: Proof, report: dict) -> None:
 def describe_forms(proof: Proof, forms: dict[str, str], name: str) -> None:
     """Say which trainers can call the reward; if none can, that is a finding."""
     if not forms:
-        proof.skip("The form", f"{name} is no function that the file defines with def")
+        proof.skip("The form", f"{name} is a list, or has no parameters that can be read")
         return
     proof.figures["forms"] = {trainer: not why for trainer, why in forms.items()}
     words = [f"{trainer} {'can' if not why else f'cannot ({why})'}" for trainer, why in forms.items()]
@@ -153,9 +146,14 @@ def describe_checks(proof: Proof, report: dict, data: str) -> None:
     names["state_independent"] = "in a new process"
     words = [f"{name} {'yes' if contract[test] else 'no'}" for test, name in names.items() if test in contract]
     function = report["functions"][0]
-    proof.figures |= {key: function[key] for key in ("p50_ms", "p99_ms")}
-    took = f"{function['p50_ms']:g} ms (99 % within {function['p99_ms']:g} ms)" if function["p50_ms"] else "no time"
-    proof.say(f"The same completions get the same scores: {', '.join(words)}; a gold one takes {took}.")
+    proof.figures |= {key: function[key] for key in ("p50_ms", "p99_ms")} | {"kept_kib": report["kept_kib"]}
+    if function["p50_ms"] is None:
+        proof.skip("Whether the same completions get the same scores", "no gold completion got a score")
+        return
+    took = f"takes {function['p50_ms']:g} ms (99 % within {function['p99_ms']:g} ms)"
+    slow = "".join(f"; slow: {x['message']}" for x in report["findings"] if x["check"] == "latency")
+    kept = f"keeps {report['kept_kib']:,.0f} KiB of memory"
+    proof.say(f"The same completions get the same scores: {', '.join(words)}; a gold one {took} and {kept}{slow}.")
 
 
 def runs_answers(spec: str, rows: list[dict]) -> bool:

@@ -32,6 +32,13 @@ FLAGS = {  # name: (help, placeholder, default or its type, bounds or choices, m
     "profile": ("pays for the answer, the form, or a judge's grades", None, "answer", [*PROFILES], ("reward",)),
     "limit": ("rows drawn from the data (default: 64, with --model 32)", "N", int, (1, 1e9), ALL),
     "timeout_s": ("longest time for one call of a reward", "S", 30.0, (0.01, 1e6), CALLED),
+    "budget_s": (
+        "longest time for all checks; a slow reward gets fewer rows",
+        "S",
+        float,
+        (1, 1e6),
+        ("reward",),
+    ),
     "max_turns": ("answers in a conversation with an environment", "N", 8, (1, 1e4), ("environment",)),
     "tool_timeout": ("seconds for an answer's tool calls, or for a reply", "S", 30.0, (0.01, 1e6), ("environment",)),
     "samples_per_prompt": ("completions that --model samples of each prompt", "N", 16, (1, 1e6), SAMPLED),

@@ -1,11 +1,13 @@
 """The checks of a reward and the verdict."""
 
+import itertools
 import math
 import statistics
 from pathlib import Path
 
 from parts.foundation.bundle import EMBEDDED_DATA
 from parts.foundation.messages import need
+from parts.rewards.user_code import reward_arguments
 from programs.reward_preflight.probes import LONGEST, PROBES, PROFILES, in_place, prepare_probes
 from programs.reward_preflight.reward_process import OwnProcess, bounds
 from programs.reward_preflight.rows_and_gold import SOLUTIONS, answer_columns, gold_variants
@@ -15,6 +17,9 @@ FULL_SHARE = 0.95  # share of the highest score that counts as full marks, as a 
 MIN_RECALL = 0.95  # share of gold that must have full marks
 TRIAL_ROWS = 8  # rows on which the gold formats compete
 PROBE_ROWS = 32  # rows from which probes are made
+LEAK = 2 << 20  # bytes by which the process grows each time that the same batch is scored again
+CHECKED = 56  # completions of a row that the checks score
+MORE_TIME = "try more time, or an async function"
 SLOW_S = 1.0  # seconds for a completion above which there is a warning
 ADVICE = {
     "raised": "give such a completion the lowest score; raise only for wrong columns",
@@ -23,6 +28,7 @@ ADVICE = {
     "malformed": "return a list with one entry per completion",
     "not_finite": "return a finite number, or None where the function does not apply",
     "changed": "copy a list before changing it: other functions get the same lists",
+    "memory": "keep nothing, or a bounded number of entries, from one call to the next",
     "state": "keep nothing from one call to the next",
     "batch": "score each completion by itself: batches differ with the number of processes and the order of the data",
     "slow_batch": "--timeout_s to allow more time, or an async function",
@@ -65,12 +71,26 @@ class Preflight(Checks):
 
     def run(self) -> dict:
         """All checks; returns the report with the verdict."""
+        self.fit()
         golds = self.gold()
         self.look_at_gold(golds)
         self.probes(golds)
         self.contract(golds)
         self.describe(golds)
         return self.verdict()
+
+    def fit(self) -> None:
+        """Leave out rows whose checks would take longer than --budget_s, by the time of a second call."""
+        row, budget, seconds = self.rows[0], self.args.budget_s, 0.0
+        for function in self.functions if budget else ():
+            calls = [self.grader.process.call(function["name"], reward_arguments([row], ["?"], [[1]])) for _ in "12"]
+            seconds += calls[1].get("seconds", 0.0)
+        if budget and seconds * CHECKED * len(self.rows) > budget:
+            slow, expected = f"a completion takes {seconds:.1f} s", f"{budget / CHECKED:.1g} s, as the checks of a row"
+            count = int(budget / seconds / CHECKED)
+            need(count, f"got {', '.join(self.args.reward)}: {slow}; expected {expected} score {CHECKED}; {MORE_TIME}")
+            self.find("latency", f"{slow}: only {count} of {len(self.rows)} rows are checked")
+            self.rows = self.rows[:count]
 
     # ---- gold
 
@@ -217,8 +237,15 @@ class Preflight(Checks):
         """
         mixed = [g.text if i % 2 else wrong_text(g.row) for i, g in enumerate(golds[:PROBE_ROWS])]
         pairs = [(g.row, text) for g, own in zip(golds, mixed, strict=False) for text in ("", own)]
-        first = self.grader.grade(pairs)
-        again, reverse = self.grader.grade(pairs), self.grader.grade(pairs[::-1])[::-1]
+        graded, held = [], []  # bytes after each batch
+        for order in (pairs, pairs, pairs[::-1]):
+            graded.append(self.grader.grade(order))
+            held.append(self.grader.process.memory())
+        first, again, reverse = graded[0], graded[1], graded[2][::-1]
+        kept = min(after - before for before, after in itertools.pairwise(held)) if all(held) else 0
+        if kept >= LEAK:
+            text = f"keeps {kept / len(pairs) / 1024:,.0f} KiB of each completion, even of one that it scores again"
+            self.find("memory", text)
         result = {"deterministic": self.agree(first, again, "not_deterministic", "on the same batch")}
         if result["deterministic"]:
             result["order_independent"] = self.agree(first, reverse, "batch", "in reversed order")
@@ -230,6 +257,7 @@ class Preflight(Checks):
         closed = [function["name"] for function in self.functions if not function["takes_any"]]
         for name in closed:
             self.find("signature", f"{name} has no **kwargs: TRL passes every column, which raises a TypeError")
+        self.report["kept_kib"] = kept / len(pairs) / 1024 if kept >= LEAK else 0.0
         self.report["contract"] = result | {"takes_any_column": not closed}
         strings = sum(isinstance(row["prompt"], str) for row in self.rows)
         self.report["string_prompts"] = strings
@@ -244,6 +272,9 @@ class Preflight(Checks):
         count = max(TRIAL_ROWS, *map(len, variants))
         texts = [texts[i % len(texts)] for i, texts in enumerate(variants[:count])]
         pairs = [(graded.row, text) for graded, text in zip(golds, texts, strict=False)]
+        rest = golds[count : 2 * count]  # a text that is wrong for one row and right for the next
+        pairs += [(graded.row, graded.text) for graded in rest]
+        pairs += [(graded.row, following.text) for graded, following in itertools.pairwise(rest)]
         first = self.grader.grade(pairs, alone=True)
         self.grader.process.end()  # the next call starts another
         other = self.grader.grade(pairs[::-1], alone=True)[::-1]

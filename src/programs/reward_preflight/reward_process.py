@@ -6,6 +6,7 @@ import inspect
 import os
 import pickle
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -182,6 +183,12 @@ class OwnProcess:
         self.trace.seek(0)
         self.trace.truncate()
         return {"hung": f"took more than {limit_s:g} s", "where": own_frame(frames, self.files), "seconds": seconds}
+
+    def memory(self) -> int:
+        """Bytes of memory that the process holds; 0 where the system does not say."""
+        with contextlib.suppress(OSError, AttributeError):
+            return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * resource.getpagesize()
+        return 0
 
     def end(self) -> str:
         """End the process and its children, and say how it ended."""
