@@ -51,6 +51,7 @@ ROOMS = (
     "proof",
     "exact_figures",
     "run_proof",
+    "other_evaluations",
     "graded_again",
     "evaluation_proof",
     "attack_proof",
