@@ -9,7 +9,7 @@ from parts.evaluating.evaluation_results import read_report
 from parts.foundation.messages import UserError
 from programs.prove.exact_figures import difference_interval, exact_p, share_interval
 from programs.prove.graded_again import grade_other, regrade
-from programs.prove.other_evaluations import check_pairs, compare_p, recount_other
+from programs.prove.other_evaluations import check_pairs, compare_p, recount_other, stated_value
 from programs.prove.proof import Proof, shown
 
 MAIN_METRICS = ("verified", "passed", "score", "acc")  # the first of these stands in the sentences
@@ -165,7 +165,10 @@ def prove_other(path: Path, found: tuple, seconds: float) -> Proof:
         proof.is_open = True
         proof.skip("What the samples score", f"no column is one of scores; {'; '.join(filter(None, again))}")
         return proof
-    describe_results(proof, all_results, recounts, f"{differences} differences to stated figures were found", again)
+    stated = sum(stated_value(x, metric) is not None for x in all_results for metric in x.metrics)
+    describe_results(
+        proof, all_results, recounts, f"{differences} differences to {stated} stated ones were found", again
+    )
     for results, recounted in zip(all_results, recounts, strict=True):
         model = results.file.parent if len(all_results) > 2 else results.file
         folders.setdefault(model, []).append((results, recounted))
@@ -191,6 +194,8 @@ def describe_results(proof: Proof, all_results: list, recounts: list[dict], diff
     proof.say(". ".join([f"{counted}; {differences}", *dict.fromkeys(filter(None, again))]) + ".")
     clauses = []
     for results, recounted in zip(all_results, recounts, strict=True):
+        if not recounted:
+            continue
         main = main_metric(recounted)
         figures = recounted[main]
         interval = f" (95 % Wilson interval {shown(figures['ci95'])})" if figures["ci95"] else ""

@@ -40,6 +40,7 @@ PARTS = r"(mean|average|avg|overall|total)_|_(mean|rate|percent|pct)|[_ ]?\(?%\)
 SAME = r"accuracy|acc|score|pass|pass@1"  # what the only metric may be called too
 COUNT = r"n|total|count|(n|num|total)_(samples|examples|rows|questions|problems|scores)"
 RIGHT = r"((n|num)_)?(correct|right|passed|solved)"
+PAIRED_P = r"(.+\.)?(p|p_?value|(mcnemar|exact|paired)(_p(_?value)?)?|p_mcnemar)"
 INTERVAL = r"(.+_)?(ci|wilson|interval)(_?95)?([._](low|lower|high|upper|min|max))?"
 
 
@@ -59,10 +60,10 @@ def columns_of(row: dict) -> dict[str, str]:
     columns = {}
     for role, patterns in COLUMNS.items():
         last = {name: name.rpartition(".")[2] for name in row if name not in columns.values()}
-        pairs = [
-            (place, name) for name, end in last.items() for place, x in enumerate(patterns) if re.fullmatch(x, end)
+        ranks = [
+            (n.count("."), i, n) for n, end in last.items() for i, x in enumerate(patterns) if re.fullmatch(x, end)
         ]
-        columns[role] = min(pairs, key=lambda pair: (pair[1].count("."), *pair), default=(0, ""))[1]
+        columns[role] = min(ranks, default=(0, 0, ""))[2]
     return columns
 
 
@@ -125,10 +126,8 @@ class OtherResults:
             for sample in samples_of(row, columns, {name: values[i] for name, values in scores.items()}):
                 keyed.setdefault(key, []).append(about | sample)
         self.samples, self.siblings = {self.task: keyed}, 1
-        cells = [
-            x for values in scores.values() for cell in values for x in (cell if isinstance(cell, list) else [cell])
-        ]
-        self.not_finite = sum(x is not None and not math.isfinite(x) for x in cells)
+        cells = [cell if isinstance(cell, list) else [cell] for values in scores.values() for cell in values]
+        self.not_finite = sum(x is not None and not math.isfinite(x) for cell in cells for x in cell)
         self.metrics = list(dict.fromkeys(m for samples in keyed.values() for x in samples for m in x["metrics"]))
 
 
@@ -194,9 +193,9 @@ def stated_value(results: OtherResults, metric: str) -> tuple[Path, str, float] 
     for file, figures in results.stated.items():
         for name, x in figures.items():
             place = f"{file.stem.lower()}.{name}"
-            is_own = (
-                file == results.file or results.siblings < 2 or own in place or f".{results.task}.".lower() in place
-            )
+            is_own = file == results.file or results.siblings < 2 or own in place
+            if results.task != "samples":  # lm-eval has one file of figures for all tasks
+                is_own = f".{results.task.lower()}." in place
             last = re.sub(PARTS, "", name.removesuffix(".value").rpartition(".")[2].removeprefix(f"{own}_"))
             is_count = isinstance(x, int) and x > 1 and re.fullmatch(RIGHT, last)
             if is_own and re.fullmatch(known, last) and is_number(x) and not is_count:
@@ -228,12 +227,14 @@ def recount_other(results: OtherResults, proof) -> dict:
         scores = {key: [x["metrics"].get(metric) for x in samples] for key, samples in rows.items()}
         scores = {key: [x for x in values if x is not None] for key, values in scores.items()}
         by_key = {key: Fraction(sum(map(Fraction, x)), len(x)) for key, x in scores.items() if x}
+        if not by_key:
+            continue
         figures = {"value": float(sum(by_key.values()) / len(by_key)), "n": len(by_key), "ci95": None}
         if {*by_key.values()} <= {0, 1}:
             figures["ci95"] = share_interval(int(sum(by_key.values())), len(by_key))
         recounted[results.task, metric] = figures | {"values": by_key, "is_count": False}
         count = sum(metric in x["metrics"] for samples in rows.values() for x in samples)
-        compare_stated(results, metric, figures, (len(rows), len(by_key), count), proof)
+        compare_stated(results, metric, figures, (len(rows), len(by_key), count, usual), proof)
     return recounted
 
 
@@ -257,9 +258,8 @@ def compare_stated(results: OtherResults, metric: str, figures: dict, counts: tu
             proof.find(f"{says} {n} {x}, there are samples of {counts[0]} rows")
         if re.fullmatch(RIGHT, n) and isinstance(x, int) and x > 1 and x != right and figures["ci95"]:
             proof.find(f"{says} {n} {x}, the samples give {right}")
-    numbers = [
-        x for n, xs in beside.items() if re.fullmatch(INTERVAL, n) for x in (xs if isinstance(xs, list) else [xs])
-    ]
+    ends = [x if isinstance(x, list) else [x] for n, x in beside.items() if re.fullmatch(INTERVAL, n)]
+    numbers = [x for pair in ends for x in pair]
     if len(numbers) == 2 and all(map(is_number, numbers)) and figures["ci95"]:
         low, high = sorted(x / (100 if is_percent else 1) for x in numbers)
         step = max(rounding(name, x, is_percent) for x in numbers)
@@ -292,9 +292,10 @@ def compare_p(figures: dict[Path, dict], test: dict | None, proof) -> None:
     """Add a finding where a stated p of a paired test is none of the counted pairs; `test`: better, worse and p."""
     for file, values in figures.items():
         for name, x in values.items():
-            if not re.fullmatch(r"(.+\.)?(p|p_?value|(mcnemar|exact|paired)(_p(_?value)?)?|p_mcnemar)", name):
+            if not is_number(x) or not re.fullmatch(PAIRED_P, name):
                 continue
-            if not is_number(x) or not re.search("mcnemar|paired|exact", f"{name} {values}"):
+            words = [name, *(text for text in values.values() if isinstance(text, str))]
+            if not re.search("mcnemar|paired|exact", " ".join(words).lower()):
                 proof.not_measured.append(f"{file}: {name} {x} is of a test that it does not name")
             elif test is None:
                 proof.find(f"{file} says {name} {x:g}, the files have no common rows: no paired test is possible")

@@ -1,8 +1,11 @@
 """--overrides: check a file of hand-written overrides, without our settings."""
 
+import asyncio
 import contextlib
 import dataclasses
 import importlib.util
+import inspect
+import math
 import re
 import sys
 from pathlib import Path
@@ -10,6 +13,7 @@ from pathlib import Path
 from parts.data.verl_composition import missing_values
 from parts.data.verl_keys import ACTOR, CORRECTION, advice_today
 from parts.foundation.messages import UserError, need, say
+from parts.rewards.user_code import trial_texts
 from programs.verl_train.checks import compose_config, config_findings, need_verl, report_findings
 from programs.verl_train.hydra import Override, name_findings
 from programs.verl_train.model_files import parquet_length
@@ -50,6 +54,8 @@ def trap_findings(overrides: list[Override]) -> tuple[list[Override], list[str]]
         advice = advice_today(key.lstrip("~"), str(override.value))
         if (key == f"{ACTOR}.clip_ratio" and has_both_sides) or (key.startswith(f"{CORRECTION}.") and has_old_trainer):
             advice = None  # beside both sides it may stand; the old trainer reads them
+        if override.text() == "data.reward_fn_key=data_source":
+            advice = None  # which verl does
         if advice:
             effect, instead = advice
             findings.append(f"key: got {override.text()} ({override.source}); verl {VERL} {effect}; try {instead}")
@@ -76,6 +82,65 @@ def epoch_findings(composed) -> list[str]:
     return [f"{got}; expected {wanted}, or the run ends early without a checkpoint"]
 
 
+def written_rows(composed) -> tuple[dict, list[dict], list[str]]:
+    """(Report, some rows, findings) of the training files, read by verl's own data set."""
+    from verl.trainer.ppo.utils import create_rl_dataset
+    from verl.utils.config import omega_conf_to_dataclass
+
+    data, files = composed.data, composed.data.train_files
+    files = [files] if isinstance(files, str) else [*files]
+    if away := [name for name in files if not Path(name).expanduser().is_file()]:
+        return {"unchecked": f"{away[0]} is not here"}, [], []
+    try:
+        model = omega_conf_to_dataclass(composed.actor_rollout_ref.model)
+    except Exception as error:  # a hub's name, or a folder of the cluster
+        return {"unchecked": f"the model does not load here ({str(error)[:100]})"}, [], []
+    try:
+        rows = create_rl_dataset(files, data, model.tokenizer, model.processor, is_train=True)
+        picked = [rows[i] for i in range(0, len(rows), max(1, len(rows) // 4))]
+    except Exception as error:  # a column that is missing, or a file of another kind
+        got = f"data: verl's data set does not take {', '.join(files)}: {type(error).__name__}: {str(error)[:200]}"
+        return {}, [], [f"{got}; expected {data.prompt_key} with chat messages"]
+    total = sum(map(parquet_length, files)) if all(name.endswith(".parquet") for name in files) else len(rows)
+    findings, report = [], {"data": {"rows": total, "rows that fit": len(rows)}}
+    if len(rows) < data.train_batch_size:
+        got = f"data: got {len(rows)} of {total} rows that fit into {data.max_prompt_length} tokens"
+        findings.append(f"{got}; expected the {data.train_batch_size} of a step")
+    unusable = [r for r in picked if "data_source" not in r or "ground_truth" not in (r.get("reward_model") or {})]
+    if unusable:
+        columns = ", ".join(name for name in unusable[0] if name not in ("raw_prompt", "dummy_tensor", "index"))
+        findings.append(f"data: got rows of {columns}; expected data_source and reward_model.ground_truth")
+    return report, [] if unusable else picked, findings
+
+
+def tried_reward(composed, rows: list[dict]) -> tuple[dict, list[str]]:
+    """(Report, findings) of the reward that verl's own loader finds, called on rows as verl's manager does."""
+    from verl.trainer.ppo.reward import get_custom_reward_fn
+    from verl.utils.reward_score import default_compute_score
+
+    try:
+        score = get_custom_reward_fn(composed) or default_compute_score
+    except Exception as error:  # whatever the user's module raises
+        return {}, [f"reward: verl does not load it: {type(error).__name__}: {str(error)[:200]}"]
+    scores, wrong = [], ""
+    for row in rows:
+        truth, info = row["reward_model"]["ground_truth"], {**row["extra_info"], "num_turns": None}
+        for text in trial_texts(str(truth)[:200]):
+            given = {"data_source": row["data_source"], "solution_str": text, "ground_truth": truth}
+            try:
+                value = score(**given, extra_info=info)
+                value = asyncio.run(value) if inspect.isawaitable(value) else value
+                scores.append(float(value["score"] if isinstance(value, dict) else value))
+            except Exception as error:  # of the user's function, or a result that is no score
+                wrong = wrong or f"reward: verl's call raises {type(error).__name__}: {str(error)[:200]}"
+    if not all(map(math.isfinite, scores)):
+        wrong = wrong or "reward: got a score that is not finite; expected numbers"
+    tried = {"rows": len(rows), "completions": len(rows) * len(trial_texts(""))}
+    return {"reward": tried | {"scores": sorted({round(x, 4) for x in scores})}} if scores else {}, [wrong] * bool(
+        wrong
+    )
+
+
 def check_written(config: Config) -> int:
     """--check --overrides: names of keys, then verl's own configuration where it is installed; 1 with findings."""
     usual = dataclasses.asdict(dataclasses.replace(Config(), check=config.check, overrides=config.overrides))
@@ -98,4 +163,8 @@ def check_written(config: Config) -> int:
         if composed is not None:
             # what does not begin to be a configuration is told alone
             findings += missing_values(composed) or [*config_findings(composed), *epoch_findings(composed)]
+            if not findings:
+                read, rows, of_data = written_rows(composed)
+                tried, of_reward = tried_reward(composed, rows)
+                report, findings = report | read | tried, of_data + of_reward
     return report_findings(report, findings)
