@@ -16,7 +16,7 @@ from programs.prove.function_proof import SETTABLE, functions_of, prove_function
 from programs.prove.other_evaluations import other_evaluations
 from programs.prove.proof import Proof
 from programs.prove.reward_proof import prove_reward
-from programs.prove.run_proof import prove_run, values_of
+from programs.prove.run_proof import other_settings, prove_run, values_of
 from programs.prove.trainer_proof import CONTRACT, prove_job, prove_trainer
 
 ACCEPTED = (
@@ -67,8 +67,8 @@ def proof_of(args) -> Proof:
     if results_files(path):
         check_flags(args, "evaluation")
         return prove_evaluation(path, seconds)
-    folder = next((x for x in (path, path.parent) if path.is_dir() and {"model", "data"} <= {*values_of(x)}), None)
-    if folder:
+    folder = next((x for x in (path, path.parent) if path.is_dir() and values_of(x)), path)
+    if values_of(folder) or other_settings(folder):
         check_flags(args, "run")
         return prove_run(folder, seconds)
     found = other_evaluations(path)

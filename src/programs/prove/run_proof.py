@@ -37,13 +37,12 @@ NAMES_OF_TRL = {"max_prompt_length": "max_prompt_tokens", "max_completion_length
 
 
 def values_of(folder: Path) -> dict:
-    """The settings saved in a run's folder, by our scripts, a page or another trainer; {} if it is no run's folder."""
+    """The settings saved in a run's folder, by our scripts or a page; {} if it is no run's folder."""
     with contextlib.suppress(UserError, OSError, ValueError):  # a model's config.json
         page = folder / "settings.json"
         values = json.loads(page.read_text(encoding="utf-8")) if page.is_file() else saved_settings(folder)
-        if {"model", "data"} <= values.keys():
-            return values
-    return other_settings(folder)
+        return values if {"model", "data"} <= values.keys() else {}
+    return {}
 
 
 def other_settings(folder: Path) -> dict:
@@ -52,7 +51,8 @@ def other_settings(folder: Path) -> dict:
     The start is the base that the adapter, the model's card or a file of settings names; "" if none does.
     """
     checkpoints = sorted(folder.glob("checkpoint-*[0-9]"), key=lambda path: int(path.name.rpartition("-")[2]))
-    places = [folder, folder / "final", *reversed(checkpoints), *sorted(folder.glob("*"))]
+    named = [x for x in sorted(folder.glob("*")) if re.search("final|model|merged|adapter|best|policy", x.name)]
+    places = [folder, *named, *reversed(checkpoints)]
     saved = next((x for x in places if (x / "adapter_config.json").is_file() or [*x.glob("*.safetensors")]), None)
     if not saved:
         return {}
@@ -78,7 +78,7 @@ def run_settings(folder: Path) -> SimpleNamespace:
 
     `saved` is the folder of the trained model; `reward` and `teacher` are lists.
     """
-    values, is_page = values_of(folder), (folder / "settings.json").is_file()
+    values, is_page = values_of(folder) or other_settings(folder), (folder / "settings.json").is_file()
     values = {**DEFAULTS, **{NAMES_OF_TRL.get(name, name): value for name, value in values.items()}}
 
     def place(name: str) -> str:
@@ -169,7 +169,7 @@ def prove_tokenizer(run, proof: Proof, networks: dict, before, after) -> None:
         proof.find(f"the saved tokenizer has no chat template, that of {start} has one")
     sizes = {name: network.get_input_embeddings().weight.shape[0] for name, network in networks.items()}
     rows, old_rows = sizes["after"], sizes.get("before", sizes["after"])
-    if rows < len(new) or (rows != old_rows and len(new) <= old_rows):
+    if len(new) > max(rows, len(old)) or (rows != old_rows and len(new) <= old_rows):
         got = f"the saved model has embeddings of {rows} tokens"
         proof.find(f"{got}, {start} of {old_rows}, the saved tokenizer has {len(new)}")
 

@@ -14,7 +14,7 @@ from parts.data.verl_composition import missing_values
 from parts.data.verl_keys import ACTOR, CORRECTION, advice_today
 from parts.foundation.messages import UserError, need, say
 from parts.rewards.user_code import trial_texts
-from programs.verl_train.checks import compose_config, config_findings, need_verl, report_findings
+from programs.verl_train.checks import compose_config, config_findings, need_verl, report_findings, rows_in_verl
 from programs.verl_train.hydra import Override, name_findings
 from programs.verl_train.model_files import parquet_length
 from programs.verl_train.settings import INSTALL, VERL, Config
@@ -83,8 +83,7 @@ def epoch_findings(composed) -> list[str]:
 
 
 def written_rows(composed) -> tuple[dict, list[dict], list[str]]:
-    """(Report, some rows, findings) of the training files, read by verl's own data set."""
-    from verl.trainer.ppo.utils import create_rl_dataset
+    """(Report, some rows, findings) of the training files, if they and the model are here."""
     from verl.utils.config import omega_conf_to_dataclass
 
     data, files = composed.data, composed.data.train_files
@@ -95,22 +94,24 @@ def written_rows(composed) -> tuple[dict, list[dict], list[str]]:
         model = omega_conf_to_dataclass(composed.actor_rollout_ref.model)
     except Exception as error:  # a hub's name, or a folder of the cluster
         return {"unchecked": f"the model does not load here ({str(error)[:100]})"}, [], []
+    template = {"add_generation_prompt": True, **(data.get("apply_chat_template_kwargs") or {})}
     try:
-        rows = create_rl_dataset(files, data, model.tokenizer, model.processor, is_train=True)
+        report, rows, findings = rows_in_verl(composed, model)
         picked = [rows[i] for i in range(0, len(rows), max(1, len(rows) // 4))]
-    except Exception as error:  # a column that is missing, or a file of another kind
+        for prompt in [row["raw_prompt"] for row in picked if not model.processor]:
+            need(isinstance(prompt, list), f"{prompt!r} is not a list of messages")
+            length = len(model.tokenizer.apply_chat_template(prompt, return_dict=True, **template)["input_ids"])
+            got = f"data: got a prompt of {length} tokens with data.max_prompt_length={data.max_prompt_length}"
+            fits = f"{got}; expected shorter ones; try data.filter_overlong_prompts=True"
+            findings += [fits] if length > data.max_prompt_length and fits not in findings else []
+    except Exception as error:  # a column that is missing, a file of another kind, a prompt that the template refuses
         got = f"data: verl's data set does not take {', '.join(files)}: {type(error).__name__}: {str(error)[:200]}"
         return {}, [], [f"{got}; expected {data.prompt_key} with chat messages"]
-    total = sum(map(parquet_length, files)) if all(name.endswith(".parquet") for name in files) else len(rows)
-    findings, report = [], {"data": {"rows": total, "rows that fit": len(rows)}}
-    if len(rows) < data.train_batch_size:
-        got = f"data: got {len(rows)} of {total} rows that fit into {data.max_prompt_length} tokens"
-        findings.append(f"{got}; expected the {data.train_batch_size} of a step")
     unusable = [r for r in picked if "data_source" not in r or "ground_truth" not in (r.get("reward_model") or {})]
     if unusable:
         columns = ", ".join(name for name in unusable[0] if name not in ("raw_prompt", "dummy_tensor", "index"))
         findings.append(f"data: got rows of {columns}; expected data_source and reward_model.ground_truth")
-    return report, [] if unusable else picked, findings
+    return {"data": report}, [] if unusable else picked, findings
 
 
 def tried_reward(composed, rows: list[dict]) -> tuple[dict, list[str]]:
@@ -118,10 +119,13 @@ def tried_reward(composed, rows: list[dict]) -> tuple[dict, list[str]]:
     from verl.trainer.ppo.reward import get_custom_reward_fn
     from verl.utils.reward_score import default_compute_score
 
+    path = composed.reward.custom_reward_function.path
+    if not rows and not Path(path or "").is_file():  # it lies where the job will run
+        return {}, []
     try:
         score = get_custom_reward_fn(composed) or default_compute_score
     except Exception as error:  # whatever the user's module raises
-        return {}, [f"reward: verl does not load it: {type(error).__name__}: {str(error)[:200]}"]
+        return {}, [f"reward: verl does not load it: {error.__cause__ or error!r}"]
     scores, wrong = [], ""
     for row in rows:
         truth, info = row["reward_model"]["ground_truth"], {**row["extra_info"], "num_turns": None}
