@@ -106,6 +106,26 @@ def two(folder, change=lambda rows: rows, **stated):
     return folder
 
 
+def named_results(folder, accuracy: float):
+    """JSONL with metrics in an object, and a results.json that is not evaluation.py's."""
+    rows = [row(i) for i in range(20)]
+    rows = [one | {"correct": None, "metrics": {"verified": float(one["correct"])}} for one in rows]
+    write_lines(folder / "generations.jsonl", rows)
+    (folder / "results.json").write_text(json.dumps({"verified": accuracy, "n": 20}))
+    return folder
+
+
+def opencompass(folder, accuracy: float):
+    """Predictions without scores by number, and in another folder the details of their evaluation."""
+    for name in ("predictions", "results"):
+        (folder / name).mkdir()
+    said = {str(i): {"origin_prompt": q, "prediction": f"{g}", "gold": str(g)} for i, (q, g) in enumerate(QUESTIONS)}
+    (folder / "predictions" / "gsm8k.json").write_text(json.dumps(said))
+    details = [{"pred": str(g + i % 2), "answer": str(g), "correct": i % 2 == 0} for i, (_, g) in enumerate(QUESTIONS)]
+    (folder / "results" / "gsm8k.json").write_text(json.dumps({"accuracy": accuracy, "details": details}))
+    return folder
+
+
 def turned(rows: list[dict]) -> list[dict]:
     """The same rows under each other's ids."""
     return [one | {"id": (one["id"] + 7) % 20} for one in rows]
@@ -126,6 +146,12 @@ SOUND = {
     "CSV": (table, "samples exact_match 0.500"),
     "lists": (several, "samples score 0.500 on 20 rows"),
     "inspect": (lambda f: inspect_log(f, 0.5), "samples scores.match.value 0.500"),
+    "results.json": (lambda f: named_results(f, 0.5), "0 differences to 1 stated ones"),
+    "two folders": (lambda f: opencompass(f, 50.0), "0 differences to 1 stated ones"),
+    "0 to 10": (
+        lambda f: report(f, {i: {"correct": 7} for i in range(20)}, accuracy=7.0, num_correct=None),
+        "7.000 on",
+    ),
     "two": (two, "5 rows better, 0 worse of 20, exact McNemar p = 0.062"),
     "chi-square": (lambda f: two(f, mcnemar_p=0.0736), "5 rows better"),
     "four texts of a row": (lambda f: report(f, total=None, n=1), "0 differences"),

@@ -35,11 +35,18 @@ class Results:
 
 
 def results_files(path: Path) -> list[Path]:
-    """A path's results.json, or those of before/ and after/ in it; [] if there is none."""
+    """A path's results.json of evaluation.py, or those of before/ and after/ in it; [] if there is none."""
     if path.is_file():
-        return [path] if path.name == "results.json" else []
+        return [path] if path.name == "results.json" and is_ours(path) else []
     one, pair = path / "results.json", [path / name / "results.json" for name in ("before", "after")]
-    return [one] if one.is_file() else [file for file in pair if file.is_file()]
+    return [one] if is_ours(one) else [file for file in pair if is_ours(file)]
+
+
+def is_ours(file: Path) -> bool:
+    """Whether a results.json has tasks, or samples.jsonl beside it; other programs use that name, too."""
+    if not file.is_file():
+        return False
+    return (file.parent / "samples.jsonl").is_file() or '"tasks"' in file.read_text(encoding="utf-8", errors="replace")
 
 
 def column_of(metric: str, sample: dict) -> str:
@@ -161,7 +168,7 @@ def prove_other(path: Path, found: tuple, seconds: float) -> Proof:
     recounts = [recount_other(results, proof) for results in all_results]
     differences = len(proof.findings)
     again = [grade_other(proof, results, seconds / len(all_results)) for results in all_results]
-    if not any(recounts):
+    if not all(recounts):
         proof.is_open = True
         proof.skip("What the samples score", f"no column is one of scores; {'; '.join(filter(None, again))}")
         return proof
@@ -194,8 +201,6 @@ def describe_results(proof: Proof, all_results: list, recounts: list[dict], diff
     proof.say(". ".join([f"{counted}; {differences}", *dict.fromkeys(filter(None, again))]) + ".")
     clauses = []
     for results, recounted in zip(all_results, recounts, strict=True):
-        if not recounted:
-            continue
         main = main_metric(recounted)
         figures = recounted[main]
         interval = f" (95 % Wilson interval {shown(figures['ci95'])})" if figures["ci95"] else ""

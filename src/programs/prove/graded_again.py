@@ -112,11 +112,12 @@ def grade_other(proof, results, seconds: float) -> str:
     Full marks are a finding where the completion states another number, and the gold one is not in it.
     """
     samples, metric = [x for row in results.samples[results.task].values() for x in row], (results.metrics or [""])[0]
-    samples = [x for x in samples if not metric or metric in x["metrics"]]
+    samples = [x for x in samples if not metric or x["metrics"].get(metric) in (0, 1)]
     golds = [str(x["gold"]).rpartition("####")[2].strip().lstrip("$").replace(",", "") for x in samples]
     able = [(x, gold) for x, gold in zip(samples, golds, strict=True) if x["completion"] and NUMBER.fullmatch(gold)]
-    if 2 * len(able) < len(samples):
-        return f"completions of {results.file.name} were not graded: too few rows have one and a gold number"
+    if not able or 2 * len(able) < len(samples):
+        why = "too few rows have one, a gold number and a score of 0 or 1"
+        return f"completions of {results.file.name} were not graded: {why}"
     graded, same, wrong = graded_math([x for x, _ in able], {}, seconds), 0, []
     if not metric:
         right = sum(1 in scores for _, _, scores in graded)

@@ -29,7 +29,7 @@ COLUMNS = {  # names of columns, the best first
 }
 SCORE = (
     r"(is_)?(correct|right|solved)|correctness|acc(uracy)?|(exact_)?match|em|pass(ed)?|success|score|verified"
-    r"|(.+\.)?scores?\.\w+(\.value)?|(base|plus)_status"
+    r"|(.+\.)?(scores?|metrics)\.\w+(\.value)?|(base|plus)_status"
 )
 VERDICTS = {
     **dict.fromkeys(("true", "yes", "pass", "passed", "correct", "right", "c"), 1.0),
@@ -96,13 +96,13 @@ def text_of(value) -> str:
 
 def tables_in(value, path: str = "") -> Iterator[tuple[str, list[dict]]]:
     """(Dotted place, flat rows) of the lists of scored samples in a JSON value, and of objects of samples by names."""
-    is_named = False
-    if isinstance(value, dict):
+    is_named = isinstance(value, dict)
+    if is_named:
         for name, x in value.items():
             yield from tables_in(x, f"{path}{re.sub('[ -]', '_', str(name).lower())}.")
-        lists = [(name, x if isinstance(x, list) else [x]) for name, x in value.items()]
-        value = [one | {"key": name} if isinstance(one, dict) else one for name, x in lists for one in x]
-        is_named = True
+        if len({type(x) for x in value.values()}) == 1:  # objects, or lists of objects
+            lists = [(name, x if isinstance(x, list) else [x]) for name, x in value.items()]
+            value = [one | {"key": name} if isinstance(one, dict) else one for name, x in lists for one in x]
     if isinstance(value, list) and value and all(isinstance(x, dict) for x in value):
         rows = [*map(flat, value)]
         columns, scores = columns_of(rows[0]), score_columns(rows)
@@ -180,6 +180,7 @@ def other_evaluations(path: Path) -> tuple[list[OtherResults], dict[Path, dict],
             figures[file] = read
         elif file == path or not path.is_file():
             results.append(read)
+    results = [one for one in results if one.metrics] or results  # predictions may lie beside those that are scored
     for one in results:
         one.siblings = sum(x.file.parent == one.file.parent for x in results)
         one.stated |= {file: x for file, x in figures.items() if file.parent == one.file.parent}
@@ -188,7 +189,8 @@ def other_evaluations(path: Path) -> tuple[list[OtherResults], dict[Path, dict],
 
 def stated_value(results: OtherResults, metric: str) -> tuple[Path, str, float] | None:
     """(File, dotted name, figure) that states a metric: the least nested one; None without one or with several."""
-    known, own = rf"{re.escape(metric)}" + (f"|{SAME}" * (metric == results.metrics[0])), results.file.stem.lower()
+    names = [re.escape(metric), re.escape(metric.removesuffix(".value").rpartition(".")[2])]
+    known, own = "|".join(names + [SAME] * (metric == results.metrics[0])), results.file.stem.lower()
     found = []
     for file, figures in results.stated.items():
         for name, x in figures.items():
