@@ -235,15 +235,15 @@ def prove_overlap(run, proof: Proof, tokenizer) -> list[dict]:
         return held_out
     trained, run.held_out_rows = {asked_by(row, with_columns) for row in training}, len(held_out)
     once = {json.dumps(row, sort_keys=True, default=str): row for row in held_out}
-    if repeated := len(held_out) - len(once):
-        proof.say(f"{repeated} of {len(held_out)} held-out rows repeat another one and are left out.")
+    repeated = f"; {len(held_out) - len(once)} of {len(held_out)} held-out rows repeat another one and are left out"
+    repeated *= len(once) < len(held_out)
     held_out = [*once.values()]
     tasks = [asked_by(row, with_columns) for row in held_out]
     count, new = sum(task in trained for task in tasks), [asked for asked, _ in {*tasks} - trained]
     proof.figures |= {"held_out_rows": len(held_out), "held_out_rows_that_train": count}
     text = f"{count} of {len(held_out)} held-out prompts of {run.eval_data} also occur in {run.data}"
     also = of_swapped(new, {asked for asked, _ in trained}).replace("of them", "others")
-    proof.say(f"{text}, compared without case, white space, last punctuation and system prompt{also}.")
+    proof.say(f"{text}, compared without case, white space, last punctuation and system prompt{also}{repeated}.")
     if count:
         proof.find(f"{text}: the accuracy is inflated")
     return held_out
