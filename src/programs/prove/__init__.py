@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch>=2.6", "transformers>=5.23,<6", "numpy", "peft", "pyarrow", "datasets"]
+# dependencies = ["torch>=2.6", "transformers>=5.23,<6", "numpy", "peft", "pyarrow", "pyyaml", "datasets"]
 # ///
 """Verify a run, an evaluation, a reward, an environment, losses, a trainer or a verl job: JSON and sentences.
 

@@ -165,7 +165,8 @@ def other_evaluations(path: Path) -> tuple[list[OtherResults], dict[Path, dict],
 
     UserError if `path` itself is a table that cannot be read.
     """
-    files, results, figures, wrong = [*path.glob("*"), *path.glob("*/*")], [], {}, []
+    results, figures, wrong = [], {}, []
+    files = [*path.glob("*"), *([] if [*path.glob("*.py")] else path.glob("*/*"))]  # code may have data below it
     if path.suffix in TABLES and path.is_file():
         files = [path, *(x for x in path.parent.glob("*.json") if x != path and path.stem in x.stem)]
     for file in sorted((x for x in files if x.suffix in TABLES), key=lambda x: (x != path, x)):

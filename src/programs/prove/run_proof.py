@@ -182,10 +182,6 @@ def prove_weights(run, proof: Proof, networks: dict) -> None:
     proof.figures["weights_are_finite"] = all(bool(x.isfinite().all()) for x in after.state_dict().values())
     if not proof.figures["weights_are_finite"]:
         proof.find("the saved model has weights that are not finite")
-    with contextlib.suppress(OSError, ValueError):
-        base = json.loads((run.saved / "adapter_config.json").read_text(encoding="utf-8"))["base_model_name_or_path"]
-        if Path(base).is_dir() and Path(run.model).is_dir() and not Path(base).samefile(run.model):
-            proof.find(f"the saved adapter is of {base}, the run's start is {run.model}")
     if "before" not in networks:
         proof.say(f"{loads}; its start {run.model} does not load here, so that its weights cannot be compared.")
         return
@@ -195,6 +191,11 @@ def prove_weights(run, proof: Proof, networks: dict) -> None:
         proof.find(f"the saved model has other tensors than its start {run.model}: {str(error)[:200]}")
         proof.figures["largest_weight_change"] = None
         return
+    with contextlib.suppress(OSError, ValueError):  # not an adapter, or its base is elsewhere
+        base = json.loads((run.saved / "adapter_config.json").read_text(encoding="utf-8"))["base_model_name_or_path"]
+        is_same = Path(base).exists() and Path(run.model).exists() and Path(base).samefile(run.model)
+        if not is_same and weight_change(networks["before"], load_plainly(base))["tensors_changed"]:
+            proof.find(f"the saved adapter is of {base}, the run's start is {run.model}")
     largest, share = change["largest_weight_change"], change["tensors_changed"]
     proof.figures |= {key: value if math.isfinite(value) else str(value) for key, value in change.items()}
     if not largest:
