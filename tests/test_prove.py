@@ -478,6 +478,9 @@ PLANTS = {
     "has the interval [nan, nan]": stated("ci95", [math.nan, math.nan]),
     "gold '7', has verified 1.0, math_grader.py 0.0": samples(lambda lines: [*map(other_gold, lines)]),
     "unfinished texts count as right": samples(lambda lines: [*map(cut_off, lines)]),
+    "1 of 24 common rows have other golds": samples(
+        lambda lines: [json.dumps(json.loads(lines[0]) | {"gold": "7"}) + "\n", *lines[1:]]
+    ),
     "1 rows have no sample": samples(lambda lines: lines[1:]),
     "1 rows have a sample twice": samples(lambda lines: lines[:1] + lines),
     "p is 0.0001": other_p,

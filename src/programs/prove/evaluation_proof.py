@@ -4,6 +4,7 @@ import json
 import math
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 
 from parts.evaluating.evaluation_results import read_report
 from parts.foundation.messages import UserError
@@ -156,7 +157,10 @@ def prove_evaluation(path: Path, seconds: float) -> Proof:
         got = f"got {path} with tasks that cannot be read ({error!r})"
         raise UserError(f"{got}; expected results.json and samples.jsonl as evaluation.py writes them") from None
     describe_results(proof, all_results, recounts, f"{differences} differences to results.json were found", again)
-    if len(all_results) == 2 and recounts[0]:
+    if len(all_results) == 2 and all(recounts):
+        for task in [task for task in all_results[0].samples if task in all_results[1].samples]:
+            pair = [SimpleNamespace(file=x.file, task=task, samples=x.samples) for x in all_results]
+            check_pairs(*pair, proof)
         compare(proof, path / "comparison.json", recounts)
     return proof
 
@@ -193,7 +197,7 @@ def describe_results(proof: Proof, all_results: list, recounts: list[dict], diff
     """Add the sentences on all results, with what was recounted for them and computed `again`."""
     rows = [row for results in all_results for of_task in results.samples.values() for row in of_task.values()]
     total, samples = sum(map(len, recounts)), [sample for row in rows for sample in row]
-    if not recounts[0]:
+    if not all(recounts):
         proof.is_open = True
         proof.skip("Whether the metrics follow from the samples", "none is a mean of scores in samples.jsonl")
         return

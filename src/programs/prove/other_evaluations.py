@@ -279,12 +279,13 @@ def check_pairs(one: OtherResults, other: OtherResults, proof) -> bool:
     """Whether rows of the same id are the same rows in two files; findings where their golds or prompts differ."""
     a, b = ({key: row[0] for key, row in x.samples[x.task].items()} for x in (one, other))
     common = [key for key in a if key in b]
-    golds = [key for key in common if str(a[key]["gold"]) != str(b[key]["gold"])]
-    asked = [key for key in common if a[key]["prompt"] != b[key]["prompt"]]
-    are_others = {x["prompt"] for x in a.values()} & {x["prompt"] for x in b.values()}  # not another template
+    golds = [key for key in common if str(a[key].get("gold")) != str(b[key].get("gold"))]
+    asked = [key for key in common if a[key].get("prompt") != b[key].get("prompt")]
+    texts_of = [{str(sample.get("prompt")) for sample in samples.values()} for samples in (a, b)]
+    are_others = texts_of[0] & texts_of[1]  # and not those of another template
     if golds:
         key, text = golds[0], f"{len(golds)} of {len(common)} common rows have other golds in {other.file}"
-        proof.find(f"{text}, such as {key!r}: {a[key]['gold']!r} and {b[key]['gold']!r}")
+        proof.find(f"{text}, such as {key!r}: {a[key].get('gold')!r} and {b[key].get('gold')!r}")
     if asked and are_others:
         text = f"{len(asked)} of {len(common)} common ids have other prompts in {other.file}"
         proof.find(f"{text}, such as {asked[0]!r}: these are no pairs of rows")
