@@ -57,14 +57,14 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 #     1792-2001  user code       What users' rewards get: texts, copies of the columns, and their own state of the …
 #     2004-2272  reward forms    The forms that a reward function may have, and loading rewards from files
 #     2275-2298  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2301-2338  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
-#     2341-2347  losses          The KL to the reference, policy and value losses, and how losses per token become …
-#     2350-2424  idle settings   Settings without effect in a configuration: named at the start, with what would …
-#     2427-2438  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
-#     2441-2488  run end         Faults reported at a run's end, from its last steps and its held-out figures
-#     2491-2742  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
-#     2745-2867  training        The check of a page, its run, and the results of both
-#     2870-3133  command         The command line
+#     2301-2349  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
+#     2352-2358  losses          The KL to the reference, policy and value losses, and how losses per token become …
+#     2361-2435  idle settings   Settings without effect in a configuration: named at the start, with what would …
+#     2438-2449  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
+#     2452-2499  run end         Faults reported at a run's end, from its last steps and its held-out figures
+#     2502-2753  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
+#     2756-2878  training        The check of a page, its run, and the results of both
+#     2881-3144  command         The command line
 
 import argparse
 import ast
@@ -2302,12 +2302,21 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
 
 
 def load_plainly(source):
-    """A causal model in fp32 by transformers; an adapter through peft, merged into its base."""
+    """A causal model in fp32 by transformers; an adapter through peft, merged into its base.
+
+    ValueError or UserWarning if tensors are missing, which both would fill with new ones.
+    """
     if (Path(source) / "adapter_config.json").is_file():
         from peft import AutoPeftModelForCausalLM
 
-        return AutoPeftModelForCausalLM.from_pretrained(source, dtype=torch.float32).merge_and_unload()
-    return transformers.AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message="Found missing adapter keys")
+            return AutoPeftModelForCausalLM.from_pretrained(source, dtype=torch.float32).merge_and_unload()
+    how = {"dtype": torch.float32, "output_loading_info": True}
+    model, info = transformers.AutoModelForCausalLM.from_pretrained(source, **how)
+    if missing := sorted(info["missing_keys"]):
+        raise ValueError(f"{len(missing)} tensors are missing, such as {missing[0]}")
+    return model
 
 
 def dtype_of(source):
@@ -2324,7 +2333,9 @@ def weight_change(start, model, saved_in=None) -> dict:
     after, changes = model.state_dict(), []
     for name, x in start.state_dict().items():
         rounded = x.to(saved_in).float() if saved_in else x.float()
-        changes.append((after[name].float() - rounded).abs().max().item())
+        changes.append(
+            (after[name].float()[: len(x)] - rounded).abs().max().item()
+        )  # a larger vocabulary has more rows
     largest = next((x for x in changes if not math.isfinite(x)), max(changes))
     return {"largest_weight_change": largest, "tensors_changed": sum(x != 0 for x in changes) / len(changes)}
 

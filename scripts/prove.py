@@ -3,7 +3,7 @@
 # A copy is yours to edit: this file needs no other of this bundle's scripts.
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch>=2.6", "transformers>=5.23,<6", "numpy", "peft", "pyarrow", "datasets"]
+# dependencies = ["torch>=2.6", "transformers>=5.23,<6", "numpy", "peft", "pyarrow", "pyyaml", "datasets"]
 # ///
 """Verify a run, an evaluation, a reward, an environment, losses, a trainer or a verl job: JSON and sentences.
 
@@ -11,9 +11,12 @@
                        saved model loads in transformers (an adapter through peft) and differs from the start;
                        held-out accuracy before and after, by transformers' own generate and the run's reward,
                        greedy and sampled once; whether metrics.jsonl has the same accuracies; held-out prompts that
-                       occur in training, or do with swapped numbers (a+b, b+a); KL to the start model or teacher
+                       occur in training, or do with swapped numbers (a+b, b+a); KL to the start model or teacher.
+                       Of another trainer, such as TRL: what its settings, adapter or model card say of the start
     results.json       of evaluation.py, or its folder: recomputes metrics from scores, scores of math and reward from
                        completions, intervals, McNemar's p; counts unfinished texts graded as right; quotes two rows
+    scored samples     of lm-evaluation-harness or others, as JSON, JSONL, CSV or parquet, or a folder of them: the same
+                       against the figures stated there; of two models, whether their rows are pairs
     FILE.py:function   a reward, with --data: the findings of reward_preflight.py, whose flags follow --; the contracts
                        it fits (TRL, verl, ours); whether it runs an answer as Python; for rows with tests, whether
                        hostile programs get paid, read or change anything, or end the reward
@@ -27,7 +30,7 @@
     TRAINER.py         one with the functions of selfcheck.py --contract: its checks; the trainer's flags follow --; of
                        a page, whether two steps move the weights, and keep them where all scores are equal
     a verl job         settings of verl_train.py (.yaml) or overrides (.txt): runs verl_train.py --check in the --python
-                       that has verl: composes them, reads rows by verl's data set, tries the job's copy of the reward
+                       that has verl: composes them, reads rows by verl's data set, tries the job's reward on them
 
     shares    Wilson 1927 interval, the roots of (p - k/n)^2 = z^2 p (1 - p) / n
     paired    exact two-sided McNemar test: min(1, 2 P(X <= min(b, c))), X binomial(b + c, 1/2)
@@ -51,48 +54,52 @@ could not be measured.
 """
 
 # Contents
-#       150-155  file text           Load texts from files beside their room, such as a page's style; a built script …
-#       158-256  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       259-304  bundle              Paths of this bundle and of its embedded model, data and rewards
-#       307-472  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       475-508  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       511-662  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       665-734  exit codes          Program exit: errors that a user can fix become a message and an exit code
-#       737-981  data files          Open data files as text: decompress, decode, refuse files without data; parse …
-#      984-1073  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1076-1330  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1333-1437  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1440-1475  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
-#     1478-1502  prompts             Load training and held-out prompts as token ids
-#     1505-1804  attacks             Correct and hostile programs, and calling a code reward on them in a separate …
-#     1807-2021  user code           What users' rewards get: texts, copies of the columns, and their own state of …
-#     2024-2292  reward forms        The forms that a reward function may have, and loading rewards from files
-#     2295-2602  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
-#     2605-2748  environments        Load and check environments: classes whose methods are tools for the model, or …
-#     2751-2783  text turns          Plain-text conversations: a stand-in for tokenizer and chat template when no …
-#     2786-2808  conversations       Conversations with environments: their record, limits, and calls of the …
-#     2811-2830  models              Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     2833-2902  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
-#     2905-2964  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
-#     2967-2979  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     2982-3008  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     3011-3082  proof               The record of a proof, and reports of the bundle's other scripts
-#     3085-3135  exact figures       Intervals and paired tests from their formulas, independent of the programs …
-#     3138-3419  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
-#     3422-3513  graded again        Compute an evaluation's scores again from its stored completions
-#     3516-3734  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
-#     3737-3817  attack proof        Try a reward that runs programs on hostile ones: are they paid, do they read, …
-#     3820-3991  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
-#     3994-4129  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
-#     4132-4232  trainer proof       A trainer or a verl job: what selfcheck.py and verl_train.py --check find, with …
-#     4235-4373  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
-#     4376-4534  recognition         Recognise a function's formula and its parameters' roles by name; nothing is …
-#     4537-4621  signatures          Callables of a file as functions of named inputs: of methods, compiled code, …
-#     4624-4885  function calls      Make inputs by role for functions of losses and advantages; call a function with …
-#     4888-5026  function faults     Compare a function with every published way of its formula, and name the fault …
-#     5029-5186  function checks     Further checks of a function that computes its formula: other inputs, other …
-#     5189-5461  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
-#     5464-5556  command             The command line
+#       159-164  file text           Load texts from files beside their room, such as a page's style; a built script …
+#       167-265  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       268-313  bundle              Paths of this bundle and of its embedded model, data and rewards
+#       316-481  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       484-517  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       520-671  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       674-697  user scripts        A user's Python script or notebook: read from its source, or run in a separate …
+#       700-769  exit codes          Program exit: errors that a user can fix become a message and an exit code
+#      772-1016  data files          Open data files as text: decompress, decode, refuse files without data; parse …
+#     1019-1108  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1111-1365  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1368-1472  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1475-1522  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1525-1549  prompts             Load training and held-out prompts as token ids
+#     1552-1851  attacks             Correct and hostile programs, and calling a code reward on them in a separate …
+#     1854-2068  user code           What users' rewards get: texts, copies of the columns, and their own state of …
+#     2071-2339  reward forms        The forms that a reward function may have, and loading rewards from files
+#     2342-2649  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
+#     2652-2795  environments        Load and check environments: classes whose methods are tools for the model, or …
+#     2798-2830  text turns          Plain-text conversations: a stand-in for tokenizer and chat template when no …
+#     2833-2855  conversations       Conversations with environments: their record, limits, and calls of the …
+#     2858-2877  models              Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     2880-2960  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
+#     2963-3022  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
+#     3025-3037  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     3040-3066  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#     3069-3097  dialects            Names of metrics and settings in our trainers, TRL, verl and others
+#     3100-3277  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     3280-3351  proof               The record of a proof, and reports of the bundle's other scripts
+#     3354-3422  exact figures       Intervals and paired tests from their formulas, independent of the programs …
+#     3425-3780  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
+#     3783-4078  other evaluations   Evaluations of other programs: scored samples in JSON, JSONL, CSV or parquet, …
+#     4081-4199  graded again        Compute an evaluation's scores again from its stored completions
+#     4202-4463  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
+#     4466-4546  attack proof        Try a reward that runs programs on hostile ones: are they paid, do they read, …
+#     4549-4720  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
+#     4723-4875  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
+#     4878-4982  trainer proof       A trainer or a verl job: what selfcheck.py and verl_train.py --check find, with …
+#     4985-5123  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
+#     5126-5284  recognition         Recognise a function's formula and its parameters' roles by name; nothing is …
+#     5287-5371  signatures          Callables of a file as functions of named inputs: of methods, compiled code, …
+#     5374-5635  function calls      Make inputs by role for functions of losses and advantages; call a function with …
+#     5638-5776  function faults     Compare a function with every published way of its formula, and name the fault …
+#     5779-5936  function checks     Further checks of a function that computes its formula: other inputs, other …
+#     5939-6211  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
+#     6214-6310  command             The command line
 
 import argparse
 import ast
@@ -119,6 +126,7 @@ import json
 import locale
 import logging
 import math
+import operator
 import os
 import random
 import re
@@ -134,6 +142,7 @@ import tempfile
 import textwrap
 import threading
 import time
+import tomllib
 import traceback
 import unicodedata
 import urllib.error
@@ -660,6 +669,32 @@ def end_at_once(code: int) -> None:
         with contextlib.suppress(Exception):
             stream.flush()
     os._exit(code)
+
+
+# ----------------------------------------------------------------- user scripts (src/parts/foundation/user_scripts.py)
+
+OTHER_CELL = re.compile(r"\s*%%(bash|sh|html|writefile|file|script|javascript|js|markdown|latex|svg|sql|R)\b", re.I)
+MAGIC = re.compile(r"\s*(?:[\w,. ]+=\s*)?(?=[%!])|\s*(?=\?|[\w.]+\?)")  # of a line of a notebook, before its sign
+ARITHMETIC = {ast.Mult: operator.mul, ast.Add: operator.add, ast.Sub: operator.sub, ast.FloorDiv: operator.floordiv}
+
+
+def without_magics(cell: str) -> str:
+    """A cell of a notebook as Python of the same length: lines that only its shell, magics and help know do nothing."""
+    lines = cell.split("\n")
+    if OTHER_CELL.match(cell):
+        return "\n".join(("0#" + line[2:])[: len(line)] for line in lines)
+    try:
+        ast.parse(cell)
+    except SyntaxError as error:
+        number = min(error.lineno or 1, len(lines)) - 1
+        if magic := MAGIC.match(lines[number]):
+            goes_on, before = True, magic[0]
+            while goes_on and number < len(lines):
+                line = lines[number]
+                lines[number] = (before + "0#" + line[len(before) + 2 :])[: len(line)]
+                goes_on, before, number = line.endswith("\\"), re.match(r"\s*", before)[0], number + 1
+            return without_magics("\n".join(lines))
+    return cell
 
 
 # --------------------------------------------------------------------- exit codes (src/parts/foundation/exit_codes.py)
@@ -1473,6 +1508,18 @@ def of_swapped(held_out: list[str], trained: set[str]) -> str:
     """A note on how many held-out questions swap the numbers of a training question; "" if none do."""
     count = sum(mirrored(asked) in trained for asked in held_out)
     return f"; {count} of them swap the numbers of a training question (a+b, b+a)" if count else ""
+
+
+def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
+    """Draw from the rows' tasks some with at most `count` rows together, by a hash: order and seed do not matter."""
+    sizes, drawn, rows = {}, set(), 0
+    for task in tasks:
+        sizes[task] = sizes.get(task, 0) + 1
+    for task in sorted(sizes, key=lambda task: hashlib.sha256(repr(task).encode()).digest()):
+        if rows + sizes[task] <= count:
+            drawn.add(task)
+            rows += sizes[task]
+    return drawn
 
 
 # --------------------------------------------------------------------------------- prompts (src/parts/data/prompts.py)
@@ -2834,12 +2881,21 @@ def unwrapped(model):
 
 
 def load_plainly(source):
-    """A causal model in fp32 by transformers; an adapter through peft, merged into its base."""
+    """A causal model in fp32 by transformers; an adapter through peft, merged into its base.
+
+    ValueError or UserWarning if tensors are missing, which both would fill with new ones.
+    """
     if (Path(source) / "adapter_config.json").is_file():
         from peft import AutoPeftModelForCausalLM
 
-        return AutoPeftModelForCausalLM.from_pretrained(source, dtype=torch.float32).merge_and_unload()
-    return transformers.AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message="Found missing adapter keys")
+            return AutoPeftModelForCausalLM.from_pretrained(source, dtype=torch.float32).merge_and_unload()
+    how = {"dtype": torch.float32, "output_loading_info": True}
+    model, info = transformers.AutoModelForCausalLM.from_pretrained(source, **how)
+    if missing := sorted(info["missing_keys"]):
+        raise ValueError(f"{len(missing)} tensors are missing, such as {missing[0]}")
+    return model
 
 
 def dtype_of(source):
@@ -2856,7 +2912,9 @@ def weight_change(start, model, saved_in=None) -> dict:
     after, changes = model.state_dict(), []
     for name, x in start.state_dict().items():
         rounded = x.to(saved_in).float() if saved_in else x.float()
-        changes.append((after[name].float() - rounded).abs().max().item())
+        changes.append(
+            (after[name].float()[: len(x)] - rounded).abs().max().item()
+        )  # a larger vocabulary has more rows
     largest = next((x for x in changes if not math.isfinite(x)), max(changes))
     return {"largest_weight_change": largest, "tensors_changed": sum(x != 0 for x in changes) / len(changes)}
 
@@ -3008,6 +3066,217 @@ def read_report(path: str) -> dict:
         ) from None
 
 
+# ---------------------------------------------------------------------------- dialects (src/parts/reading/dialects.py)
+
+# common name of a setting -> our name, TRL's, verl's, then endings of dotted names in other frameworks (EasyR1, …)
+ACTOR = "actor_rollout_ref.actor"
+SETTINGS = {
+    "temperature": "temperature temperature actor_rollout_ref.rollout.temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "do_sample": "rollout.do_sample",
+    "group_size": "group_size num_generations actor_rollout_ref.rollout.n rollout.n n_samples_per_prompt "
+    "num_sample_generations num_generations_per_prompt",
+    "max_length": "max_new_tokens max_completion_length data.max_response_length max_response_length response_length "
+    "generate_max_len max_tokens",
+    "lr": f"lr learning_rate {ACTOR}.optim.lr actor.optim.lr actor_learning_rate",
+    "kl": f"kl_coef beta {ACTOR}.kl_loss_coef actor.kl_loss_coef kl_ctrl.kl_coef init_kl_coef",
+    "warmup": "warmup_steps actor.optim.lr_warmup_steps lr_warmup_steps",
+    "steps": "steps max_steps total_training_steps",
+    "epochs": f"ppo_epochs num_iterations {ACTOR}.ppo_epochs actor.ppo_epochs num_ppo_epochs epochs",
+    "precision": "precision fsdp_config.model_dtype torch_dtype dtype bnb_dtype",
+    "data": "data data.train_files dataset train_dataset prompt_data",
+    "eval_data": "eval_data data.val_files val_dataset eval_dataset",
+    "reward": "reward reward_funcs custom_reward_function.path reward.reward_function",
+    "grad_clip": "max_grad_norm grad_clip clip_grad",
+    "repetition_penalty": "repetition_penalty",
+    "critic_lr": "critic_lr critic.optim.lr",
+    "critic_warmup": "critic_warmup_steps trainer.critic_warmup",
+    "batch": "batch_size train_batch_size rollout_batch_size rollout.batch_size",
+}
+
+
+# -------------------------------------------------------------------- run settings (src/parts/reading/run_settings.py)
+
+CONFIG_CALL = re.compile(r"(?<!SFT)(?<!Lora)(?<!Generation)(?:Config|Arguments|Args|Trainer)$")
+SAMPLES_CALL = re.compile(r"(SamplingParams|GenerationConfig|\.generate)$")
+EVALUATES = re.compile(r"(?!.*train)(.*_)?(ev|val|(eval|test|valid|judge|infer)[a-z]*)(_.*)?", re.IGNORECASE)
+OTHER_PARTS = re.compile(
+    r"(^|\.)(val|eval|test|valid|validation|judge|grader|ref)[._]"
+)  # settings of evaluation, judge, ref
+NO_SETTINGS = re.compile(  # names of files beside a log that hold no training settings
+    r"(trainer_state|summary|results?|versions|label|requirements)$|(eval|test|val|infer|generation|serv|judge|demo)"
+)
+MOST_BYTES = 2_000_000  # larger files are not read as settings
+
+
+def flat_config(config: dict, prefix: str = "") -> dict:
+    """Flatten nested settings to {dotted name: value}."""
+    flat = {}
+    for key, value in config.items():
+        if isinstance(value, dict) and "value" in value and {*value} <= {"value", "desc"}:  # wandb's config.yaml
+            value = value["value"]
+        is_folder = isinstance(value, dict) and value
+        flat |= flat_config(value, f"{prefix}{key}.") if is_folder else {f"{prefix}{key}": value}
+    return flat
+
+
+def number_or_text(text):
+    """Convert a word of a command, or a YAML value, to a number, boolean, None or unquoted text."""
+    if not isinstance(text, str):
+        return text
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return {"true": True, "false": False, "null": None, "none": None}.get(text.strip().lower(), text.strip("'\""))
+
+
+def shell_settings(text: str) -> dict:
+    """Settings `--flag value`, `--flag=value` and `a.b=1` of a shell script, with its variables expanded."""
+    text = re.sub(r"\$\{\w+:?[-=]([^${}]*)\}", r"\1", text)  # ${NAME:-default}
+    variables = dict(re.findall(r"^\s*(?:export\s+)?([A-Za-z_]\w*)=([^\s$`]+)\s*$", text, re.MULTILINE))
+    text = re.sub(r"\$\{?(\w+)\}?", lambda match: variables.get(match[1], match[0]), text.replace("\\\n", " "))
+    words, flat = [], {}
+    for line in text.splitlines():
+        try:
+            words += shlex.split(line, comments=True)
+        except ValueError:
+            words += line.split()
+    for i, word in enumerate(words):
+        after = words[i + 1] if i + 1 < len(words) else "--"
+        if match := re.fullmatch(r"(?:--|\+{0,2})([A-Za-z_][\w.-]*)=(.*)", word, re.DOTALL):
+            flat[match[1].replace("-", "_")] = number_or_text(match[2])
+        elif re.fullmatch(r"--[A-Za-z][\w.-]*", word):
+            flat[word[2:].replace("-", "_")] = True if after.startswith("--") else number_or_text(after)
+    return flat
+
+
+def expression_value(node: ast.expr, known: dict[str, ast.expr]):
+    """Evaluate a literal, a name in `known`, a sum, a product, or a call's keyword arguments; else the source."""
+    for _ in range(4):  # a name may stand for another name
+        if isinstance(node, ast.Name | ast.Attribute):
+            node = known.get(getattr(node, "attr", None) or node.id, node)
+    if isinstance(node, ast.Call) and (ast.unparse(node.func) == "dict" or SAMPLES_CALL.search(ast.unparse(node.func))):
+        return call_settings(node, known)
+    if isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
+        sides = [expression_value(side, known) for side in (node.left, node.right)]
+        if all(isinstance(side, int | float) for side in sides) and sides[1]:
+            return ARITHMETIC[type(node.op)](*sides)
+    if isinstance(node, ast.Dict):
+        pairs = zip(node.keys, node.values, strict=True)
+        return {getattr(key, "value", ""): expression_value(value, known) for key, value in pairs}
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError):
+        return ast.unparse(node)
+
+
+def call_settings(call: ast.Call, known: dict[str, ast.expr]) -> dict:
+    """The keyword arguments of a call, including those of `**name`."""
+    flat = {}
+    for keyword in call.keywords:
+        value = expression_value(keyword.value, known)
+        flat |= {keyword.arg: value} if keyword.arg else value if isinstance(value, dict) else {}
+    return flat
+
+
+def training_nodes(tree: ast.Module) -> list[ast.AST]:
+    """The nodes of a script, except those in functions and classes that evaluate, by their names."""
+    nodes = [tree]
+    for node in nodes:
+        for child in ast.iter_child_nodes(node):
+            is_named = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            if not is_named or not EVALUATES.fullmatch(child.name):
+                nodes.append(child)
+    return nodes
+
+
+def script_settings(text: str) -> dict:
+    """Settings in a Python script, which is parsed and never run.
+
+    They are the keyword arguments of its configs and trainers. If these hold no known setting, they are those of its
+    samplers and its variables. A name is resolved if the file gives it one value: by assignment or as a flag's default.
+    """
+    calls, given = [], {}
+    for node in training_nodes(ast.parse(text)):
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value:
+            target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
+            given.setdefault(ast.unparse(target).rpartition(".")[2], []).append(node.value)
+        elif isinstance(node, ast.Call):
+            calls.append(node)
+            default = [keyword.value for keyword in node.keywords if keyword.arg == "default"]
+            if default and node.args and ast.unparse(node.func).endswith("add_argument"):
+                given.setdefault(ast.unparse(node.args[-1]).strip("-'").replace("-", "_"), []).extend(default)
+    known = {name: values[0] for name, values in given.items() if len(values) == 1}
+    trains, samples = (
+        [flat_config(call_settings(call, known)) for call in calls if pattern.search(ast.unparse(call.func))]
+        for pattern in (CONFIG_CALL, SAMPLES_CALL)
+    )
+    flat = {key: value for call in trains for key, value in call.items()}
+    if common_settings(flat):
+        return flat
+    # where samplers disagree, one may belong to an evaluation: only what they agree on counts
+    agreed = {k: v for call in samples for k, v in call.items() if all(other.get(k, v) == v for other in samples)}
+    return agreed | {name.lower(): expression_value(value, known) for name, value in known.items()}
+
+
+def read_settings(path: Path) -> dict:
+    """The settings in a file by dotted names; {} if it is unreadable, too large or has none."""
+    import yaml
+
+    loaders = {".json": json.loads, ".ipynb": json.loads, ".toml": tomllib.loads}
+    loaders |= dict.fromkeys((".yaml", ".yml"), yaml.safe_load)
+    try:
+        text = path.read_text(encoding="utf-8-sig", errors="replace") if path.stat().st_size < MOST_BYTES else ""
+        if path.suffix == ".py":
+            return script_settings(text)
+        if path.suffix not in loaders:
+            return shell_settings(text)
+        loaded = loaders[path.suffix](text)
+        if path.suffix == ".ipynb":
+            cells = ["".join(cell["source"]) for cell in loaded["cells"] if cell["cell_type"] == "code"]
+            return script_settings("\n".join(map(without_magics, cells)))
+    except (OSError, ValueError, LookupError, TypeError, SyntaxError, RecursionError, yaml.YAMLError):
+        return {}
+    # verl_train.py's, wandb-metadata.json's, or hydra's alone
+    overrides = loaded.get("overrides", loaded.get("args")) if isinstance(loaded, dict) else loaded
+    if isinstance(overrides, list):
+        return shell_settings("\n".join(map(str, overrides)))
+    flat = flat_config(loaded) if isinstance(loaded, dict) else {}
+    named = {f"${{{key}}}": value for key, value in flat.items()}  # OmegaConf's references
+    return {k: number_or_text(named.get(v, v) if isinstance(v, str) else v) for k, v in flat.items()}
+
+
+def common_settings(flat: dict) -> dict:
+    """Map settings by dotted names to common names (`SETTINGS`); the shortest matching name wins."""
+    settings, extra = {}, flat.get("trainer_args")
+    flat = flat | shell_settings(" ".join(map(str, extra))) if isinstance(extra, list) else flat
+    for name, endings in SETTINGS.items():
+        lists = name in ("data", "reward")
+        known = {k: v for k, v in flat.items() if v is not None and (lists or not isinstance(v, list))}
+        for ending in endings.split():
+            keys = [k for k in known if f".{k}".endswith(f".{ending}") and ("critic" in name or "critic" not in k)]
+            keys = [key for key in keys if name == "eval_data" or not OTHER_PARTS.search(key)]
+            if keys and name not in settings:
+                settings[name] = known[min(keys, key=len)]
+    if "learning_rate" in flat and "beta" not in flat and "num_generations" in flat:
+        settings["kl"] = 0.0  # TRL's default
+    return settings
+
+
+def settings_beside(folder: Path) -> tuple[Path, dict] | None:
+    """(file, settings) of the file with the most known settings in a folder; None if that has too few to be one."""
+    patterns = ("*.json", "*.yaml", "*.yml", "*.toml", ".hydra/*.yaml", "*.py", "*.ipynb", "*.sh", "*.txt", "command*")
+    paths = [path for pattern in patterns for path in sorted(folder.glob(pattern)) if path.is_file()]
+    candidates = [(path, read_settings(path)) for path in paths if not NO_SETTINGS.match(path.stem.lower())]
+    path, flat = max(candidates, key=lambda entry: len(common_settings(entry[1])), default=(folder, {}))
+    for other, flags in candidates if path.suffix == ".py" else ():  # a script's command line overrides its defaults
+        flat = flat | (flags if other.suffix in ("", ".sh", ".txt") else {})
+    known = common_settings(flat)
+    return (path, flat) if len(known) >= 3 and known.keys() & {"lr", "group_size"} else None
+
+
 # --------------------------------------------------------------------------------- proof (src/programs/prove/proof.py)
 
 
@@ -3085,15 +3354,27 @@ def failures_of(report: dict) -> list[str]:
 # ----------------------------------------------------------------- exact figures (src/programs/prove/exact_figures.py)
 
 Z95 = 1.959963984540054  # normal quantile of 97.5 %
+LEVELS = {95: Z95, 90: 1.6448536269514722, 99: 2.5758293035489004, 68: 1.0}
 
 
-def share_interval(successes: int, n: int) -> list[float]:
-    """Wilson's 95 % interval: the p at which (p - successes/n)^2 = z^2 p (1 - p) / n."""
-    share, z2 = successes / n, Z95**2
+def share_interval(successes: int, n: int, z: float = Z95) -> list[float]:
+    """Wilson's interval, of 95 % by default: the p at which (p - successes/n)^2 = z^2 p (1 - p) / n."""
+    share, z2 = successes / n, z**2
     a, b, c = 1 + z2 / n, -(2 * share + z2 / n), share**2  # a p^2 + b p + c = 0
     root = math.sqrt(max(0.0, b * b - 4 * a * c))
     low, high = (-b - root) / (2 * a), (-b + root) / (2 * a)
     return [max(0.0, low) if successes else 0.0, min(1.0, high) if successes < n else 1.0]
+
+
+def interval_level(low: float, high: float, successes: int, n: int, step: float) -> int:
+    """The level of an interval of a share, rounded to `step`, by Wilson's or the normal formula; 0 if it is of none."""
+    share = successes / n
+    for level, z in LEVELS.items():
+        halves = [z * math.sqrt(share * (1 - share) / count) for count in (n, max(1, n - 1))]
+        for pair in (share_interval(successes, n, z), *([max(0, share - x), min(1, share + x)] for x in halves)):
+            if all(abs(a - b) <= step for a, b in zip(pair, (low, high), strict=True)):
+                return level
+    return 0
 
 
 def exact_p(better: int, worse: int) -> float:
@@ -3105,6 +3386,12 @@ def exact_p(better: int, worse: int) -> float:
     n = better + worse
     tail = Fraction(sum(math.comb(n, k) for k in range(min(better, worse) + 1)), 2**n)
     return float(min(Fraction(1), 2 * tail))
+
+
+def paired_ps(better: int, worse: int) -> list[float]:
+    """McNemar's p: exact, and by chi-square without and with the correction for continuity."""
+    gap, n = abs(better - worse), max(1, better + worse)
+    return [exact_p(better, worse), *(math.erfc(max(0, gap - c) / math.sqrt(2 * n)) for c in (0, 1))]
 
 
 def unpaired_p(right: int, n: int, other_right: int, other_n: int) -> float:
@@ -3140,8 +3427,11 @@ def difference_interval(better: int, worse: int, n: int) -> list[float]:
 FALL_P = 0.01  # a held-out accuracy that falls with a p below this is a finding
 MOST_ROWS = 256  # held-out rows that are measured
 BATCH = 32  # rows measured at once; the time for earlier batches says whether another fits
+TRAILING = re.compile(r"[.,;:?=]+$")  # what another spelling of a question leaves out
+PLAIN = str.maketrans("\u2018\u2019\u201c\u201d\u2013\u2014\u2212", "''\"\"---", "\u200b\u200c\u200d\ufeff\xad")
 DEFAULTS = {  # settings that not every program has
     **{"teacher": [], "reward": [], "eval_data": "", "environment": "", "prompt_column": "prompt", "chat": False},
+    **{"hold_out": 0, "steps": 0},
     **{"chat_template_kwargs": "", "max_prompt_tokens": 512, "max_new_tokens": 256, "temperature": 1.0},
 }
 NAMES_OF_TRL = {"max_prompt_length": "max_prompt_tokens", "max_completion_length": "max_new_tokens"}
@@ -3149,11 +3439,39 @@ NAMES_OF_TRL = {"max_prompt_length": "max_prompt_tokens", "max_completion_length
 
 def values_of(folder: Path) -> dict:
     """The settings saved in a run's folder, by our scripts or a page; {} if it is no run's folder."""
-    try:
+    with contextlib.suppress(UserError, OSError, ValueError):  # a model's config.json
         page = folder / "settings.json"
-        return json.loads(page.read_text(encoding="utf-8")) if page.is_file() else saved_settings(folder)
-    except (UserError, OSError, ValueError):  # a model's config.json
+        values = json.loads(page.read_text(encoding="utf-8")) if page.is_file() else saved_settings(folder)
+        return values if {"model", "data"} <= values.keys() else {}
+    return {}
+
+
+def other_settings(folder: Path) -> dict:
+    """What the folder of another trainer says of its run, such as TRL's; {} without a saved model.
+
+    The start is the base that the adapter, the model's card or a file of settings names; "" if none does.
+    """
+    checkpoints = sorted(folder.glob("checkpoint-*[0-9]"), key=lambda path: int(path.name.rpartition("-")[2]))
+    named = [x for x in sorted(folder.glob("*")) if re.search("final|model|merged|adapter|best|policy", x.name)]
+    places = [folder, *named, *reversed(checkpoints)]
+    saved = next((x for x in places if (x / "adapter_config.json").is_file() or [*x.glob("*.safetensors")]), None)
+    if not saved:
         return {}
+    flat = (settings_beside(folder) or (folder, {}))[1]
+    known, bases = common_settings(flat), [flat.get(name) for name in ("model", "model_name_or_path", "pretrain")]
+    with contextlib.suppress(OSError, ValueError):
+        bases.append(json.loads((saved / "adapter_config.json").read_text())["base_model_name_or_path"])
+    for card in (saved / "README.md", folder / "README.md"):
+        with contextlib.suppress(OSError):
+            bases += re.findall(
+                r"^base_model: *(\S+)$", card.read_text(encoding="utf-8", errors="replace"), re.MULTILINE
+            )
+    texts = {name: x for name in ("data", "eval_data", "reward") if isinstance(x := known.get(name), str)}
+    if not re.search(r"\.py:\w+$", texts.get("reward", "")):
+        texts.pop("reward", None)
+    numbers = {"max_new_tokens": known.get("max_length"), "temperature": known.get("temperature")}
+    values = texts | {name: x for name, x in numbers.items() if isinstance(x, int | float)}
+    return {"data": "", **values, "model": next((x for x in bases if isinstance(x, str)), ""), "saved": str(saved)}
 
 
 def run_settings(folder: Path) -> SimpleNamespace:
@@ -3161,7 +3479,7 @@ def run_settings(folder: Path) -> SimpleNamespace:
 
     `saved` is the folder of the trained model; `reward` and `teacher` are lists.
     """
-    values, is_page = values_of(folder), (folder / "settings.json").is_file()
+    values, is_page = values_of(folder) or other_settings(folder), (folder / "settings.json").is_file()
     values = {**DEFAULTS, **{NAMES_OF_TRL.get(name, name): value for name, value in values.items()}}
 
     def place(name: str) -> str:
@@ -3169,12 +3487,13 @@ def run_settings(folder: Path) -> SimpleNamespace:
         places = (Path(name), folder / name, *(parent / name for parent in folder.resolve().parents), BUNDLE / name)
         return str(next((path for path in places if name and path.exists()), name))
 
-    run = SimpleNamespace(**values, folder=folder, saved=folder if is_page else folder / "final", is_page=is_page)
+    saved = Path(values.pop("saved", folder if is_page else folder / "final"))
+    run = SimpleNamespace(**values, folder=folder, saved=saved, is_page=is_page, held_out_rows=math.inf)
     for name in ("model", "data"):
         setattr(run, name, place(values[name]))
     run.eval_data, run.template = place(held_out_source(run)), template_settings(run)
     rewards, teachers = ([x] if isinstance(x, str) else x for x in (run.reward or [], run.teacher or []))
-    if not rewards and not teachers and not run.environment:
+    if not rewards and not teachers and not run.environment and run.data:
         rewards = specs_for(run.data, [])
     run.reward = ["".join((place(file), *rest)) for file, *rest in (spec.rpartition(":") for spec in rewards)]
     run.teacher = [place(name.partition("=")[2] or name) for name in teachers]
@@ -3212,17 +3531,15 @@ def prove_run(folder: Path, seconds: float) -> Proof:
             proof.not_measured.append(f"the {name} model {source} does not load here: {str(error)[:200]}")
     prove_weights(run, proof, networks)
     with contextlib.suppress(Exception):  # the start may have no tokenizer
-        before, after = AutoTokenizer.from_pretrained(run.model).get_vocab(), tokenizer.get_vocab()
-        if count := sum(after.get(token) != number for token, number in before.items()):
-            tokens = f"{count} of {len(before)} tokens of its start {run.model}"
-            proof.find(f"the saved tokenizer has other ids for {tokens}")
+        prove_tokenizer(run, proof, networks, AutoTokenizer.from_pretrained(run.model), tokenizer)
     networks = {name: network.to(device).eval() for name, network in networks.items()}
-    held_out = prove_overlap(run, proof)
+    held_out = prove_overlap(run, proof, tokenizer)
     why = "the run played conversations; try evaluation.py --environment" if run.environment else ""
     why = why or ("" if held_out else "the run names no held-out data that can be read")
     why = why or ("" if "before" in networks else "the start model does not load")
-    why = why or ("the saved weights are not finite" if isinstance(proof.figures["largest_weight_change"], str) else "")
+    why = why or ("" if proof.figures["weights_are_finite"] else "the saved weights are not finite")
     if why:
+        proof.is_open = True
         for what in ("Held-out accuracy", "KL"):
             proof.skip(what, why)
         return proof
@@ -3244,11 +3561,28 @@ def prove_run(folder: Path, seconds: float) -> Proof:
     return proof
 
 
+def prove_tokenizer(run, proof: Proof, networks: dict, before, after) -> None:
+    """Add findings where the saved tokenizer does not fit the saved model or the start."""
+    old, new, start = before.get_vocab(), after.get_vocab(), f"its start {run.model}"
+    if count := sum(new.get(token) != number for token, number in old.items()):
+        proof.find(f"the saved tokenizer has other ids for {count} of {len(old)} tokens of {start}")
+    if before.chat_template and not after.chat_template:
+        proof.find(f"the saved tokenizer has no chat template, that of {start} has one")
+    sizes = {name: network.get_input_embeddings().weight.shape[0] for name, network in networks.items()}
+    rows, old_rows = sizes["after"], sizes.get("before", sizes["after"])
+    if len(new) > max(rows, len(old)) or (rows != old_rows and len(new) <= old_rows):
+        got = f"the saved model has embeddings of {rows} tokens"
+        proof.find(f"{got}, {start} of {old_rows}, the saved tokenizer has {len(new)}")
+
+
 def prove_weights(run, proof: Proof, networks: dict) -> None:
     """Report how far the weights moved; none, or values that are not finite, are findings."""
     import transformers
 
-    loads = f"{run.saved} loads in transformers {transformers.__version__}"
+    loads, after = f"{run.saved} loads in transformers {transformers.__version__}", networks["after"]
+    proof.figures["weights_are_finite"] = all(bool(x.isfinite().all()) for x in after.state_dict().values())
+    if not proof.figures["weights_are_finite"]:
+        proof.find("the saved model has weights that are not finite")
     if "before" not in networks:
         proof.say(f"{loads}; its start {run.model} does not load here, so that its weights cannot be compared.")
         return
@@ -3258,37 +3592,60 @@ def prove_weights(run, proof: Proof, networks: dict) -> None:
         proof.find(f"the saved model has other tensors than its start {run.model}: {str(error)[:200]}")
         proof.figures["largest_weight_change"] = None
         return
+    with contextlib.suppress(OSError, ValueError):  # not an adapter, or its base is elsewhere
+        base = json.loads((run.saved / "adapter_config.json").read_text(encoding="utf-8"))["base_model_name_or_path"]
+        is_same = Path(base).exists() and Path(run.model).exists() and Path(base).samefile(run.model)
+        if not is_same and weight_change(networks["before"], load_plainly(base))["tensors_changed"]:
+            proof.find(f"the saved adapter is of {base}, the run's start is {run.model}")
     largest, share = change["largest_weight_change"], change["tensors_changed"]
     proof.figures |= {key: value if math.isfinite(value) else str(value) for key, value in change.items()}
-    if not math.isfinite(largest):
-        proof.find("the saved model has weights that are not finite")
-    elif not largest:
+    if not largest:
         proof.find(f"the saved model is the unchanged start {run.model}: every weight is the same")
     proof.say(f"{loads}; {share:.0%} of its tensors differ from those of {run.model}, by at most {largest:.3g}.")
 
 
-def prove_overlap(run, proof: Proof) -> list[dict]:
+def asked_by(row: dict, with_columns: bool) -> tuple[str, str]:
+    """`task_of` a row, also without punctuation at its end, typographic quotes and dashes, and invisible characters."""
+    asked, columns = task_of(row, with_columns)
+    return TRAILING.sub("", asked.translate(PLAIN)) or asked, columns
+
+
+def split_rows(run, tokenizer) -> tuple[list[dict], list[dict]]:
+    """(Training rows, held-out rows), as the run's --hold_out draws them or from its two files."""
+    if run.eval_data:
+        return rows_of(run.data, run), rows_of(run.eval_data, run)
+    rows, with_columns = rows_of(run.data, run), bool(run.environment)
+    ids = [encode_prompt(tokenizer, as_turns(row["prompt"], run.chat), **run.template) for row in rows]
+    rows = [row for row, prompt in zip(rows, ids, strict=True) if len(prompt) <= run.max_prompt_tokens]
+    drawn = drawn_tasks([task_of(row, with_columns) for row in rows], run.hold_out)
+    parts = [[row for row in rows if (task_of(row, with_columns) in drawn) == side] for side in (False, True)]
+    run.eval_data = f"{run.data} (--hold_out {run.hold_out})"
+    return parts[0], parts[1]
+
+
+def prove_overlap(run, proof: Proof, tokenizer) -> list[dict]:
     """The distinct held-out rows; prompts of theirs that also occur in training are a finding."""
-    if not run.eval_data:
+    if not run.eval_data and not run.hold_out:
         proof.skip("Overlap of training and held-out prompts", "the run names no held-out data")
         return []
     held_out, with_columns = [], bool(run.environment)
     try:
-        held_out = rows_of(run.eval_data, run)
-        trained = {task_of(row, with_columns) for row in rows_of(run.data, run)}
+        held_out = rows_of(run.eval_data, run) if run.eval_data else []
+        training, held_out = split_rows(run, tokenizer)
     except UserError as error:
         proof.skip("Overlap of training and held-out prompts", str(error)[:200])
         return held_out
+    trained, run.held_out_rows = {asked_by(row, with_columns) for row in training}, len(held_out)
     once = {json.dumps(row, sort_keys=True, default=str): row for row in held_out}
-    if repeated := len(held_out) - len(once):
-        proof.say(f"{repeated} of {len(held_out)} held-out rows repeat another one and are left out.")
+    repeated = f"; {len(held_out) - len(once)} of {len(held_out)} held-out rows repeat another one and are left out"
+    repeated *= len(once) < len(held_out)
     held_out = [*once.values()]
-    tasks = [task_of(row, with_columns) for row in held_out]
+    tasks = [asked_by(row, with_columns) for row in held_out]
     count, new = sum(task in trained for task in tasks), [asked for asked, _ in {*tasks} - trained]
     proof.figures |= {"held_out_rows": len(held_out), "held_out_rows_that_train": count}
     text = f"{count} of {len(held_out)} held-out prompts of {run.eval_data} also occur in {run.data}"
     also = of_swapped(new, {asked for asked, _ in trained}).replace("of them", "others")
-    proof.say(f"{text}, compared without case, white space and system prompt{also}.")
+    proof.say(f"{text}, compared without case, white space, last punctuation and system prompt{also}{repeated}.")
     if count:
         proof.find(f"{text}: the accuracy is inflated")
     return held_out
@@ -3364,6 +3721,10 @@ def compare_with_log(run, proof: Proof, measured: Measurement) -> str:
     logged = logged_accuracies(run.folder)
     if not logged:
         return ""
+    if 0 < run.steps < logged[-1][0]:
+        proof.find(f"metrics.jsonl goes on to step {logged[-1][0]}, the run's settings say {run.steps} steps")
+    if (most := max(rows for _, _, rows in logged)) > run.held_out_rows:
+        proof.find(f"metrics.jsonl says {most} evaluated rows, {run.eval_data} has {run.held_out_rows}")
     for step, value, rows in logged:
         gap = abs(value * rows - nearest_count(value, rows))
         if not gap <= 0.02 + 1e-4 * rows:  # logs may be rounded to four digits
@@ -3419,9 +3780,308 @@ def describe_kl(proof: Proof, measured: Measurement, device) -> None:
     )
 
 
+# --------------------------------------------------------- other evaluations (src/programs/prove/other_evaluations.py)
+
+TABLES = (".json", ".jsonl", ".csv", ".tsv", ".parquet")
+COLUMNS = {  # names of columns, the best first
+    "key": (r"(doc|task|question|problem|example|sample|item)_?(id|idx|index)", "id|idx|index|uu?id", "key|name"),
+    "prompt": ("prompt", "question|problem|instruction|query", "(user_)?input"),
+    "gold": (
+        "golds?|gold_answer|targets?|references?|expected(_answer|_output)?|ground_truth|gt|correct_answer",
+        "label|solution|answer|final_answer",
+    ),
+    "completion": (
+        "completions?|(model_|full_)?(response|output)s?|generations?|generated_text|model_answer|resps|raw_output",
+        "predictions?|preds?|code|text",
+        "answer|solution",
+    ),
+    "finish": ("(finish|stop)(_reason)?|truncated",),
+}
+SCORE = (
+    r"(is_)?(correct|right|solved)|correctness|acc(uracy)?|(exact_)?match|em|pass(ed)?|success|score|verified"
+    r"|(.+\.)?(scores?|metrics)\.\w+(\.value)?|(base|plus)_status"
+)
+VERDICTS = {
+    **dict.fromkeys(("true", "yes", "pass", "passed", "correct", "right", "c"), 1.0),
+    **dict.fromkeys(("false", "no", "fail", "failed", "incorrect", "wrong", "i", "timeout"), 0.0),
+}
+LIMITS = ("length", "max_tokens", "max_length", "true")  # how servers name the token limit
+PARTS = r"(mean|average|avg|overall|total)_|_(mean|rate|percent|pct)|[_ ]?\(?%\)?|\.value$"  # around a metric's name
+SAME = r"accuracy|acc|score|pass|pass@1"  # what the only metric may be called too
+COUNT = r"n|total|count|(n|num|total)_(samples|examples|rows|questions|problems|scores)"
+RIGHT = r"((n|num)_)?(correct|right|passed|solved)"
+PAIRED_P = r"(.+\.)?(p|p_?value|(mcnemar|exact|paired)(_p(_?value)?)?|p_mcnemar)"
+INTERVAL = r"(.+_)?(ci|wilson|interval)(_?95)?([._](low|lower|high|upper|min|max))?"
+
+
+def flat(value: dict, prefix: str = "", into: int = 0) -> dict:
+    """Nested dictionaries as one, with dotted names in lower case; also those in lists of at most `into`."""
+    items = {}
+    for name, x in value.items():
+        name = prefix + re.sub(r"[ -]", "_", str(name).lower())
+        if isinstance(x, list) and 0 < len(x) <= into and all(isinstance(one, dict) for one in x):
+            x = dict(enumerate(x))
+        items |= flat(x, f"{name}.", into) if isinstance(x, dict) else {name: x}
+    return items
+
+
+def columns_of(row: dict) -> dict[str, str]:
+    """{role: column} of a flat row: the least nested column that no earlier role has, of these the best name, or ""."""
+    columns = {}
+    for role, patterns in COLUMNS.items():
+        last = {name: name.rpartition(".")[2] for name in row if name not in columns.values()}
+        ranks = [
+            (n.count("."), i, n) for n, end in last.items() for i, x in enumerate(patterns) if re.fullmatch(x, end)
+        ]
+        columns[role] = min(ranks, default=(0, 0, ""))[2]
+    return columns
+
+
+def score_of(value) -> float | None:
+    """A score as a number, None for an empty cell; ValueError or TypeError for what is none."""
+    if value is None or value == "":
+        return None
+    return float(VERDICTS.get(value.lower(), value) if isinstance(value, str) else value)
+
+
+def score_columns(rows: list[dict]) -> dict[str, list]:
+    """{metric: scores} of flat rows; several samples of a row have a list. lm-eval declares its metrics."""
+    columns, declared = {}, rows[0].get("metrics") or ()
+    for name in rows[0]:
+        if (name in declared or re.fullmatch(SCORE, name)) and all(name in row for row in rows):
+            values = [row[name] for row in rows]
+            try:
+                columns[name] = [[*map(score_of, x)] if isinstance(x, list) else score_of(x) for x in values]
+            except (ValueError, TypeError):
+                continue
+    return {name: values for name, values in columns.items() if any(x not in (None, []) for x in values)}
+
+
+def text_of(value) -> str:
+    """A completion as text: of messages the last one's."""
+    while isinstance(value, list | dict) and value:
+        value = value[-1] if isinstance(value, list) else value.get("content", value.get("text"))
+    return value if isinstance(value, str) else "" if value in (None, [], {}) else str(value)
+
+
+def tables_in(value, path: str = "") -> Iterator[tuple[str, list[dict]]]:
+    """(Dotted place, flat rows) of the lists of scored samples in a JSON value, and of objects of samples by names."""
+    is_named = isinstance(value, dict)
+    if is_named:
+        for name, x in value.items():
+            yield from tables_in(x, f"{path}{re.sub('[ -]', '_', str(name).lower())}.")
+        if len({type(x) for x in value.values()}) == 1:  # objects, or lists of objects
+            lists = [(name, x if isinstance(x, list) else [x]) for name, x in value.items()]
+            value = [one | {"key": name} if isinstance(one, dict) else one for name, x in lists for one in x]
+    if isinstance(value, list) and value and all(isinstance(x, dict) for x in value):
+        rows = [*map(flat, value)]
+        columns, scores = columns_of(rows[0]), score_columns(rows)
+        has_texts = columns["completion"] and not re.fullmatch(COLUMNS["completion"][-1], columns["completion"])
+        if (scores and (columns["completion"] or columns["gold"] or not is_named)) or (has_texts and columns["gold"]):
+            yield path, rows
+
+
+class OtherResults:
+    """The samples in one file, {task: {key: samples}}, and the figures that it and other files state, by file."""
+
+    def __init__(self, file: Path, rows: list[dict], stated: dict):
+        lm_eval = re.fullmatch(r"samples_(.+?)(_\d{4}-\d\d-\d\dT[\d.:-]+)?", file.stem)
+        self.file, self.task, self.stated = file, lm_eval[1] if lm_eval else "samples", {file: stated}
+        columns, scores, keyed = columns_of(rows[0]), score_columns(rows), {}
+        asked = [text_of(row.get(columns["prompt"])) for row in rows]
+        are_keys = not columns["key"] and len({*asked}) == len(rows)  # prompts, where there are no ids
+        for i, row in enumerate(rows):
+            key = str(row.get(columns["key"]) if columns["key"] else asked[i] if are_keys else i)
+            about = {"task": self.task, "key": key, "prompt": asked[i], "gold": row.get(columns["gold"])}
+            for sample in samples_of(row, columns, {name: values[i] for name, values in scores.items()}):
+                keyed.setdefault(key, []).append(about | sample)
+        self.samples, self.siblings = {self.task: keyed}, 1
+        cells = [cell if isinstance(cell, list) else [cell] for values in scores.values() for cell in values]
+        self.not_finite = sum(x is not None and not math.isfinite(x) for cell in cells for x in cell)
+        self.metrics = list(dict.fromkeys(m for samples in keyed.values() for x in samples for m in x["metrics"]))
+
+
+def samples_of(row: dict, columns: dict[str, str], scores: dict) -> Iterator[dict]:
+    """The samples of a flat row: one, or as many as its scores are lists of."""
+    count = max([len(x) for x in scores.values() if isinstance(x, list)], default=0)
+    texts, finish = row.get(columns["completion"]), row.get(columns["finish"])
+    way = f",{re.sub('[ -]', '_', row['filter'])}" if isinstance(row.get("filter"), str) else ""  # lm-eval's
+    for n in range(count or 1):
+        text = texts[n] if count and isinstance(texts, list) and len(texts) == count else texts
+        cells = {m: (x[n] if n < len(x) else None) if isinstance(x, list) else x for m, x in scores.items()}
+        metrics = {f"{m}{way}": None if x is None or not math.isfinite(x) else x for m, x in cells.items()}
+        cut = str(finish).lower() in LIMITS
+        yield {"metrics": metrics, "completion": text_of(text), "finish": "length" if cut else finish}
+
+
+def read_table(file: Path) -> OtherResults | dict:
+    """A file's scored samples; of one without any the figures, flat; UserError if it cannot be read."""
+    try:
+        value = json.loads(file.read_text(encoding="utf-8")) if file.suffix == ".json" else read_rows(str(file))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"got {file}, which cannot be read ({error}); expected JSON in UTF-8") from None
+    figures = flat(value, into=8) if isinstance(value, dict) else {}
+    for name, x in figures.items():
+        figures[name] = float(x.rstrip("% ")) if isinstance(x, str) and re.fullmatch(r"\d+(\.\d+)? ?%", x) else x
+    tables = [*tables_in(value)]
+    if not tables:
+        return figures
+    path, rows = max(tables, key=lambda table: len(table[1]))
+    return OtherResults(file, rows, {k: x for k, x in figures.items() if not f"{k}.".startswith(path)} if path else {})
+
+
+def other_evaluations(path: Path) -> tuple[list[OtherResults], dict[Path, dict], list[str]]:
+    """(Scored samples of a file, or of files in a folder and its subfolders; figures by JSON file; what is unreadable).
+
+    UserError if `path` itself is a table that cannot be read.
+    """
+    results, figures, wrong = [], {}, []
+    files = [*path.glob("*"), *([] if [*path.glob("*.py")] else path.glob("*/*"))]  # code may have data below it
+    if path.suffix in TABLES and path.is_file():
+        files = [path, *(x for x in path.parent.glob("*.json") if x != path and path.stem in x.stem)]
+    for file in sorted((x for x in files if x.suffix in TABLES), key=lambda x: (x != path, x)):
+        try:
+            read = read_table(file)
+        except UserError as error:
+            if file == path:
+                raise
+            wrong.append(str(error))
+            continue
+        if isinstance(read, dict):
+            figures[file] = read
+        elif file == path or not path.is_file():
+            results.append(read)
+    results = [one for one in results if one.metrics] or results  # predictions may lie beside those that are scored
+    for one in results:
+        one.siblings = sum(x.file.parent == one.file.parent for x in results)
+        one.stated |= {file: x for file, x in figures.items() if file.parent == one.file.parent}
+    return results, figures, wrong
+
+
+def stated_value(results: OtherResults, metric: str) -> tuple[Path, str, float] | None:
+    """(File, dotted name, figure) that states a metric: the least nested one; None without one or with several."""
+    names = [re.escape(metric), re.escape(metric.removesuffix(".value").rpartition(".")[2])]
+    known, own = "|".join(names + [SAME] * (metric == results.metrics[0])), results.file.stem.lower()
+    found = []
+    for file, figures in results.stated.items():
+        for name, x in figures.items():
+            place = f"{file.stem.lower()}.{name}"
+            is_own = file == results.file or results.siblings < 2 or own in place
+            if results.task != "samples":  # lm-eval has one file of figures for all tasks
+                is_own = f".{results.task.lower()}." in place
+            last = re.sub(PARTS, "", name.removesuffix(".value").rpartition(".")[2].removeprefix(f"{own}_"))
+            is_count = isinstance(x, int) and x > 1 and re.fullmatch(RIGHT, last)
+            if is_own and re.fullmatch(known, last) and is_number(x) and not is_count:
+                found.append((name.count("."), file, name, x))
+    best = [x[1:] for x in found if x[0] == min(found)[0]]
+    return best[0] if len({x[2] for x in best}) == 1 else None
+
+
+def is_number(x) -> bool:
+    return isinstance(x, int | float) and not isinstance(x, bool)
+
+
+def rounding(name: str, x: float, is_percent: bool) -> float:
+    """Half a unit of a stated share's last digit; a share of one digit is not taken for a rounded one."""
+    digits = len(repr(float(x)).partition(".")[2].rstrip("0")) if "e" not in repr(float(x)) else 12
+    return min(0.005, 0.51 * 10.0 ** -(digits + 2 * is_percent))
+
+
+def recount_other(results: OtherResults, proof) -> dict:
+    """{(task, metric): recounted figures} of one file; findings where what is stated for it differs."""
+    rows, recounted = results.samples[results.task], {}
+    usual, _ = Counter(map(len, rows.values())).most_common(1)[0]
+    if more := [key for key, samples in rows.items() if len(samples) > usual]:
+        ids = f"{len(more)} of {len(rows)} ids, such as {more[0]!r}, have more than {usual} samples"
+        proof.find(f"{results.file}: {ids}, as the others have: they count twice")
+    if results.not_finite:
+        proof.find(f"{results.file}: {results.not_finite} scores are nan or infinite; they were left out")
+    for metric in results.metrics:
+        scores = {key: [x["metrics"].get(metric) for x in samples] for key, samples in rows.items()}
+        scores = {key: [x for x in values if x is not None] for key, values in scores.items()}
+        by_key = {key: Fraction(sum(map(Fraction, x)), len(x)) for key, x in scores.items() if x}
+        if not by_key:
+            continue
+        figures = {"value": float(sum(by_key.values()) / len(by_key)), "n": len(by_key), "ci95": None}
+        if {*by_key.values()} <= {0, 1}:
+            figures["ci95"] = share_interval(int(sum(by_key.values())), len(by_key))
+        recounted[results.task, metric] = figures | {"values": by_key, "is_count": False}
+        count = sum(metric in x["metrics"] for samples in rows.values() for x in samples)
+        compare_stated(results, metric, figures, (len(rows), len(by_key), count, usual), proof)
+    return recounted
+
+
+def compare_stated(results: OtherResults, metric: str, figures: dict, counts: tuple, proof) -> None:
+    """Add findings where the stated value of a metric, its interval or a number of rows is not that of the samples."""
+    stated, counted = stated_value(results, metric), figures["value"]
+    if stated is None:
+        proof.not_measured.append(f"{results.file}, {metric}: no file beside it states one figure for it")
+        return
+    file, name, given = stated
+    is_percent = counted <= 1 and (given > 1 or bool(re.search("percent|pct|%", name)))
+    share, step = given / (100 if is_percent else 1), rounding(name, given, is_percent)
+    says, parent = f"{results.file}, {metric}: {file.name} says", name.removesuffix(".value").rpartition(".")[0]
+    if not abs(share - counted) <= step * max(1.0, counted):
+        proof.find(f"{says} {name} {given:g}, the samples give {counted:g} on {figures['n']} rows")
+    beside = {n.removeprefix(f"{parent}."): x for n, x in results.stated[file].items() if n.startswith(parent)}
+    beside |= {"n_samples": results.stated[file].get(f"n_samples.{results.task.lower()}.effective")}
+    right = round(counted * figures["n"])
+    for n, x in beside.items():
+        if re.fullmatch(COUNT, n) and is_number(x) and x not in counts:
+            proof.find(f"{says} {n} {x}, there are samples of {counts[0]} rows")
+        if re.fullmatch(RIGHT, n) and isinstance(x, int) and x > 1 and x != right and figures["ci95"]:
+            proof.find(f"{says} {n} {x}, the samples give {right}")
+    ends = [x if isinstance(x, list) else [x] for n, x in beside.items() if re.fullmatch(INTERVAL, n)]
+    numbers = [x for pair in ends for x in pair]
+    if len(numbers) == 2 and all(map(is_number, numbers)) and figures["ci95"]:
+        low, high = sorted(x / (100 if is_percent else 1) for x in numbers)
+        step = max(rounding(name, x, is_percent) for x in numbers)
+        level = interval_level(low, high, right, figures["n"], step)
+        if not low <= counted <= high:
+            proof.find(f"{says} the interval {numbers}, which is without the value")
+        elif level not in (0, 95) and step < 0.001:  # two digits may be those of another level by chance
+            proof.find(f"{says} the interval {numbers}, which is one of {level} %")
+        elif level != 95:
+            proof.not_measured.append(f"{results.file}, {metric}: the interval {numbers} is of no formula known here")
+
+
+def check_pairs(one: OtherResults, other: OtherResults, proof) -> bool:
+    """Whether rows of the same id are the same rows in two files; findings where their golds or prompts differ."""
+    a, b = ({key: row[0] for key, row in x.samples[x.task].items()} for x in (one, other))
+    common = [key for key in a if key in b]
+    golds = [key for key in common if str(a[key].get("gold")) != str(b[key].get("gold"))]
+    asked = [key for key in common if a[key].get("prompt") != b[key].get("prompt")]
+    texts_of = [{str(sample.get("prompt")) for sample in samples.values()} for samples in (a, b)]
+    are_others = texts_of[0] & texts_of[1]  # and not those of another template
+    if golds:
+        key, text = golds[0], f"{len(golds)} of {len(common)} common rows have other golds in {other.file}"
+        proof.find(f"{text}, such as {key!r}: {a[key].get('gold')!r} and {b[key].get('gold')!r}")
+    if asked and are_others:
+        text = f"{len(asked)} of {len(common)} common ids have other prompts in {other.file}"
+        proof.find(f"{text}, such as {asked[0]!r}: these are no pairs of rows")
+    return bool(common)
+
+
+def compare_p(figures: dict[Path, dict], test: dict | None, proof) -> None:
+    """Add a finding where a stated p of a paired test is none of the counted pairs; `test`: better, worse and p."""
+    for file, values in figures.items():
+        for name, x in values.items():
+            if not is_number(x) or not re.fullmatch(PAIRED_P, name):
+                continue
+            words = [name, *(text for text in values.values() if isinstance(text, str))]
+            if not re.search("mcnemar|paired|exact", " ".join(words).lower()):
+                proof.not_measured.append(f"{file}: {name} {x} is of a test that it does not name")
+            elif test is None:
+                proof.find(f"{file} says {name} {x:g}, the files have no common rows: no paired test is possible")
+            elif not any(abs(x - p) <= max(0.02 * p, 1e-4) for p in paired_ps(test["better"], test["worse"])):
+                counts = f"{test['better']} rows better and {test['worse']} worse"
+                proof.find(f"{file} says {name} {x:g}, {counts} give {test['p']:.3g} by the exact test")
+
+
 # ------------------------------------------------------------------- graded again (src/programs/prove/graded_again.py)
 
 GOLDS = ("answer", "final_answer", "expected_answer", "ground_truth", "solution")  # evaluation.py's columns for math
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 PROMPTS = ("prompt", "question", "problem", "instruction", "query", "text", "input")  # evaluation.py's columns
 
 
@@ -3513,6 +4173,32 @@ def regrade(proof, file: Path, tasks: dict[str, dict], settings: dict, seconds: 
     return "; ".join(clauses)
 
 
+def grade_other(proof, results, seconds: float) -> str:
+    """Grade another program's samples by math_grader.py where golds are numbers; returns what came of it, as a clause.
+
+    Full marks are a finding where the completion states another number, and the gold one is not in it.
+    """
+    samples, metric = [x for row in results.samples[results.task].values() for x in row], (results.metrics or [""])[0]
+    samples = [x for x in samples if not metric or x["metrics"].get(metric) in (0, 1)]
+    golds = [str(x["gold"]).rpartition("####")[2].strip().lstrip("$").replace(",", "") for x in samples]
+    able = [(x, gold) for x, gold in zip(samples, golds, strict=True) if x["completion"] and NUMBER.fullmatch(gold)]
+    if not able or 2 * len(able) < len(samples):
+        why = "too few rows have one, a gold number and a score of 0 or 1"
+        return f"completions of {results.file.name} were not graded: {why}"
+    graded, same, wrong = graded_math([x for x, _ in able], {}, seconds), 0, []
+    if not metric:
+        right = sum(1 in scores for _, _, scores in graded)
+        return f"{results.file.name} has no scores; math_grader.py takes {right} of {len(graded)} completions for right"
+    for (x, _, scores), (_, gold) in zip(graded, able, strict=False):
+        score, numbers = x["metrics"].get(metric), NUMBER.findall(x["completion"].replace(",", ""))
+        same += score in scores
+        if score == 1 and 1 not in scores and numbers and float(gold) not in map(float, numbers):
+            text = f"{x['completion'][-60:]!r} has {metric} 1, but not its gold {gold}"
+            wrong.append(f"{results.file}, row {x['key']}: {text}")
+    proof.findings += wrong[:3] + [f"{results.file}: {len(wrong) - 3} more rows like these"] * (len(wrong) > 3)
+    return f"math_grader.py scores {same} of {len(graded)} completions as {results.file.name} does"
+
+
 # ----------------------------------------------------------- evaluation proof (src/programs/prove/evaluation_proof.py)
 
 MAIN_METRICS = ("verified", "passed", "score", "acc")  # the first of these stands in the sentences
@@ -3538,11 +4224,18 @@ class Results:
 
 
 def results_files(path: Path) -> list[Path]:
-    """A path's results.json, or those of before/ and after/ in it; [] if there is none."""
+    """A path's results.json of evaluation.py, or those of before/ and after/ in it; [] if there is none."""
     if path.is_file():
-        return [path] if path.name == "results.json" else []
+        return [path] if path.name == "results.json" and is_ours(path) else []
     one, pair = path / "results.json", [path / name / "results.json" for name in ("before", "after")]
-    return [one] if one.is_file() else [file for file in pair if file.is_file()]
+    return [one] if is_ours(one) else [file for file in pair if is_ours(file)]
+
+
+def is_ours(file: Path) -> bool:
+    """Whether a results.json has tasks, or samples.jsonl beside it; other programs use that name, too."""
+    if not file.is_file():
+        return False
+    return (file.parent / "samples.jsonl").is_file() or '"tasks"' in file.read_text(encoding="utf-8", errors="replace")
 
 
 def column_of(metric: str, sample: dict) -> str:
@@ -3638,7 +4331,7 @@ def recount(results: Results, proof: Proof) -> dict:
 
 
 def prove_evaluation(path: Path, seconds: float) -> Proof:
-    """Recount the results in a file or folder, of one model or of two that were compared.
+    """Recount the results of evaluation.py in a file or folder, of one model or of two that were compared.
 
     Args:
         seconds: time for computing scores again.
@@ -3651,34 +4344,71 @@ def prove_evaluation(path: Path, seconds: float) -> Proof:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         got = f"got {path} with tasks that cannot be read ({error!r})"
         raise UserError(f"{got}; expected results.json and samples.jsonl as evaluation.py writes them") from None
-    order = sorted(recounts[0], key=lambda pair: pair[1] not in MAIN_METRICS)
+    describe_results(proof, all_results, recounts, f"{differences} differences to results.json were found", again)
+    if len(all_results) == 2 and all(recounts):
+        for task in [task for task in all_results[0].samples if task in all_results[1].samples]:
+            pair = [SimpleNamespace(file=x.file, task=task, samples=x.samples) for x in all_results]
+            check_pairs(*pair, proof)
+        compare(proof, path / "comparison.json", recounts)
+    return proof
+
+
+def prove_other(path: Path, found: tuple, seconds: float) -> Proof:
+    """Recount what `other_evaluations` found, of one model or of two that were compared."""
+    proof, folders, (all_results, figures, wrong) = Proof("evaluation", str(path)), {}, found
+    proof.findings += wrong
+    recounts = [recount_other(results, proof) for results in all_results]
+    differences = len(proof.findings)
+    again = [grade_other(proof, results, seconds / len(all_results)) for results in all_results]
+    if not all(recounts):
+        proof.is_open = True
+        proof.skip("What the samples score", f"no column is one of scores; {'; '.join(filter(None, again))}")
+        return proof
+    stated = sum(stated_value(x, metric) is not None for x in all_results for metric in x.metrics)
+    describe_results(
+        proof, all_results, recounts, f"{differences} differences to {stated} stated ones were found", again
+    )
+    for results, recounted in zip(all_results, recounts, strict=True):
+        model = results.file.parent if len(all_results) > 2 else results.file
+        folders.setdefault(model, []).append((results, recounted))
+    if len(folders) == 2:
+        (one, other), test = folders.values(), None
+        pairs = [(a, b) for a, _ in one for b, _ in other if a.task == b.task]
+        if sum(check_pairs(a, b, proof) for a, b in pairs):
+            sides = [{k: x for _, recounted in side for k, x in recounted.items()} for side in (one, other)]
+            test = compare(proof, None, sides)
+        compare_p(figures, test, proof)
+    return proof
+
+
+def describe_results(proof: Proof, all_results: list, recounts: list[dict], differences: str, again: list[str]) -> None:
+    """Add the sentences on all results, with what was recounted for them and computed `again`."""
     rows = [row for results in all_results for of_task in results.samples.values() for row in of_task.values()]
     total, samples = sum(map(len, recounts)), [sample for row in rows for sample in row]
-    counted = f"{total} metrics were recounted from the scores of {len(samples)} stored samples"
-    if not order:
+    if not all(recounts):
         proof.is_open = True
         proof.skip("Whether the metrics follow from the samples", "none is a mean of scores in samples.jsonl")
-        return proof
-    main, results_of = order[0], list(zip(all_results, recounts, strict=True))
-    proof.say(
-        f"{counted} in {path}; {differences} differences to results.json were found. {'. '.join(dict.fromkeys(again))}."
-    )
-    for results, recounted in results_of:
-        if main in recounted:
-            figures = recounted[main]
-            interval = f" (95 % Wilson interval {shown(figures['ci95'])})" if figures["ci95"] else ""
-            proof.say(f"{results.file}: {' '.join(main)} {shown(figures['value'])}{interval} on {figures['n']} rows.")
+        return
+    counted = f"{total} metrics were recounted from the scores of {len(samples)} stored samples in {proof.thing}"
+    proof.say(". ".join([f"{counted}; {differences}", *dict.fromkeys(filter(None, again))]) + ".")
+    clauses = []
+    for results, recounted in zip(all_results, recounts, strict=True):
+        main = main_metric(recounted)
+        figures = recounted[main]
+        interval = f" (95 % Wilson interval {shown(figures['ci95'])})" if figures["ci95"] else ""
+        clauses.append(f"{results.file}: {' '.join(main)} {shown(figures['value'])}{interval} on {figures['n']} rows")
+    proof.say(f"{'; '.join(clauses)}.")
     proof.figures["metrics"] = {
         str(results.file): {" ".join(k): {n: v[n] for n in ("value", "n", "ci95")} for k, v in recounted.items()}
-        for results, recounted in results_of
+        for results, recounted in zip(all_results, recounts, strict=True)
     }
-    describe_unfinished(proof, samples, main)
-    describe_rows(proof, all_results[-1], main)
-    if len(results_of) == 2:
-        compare(proof, path, recounts, main)
-    else:
-        proof.say("The results are of one model, so that no paired test was recomputed.")
-    return proof
+    describe_unfinished(proof, samples, main_metric(recounts[0]))
+    describe_rows(proof, all_results[-1], main_metric(recounts[-1]))
+
+
+def main_metric(recounted: dict) -> tuple[str, str]:
+    """The (task, metric) that stands in the sentences."""
+    return min(recounted, key=lambda pair: pair[1] not in MAIN_METRICS)
 
 
 def describe_unfinished(proof: Proof, samples: list[dict], main: tuple[str, str]) -> None:
@@ -3704,15 +4434,14 @@ def describe_rows(proof: Proof, results: Results, main: tuple[str, str]) -> None
     proof.figures["rows"] = [
         {key: sample.get(key) for key in ("prompt", "completion", "gold", "finish", "metrics")} for sample in picked
     ]
-    pairs = [(x.get("completion") or x["extracted"], x["metrics"].get(name)) for x in picked]
+    pairs = [(x.get("completion") or x.get("extracted"), x["metrics"].get(name)) for x in picked]
     proof.say(f"Two of its rows: {'; '.join(f'{str(text)[-80:]!r} scores {score}' for text, score in pairs)}.")
 
 
-def compare(proof: Proof, path: Path, recounts: list[dict], main: tuple[str, str]) -> None:
-    """Recompute the paired tests of two models on their common rows."""
-    file = path / "comparison.json"
-    stated = json.loads(file.read_text(encoding="utf-8"))["tasks"] if file.is_file() else {}
-    proof.figures["compared"] = {}
+def compare(proof: Proof, file: Path | None, recounts: list[dict]) -> dict | None:
+    """Recompute the paired tests of two models on their common rows, also those in a `file`; returns the main one."""
+    stated = json.loads(file.read_text(encoding="utf-8"))["tasks"] if file and file.is_file() else {}
+    proof.figures["compared"], main = {}, " ".join(main_metric(recounts[0]))
     for task, metric in [pair for pair in recounts[0] if pair in recounts[1]]:
         before, after = (recounted[task, metric]["values"] for recounted in recounts)
         pairs = [(x, after[key]) for key, x in before.items() if None not in (x, after.get(key))]
@@ -3727,11 +4456,11 @@ def compare(proof: Proof, path: Path, recounts: list[dict], main: tuple[str, str
             given, recomputed = (x if isinstance(x, list) else [x] for x in (test[name], value))
             if any(differs(x, y) for x, y in zip(given, recomputed, strict=True)):
                 proof.find(f"{file}, {task} {metric}: {name} is {test[name]}, recomputed {value}")
-    if " ".join(main) in proof.figures["compared"]:
-        x = proof.figures["compared"][" ".join(main)]
+    if x := proof.figures["compared"].get(main):
         test = f"exact McNemar p = {x['p']:.2g}, 95 % Bonett-Price interval {shown(x['ci95'])}"
         counts = f"{x['better']} rows better, {x['worse']} worse of {x['rows']}"
-        proof.say(f"The difference of {' '.join(main)} is {x['difference']:+.3f}: {counts}, {test}, recomputed.")
+        proof.say(f"The difference of {main} is {x['difference']:+.3f}: {counts}, {test}, recomputed.")
+    return x
 
 
 # ------------------------------------------------------------------- attack proof (src/programs/prove/attack_proof.py)
@@ -3997,10 +4726,27 @@ TURNS = 8  # of a conversation, as in reward_preflight.py
 
 
 def is_environment(file: Path, name: str) -> bool:
-    """Whether a file's source defines a name as a class without __call__, or as a dictionary; others are rewards."""
-    text = file.read_text(encoding="utf-8", errors="replace")
-    definition = re.search(rf"^(class {name}\b.*(\n(?!\S).*)*|{name}\b.*= *\{{)", text, re.MULTILINE)
-    return bool(definition) and "def __call__(" not in definition[0]
+    """Whether a file's source, which is not run, gives a name to environments; other names are rewards.
+
+    These are a class without __call__, a dictionary, a function that needs no argument, and another name of one.
+    """
+    for node in parsed(file):
+        own = getattr(node, "name", None) == name
+        if isinstance(node, ast.ClassDef) and own:
+            return "__call__" not in [getattr(method, "name", "") for method in node.body]
+        if isinstance(node, ast.FunctionDef) and own:
+            given = node.args
+            return len(given.args) == len(given.defaults) and not (given.vararg or given.kwarg or given.kwonlyargs)
+        if isinstance(node, ast.Assign) and name in [getattr(target, "id", "") for target in node.targets]:
+            others = [node.value, *getattr(node.value, "args", [])[:1]]  # an alias, or functools.partial(Class, …)
+            names = [other.id for other in others if isinstance(other, ast.Name) and other.id != name]
+            return isinstance(node.value, ast.Dict) or any(is_environment(file, other) for other in names)
+        if isinstance(node, ast.ImportFrom):
+            origin = {alias.asname or alias.name: alias.name for alias in node.names}.get(name)
+            module = file.parent.joinpath(*(node.module or "").split(".")).with_suffix(".py")
+            if origin:
+                return module.is_file() and is_environment(module, origin)
+    return False
 
 
 class Script:
@@ -4225,10 +4971,14 @@ def prove_job(path: Path, python: str, seconds: float) -> Proof:
     proof.say(f"verl {report['verl']} composes the {report['overrides']} overrides of {path} in its own configuration.")
     if "data" in report:
         rows = f"{report['data']['rows that fit']} of {report['data']['rows']} training rows"
-        proof.say(f"verl's own data set takes {rows}; prompts have the same token ids as in ppo_train.py.")
+        same = "" if flag == "--overrides" else "; prompts have the same token ids as in ppo_train.py"
+        proof.say(f"verl's own data set takes {rows}{same}.")
     if tried := report.get("reward"):
+        reward = "The reward" if flag == "--overrides" else "The job's copy of the reward, alone in its folder,"
         how = f"{tried['completions']} completions of {tried['rows']} rows one by one, as verl does"
-        proof.say(f"The job's copy of the reward, alone in its folder, scores {how}; the scores are {tried['scores']}.")
+        proof.say(f"{reward} scores {how}; the scores are {tried['scores']}.")
+    if "unchecked" in report:
+        proof.skip("What the reward pays for the job's rows", report["unchecked"])
     return proof
 
 
@@ -5464,9 +6214,9 @@ def describe(proof: Proof, known: list[Candidate]) -> None:
 # ----------------------------------------------------------------------------- command (src/programs/prove/command.py)
 
 ACCEPTED = (
-    "expected a run's folder, results.json of evaluation.py or its folder, FILE.py:function or :Environment with "
-    "--data, a trainer or a file or folder of losses and advantages in Python, or settings (.yaml) or "
-    "overrides (.txt) of a verl job"
+    "expected a run's folder, results.json of evaluation.py or its folder, scored samples (JSON, JSONL, CSV, parquet), "
+    "FILE.py:function or :Environment with --data, a trainer or a file or folder of losses and advantages in Python, "
+    "or settings (.yaml) or overrides (.txt) of a verl job"
 )
 FLAGS = {"formulas": "--as", "python": "--python", "flags": "flags after --"}
 
@@ -5509,10 +6259,14 @@ def proof_of(args) -> Proof:
     if results_files(path):
         check_flags(args, "evaluation")
         return prove_evaluation(path, seconds)
-    folder = next((x for x in (path, path.parent) if path.is_dir() and {"model", "data"} <= {*values_of(x)}), None)
-    if folder:
+    folder = next((x for x in (path, path.parent) if path.is_dir() and values_of(x)), path)
+    if values_of(folder) or other_settings(folder):
         check_flags(args, "run")
         return prove_run(folder, seconds)
+    found = other_evaluations(path)
+    if found[0]:
+        check_flags(args, "evaluation")
+        return prove_other(path, found, seconds)
     if path.suffix in (".yaml", ".yml", ".txt"):
         check_flags(args, "verl job", "python")
         return prove_job(path, args.python or sys.executable, seconds)

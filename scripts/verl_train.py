@@ -94,11 +94,11 @@ failed, 128 + n stopped by signal n.
 #     7931-8026  memory            Memory of one GPU, and sizes that do not divide
 #     8029-8250  reward files      The reward's files, copied into the job with their imports, and tried there: verl …
 #     8253-8399  job folder        The folder of a job: data, rewards, an environment, settings
-#     8402-8511  checks            --check: everything that can be verified before a run
-#     8514-8788  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
-#     8791-9012  export            --export: a job as four files that need neither this script nor its bundle
-#     9015-9100  hand written      --overrides: check a file of hand-written overrides, without our settings
-#     9103-9149  command           The command line
+#     8402-8521  checks            --check: everything that can be verified before a run
+#     8524-8798  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
+#     8801-9022  export            --export: a job as four files that need neither this script nor its bundle
+#     9025-9179  hand written      --overrides: check a file of hand-written overrides, without our settings
+#     9182-9228  command           The command line
 
 import argparse
 import ast
@@ -8451,21 +8451,31 @@ def config_findings(composed) -> list[str]:
     return findings
 
 
+def rows_in_verl(composed, model) -> tuple[dict, object, list[str]]:
+    """(Report, rows, findings) of the training data in verl's own data set."""
+    from verl.trainer.ppo.utils import create_rl_dataset
+
+    data = composed.data
+    files = [data.train_files] if isinstance(data.train_files, str) else [*data.train_files]
+    rows = create_rl_dataset(files, data, model.tokenizer, model.processor, is_train=True)
+    total = sum(map(parquet_length, files)) if all(name.endswith(".parquet") for name in files) else len(rows)
+    report = {"rows": total, "rows that fit": len(rows), "steps in an epoch": len(rows) // data.train_batch_size}
+    got = f"data: got {len(rows)} of {total} rows within {data.max_prompt_length} tokens"
+    is_few = len(rows) < data.train_batch_size
+    return report, rows, [f"{got}; expected the {data.train_batch_size} of a step"] if is_few else []
+
+
 def data_findings(composed, config: Config) -> tuple[dict, list[str]]:
     """(Report, findings) about the training data through verl's own data set."""
     from transformers import AutoTokenizer
-    from verl.trainer.ppo.utils import create_rl_dataset
     from verl.utils.config import omega_conf_to_dataclass
 
-    model, data = omega_conf_to_dataclass(composed.actor_rollout_ref.model), composed.data
-    files = data.train_files
-    rows = create_rl_dataset(files, data, model.tokenizer, model.processor, is_train=True)
-    total, prompts = parquet_length(files), data.train_batch_size
-    report = {"rows": total, "rows that fit": len(rows), "steps in an epoch": len(rows) // prompts}
-    if len(rows) < prompts:
-        got = f"data: got {len(rows)} of {total} rows within max_prompt_tokens"
-        return report, [f"{got}; expected the {prompts} of a step"]
-    our_tokenizer, template = AutoTokenizer.from_pretrained(config.model), data.get("apply_chat_template_kwargs") or {}
+    model = omega_conf_to_dataclass(composed.actor_rollout_ref.model)
+    report, rows, findings = rows_in_verl(composed, model)
+    if findings:
+        return report, findings
+    our_tokenizer = AutoTokenizer.from_pretrained(config.model)
+    template = composed.data.get("apply_chat_template_kwargs") or {}
     give_template(our_tokenizer, config.chat_template)
     for i in range(0, len(rows), max(1, len(rows) // 8)):
         messages, is_text = rows[i]["raw_prompt"], bool(rows[i]["extra_info"].get("prompt_is_text"))
@@ -9049,6 +9059,8 @@ def trap_findings(overrides: list[Override]) -> tuple[list[Override], list[str]]
         advice = advice_today(key.lstrip("~"), str(override.value))
         if (key == f"{ACTOR}.clip_ratio" and has_both_sides) or (key.startswith(f"{CORRECTION}.") and has_old_trainer):
             advice = None  # beside both sides it may stand; the old trainer reads them
+        if override.text() == "data.reward_fn_key=data_source":
+            advice = None  # which verl does
         if advice:
             effect, instead = advice
             findings.append(f"key: got {override.text()} ({override.source}); verl {VERL} {effect}; try {instead}")
@@ -9075,6 +9087,69 @@ def epoch_findings(composed) -> list[str]:
     return [f"{got}; expected {wanted}, or the run ends early without a checkpoint"]
 
 
+def written_rows(composed) -> tuple[dict, list[dict], list[str]]:
+    """(Report, some rows, findings) of the training files, if they and the model are here."""
+    from verl.utils.config import omega_conf_to_dataclass
+
+    data, files = composed.data, composed.data.train_files
+    files = [files] if isinstance(files, str) else [*files]
+    if away := [name for name in files if not Path(name).expanduser().is_file()]:
+        return {"unchecked": f"{away[0]} is not here"}, [], []
+    try:
+        model = omega_conf_to_dataclass(composed.actor_rollout_ref.model)
+    except Exception as error:  # a hub's name, or a folder of the cluster
+        return {"unchecked": f"the model does not load here ({str(error)[:100]})"}, [], []
+    template = {"add_generation_prompt": True, **(data.get("apply_chat_template_kwargs") or {})}
+    try:
+        report, rows, findings = rows_in_verl(composed, model)
+        picked = [rows[i] for i in range(0, len(rows), max(1, len(rows) // 4))]
+        for prompt in [row["raw_prompt"] for row in picked if not model.processor]:
+            need(isinstance(prompt, list), f"{prompt!r} is not a list of messages")
+            length = len(model.tokenizer.apply_chat_template(prompt, return_dict=True, **template)["input_ids"])
+            got = f"data: got a prompt of {length} tokens with data.max_prompt_length={data.max_prompt_length}"
+            fits = f"{got}; expected shorter ones; try data.filter_overlong_prompts=True"
+            findings += [fits] if length > data.max_prompt_length and fits not in findings else []
+    except Exception as error:  # a column that is missing, a file of another kind, a prompt that the template refuses
+        got = f"data: verl's data set does not take {', '.join(files)}: {type(error).__name__}: {str(error)[:200]}"
+        return {}, [], [f"{got}; expected {data.prompt_key} with chat messages"]
+    unusable = [r for r in picked if "data_source" not in r or "ground_truth" not in (r.get("reward_model") or {})]
+    if unusable:
+        columns = ", ".join(name for name in unusable[0] if name not in ("raw_prompt", "dummy_tensor", "index"))
+        findings.append(f"data: got rows of {columns}; expected data_source and reward_model.ground_truth")
+    return {"data": report}, [] if unusable else picked, findings
+
+
+def tried_reward(composed, rows: list[dict]) -> tuple[dict, list[str]]:
+    """(Report, findings) of the reward that verl's own loader finds, called on rows as verl's manager does."""
+    from verl.trainer.ppo.reward import get_custom_reward_fn
+    from verl.utils.reward_score import default_compute_score
+
+    path = composed.reward.custom_reward_function.path
+    if not rows and not Path(path or "").is_file():  # it lies where the job will run
+        return {}, []
+    try:
+        score = get_custom_reward_fn(composed) or default_compute_score
+    except Exception as error:  # whatever the user's module raises
+        return {}, [f"reward: verl does not load it: {error.__cause__ or error!r}"]
+    scores, wrong = [], ""
+    for row in rows:
+        truth, info = row["reward_model"]["ground_truth"], {**row["extra_info"], "num_turns": None}
+        for text in trial_texts(str(truth)[:200]):
+            given = {"data_source": row["data_source"], "solution_str": text, "ground_truth": truth}
+            try:
+                value = score(**given, extra_info=info)
+                value = asyncio.run(value) if inspect.isawaitable(value) else value
+                scores.append(float(value["score"] if isinstance(value, dict) else value))
+            except Exception as error:  # of the user's function, or a result that is no score
+                wrong = wrong or f"reward: verl's call raises {type(error).__name__}: {str(error)[:200]}"
+    if not all(map(math.isfinite, scores)):
+        wrong = wrong or "reward: got a score that is not finite; expected numbers"
+    tried = {"rows": len(rows), "completions": len(rows) * len(trial_texts(""))}
+    return {"reward": tried | {"scores": sorted({round(x, 4) for x in scores})}} if scores else {}, [wrong] * bool(
+        wrong
+    )
+
+
 def check_written(config: Config) -> int:
     """--check --overrides: names of keys, then verl's own configuration where it is installed; 1 with findings."""
     usual = dataclasses.asdict(dataclasses.replace(Config(), check=config.check, overrides=config.overrides))
@@ -9097,6 +9172,10 @@ def check_written(config: Config) -> int:
         if composed is not None:
             # what does not begin to be a configuration is told alone
             findings += missing_values(composed) or [*config_findings(composed), *epoch_findings(composed)]
+            if not findings:
+                read, rows, of_data = written_rows(composed)
+                tried, of_reward = tried_reward(composed, rows)
+                report, findings = report | read | tried, of_data + of_reward
     return report_findings(report, findings)
 
 

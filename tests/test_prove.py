@@ -10,6 +10,7 @@ import pytest
 import torch
 from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_script, read_lines, run_script, write_lines
 from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 prove = load_script("prove")
@@ -218,6 +219,141 @@ def test_a_fault_of_a_run_is_named(tmp_path, rewards, capsys, change, settings, 
     assert f"against it: {report['findings'][0]}" in err
 
 
+def with_tensors(edit, file: str = "model.safetensors"):
+    """A plant: other tensors in a file of the saved model."""
+
+    def plant(folder):
+        tensors = load_file(folder / "final" / file)
+        save_file(edit(tensors), folder / "final" / file, {"format": "pt"})
+
+    return plant
+
+
+def with_settings(**values):
+    """A plant: other settings of the run."""
+
+    def plant(folder):
+        settings = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(settings | values))
+
+    return plant
+
+
+def with_training(ask, **more):
+    """A plant: training rows that ask the first four held-out questions otherwise."""
+
+    def plant(folder):
+        rows = read_lines(EVAL_DATA)[:4]
+        for row in rows:
+            row["prompt"][-1]["content"] = ask(row["prompt"][-1]["content"])
+        write_lines(folder / "train.jsonl", rows)
+        with_settings(data="train.jsonl", **more)(folder)
+
+    return plant
+
+
+def with_log(step: int, rows: int):
+    return lambda folder: write_lines(
+        folder / "metrics.jsonl", [{"step": step, "eval/accuracy": 0.5, "eval/rows": rows}]
+    )
+
+
+def without_template(folder):
+    (folder / "final" / "chat_template.jinja").unlink()
+
+
+def resized(folder):
+    model = moved(1e-3)
+    model.resize_token_embeddings(model.config.vocab_size + 64)
+    model.save_pretrained(folder / "final")
+
+
+def of_another_base(folder):
+    """The adapter in final/ names another model as its base."""
+    moved(0.05).save_pretrained(folder / "other")
+    AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(folder / "other")
+    adapter(folder / "other").save_pretrained(folder / "final")
+
+
+def adapter(base=TINY_LM, std: float = 0.02):
+    """A LoRA adapter of a model, with changes of a size."""
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    model = get_peft_model(model, LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM"))
+    for name, x in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(x, std=std)
+    return model
+
+
+def with_part_of_an_adapter(folder):
+    adapter().save_pretrained(folder / "final")
+    with_tensors(lambda x: dict([*x.items()][4:]), "adapter_model.safetensors")(folder)
+
+
+RUN_FAULTS = {
+    " tensors are missing, such as": with_tensors(lambda x: dict([*x.items()][1:])),
+    "Found missing adapter keys": with_part_of_an_adapter,
+    "the saved adapter is of": of_another_base,
+    "has no chat template": without_template,
+    "embeddings of": resized,
+    "weights that are not finite": with_settings(model="/gone"),
+    "4 of 12 held-out prompts": with_training(lambda q: f"{q[0]}\u200b{q[1:]}".replace("=", "?")),
+    "goes on to step 60": with_log(60, 12),
+    "says 200 evaluated rows": with_log(20, 200),
+}
+
+
+@pytest.mark.parametrize("finding", RUN_FAULTS)
+def test_a_fault_of_files_around_a_run_is_named(tmp_path, rewards, capsys, finding):
+    folder = make_run(tmp_path / "run", rewards, moved(math.nan if "finite" in finding else 1e-3), steps=20)
+    RUN_FAULTS[finding](folder)
+    code, report, _ = run(capsys, folder)
+    assert code == 1 and any(finding in text for text in report["findings"]), report["findings"]
+
+
+def test_rows_that_a_run_held_out_of_its_own_data_are_measured(tmp_path, rewards, capsys):
+    folder = make_run(tmp_path / "run", rewards, moved(1e-3), hold_out=12, eval_data="", steps=20)
+    write_lines(folder / "train.jsonl", read_lines(TRAIN_DATA)[:60])
+    with_settings(data="train.jsonl")(folder)
+    with_log(20, 12)(folder)
+    code, report, err = run(capsys, folder)
+    rows = report["figures"]["held_out_rows"]
+    assert (
+        (code, report["findings"]) == (0, []) and 0 < rows <= 12 and f"{rows} rows of {folder}/train.jsonl (--" in err
+    )
+
+
+def of_a_card(folder, model):
+    """As TRL leaves a folder: the model, a checkpoint, and a card that names the start."""
+    model.save_pretrained(folder)
+    model.save_pretrained(folder / "checkpoint-5")
+    (folder / "README.md").write_text(f"---\nbase_model: {TINY_LM}\n---\n# A model\n")
+    AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(folder)
+
+
+def of_checkpoints(folder, model):
+    """Of two checkpoints the last, with a file of settings that names data and reward."""
+    moved(0.0).save_pretrained(folder / "checkpoint-9")
+    model.save_pretrained(folder / "checkpoint-10")
+    AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(folder / "checkpoint-10")
+    write_lines(folder / "test.jsonl", read_lines(EVAL_DATA)[:12])
+    settings = {"model_name_or_path": str(TINY_LM), "learning_rate": 1e-5, "num_generations": 8}
+    settings |= {"dataset": str(TRAIN_DATA), "eval_dataset": "test.jsonl", "reward_funcs": "mine.py:right"}
+    (folder / "mine.py").write_text(REWARDS)
+    (folder / "args.json").write_text(json.dumps(settings | {"max_completion_length": 24}))
+
+
+@pytest.mark.parametrize("make", [of_a_card, of_checkpoints])
+@pytest.mark.parametrize("change", [0.0, 1e-3])
+def test_a_run_of_another_trainer(tmp_path, capsys, make, change):
+    make(tmp_path, moved(change))
+    code, report, err = run(capsys, tmp_path)
+    assert (code, report["proved"]) == (int(change == 0), change > 0 and make == of_checkpoints), report["findings"]
+    assert "unchanged start" in report["findings"][0] if change == 0 else "tensors differ" in err
+    assert ("Held-out accuracy (greedy" in err) == (make == of_checkpoints)
+
+
 def test_a_start_that_was_rounded_is_unchanged_and_a_broken_model_does_not_load(tmp_path, rewards, capsys):
     folder = make_run(tmp_path / "run", rewards, moved(0.0).to(torch.bfloat16))
     assert "unchanged start" in run(capsys, folder)[1]["findings"][0]
@@ -228,22 +364,17 @@ def test_a_start_that_was_rounded_is_unchanged_and_a_broken_model_does_not_load(
 
 @pytest.mark.parametrize(("std", "findings"), [(0.02, 0), (0.0, 1)])
 def test_an_adapter_loads_through_peft(tmp_path, rewards, capsys, std, findings):
-    torch.manual_seed(0)
-    base = AutoModelForCausalLM.from_pretrained(TINY_LM, dtype=torch.float32)
-    model = get_peft_model(base, LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM"))
-    for name, x in model.named_parameters():
-        if "lora_B" in name:
-            torch.nn.init.normal_(x, std=std)
-    code, report, _ = run(capsys, make_run(tmp_path / "run", rewards, model))
+    code, report, _ = run(capsys, make_run(tmp_path / "run", rewards, adapter(std=std)))
     assert (code, len(report["findings"])) == (findings, findings), report["findings"]
     assert (report["figures"]["tensors_changed"] > 0) == (std > 0)
 
 
 def test_a_saved_tokenizer_with_other_ids_is_named(tmp_path, rewards, capsys):
-    """A token that was added is none of these."""
-    folder = make_run(tmp_path / "run", rewards, moved(1e-3))
-    tokenizer = AutoTokenizer.from_pretrained(TINY_LM)
+    """A token that was added is none of these; the saved model has a row for it."""
+    model, tokenizer = moved(1e-3), AutoTokenizer.from_pretrained(TINY_LM)
     tokenizer.add_tokens(["<tool>"])
+    model.resize_token_embeddings(len(tokenizer))
+    folder = make_run(tmp_path / "run", rewards, model)
     tokenizer.save_pretrained(folder / "final")
     assert run(capsys, folder)[1]["findings"] == []
     file = folder / "final" / "tokenizer.json"
@@ -360,6 +491,9 @@ PLANTS = {
     "has the interval [nan, nan]": stated("ci95", [math.nan, math.nan]),
     "gold '7', has verified 1.0, math_grader.py 0.0": samples(lambda lines: [*map(other_gold, lines)]),
     "unfinished texts count as right": samples(lambda lines: [*map(cut_off, lines)]),
+    "1 of 24 common rows have other golds": samples(
+        lambda lines: [json.dumps(json.loads(lines[0]) | {"gold": "7"}) + "\n", *lines[1:]]
+    ),
     "1 rows have no sample": samples(lambda lines: lines[1:]),
     "1 rows have a sample twice": samples(lambda lines: lines[:1] + lines),
     "p is 0.0001": other_p,
@@ -446,7 +580,8 @@ def test_rows_as_verl_has_them_a_class_and_flags_of_the_preflight(tmp_path, rewa
     )
 
 
-ENVIRONMENTS = '''import inspect
+ENVIRONMENTS = '''import functools
+import inspect
 
 
 class Sound:
@@ -526,6 +661,19 @@ class Tool:
 class Breaks(Sound):
     def reset(self, answer, **row):
         self.answer = row["solution"]
+
+
+class Scaled(Sound):
+    def __init__(self, scale):
+        self.scale = scale
+
+
+Alias = Sound
+Partial = functools.partial(Scaled, scale=1.0)
+
+
+def factory():
+    return Scaled(1.0)
 '''
 
 
@@ -542,10 +690,15 @@ class Breaks(Sound):
         ("GoesOn", []),
         ("Tool", []),
         ("Breaks", ["fault: environment Breaks, row 1"]),
+        ("Alias", []),
+        ("Partial", []),
+        ("factory", []),
+        ("Imported", []),
     ],
 )
 def test_an_environment_in_four_places(tmp_path, capsys, name, findings):
-    (tmp_path / "mine.py").write_text(ENVIRONMENTS)
+    (tmp_path / "theirs.py").write_text(ENVIRONMENTS)
+    (tmp_path / "mine.py").write_text("from theirs import Sound as Imported\n" if name == "Imported" else ENVIRONMENTS)
     rows = [{"prompt": f"{i}?", "answer": f"4{i}"} for i in range(3)]
     write_lines(tmp_path / "rows.jsonl", rows)
     code, report, err = run(capsys, f"{tmp_path}/mine.py:{name}", "--data", tmp_path / "rows.jsonl")

@@ -239,6 +239,51 @@ def test_the_script_of_the_quickstart_and_an_old_one(tmp_path, capsys):
     assert code == 1 and "got trainer.nnodes=; expected an integer" in findings
 
 
+REWARD = "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    return "
+PAYS = REWARD + "float(ground_truth in solution_str)"
+JOBS = {  # what a job by hand has instead: its reward, columns of its rows, overrides; and what is found
+    "dictionary": ({"reward": REWARD + "{'score': 0.5}"}, ""),
+    "coroutine": ({"reward": f"async {PAYS}"}, ""),
+    "default": ({"reward": "", "data_source": "openai/gsm8k"}, ""),
+    "key": ({"lines": ["data.reward_fn_key=data_source"]}, ""),
+    "away": ({"lines": ["data.train_files=/cluster/t.parquet"], "reward": ""}, ""),
+    "other key": ({"lines": ["data.reward_fn_key=source"]}, "verl 0.9.1 ignores it; try the column data_source"),
+    "signature": ({"reward": "def compute_score(text, truth):\n    return 1.0"}, "call raises TypeError"),
+    "none": ({"reward": REWARD + "None"}, "call raises TypeError"),
+    "nan": ({"reward": REWARD + "float('nan')"}, "a score that is not finite"),
+    "import": ({"reward": "import nothing_at_all"}, "No module named 'nothing_at_all'"),
+    "no reward": ({"reward": ""}, "NotImplementedError"),
+    "source": ({"data_source": None}, "expected data_source and reward_model.ground_truth"),
+    "truth": ({"reward_model": {"style": "rule"}}, "expected data_source and reward_model.ground_truth"),
+    "text": ({"prompt": "1+1="}, "expected prompt with chat messages"),
+    "schema": ({"prompt": None}, "KeyError: 'prompt'; expected prompt with chat messages"),
+    "few": ({"lines": ["data.train_batch_size=64", "actor_rollout_ref.actor.ppo_mini_batch_size=64"]}, "got 16 of 16"),
+    "long": ({"lines": ["data.max_prompt_length=2"]}, "got a prompt of 7 tokens with data.max_prompt_length=2"),
+}
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_rows_and_reward_of_a_job_by_hand(tmp_path, capsys, name):
+    import pyarrow
+    import pyarrow.parquet
+
+    (changes, finding), rollout, actor = JOBS[name], "actor_rollout_ref.rollout", "actor_rollout_ref.actor"
+    row = {"data_source": "mine", "prompt": [{"role": "user", "content": "1+1="}]}
+    row |= {"reward_model": {"style": "rule", "ground_truth": "2"}, "extra_info": {"index": 0}}
+    row = {key: x for key in row if (x := changes.get(key, row[key])) is not None}
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([row] * 16), tmp_path / "t.parquet")
+    lines = [f"data.train_files={tmp_path}/t.parquet", "data.train_batch_size=8", f"{actor}.ppo_mini_batch_size=8"]
+    lines += [f"actor_rollout_ref.model.path={TINY_LM}", f"{rollout}.name=vllm", f"{actor}.use_dynamic_bsz=True"]
+    lines += ["algorithm.adv_estimator=grpo", "trainer.save_freq=5", "critic.enable=False"]
+    if reward := changes.get("reward", PAYS):
+        (tmp_path / "r.py").write_text(reward + "\n")
+        lines.append(f"reward.custom_reward_function.path={tmp_path}/r.py")
+    given = [line.partition("=")[0] for line in changes.get("lines", [])]
+    lines = [line for line in lines if line.partition("=")[0] not in given] + changes.get("lines", [])
+    code, findings, _ = checked(tmp_path, capsys, "\n".join(lines))
+    assert (code, bool(findings)) == (bool(finding), bool(finding)) and finding in findings, findings
+
+
 def test_overrides_by_hand_are_composed_and_validated(tmp_path, capsys):
     import pyarrow
     import pyarrow.parquet
@@ -562,7 +607,7 @@ def test_check_in_process_finds_data_and_batches(data, tmp_path, monkeypatch, ca
         monkeypatch.setenv(name, value)
     base = ["--check", *data, f"--output_dir={tmp_path}/out"]
     cases = [
-        (["--max_prompt_tokens=5"], "rows within max_prompt_tokens"),
+        (["--max_prompt_tokens=5"], "rows within 5 tokens"),
         (["--gpus_per_node=3", "--algorithm=grpo"], "16 completions in a minibatch for 3 replicas"),
         (["--vllm_memory=0.99"], "memory: sampling needs"),
         (["--override=trainer.save_every=3"], "trainer.save_every=3 (override), a key that verl"),

@@ -18,7 +18,9 @@ GROUPED = ("grpo", "rloo", "grpo_passk", "gpg", "rloo_vectorized", "dapo", "dr_g
 CONFIG_CALL = re.compile(r"(?<!SFT)(?<!Lora)(?<!Generation)(?:Config|Arguments|Args|Trainer)$")
 SAMPLES_CALL = re.compile(r"(SamplingParams|GenerationConfig|\.generate)$")
 EVALUATES = re.compile(r"(?!.*train)(.*_)?(ev|val|(eval|test|valid|judge|infer)[a-z]*)(_.*)?", re.IGNORECASE)
-ASIDE = re.compile(r"(^|\.)(val|eval|test|valid|validation|judge|grader|ref)[._]")  # settings of evaluation, judge, ref
+OTHER_PARTS = re.compile(
+    r"(^|\.)(val|eval|test|valid|validation|judge|grader|ref)[._]"
+)  # settings of evaluation, judge, ref
 # settings whose product is the number of updates per batch, under all names that a one-page trainer may give them
 REPEATS = ("minibatches", "epochs", "ppo_epochs", "updates", "iterations", "num_iterations")
 NO_SETTINGS = re.compile(  # names of files beside a log that hold no training settings
@@ -184,7 +186,7 @@ def common_settings(flat: dict) -> dict:
         known = {k: v for k, v in flat.items() if v is not None and (lists or not isinstance(v, list))}
         for ending in endings.split():
             keys = [k for k in known if f".{k}".endswith(f".{ending}") and ("critic" in name or "critic" not in k)]
-            keys = [key for key in keys if name == "eval_data" or not ASIDE.search(key)]
+            keys = [key for key in keys if name == "eval_data" or not OTHER_PARTS.search(key)]
             if keys and name not in settings:
                 settings[name] = known[min(keys, key=len)]
     if "learning_rate" in flat and "beta" not in flat and "num_generations" in flat:

@@ -1,6 +1,7 @@
 """A run's saved model, judged by transformers alone: loading, weights, plain generate, KL."""
 
 import math
+import warnings
 from pathlib import Path
 
 from parts.foundation.processes import torch, transformers
@@ -8,12 +9,21 @@ from parts.networks.models import ending_ids, sample_plainly
 
 
 def load_plainly(source):
-    """A causal model in fp32 by transformers; an adapter through peft, merged into its base."""
+    """A causal model in fp32 by transformers; an adapter through peft, merged into its base.
+
+    ValueError or UserWarning if tensors are missing, which both would fill with new ones.
+    """
     if (Path(source) / "adapter_config.json").is_file():
         from peft import AutoPeftModelForCausalLM
 
-        return AutoPeftModelForCausalLM.from_pretrained(source, dtype=torch.float32).merge_and_unload()
-    return transformers.AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message="Found missing adapter keys")
+            return AutoPeftModelForCausalLM.from_pretrained(source, dtype=torch.float32).merge_and_unload()
+    how = {"dtype": torch.float32, "output_loading_info": True}
+    model, info = transformers.AutoModelForCausalLM.from_pretrained(source, **how)
+    if missing := sorted(info["missing_keys"]):
+        raise ValueError(f"{len(missing)} tensors are missing, such as {missing[0]}")
+    return model
 
 
 def dtype_of(source):
@@ -30,7 +40,9 @@ def weight_change(start, model, saved_in=None) -> dict:
     after, changes = model.state_dict(), []
     for name, x in start.state_dict().items():
         rounded = x.to(saved_in).float() if saved_in else x.float()
-        changes.append((after[name].float() - rounded).abs().max().item())
+        changes.append(
+            (after[name].float()[: len(x)] - rounded).abs().max().item()
+        )  # a larger vocabulary has more rows
     largest = next((x for x in changes if not math.isfinite(x)), max(changes))
     return {"largest_weight_change": largest, "tensors_changed": sum(x != 0 for x in changes) / len(changes)}
 

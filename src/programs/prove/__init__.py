@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch>=2.6", "transformers>=5.23,<6", "numpy", "peft", "pyarrow", "datasets"]
+# dependencies = ["torch>=2.6", "transformers>=5.23,<6", "numpy", "peft", "pyarrow", "pyyaml", "datasets"]
 # ///
 """Verify a run, an evaluation, a reward, an environment, losses, a trainer or a verl job: JSON and sentences.
 
@@ -9,9 +9,12 @@
                        saved model loads in transformers (an adapter through peft) and differs from the start;
                        held-out accuracy before and after, by transformers' own generate and the run's reward,
                        greedy and sampled once; whether metrics.jsonl has the same accuracies; held-out prompts that
-                       occur in training, or do with swapped numbers (a+b, b+a); KL to the start model or teacher
+                       occur in training, or do with swapped numbers (a+b, b+a); KL to the start model or teacher.
+                       Of another trainer, such as TRL: what its settings, adapter or model card say of the start
     results.json       of evaluation.py, or its folder: recomputes metrics from scores, scores of math and reward from
                        completions, intervals, McNemar's p; counts unfinished texts graded as right; quotes two rows
+    scored samples     of lm-evaluation-harness or others, as JSON, JSONL, CSV or parquet, or a folder of them: the same
+                       against the figures stated there; of two models, whether their rows are pairs
     FILE.py:function   a reward, with --data: the findings of reward_preflight.py, whose flags follow --; the contracts
                        it fits (TRL, verl, ours); whether it runs an answer as Python; for rows with tests, whether
                        hostile programs get paid, read or change anything, or end the reward
@@ -25,7 +28,7 @@
     TRAINER.py         one with the functions of selfcheck.py --contract: its checks; the trainer's flags follow --; of
                        a page, whether two steps move the weights, and keep them where all scores are equal
     a verl job         settings of verl_train.py (.yaml) or overrides (.txt): runs verl_train.py --check in the --python
-                       that has verl: composes them, reads rows by verl's data set, tries the job's copy of the reward
+                       that has verl: composes them, reads rows by verl's data set, tries the job's reward on them
 
     shares    Wilson 1927 interval, the roots of (p - k/n)^2 = z^2 p (1 - p) / n
     paired    exact two-sided McNemar test: min(1, 2 P(X <= min(b, c))), X binomial(b + c, 1/2)
@@ -52,6 +55,7 @@ ROOMS = (
     "proof",
     "exact_figures",
     "run_proof",
+    "other_evaluations",
     "graded_again",
     "evaluation_proof",
     "attack_proof",

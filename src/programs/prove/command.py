@@ -10,18 +10,19 @@ from parts.foundation.exit_codes import exit_code, quiet_environment
 from parts.foundation.messages import Help, UserError, need, say, tell
 from parts.foundation.settings import parse_flags
 from programs.prove.environment_proof import is_environment, prove_environment
-from programs.prove.evaluation_proof import prove_evaluation, results_files
+from programs.prove.evaluation_proof import prove_evaluation, prove_other, results_files
 from programs.prove.formulas import FORMULAS
 from programs.prove.function_proof import functions_of, prove_functions
+from programs.prove.other_evaluations import other_evaluations
 from programs.prove.proof import Proof
 from programs.prove.reward_proof import prove_reward
-from programs.prove.run_proof import prove_run, values_of
+from programs.prove.run_proof import other_settings, prove_run, values_of
 from programs.prove.trainer_proof import CONTRACT, prove_job, prove_trainer
 
 ACCEPTED = (
-    "expected a run's folder, results.json of evaluation.py or its folder, FILE.py:function or :Environment with "
-    "--data, a trainer or a file or folder of losses and advantages in Python, or settings (.yaml) or "
-    "overrides (.txt) of a verl job"
+    "expected a run's folder, results.json of evaluation.py or its folder, scored samples (JSON, JSONL, CSV, parquet), "
+    "FILE.py:function or :Environment with --data, a trainer or a file or folder of losses and advantages in Python, "
+    "or settings (.yaml) or overrides (.txt) of a verl job"
 )
 FLAGS = {"formulas": "--as", "python": "--python", "flags": "flags after --"}
 
@@ -64,10 +65,14 @@ def proof_of(args) -> Proof:
     if results_files(path):
         check_flags(args, "evaluation")
         return prove_evaluation(path, seconds)
-    folder = next((x for x in (path, path.parent) if path.is_dir() and {"model", "data"} <= {*values_of(x)}), None)
-    if folder:
+    folder = next((x for x in (path, path.parent) if path.is_dir() and values_of(x)), path)
+    if values_of(folder) or other_settings(folder):
         check_flags(args, "run")
         return prove_run(folder, seconds)
+    found = other_evaluations(path)
+    if found[0]:
+        check_flags(args, "evaluation")
+        return prove_other(path, found, seconds)
     if path.suffix in (".yaml", ".yml", ".txt"):
         check_flags(args, "verl job", "python")
         return prove_job(path, args.python or sys.executable, seconds)

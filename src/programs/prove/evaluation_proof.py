@@ -4,11 +4,13 @@ import json
 import math
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 
 from parts.evaluating.evaluation_results import read_report
 from parts.foundation.messages import UserError
 from programs.prove.exact_figures import difference_interval, exact_p, share_interval
-from programs.prove.graded_again import regrade
+from programs.prove.graded_again import grade_other, regrade
+from programs.prove.other_evaluations import check_pairs, compare_p, recount_other, stated_value
 from programs.prove.proof import Proof, shown
 
 MAIN_METRICS = ("verified", "passed", "score", "acc")  # the first of these stands in the sentences
@@ -34,11 +36,18 @@ class Results:
 
 
 def results_files(path: Path) -> list[Path]:
-    """A path's results.json, or those of before/ and after/ in it; [] if there is none."""
+    """A path's results.json of evaluation.py, or those of before/ and after/ in it; [] if there is none."""
     if path.is_file():
-        return [path] if path.name == "results.json" else []
+        return [path] if path.name == "results.json" and is_ours(path) else []
     one, pair = path / "results.json", [path / name / "results.json" for name in ("before", "after")]
-    return [one] if one.is_file() else [file for file in pair if file.is_file()]
+    return [one] if is_ours(one) else [file for file in pair if is_ours(file)]
+
+
+def is_ours(file: Path) -> bool:
+    """Whether a results.json has tasks, or samples.jsonl beside it; other programs use that name, too."""
+    if not file.is_file():
+        return False
+    return (file.parent / "samples.jsonl").is_file() or '"tasks"' in file.read_text(encoding="utf-8", errors="replace")
 
 
 def column_of(metric: str, sample: dict) -> str:
@@ -134,7 +143,7 @@ def recount(results: Results, proof: Proof) -> dict:
 
 
 def prove_evaluation(path: Path, seconds: float) -> Proof:
-    """Recount the results in a file or folder, of one model or of two that were compared.
+    """Recount the results of evaluation.py in a file or folder, of one model or of two that were compared.
 
     Args:
         seconds: time for computing scores again.
@@ -147,34 +156,71 @@ def prove_evaluation(path: Path, seconds: float) -> Proof:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         got = f"got {path} with tasks that cannot be read ({error!r})"
         raise UserError(f"{got}; expected results.json and samples.jsonl as evaluation.py writes them") from None
-    order = sorted(recounts[0], key=lambda pair: pair[1] not in MAIN_METRICS)
+    describe_results(proof, all_results, recounts, f"{differences} differences to results.json were found", again)
+    if len(all_results) == 2 and all(recounts):
+        for task in [task for task in all_results[0].samples if task in all_results[1].samples]:
+            pair = [SimpleNamespace(file=x.file, task=task, samples=x.samples) for x in all_results]
+            check_pairs(*pair, proof)
+        compare(proof, path / "comparison.json", recounts)
+    return proof
+
+
+def prove_other(path: Path, found: tuple, seconds: float) -> Proof:
+    """Recount what `other_evaluations` found, of one model or of two that were compared."""
+    proof, folders, (all_results, figures, wrong) = Proof("evaluation", str(path)), {}, found
+    proof.findings += wrong
+    recounts = [recount_other(results, proof) for results in all_results]
+    differences = len(proof.findings)
+    again = [grade_other(proof, results, seconds / len(all_results)) for results in all_results]
+    if not all(recounts):
+        proof.is_open = True
+        proof.skip("What the samples score", f"no column is one of scores; {'; '.join(filter(None, again))}")
+        return proof
+    stated = sum(stated_value(x, metric) is not None for x in all_results for metric in x.metrics)
+    describe_results(
+        proof, all_results, recounts, f"{differences} differences to {stated} stated ones were found", again
+    )
+    for results, recounted in zip(all_results, recounts, strict=True):
+        model = results.file.parent if len(all_results) > 2 else results.file
+        folders.setdefault(model, []).append((results, recounted))
+    if len(folders) == 2:
+        (one, other), test = folders.values(), None
+        pairs = [(a, b) for a, _ in one for b, _ in other if a.task == b.task]
+        if sum(check_pairs(a, b, proof) for a, b in pairs):
+            sides = [{k: x for _, recounted in side for k, x in recounted.items()} for side in (one, other)]
+            test = compare(proof, None, sides)
+        compare_p(figures, test, proof)
+    return proof
+
+
+def describe_results(proof: Proof, all_results: list, recounts: list[dict], differences: str, again: list[str]) -> None:
+    """Add the sentences on all results, with what was recounted for them and computed `again`."""
     rows = [row for results in all_results for of_task in results.samples.values() for row in of_task.values()]
     total, samples = sum(map(len, recounts)), [sample for row in rows for sample in row]
-    counted = f"{total} metrics were recounted from the scores of {len(samples)} stored samples"
-    if not order:
+    if not all(recounts):
         proof.is_open = True
         proof.skip("Whether the metrics follow from the samples", "none is a mean of scores in samples.jsonl")
-        return proof
-    main, results_of = order[0], list(zip(all_results, recounts, strict=True))
-    proof.say(
-        f"{counted} in {path}; {differences} differences to results.json were found. {'. '.join(dict.fromkeys(again))}."
-    )
-    for results, recounted in results_of:
-        if main in recounted:
-            figures = recounted[main]
-            interval = f" (95 % Wilson interval {shown(figures['ci95'])})" if figures["ci95"] else ""
-            proof.say(f"{results.file}: {' '.join(main)} {shown(figures['value'])}{interval} on {figures['n']} rows.")
+        return
+    counted = f"{total} metrics were recounted from the scores of {len(samples)} stored samples in {proof.thing}"
+    proof.say(". ".join([f"{counted}; {differences}", *dict.fromkeys(filter(None, again))]) + ".")
+    clauses = []
+    for results, recounted in zip(all_results, recounts, strict=True):
+        main = main_metric(recounted)
+        figures = recounted[main]
+        interval = f" (95 % Wilson interval {shown(figures['ci95'])})" if figures["ci95"] else ""
+        clauses.append(f"{results.file}: {' '.join(main)} {shown(figures['value'])}{interval} on {figures['n']} rows")
+    proof.say(f"{'; '.join(clauses)}.")
     proof.figures["metrics"] = {
         str(results.file): {" ".join(k): {n: v[n] for n in ("value", "n", "ci95")} for k, v in recounted.items()}
-        for results, recounted in results_of
+        for results, recounted in zip(all_results, recounts, strict=True)
     }
-    describe_unfinished(proof, samples, main)
-    describe_rows(proof, all_results[-1], main)
-    if len(results_of) == 2:
-        compare(proof, path, recounts, main)
-    else:
-        proof.say("The results are of one model, so that no paired test was recomputed.")
-    return proof
+    describe_unfinished(proof, samples, main_metric(recounts[0]))
+    describe_rows(proof, all_results[-1], main_metric(recounts[-1]))
+
+
+def main_metric(recounted: dict) -> tuple[str, str]:
+    """The (task, metric) that stands in the sentences."""
+    return min(recounted, key=lambda pair: pair[1] not in MAIN_METRICS)
 
 
 def describe_unfinished(proof: Proof, samples: list[dict], main: tuple[str, str]) -> None:
@@ -200,15 +246,14 @@ def describe_rows(proof: Proof, results: Results, main: tuple[str, str]) -> None
     proof.figures["rows"] = [
         {key: sample.get(key) for key in ("prompt", "completion", "gold", "finish", "metrics")} for sample in picked
     ]
-    pairs = [(x.get("completion") or x["extracted"], x["metrics"].get(name)) for x in picked]
+    pairs = [(x.get("completion") or x.get("extracted"), x["metrics"].get(name)) for x in picked]
     proof.say(f"Two of its rows: {'; '.join(f'{str(text)[-80:]!r} scores {score}' for text, score in pairs)}.")
 
 
-def compare(proof: Proof, path: Path, recounts: list[dict], main: tuple[str, str]) -> None:
-    """Recompute the paired tests of two models on their common rows."""
-    file = path / "comparison.json"
-    stated = json.loads(file.read_text(encoding="utf-8"))["tasks"] if file.is_file() else {}
-    proof.figures["compared"] = {}
+def compare(proof: Proof, file: Path | None, recounts: list[dict]) -> dict | None:
+    """Recompute the paired tests of two models on their common rows, also those in a `file`; returns the main one."""
+    stated = json.loads(file.read_text(encoding="utf-8"))["tasks"] if file and file.is_file() else {}
+    proof.figures["compared"], main = {}, " ".join(main_metric(recounts[0]))
     for task, metric in [pair for pair in recounts[0] if pair in recounts[1]]:
         before, after = (recounted[task, metric]["values"] for recounted in recounts)
         pairs = [(x, after[key]) for key, x in before.items() if None not in (x, after.get(key))]
@@ -223,8 +268,8 @@ def compare(proof: Proof, path: Path, recounts: list[dict], main: tuple[str, str
             given, recomputed = (x if isinstance(x, list) else [x] for x in (test[name], value))
             if any(differs(x, y) for x, y in zip(given, recomputed, strict=True)):
                 proof.find(f"{file}, {task} {metric}: {name} is {test[name]}, recomputed {value}")
-    if " ".join(main) in proof.figures["compared"]:
-        x = proof.figures["compared"][" ".join(main)]
+    if x := proof.figures["compared"].get(main):
         test = f"exact McNemar p = {x['p']:.2g}, 95 % Bonett-Price interval {shown(x['ci95'])}"
         counts = f"{x['better']} rows better, {x['worse']} worse of {x['rows']}"
-        proof.say(f"The difference of {' '.join(main)} is {x['difference']:+.3f}: {counts}, {test}, recomputed.")
+        proof.say(f"The difference of {main} is {x['difference']:+.3f}: {counts}, {test}, recomputed.")
+    return x

@@ -4,17 +4,19 @@ import contextlib
 import json
 import math
 import random
+import re
 import time
 from pathlib import Path
 from types import SimpleNamespace
 
 from parts.data.chat import as_turns, template_settings
-from parts.data.held_out import of_swapped, task_of
+from parts.data.held_out import drawn_tasks, of_swapped, task_of
 from parts.data.prompts import RESERVED, encode_prompt
 from parts.data.rows import placed_rows, prompt_of
 from parts.foundation.bundle import BUNDLE, held_out_source, specs_for
 from parts.foundation.messages import UserError, need
 from parts.foundation.processes import CpuThreads
+from parts.reading.run_settings import common_settings, settings_beside
 from parts.rewards.rewards import Reward
 from parts.running.output_folder import saved_settings
 from parts.sampling.saved_models import answer_texts, answered, dtype_of, load_plainly, reverse_kl, weight_change
@@ -24,8 +26,11 @@ from programs.prove.proof import Proof, shown
 FALL_P = 0.01  # a held-out accuracy that falls with a p below this is a finding
 MOST_ROWS = 256  # held-out rows that are measured
 BATCH = 32  # rows measured at once; the time for earlier batches says whether another fits
+TRAILING = re.compile(r"[.,;:?=]+$")  # what another spelling of a question leaves out
+PLAIN = str.maketrans("\u2018\u2019\u201c\u201d\u2013\u2014\u2212", "''\"\"---", "\u200b\u200c\u200d\ufeff\xad")
 DEFAULTS = {  # settings that not every program has
     **{"teacher": [], "reward": [], "eval_data": "", "environment": "", "prompt_column": "prompt", "chat": False},
+    **{"hold_out": 0, "steps": 0},
     **{"chat_template_kwargs": "", "max_prompt_tokens": 512, "max_new_tokens": 256, "temperature": 1.0},
 }
 NAMES_OF_TRL = {"max_prompt_length": "max_prompt_tokens", "max_completion_length": "max_new_tokens"}
@@ -33,11 +38,39 @@ NAMES_OF_TRL = {"max_prompt_length": "max_prompt_tokens", "max_completion_length
 
 def values_of(folder: Path) -> dict:
     """The settings saved in a run's folder, by our scripts or a page; {} if it is no run's folder."""
-    try:
+    with contextlib.suppress(UserError, OSError, ValueError):  # a model's config.json
         page = folder / "settings.json"
-        return json.loads(page.read_text(encoding="utf-8")) if page.is_file() else saved_settings(folder)
-    except (UserError, OSError, ValueError):  # a model's config.json
+        values = json.loads(page.read_text(encoding="utf-8")) if page.is_file() else saved_settings(folder)
+        return values if {"model", "data"} <= values.keys() else {}
+    return {}
+
+
+def other_settings(folder: Path) -> dict:
+    """What the folder of another trainer says of its run, such as TRL's; {} without a saved model.
+
+    The start is the base that the adapter, the model's card or a file of settings names; "" if none does.
+    """
+    checkpoints = sorted(folder.glob("checkpoint-*[0-9]"), key=lambda path: int(path.name.rpartition("-")[2]))
+    named = [x for x in sorted(folder.glob("*")) if re.search("final|model|merged|adapter|best|policy", x.name)]
+    places = [folder, *named, *reversed(checkpoints)]
+    saved = next((x for x in places if (x / "adapter_config.json").is_file() or [*x.glob("*.safetensors")]), None)
+    if not saved:
         return {}
+    flat = (settings_beside(folder) or (folder, {}))[1]
+    known, bases = common_settings(flat), [flat.get(name) for name in ("model", "model_name_or_path", "pretrain")]
+    with contextlib.suppress(OSError, ValueError):
+        bases.append(json.loads((saved / "adapter_config.json").read_text())["base_model_name_or_path"])
+    for card in (saved / "README.md", folder / "README.md"):
+        with contextlib.suppress(OSError):
+            bases += re.findall(
+                r"^base_model: *(\S+)$", card.read_text(encoding="utf-8", errors="replace"), re.MULTILINE
+            )
+    texts = {name: x for name in ("data", "eval_data", "reward") if isinstance(x := known.get(name), str)}
+    if not re.search(r"\.py:\w+$", texts.get("reward", "")):
+        texts.pop("reward", None)
+    numbers = {"max_new_tokens": known.get("max_length"), "temperature": known.get("temperature")}
+    values = texts | {name: x for name, x in numbers.items() if isinstance(x, int | float)}
+    return {"data": "", **values, "model": next((x for x in bases if isinstance(x, str)), ""), "saved": str(saved)}
 
 
 def run_settings(folder: Path) -> SimpleNamespace:
@@ -45,7 +78,7 @@ def run_settings(folder: Path) -> SimpleNamespace:
 
     `saved` is the folder of the trained model; `reward` and `teacher` are lists.
     """
-    values, is_page = values_of(folder), (folder / "settings.json").is_file()
+    values, is_page = values_of(folder) or other_settings(folder), (folder / "settings.json").is_file()
     values = {**DEFAULTS, **{NAMES_OF_TRL.get(name, name): value for name, value in values.items()}}
 
     def place(name: str) -> str:
@@ -53,12 +86,13 @@ def run_settings(folder: Path) -> SimpleNamespace:
         places = (Path(name), folder / name, *(parent / name for parent in folder.resolve().parents), BUNDLE / name)
         return str(next((path for path in places if name and path.exists()), name))
 
-    run = SimpleNamespace(**values, folder=folder, saved=folder if is_page else folder / "final", is_page=is_page)
+    saved = Path(values.pop("saved", folder if is_page else folder / "final"))
+    run = SimpleNamespace(**values, folder=folder, saved=saved, is_page=is_page, held_out_rows=math.inf)
     for name in ("model", "data"):
         setattr(run, name, place(values[name]))
     run.eval_data, run.template = place(held_out_source(run)), template_settings(run)
     rewards, teachers = ([x] if isinstance(x, str) else x for x in (run.reward or [], run.teacher or []))
-    if not rewards and not teachers and not run.environment:
+    if not rewards and not teachers and not run.environment and run.data:
         rewards = specs_for(run.data, [])
     run.reward = ["".join((place(file), *rest)) for file, *rest in (spec.rpartition(":") for spec in rewards)]
     run.teacher = [place(name.partition("=")[2] or name) for name in teachers]
@@ -96,17 +130,15 @@ def prove_run(folder: Path, seconds: float) -> Proof:
             proof.not_measured.append(f"the {name} model {source} does not load here: {str(error)[:200]}")
     prove_weights(run, proof, networks)
     with contextlib.suppress(Exception):  # the start may have no tokenizer
-        before, after = AutoTokenizer.from_pretrained(run.model).get_vocab(), tokenizer.get_vocab()
-        if count := sum(after.get(token) != number for token, number in before.items()):
-            tokens = f"{count} of {len(before)} tokens of its start {run.model}"
-            proof.find(f"the saved tokenizer has other ids for {tokens}")
+        prove_tokenizer(run, proof, networks, AutoTokenizer.from_pretrained(run.model), tokenizer)
     networks = {name: network.to(device).eval() for name, network in networks.items()}
-    held_out = prove_overlap(run, proof)
+    held_out = prove_overlap(run, proof, tokenizer)
     why = "the run played conversations; try evaluation.py --environment" if run.environment else ""
     why = why or ("" if held_out else "the run names no held-out data that can be read")
     why = why or ("" if "before" in networks else "the start model does not load")
-    why = why or ("the saved weights are not finite" if isinstance(proof.figures["largest_weight_change"], str) else "")
+    why = why or ("" if proof.figures["weights_are_finite"] else "the saved weights are not finite")
     if why:
+        proof.is_open = True
         for what in ("Held-out accuracy", "KL"):
             proof.skip(what, why)
         return proof
@@ -128,11 +160,28 @@ def prove_run(folder: Path, seconds: float) -> Proof:
     return proof
 
 
+def prove_tokenizer(run, proof: Proof, networks: dict, before, after) -> None:
+    """Add findings where the saved tokenizer does not fit the saved model or the start."""
+    old, new, start = before.get_vocab(), after.get_vocab(), f"its start {run.model}"
+    if count := sum(new.get(token) != number for token, number in old.items()):
+        proof.find(f"the saved tokenizer has other ids for {count} of {len(old)} tokens of {start}")
+    if before.chat_template and not after.chat_template:
+        proof.find(f"the saved tokenizer has no chat template, that of {start} has one")
+    sizes = {name: network.get_input_embeddings().weight.shape[0] for name, network in networks.items()}
+    rows, old_rows = sizes["after"], sizes.get("before", sizes["after"])
+    if len(new) > max(rows, len(old)) or (rows != old_rows and len(new) <= old_rows):
+        got = f"the saved model has embeddings of {rows} tokens"
+        proof.find(f"{got}, {start} of {old_rows}, the saved tokenizer has {len(new)}")
+
+
 def prove_weights(run, proof: Proof, networks: dict) -> None:
     """Report how far the weights moved; none, or values that are not finite, are findings."""
     import transformers
 
-    loads = f"{run.saved} loads in transformers {transformers.__version__}"
+    loads, after = f"{run.saved} loads in transformers {transformers.__version__}", networks["after"]
+    proof.figures["weights_are_finite"] = all(bool(x.isfinite().all()) for x in after.state_dict().values())
+    if not proof.figures["weights_are_finite"]:
+        proof.find("the saved model has weights that are not finite")
     if "before" not in networks:
         proof.say(f"{loads}; its start {run.model} does not load here, so that its weights cannot be compared.")
         return
@@ -142,37 +191,60 @@ def prove_weights(run, proof: Proof, networks: dict) -> None:
         proof.find(f"the saved model has other tensors than its start {run.model}: {str(error)[:200]}")
         proof.figures["largest_weight_change"] = None
         return
+    with contextlib.suppress(OSError, ValueError):  # not an adapter, or its base is elsewhere
+        base = json.loads((run.saved / "adapter_config.json").read_text(encoding="utf-8"))["base_model_name_or_path"]
+        is_same = Path(base).exists() and Path(run.model).exists() and Path(base).samefile(run.model)
+        if not is_same and weight_change(networks["before"], load_plainly(base))["tensors_changed"]:
+            proof.find(f"the saved adapter is of {base}, the run's start is {run.model}")
     largest, share = change["largest_weight_change"], change["tensors_changed"]
     proof.figures |= {key: value if math.isfinite(value) else str(value) for key, value in change.items()}
-    if not math.isfinite(largest):
-        proof.find("the saved model has weights that are not finite")
-    elif not largest:
+    if not largest:
         proof.find(f"the saved model is the unchanged start {run.model}: every weight is the same")
     proof.say(f"{loads}; {share:.0%} of its tensors differ from those of {run.model}, by at most {largest:.3g}.")
 
 
-def prove_overlap(run, proof: Proof) -> list[dict]:
+def asked_by(row: dict, with_columns: bool) -> tuple[str, str]:
+    """`task_of` a row, also without punctuation at its end, typographic quotes and dashes, and invisible characters."""
+    asked, columns = task_of(row, with_columns)
+    return TRAILING.sub("", asked.translate(PLAIN)) or asked, columns
+
+
+def split_rows(run, tokenizer) -> tuple[list[dict], list[dict]]:
+    """(Training rows, held-out rows), as the run's --hold_out draws them or from its two files."""
+    if run.eval_data:
+        return rows_of(run.data, run), rows_of(run.eval_data, run)
+    rows, with_columns = rows_of(run.data, run), bool(run.environment)
+    ids = [encode_prompt(tokenizer, as_turns(row["prompt"], run.chat), **run.template) for row in rows]
+    rows = [row for row, prompt in zip(rows, ids, strict=True) if len(prompt) <= run.max_prompt_tokens]
+    drawn = drawn_tasks([task_of(row, with_columns) for row in rows], run.hold_out)
+    parts = [[row for row in rows if (task_of(row, with_columns) in drawn) == side] for side in (False, True)]
+    run.eval_data = f"{run.data} (--hold_out {run.hold_out})"
+    return parts[0], parts[1]
+
+
+def prove_overlap(run, proof: Proof, tokenizer) -> list[dict]:
     """The distinct held-out rows; prompts of theirs that also occur in training are a finding."""
-    if not run.eval_data:
+    if not run.eval_data and not run.hold_out:
         proof.skip("Overlap of training and held-out prompts", "the run names no held-out data")
         return []
     held_out, with_columns = [], bool(run.environment)
     try:
-        held_out = rows_of(run.eval_data, run)
-        trained = {task_of(row, with_columns) for row in rows_of(run.data, run)}
+        held_out = rows_of(run.eval_data, run) if run.eval_data else []
+        training, held_out = split_rows(run, tokenizer)
     except UserError as error:
         proof.skip("Overlap of training and held-out prompts", str(error)[:200])
         return held_out
+    trained, run.held_out_rows = {asked_by(row, with_columns) for row in training}, len(held_out)
     once = {json.dumps(row, sort_keys=True, default=str): row for row in held_out}
-    if repeated := len(held_out) - len(once):
-        proof.say(f"{repeated} of {len(held_out)} held-out rows repeat another one and are left out.")
+    repeated = f"; {len(held_out) - len(once)} of {len(held_out)} held-out rows repeat another one and are left out"
+    repeated *= len(once) < len(held_out)
     held_out = [*once.values()]
-    tasks = [task_of(row, with_columns) for row in held_out]
+    tasks = [asked_by(row, with_columns) for row in held_out]
     count, new = sum(task in trained for task in tasks), [asked for asked, _ in {*tasks} - trained]
     proof.figures |= {"held_out_rows": len(held_out), "held_out_rows_that_train": count}
     text = f"{count} of {len(held_out)} held-out prompts of {run.eval_data} also occur in {run.data}"
     also = of_swapped(new, {asked for asked, _ in trained}).replace("of them", "others")
-    proof.say(f"{text}, compared without case, white space and system prompt{also}.")
+    proof.say(f"{text}, compared without case, white space, last punctuation and system prompt{also}{repeated}.")
     if count:
         proof.find(f"{text}: the accuracy is inflated")
     return held_out
@@ -248,6 +320,10 @@ def compare_with_log(run, proof: Proof, measured: Measurement) -> str:
     logged = logged_accuracies(run.folder)
     if not logged:
         return ""
+    if 0 < run.steps < logged[-1][0]:
+        proof.find(f"metrics.jsonl goes on to step {logged[-1][0]}, the run's settings say {run.steps} steps")
+    if (most := max(rows for _, _, rows in logged)) > run.held_out_rows:
+        proof.find(f"metrics.jsonl says {most} evaluated rows, {run.eval_data} has {run.held_out_rows}")
     for step, value, rows in logged:
         gap = abs(value * rows - nearest_count(value, rows))
         if not gap <= 0.02 + 1e-4 * rows:  # logs may be rounded to four digits

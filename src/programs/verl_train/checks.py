@@ -69,21 +69,31 @@ def config_findings(composed) -> list[str]:
     return findings
 
 
+def rows_in_verl(composed, model) -> tuple[dict, object, list[str]]:
+    """(Report, rows, findings) of the training data in verl's own data set."""
+    from verl.trainer.ppo.utils import create_rl_dataset
+
+    data = composed.data
+    files = [data.train_files] if isinstance(data.train_files, str) else [*data.train_files]
+    rows = create_rl_dataset(files, data, model.tokenizer, model.processor, is_train=True)
+    total = sum(map(parquet_length, files)) if all(name.endswith(".parquet") for name in files) else len(rows)
+    report = {"rows": total, "rows that fit": len(rows), "steps in an epoch": len(rows) // data.train_batch_size}
+    got = f"data: got {len(rows)} of {total} rows within {data.max_prompt_length} tokens"
+    is_few = len(rows) < data.train_batch_size
+    return report, rows, [f"{got}; expected the {data.train_batch_size} of a step"] if is_few else []
+
+
 def data_findings(composed, config: Config) -> tuple[dict, list[str]]:
     """(Report, findings) about the training data through verl's own data set."""
     from transformers import AutoTokenizer
-    from verl.trainer.ppo.utils import create_rl_dataset
     from verl.utils.config import omega_conf_to_dataclass
 
-    model, data = omega_conf_to_dataclass(composed.actor_rollout_ref.model), composed.data
-    files = data.train_files
-    rows = create_rl_dataset(files, data, model.tokenizer, model.processor, is_train=True)
-    total, prompts = parquet_length(files), data.train_batch_size
-    report = {"rows": total, "rows that fit": len(rows), "steps in an epoch": len(rows) // prompts}
-    if len(rows) < prompts:
-        got = f"data: got {len(rows)} of {total} rows within max_prompt_tokens"
-        return report, [f"{got}; expected the {prompts} of a step"]
-    our_tokenizer, template = AutoTokenizer.from_pretrained(config.model), data.get("apply_chat_template_kwargs") or {}
+    model = omega_conf_to_dataclass(composed.actor_rollout_ref.model)
+    report, rows, findings = rows_in_verl(composed, model)
+    if findings:
+        return report, findings
+    our_tokenizer = AutoTokenizer.from_pretrained(config.model)
+    template = composed.data.get("apply_chat_template_kwargs") or {}
     give_template(our_tokenizer, config.chat_template)
     for i in range(0, len(rows), max(1, len(rows) // 8)):
         messages, is_text = rows[i]["raw_prompt"], bool(rows[i]["extra_info"].get("prompt_is_text"))

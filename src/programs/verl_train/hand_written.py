@@ -1,8 +1,11 @@
 """--overrides: check a file of hand-written overrides, without our settings."""
 
+import asyncio
 import contextlib
 import dataclasses
 import importlib.util
+import inspect
+import math
 import re
 import sys
 from pathlib import Path
@@ -10,7 +13,8 @@ from pathlib import Path
 from parts.data.verl_composition import missing_values
 from parts.data.verl_keys import ACTOR, CORRECTION, advice_today
 from parts.foundation.messages import UserError, need, say
-from programs.verl_train.checks import compose_config, config_findings, need_verl, report_findings
+from parts.rewards.user_code import trial_texts
+from programs.verl_train.checks import compose_config, config_findings, need_verl, report_findings, rows_in_verl
 from programs.verl_train.hydra import Override, name_findings
 from programs.verl_train.model_files import parquet_length
 from programs.verl_train.settings import INSTALL, VERL, Config
@@ -50,6 +54,8 @@ def trap_findings(overrides: list[Override]) -> tuple[list[Override], list[str]]
         advice = advice_today(key.lstrip("~"), str(override.value))
         if (key == f"{ACTOR}.clip_ratio" and has_both_sides) or (key.startswith(f"{CORRECTION}.") and has_old_trainer):
             advice = None  # beside both sides it may stand; the old trainer reads them
+        if override.text() == "data.reward_fn_key=data_source":
+            advice = None  # which verl does
         if advice:
             effect, instead = advice
             findings.append(f"key: got {override.text()} ({override.source}); verl {VERL} {effect}; try {instead}")
@@ -76,6 +82,69 @@ def epoch_findings(composed) -> list[str]:
     return [f"{got}; expected {wanted}, or the run ends early without a checkpoint"]
 
 
+def written_rows(composed) -> tuple[dict, list[dict], list[str]]:
+    """(Report, some rows, findings) of the training files, if they and the model are here."""
+    from verl.utils.config import omega_conf_to_dataclass
+
+    data, files = composed.data, composed.data.train_files
+    files = [files] if isinstance(files, str) else [*files]
+    if away := [name for name in files if not Path(name).expanduser().is_file()]:
+        return {"unchecked": f"{away[0]} is not here"}, [], []
+    try:
+        model = omega_conf_to_dataclass(composed.actor_rollout_ref.model)
+    except Exception as error:  # a hub's name, or a folder of the cluster
+        return {"unchecked": f"the model does not load here ({str(error)[:100]})"}, [], []
+    template = {"add_generation_prompt": True, **(data.get("apply_chat_template_kwargs") or {})}
+    try:
+        report, rows, findings = rows_in_verl(composed, model)
+        picked = [rows[i] for i in range(0, len(rows), max(1, len(rows) // 4))]
+        for prompt in [row["raw_prompt"] for row in picked if not model.processor]:
+            need(isinstance(prompt, list), f"{prompt!r} is not a list of messages")
+            length = len(model.tokenizer.apply_chat_template(prompt, return_dict=True, **template)["input_ids"])
+            got = f"data: got a prompt of {length} tokens with data.max_prompt_length={data.max_prompt_length}"
+            fits = f"{got}; expected shorter ones; try data.filter_overlong_prompts=True"
+            findings += [fits] if length > data.max_prompt_length and fits not in findings else []
+    except Exception as error:  # a column that is missing, a file of another kind, a prompt that the template refuses
+        got = f"data: verl's data set does not take {', '.join(files)}: {type(error).__name__}: {str(error)[:200]}"
+        return {}, [], [f"{got}; expected {data.prompt_key} with chat messages"]
+    unusable = [r for r in picked if "data_source" not in r or "ground_truth" not in (r.get("reward_model") or {})]
+    if unusable:
+        columns = ", ".join(name for name in unusable[0] if name not in ("raw_prompt", "dummy_tensor", "index"))
+        findings.append(f"data: got rows of {columns}; expected data_source and reward_model.ground_truth")
+    return {"data": report}, [] if unusable else picked, findings
+
+
+def tried_reward(composed, rows: list[dict]) -> tuple[dict, list[str]]:
+    """(Report, findings) of the reward that verl's own loader finds, called on rows as verl's manager does."""
+    from verl.trainer.ppo.reward import get_custom_reward_fn
+    from verl.utils.reward_score import default_compute_score
+
+    path = composed.reward.custom_reward_function.path
+    if not rows and not Path(path or "").is_file():  # it lies where the job will run
+        return {}, []
+    try:
+        score = get_custom_reward_fn(composed) or default_compute_score
+    except Exception as error:  # whatever the user's module raises
+        return {}, [f"reward: verl does not load it: {error.__cause__ or error!r}"]
+    scores, wrong = [], ""
+    for row in rows:
+        truth, info = row["reward_model"]["ground_truth"], {**row["extra_info"], "num_turns": None}
+        for text in trial_texts(str(truth)[:200]):
+            given = {"data_source": row["data_source"], "solution_str": text, "ground_truth": truth}
+            try:
+                value = score(**given, extra_info=info)
+                value = asyncio.run(value) if inspect.isawaitable(value) else value
+                scores.append(float(value["score"] if isinstance(value, dict) else value))
+            except Exception as error:  # of the user's function, or a result that is no score
+                wrong = wrong or f"reward: verl's call raises {type(error).__name__}: {str(error)[:200]}"
+    if not all(map(math.isfinite, scores)):
+        wrong = wrong or "reward: got a score that is not finite; expected numbers"
+    tried = {"rows": len(rows), "completions": len(rows) * len(trial_texts(""))}
+    return {"reward": tried | {"scores": sorted({round(x, 4) for x in scores})}} if scores else {}, [wrong] * bool(
+        wrong
+    )
+
+
 def check_written(config: Config) -> int:
     """--check --overrides: names of keys, then verl's own configuration where it is installed; 1 with findings."""
     usual = dataclasses.asdict(dataclasses.replace(Config(), check=config.check, overrides=config.overrides))
@@ -98,4 +167,8 @@ def check_written(config: Config) -> int:
         if composed is not None:
             # what does not begin to be a configuration is told alone
             findings += missing_values(composed) or [*config_findings(composed), *epoch_findings(composed)]
+            if not findings:
+                read, rows, of_data = written_rows(composed)
+                tried, of_reward = tried_reward(composed, rows)
+                report, findings = report | read | tried, of_data + of_reward
     return report_findings(report, findings)
