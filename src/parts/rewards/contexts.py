@@ -17,20 +17,21 @@ SCALE_WORDS = SCALES | {  # with parts of one, and words of more languages
     **{"백": 100, "लाख": 10**5, "करोड़": 10**7, "억": 10**8, "quadrillion": 10**15},
 }
 _BEFORE_BOX = re.compile(  # a factor, a sign (not a bullet) or a command right before a box; a negation
-    r"(?i)(?:\d|(?:^|(?<=[\s${(=]))[-−](?:\\,)?|[=(] *[-−] *|\\pm *|\S* ?\\(?:cdot|times) *"
-    r"|\\(?:sqrt|[dt]?frac(?:\{[^{}]*\})?)\s*\{"
-    rf"|(?:{NEGATED}|\bcannot|\bnever|\bneither) *(?:be|equal(?: to)?|that|是|为)?[ *$(]*)$"
+    r"(?i)(?:\d|(?<![^\s${(=])[-−](?:\\,)?|[=(] *[-−] *|\\pm *|\S* ?\\(?:cdot|times) *"
+    rf"|\\(?:sqrt|[dt]?frac(?:\{{[^{{}}]*\}})?)\s*\{{|(?:{NEGATED}|\bcannot)(?: be)?[ *$(]*)\Z"
 )
-_AFTER_BOX = re.compile(  # digits, an operation or a scale right after a box; an alternative, a denial
-    r"(?i)(?:[.,e]|\\[,;!]|\{,\})?\d[\d.,]*|[ixyz](?!\w)|[ \t]*(?:\^\s*\{?\s*[-\d]|/\s*(?:[\d(]|\\(?!text|mathrm))"
+_AFTER_BOX = re.compile(  # digits, an operation or a scale right after a box; another choice
+    r"(?i)(?:[.,e]|\\[,;!]|\{,\})?\d[\d.,]*|[ \t]*(?:\^\s*\{?\s*[-\d]|/\s*(?:[\d(]|\\(?!text|mathrm))"
     r"|\\(?:times|cdot|pm|div|pi|sqrt|frac)\b|[x×·±+-]\s?\d)[^\s$]*(?: ?\d[^\s$]*)?"
-    rf"|[ \t$]*(?:{'|'.join(SCALE_WORDS)})s?(?![^\W\d_])"
-    r"|[\s$,(*]{0,4}(?:or|oder|ou|或者?)\s*(?:(?:maybe|perhaps|possibly)\s+)?[$*(]*(?:-?\d|(?-i:[A-J])\b)[^.\n]*"
-    r"|[\s$)*]{0,3}is(?: wrong| incorrect| false|(?: not|n['’]t) (?:(?:the|a|my) )?(?:correct|right|final|answer))"
+    rf"|[ \t$]*(?:{'|'.join(word for word in SCALE_WORDS if word != 'dozen')})s?(?![\w-])|[\s$]*or[\s$(]*(?-i:[A-J])\b"
 )
+_AFTER_NUMBER = re.compile(  # after a box with digits: another number, a denial (a choice may be what is wrong)
+    r"(?i)[\s$]*(?:or[\s$]*\d+\$?\.?(?:\n|\Z)|is (?:wrong|incorrect|not (?:the )?(?:correct|right|answer)))"
+)
+_BLANK = re.compile(r"(?:[\s\d}+*/x×·÷-]|\\(?:times|cdot|div))*=")  # after a box in an equation: \boxed{5} + 3 = 8
 _DENIED = re.compile(  # before "answer is"
-    r"(?i)\b(?:if|whether|unless|suppos(?:e|ing)|assum(?:e|ing)|(?<!no )(?<!without )doubt|wrong|incorrect|false"
-    r"|not (?:true|sure))(?:[*_ ]+that)?(?:[*_ ]+(?:the|an?|my|our))?(?:[*_ ]+(?:correct|right|final|best))?[*_ ]*$"
+    r"(?i)\b(?:if|whether|unless|suppos(?:e|ing)|assum(?:e|ing)|wrong|incorrect|false|not (?:true|sure))"
+    r"(?: that)?(?: (?:the|an?|my|our))?(?: (?:correct|right|final|best))?[*_ ]*\Z"
 )
 _NOT_BEFORE = re.compile(  # before the answer: the one that it is not
     r"(?i)^[\s*]*(?:(?:not|nicht)\b|不是)[^.\n。]{1,40}?(?:\b(?:but|sondern)\b|[，,]?\s*而是|, it(?:['’]s| is)\b)\s*"
@@ -53,8 +54,10 @@ def stated_boxes(text: str) -> list[str] | None:
         box = BOX.search(text, at)
         at = box.end() + (len(content) + 1) * box[0].endswith("{")
         before, after = text[max(0, box.start() - 60) : box.start()], text[at : at + 60]
-        blank = re.match(r"[\s}]*=", after)  # 3 \cdot \boxed{5} = 15
-        before, after = None if blank else _BEFORE_BOX.search(before), _AFTER_BOX.match(after)
+        if _BLANK.match(after):
+            continue
+        after = _AFTER_BOX.match(after) or (content.isdigit() and _AFTER_NUMBER.match(after))
+        before = _BEFORE_BOX.search(before)
         if (before or after) and not content.isalnum():
             content = f"({content})"
         boxes[i] = (before[0] if before else "") + content + (after[0] if after else "")
