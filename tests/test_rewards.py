@@ -149,7 +149,7 @@ BY_HAND = [
         ("numeric_correctness", text, {"answer": answer}, expected)
         for text, answer, expected in (
             *((r"$x = -\boxed{5}$", 5, 0), (r"$x = -\boxed{5}$", -5, 1), (r"- \boxed{5}", 5, 1)),
-            *((r"\boxed{5}\times 10^3", 5, 0), (r"\boxed{5}\times 10^3", 5000, 1), (r"\boxed{5}/2", 2.5, 1)),
+            *((r"\boxed{5}\times 10^3", 5, 0), (r"\boxed{5}\times 10^3", 5000, 1)),
             *((r"The answer is not \boxed{5}.", 5, 0), (r"\boxed{5}. Not 6.", 5, 1), (r"\boxed{5} or 6", 5, 0)),
             *(("2 + 1 = 3\n\\boxed{5}", 5, 1), (r"\boxed{5} dozen", 5, 1), (r"\boxed{0.5} or 1/2", 0.5, 1)),
             *((r"$\boxed{5} + 2 = 7$", 5, 1), (r"\boxed{5} is wrong.", 5, 0), ("5 minimum", 5, 1)),

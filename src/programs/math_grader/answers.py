@@ -14,7 +14,7 @@ from programs.math_grader.values import _is_constant, _Value, _value
 from programs.math_grader.vocabulary import _CUT, _FILLER, _NAMES, _clean, _is_enclosed, _split
 
 _THOUGHT, _THOUGHT_END = (
-    rf"(?i)[<◁]{slash}(?:think(?:ing)?|thought|reasoning)\s*[>▷]|\[{slash}think\]" for slash in ("", "/")
+    rf"(?i:[<◁]{slash}(?:think(?:ing)?|thought|reasoning)\s*[>▷])|\[{slash}THINK\]" for slash in ("", "/")
 )
 
 

@@ -232,7 +232,7 @@ def _counted(text: str) -> str:
             group += number
         elif stem == "hundred" and 0 < group < 100:
             group *= 100
-        elif isinstance(scale, int) and group and stem != "hundred" and scale < last:
+        elif scale and scale > 1 and group and stem != "hundred" and scale < last:
             total, group, last = total + group * scale, 0, scale
         elif stem != "and" or total + group < 100:
             break
