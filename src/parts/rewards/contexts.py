@@ -20,7 +20,7 @@ _BEFORE_BOX = re.compile(  # a sign (not a bullet) or a negation right before a 
     r"(?i)(?:(?<![^\s${(=])[-−](?:\\,)?|[=(] *[-−] *|\\pm *|(?:\b(?:not|cannot|nicht)|n['’]t|不是)(?: be)?[ *$(]*)\Z"
 )
 _AFTER_BOX = re.compile(  # a power of ten or a scale right after a box (a dozen may be what is counted); another choice
-    r"(?i)[\s$]*(?:(?:\\times|\\cdot|[x×·]) *10\^(?:\{[^{}]*\}|\d+)|or[\s$(]*(?-i:[A-J])\b"
+    r"(?i)[ \t$]*(?:(?:\\times|\\cdot|[x×·]) *10\^(?:\{[^{}]*\}|\d+)|or[\s$(]*(?-i:[A-J])\b"
     rf"|(?:{'|'.join(word for word in SCALE_WORDS if word != 'dozen')})s?(?![\w-]))"
 )
 _AFTER_NUMBER = re.compile(  # after a box with digits: another number, a denial (a choice may be what is wrong)
