@@ -17,18 +17,18 @@ option value keeps; w: the advised weight. Presets have weights:
 #         62-73  python source    Parses Python source in a process with threads
 #         76-82  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #         85-87  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
-#        90-244  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
-#       247-388  answer marks     Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#       391-459  contexts         What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
-#       462-486  text servers     Completions from OpenAI-compatible servers, one per request, with retries if a …
-#       489-499  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#       502-721  contract         The contract of every reward function: inputs, options, and valid values
-#       724-887  text parts       Find answers, blocks and sections in texts
-#      890-1118  correctness      Right answers, and programs that pass tests
-#     1121-1292  format           Layouts, style and repetition
-#     1295-1398  length           Lengths
-#     1401-1565  judges           Models that judge
-#     1568-1670  combined         Combined rewards and presets
+#        90-238  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
+#       241-382  answer marks     Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#       385-452  contexts         What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
+#       455-479  text servers     Completions from OpenAI-compatible servers, one per request, with retries if a …
+#       482-492  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#       495-714  contract         The contract of every reward function: inputs, options, and valid values
+#       717-879  text parts       Find answers, blocks and sections in texts
+#      882-1110  correctness      Right answers, and programs that pass tests
+#     1113-1284  format           Layouts, style and repetition
+#     1287-1390  length           Lengths
+#     1393-1557  judges           Models that judge
+#     1560-1662  combined         Combined rewards and presets
 
 import ast
 import asyncio
@@ -96,12 +96,6 @@ _IS = (
     r"|\b(?:é|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
-SCALES = {  # words that multiply the number before them
-    **{"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12},
-    **{"tausend": 1000, "mille": 1000, **dict.fromkeys("millionen miljon miljoner millone".split(), 10**6)},
-    **dict.fromkeys("milliard milliarde milliarden miljard miljarder".split(), 10**9),
-    **{"lakh": 10**5, "crore": 10**7, **dict.fromkeys("万萬만", 10**4), **dict.fromkeys("亿億억", 10**8)},
-}
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
     **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
     **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jibu vastaus उत्तर উত্তর సమాధానం".split()},
@@ -390,31 +384,30 @@ def is_program(text: str) -> bool:
 
 # ---------------------------------------------------------------------------- contexts (src/parts/rewards/contexts.py)
 
-SCALE_WORDS = SCALES | {  # with parts of one, and words of more languages
-    **{word: Fraction(1, n) for n, word in enumerate("fifths sixths sevenths eighths ninths tenths".split(), 5)},
-    **{"twelfths": Fraction(1, 12), "hundredths": Fraction(1, 100), "thousandths": Fraction(1, 1000)},
-    **dict.fromkeys("tsd mil mila duizend tusen tysiąc tysiące tysięcy ribu nghìn ngàn".split(), 1000),
-    **dict.fromkeys("тыс тысяча тысячи тысяч हज़ार हजार พัน 천 千".split(), 1000),
-    **dict.fromkeys("mio mln milione milioni milhão milhõe millón milyon juta triệu".split(), 10**6),
-    **dict.fromkeys("млн миллион миллиона миллионов ล้าน".split(), 10**6),
-    **dict.fromkeys("bn mrd млрд миллиард миллиарда миллиардов".split(), 10**9),
-    **{"백": 100, "लाख": 10**5, "करोड़": 10**7, "억": 10**8, "quadrillion": 10**15},
-}
-_BEFORE_BOX = re.compile(  # a factor, a sign (not a bullet) or a command right before a box; a negation
-    r"(?i)(?:\d|(?:^|(?<=[\s${(=]))[-−](?:\\,)?|[=(] *[-−] *|\\pm *|\S* ?\\(?:cdot|times) *"
-    r"|\\(?:sqrt|[dt]?frac(?:\{[^{}]*\})?)\s*\{"
-    rf"|(?:{NEGATED}|\bcannot|\bnever|\bneither) *(?:be|equal(?: to)?|that|是|为)?[ *$(]*)$"
+_SCALES = (  # a size and the words that multiply the number before them by it
+    "12 dozen|100 hundred 백|1e4 万 萬 만|1e5 lakh लाख|1e7 crore करोड़|1e8 亿 億 억|1e12 trillion|1e15 quadrillion"
+    "|1e3 thousand tausend mille tsd mil mila duizend tusen tysiąc tysiące tysięcy ribu nghìn ngàn"
+    " тыс тысяча тысячи тысяч हज़ार हजार พัน 천 千"
+    "|1e6 million millionen miljon miljoner millone mio mln milione milioni milhão milhõe millón milyon juta triệu"
+    " млн миллион миллиона миллионов ล้าน"
+    "|1e9 billion milliard milliarde milliarden miljard miljarder bn mrd млрд миллиард миллиарда миллиардов"
+    "|1/5 fifths|1/6 sixths|1/7 sevenths|1/8 eighths|1/9 ninths|1/10 tenths|1/12 twelfths|1/100 hundredths"
+    "|1/1000 thousandths"
 )
-_AFTER_BOX = re.compile(  # digits, an operation or a scale right after a box; an alternative, a denial
-    r"(?i)(?:[.,e]|\\[,;!]|\{,\})?\d[\d.,]*|[ixyz](?!\w)|[ \t]*(?:\^\s*\{?\s*[-\d]|/\s*(?:[\d(]|\\(?!text|mathrm))"
-    r"|\\(?:times|cdot|pm|div|pi|sqrt|frac)\b|[x×·±+-]\s?\d)[^\s$]*(?: ?\d[^\s$]*)?"
-    rf"|[ \t$]*(?:{'|'.join(SCALE_WORDS)})s?(?![^\W\d_])"
-    r"|[\s$,(*]{0,4}(?:or|oder|ou|或者?)\s*(?:(?:maybe|perhaps|possibly)\s+)?[$*(]*(?:-?\d|(?-i:[A-J])\b)[^.\n]*"
-    r"|[\s$)*]{0,3}is(?: wrong| incorrect| false|(?: not|n['’]t) (?:(?:the|a|my) )?(?:correct|right|final|answer))"
+SCALE_WORDS = {word: Fraction(size) for size, *words in map(str.split, _SCALES.split("|")) for word in words}
+_BEFORE_BOX = re.compile(  # a sign (not a bullet) or a negation right before a box
+    r"(?i)(?:(?<![^\s${(=])[-−](?:\\,)?|[=(] *[-−] *|\\pm *|(?:\b(?:not|cannot|nicht)|n['’]t|不是)(?: be)?[ *$(]*)\Z"
+)
+_AFTER_BOX = re.compile(  # a power of ten or a scale right after a box (a dozen may be what is counted); another choice
+    r"(?i)[ \t$]*(?:(?:\\times|\\cdot|[x×·]) *10\^(?:\{[^{}]*\}|\d+)|or[\s$(]*(?-i:[A-J])\b"
+    rf"|(?:{'|'.join(word for word in SCALE_WORDS if word != 'dozen')})s?(?![\w-]))"
+)
+_AFTER_NUMBER = re.compile(  # after a box with digits: another number, a denial (a choice may be what is wrong)
+    r"(?i)[\s$]*(?:or[\s$]*\d+\$?\.?(?:\n|\Z)|is (?:wrong|incorrect|not (?:the )?(?:correct|right|answer)))"
 )
 _DENIED = re.compile(  # before "answer is"
-    r"(?i)\b(?:if|whether|unless|suppos(?:e|ing)|assum(?:e|ing)|(?<!no )(?<!without )doubt|wrong|incorrect|false"
-    r"|not (?:true|sure))(?:[*_ ]+that)?(?:[*_ ]+(?:the|an?|my|our))?(?:[*_ ]+(?:correct|right|final|best))?[*_ ]*$"
+    r"(?i)\b(?:if|whether|unless|suppos(?:e|ing)|assum(?:e|ing)|wrong|incorrect|false|not (?:true|sure))"
+    r"(?: that)?(?: (?:the|an?|my|our))?(?: (?:correct|right|final|best))?[*_ ]*\Z"
 )
 _NOT_BEFORE = re.compile(  # before the answer: the one that it is not
     r"(?i)^[\s*]*(?:(?:not|nicht)\b|不是)[^.\n。]{1,40}?(?:\b(?:but|sondern)\b|[，,]?\s*而是|, it(?:['’]s| is)\b)\s*"
@@ -437,8 +430,8 @@ def stated_boxes(text: str) -> list[str] | None:
         box = BOX.search(text, at)
         at = box.end() + (len(content) + 1) * box[0].endswith("{")
         before, after = text[max(0, box.start() - 60) : box.start()], text[at : at + 60]
-        blank = re.match(r"[\s}]*=", after)  # 3 \cdot \boxed{5} = 15
-        before, after = None if blank else _BEFORE_BOX.search(before), _AFTER_BOX.match(after)
+        after = _AFTER_BOX.match(after) or (content.isdigit() and _AFTER_NUMBER.match(after))
+        before = _BEFORE_BOX.search(before)
         if (before or after) and not content.isalnum():
             content = f"({content})"
         boxes[i] = (before[0] if before else "") + content + (after[0] if after else "")
@@ -726,13 +719,12 @@ def reward(core=None, *, one_of=(), threads=1, grades=False, across=None):
 # ---- text: patterns run in linear time on any text: no nested repeats, no lazy match that fails from many starts
 _AREA = r"(?<![A-Za-z])(?:[mcdk]?m|met(?:er|re)s?|in|inch(?:es)?|ft|feet|foot|yd|yards?|mi|miles?|units?|s)"
 _SCALE = f"(?:{'|'.join(SCALE_WORDS)})(?:s|ths?)?"
-_OTHER = "halves|thirds|squared|cubed|factorial|below|at (?:least|most)|minimum|maximum|unless"  # change a number
 _PRICE = r"(?:[A-Z]{0,3} ?[$€£¥₹] ?|(?:Rs|USD|EUR|GBP|INR|CHF|CAD|AUD)\b\.? ?)?"  # before a number: C$5, EUR 5
 _NUMBER = re.compile(
     rf"(?i:{ROUGHLY}|\w{{1,9}} ?=|[^\w.+√<>≤≥≠±×·÷-]){{0,3}}\s?([+-]?){_PRICE}"
     r"((?:[0-9]{1,3}(?:,[0-9]{3}){1,12}|[0-9]{1,40})?(?:\.[0-9]{0,40})?(?:[eE][+-]?[0-9]{1,3})?)(?:\s?/\s?([0-9]{1,20}))?"
-    rf"(?!.*(?:\b(?:or|and|to|maybe|plus|minus|times|x|oder|und|ou|et|o|y|{_OTHER}|{_SCALE})\b|[或和か、π√]|\\(?:pi|sqrt)"
-    rf"|(?<=\d) ?[ikxyz]\b|\+$|{NEGATED}))"
+    r"(?! ?(?:[ikxyz]|halves|thirds|squared|cubed|factorial|below|at (?:least|most))(?![\w-])|\+$)"  # another number
+    rf"(?!.*(?:\b(?:or|and|to|maybe|plus|minus|times|x|oder|und|ou|et|o|y|{_SCALE})\b|[或和か、π√]|\\(?:pi|sqrt)|{NEGATED}))"
     rf"[^\d,;=?]{{0,30}}(?:{_AREA} ?\}}? ?\^?\{{?[23]\}}?[.*_$ )]{{0,4}})?"  # no other digit of any script after it
 )
 _FRACTION = re.compile(r"((?<=\d))?\\[dt]?frac\{(\d{1,20})\}\{(\d{1,20})\}")

@@ -26,15 +26,15 @@ The reward library loads this file when a function grades mathematics.
 
 # Contents
 #         66-77  python source   Parses Python source in a process with threads
-#        80-228  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
-#       231-372  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#       375-443  contexts        What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
-#       446-759  vocabulary      Patterns, names and units; bringing texts into one notation
-#      762-1150  values          Read answers: expressions, evaluated at sample points, and the structures around them
-#     1153-1333  worker          The worker process that asks math-verify, with time limits
-#     1336-1583  equality        Equality of values and of answers
-#     1586-1731  answers         Find the final answer in a completion or a gold column, and tell results from copied …
-#     1734-1823  command         The score of a completion, and the command line
+#        80-222  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
+#       225-366  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#       369-436  contexts        What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
+#       439-752  vocabulary      Patterns, names and units; bringing texts into one notation
+#      755-1138  values          Read answers: expressions, evaluated at sample points, and the structures around them
+#     1141-1321  worker          The worker process that asks math-verify, with time limits
+#     1324-1564  equality        Equality of values and of answers
+#     1567-1714  answers         Find the final answer in a completion or a gold column, and tell results from copied …
+#     1717-1806  command         The score of a completion, and the command line
 
 import argparse
 import ast
@@ -86,12 +86,6 @@ _IS = (
     r"|\b(?:é|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
-SCALES = {  # words that multiply the number before them
-    **{"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12},
-    **{"tausend": 1000, "mille": 1000, **dict.fromkeys("millionen miljon miljoner millone".split(), 10**6)},
-    **dict.fromkeys("milliard milliarde milliarden miljard miljarder".split(), 10**9),
-    **{"lakh": 10**5, "crore": 10**7, **dict.fromkeys("万萬만", 10**4), **dict.fromkeys("亿億억", 10**8)},
-}
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
     **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
     **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jibu vastaus उत्तर উত্তর సమాధానం".split()},
@@ -374,31 +368,30 @@ def is_program(text: str) -> bool:
 
 # ---------------------------------------------------------------------------- contexts (src/parts/rewards/contexts.py)
 
-SCALE_WORDS = SCALES | {  # with parts of one, and words of more languages
-    **{word: Fraction(1, n) for n, word in enumerate("fifths sixths sevenths eighths ninths tenths".split(), 5)},
-    **{"twelfths": Fraction(1, 12), "hundredths": Fraction(1, 100), "thousandths": Fraction(1, 1000)},
-    **dict.fromkeys("tsd mil mila duizend tusen tysiąc tysiące tysięcy ribu nghìn ngàn".split(), 1000),
-    **dict.fromkeys("тыс тысяча тысячи тысяч हज़ार हजार พัน 천 千".split(), 1000),
-    **dict.fromkeys("mio mln milione milioni milhão milhõe millón milyon juta triệu".split(), 10**6),
-    **dict.fromkeys("млн миллион миллиона миллионов ล้าน".split(), 10**6),
-    **dict.fromkeys("bn mrd млрд миллиард миллиарда миллиардов".split(), 10**9),
-    **{"백": 100, "लाख": 10**5, "करोड़": 10**7, "억": 10**8, "quadrillion": 10**15},
-}
-_BEFORE_BOX = re.compile(  # a factor, a sign (not a bullet) or a command right before a box; a negation
-    r"(?i)(?:\d|(?:^|(?<=[\s${(=]))[-−](?:\\,)?|[=(] *[-−] *|\\pm *|\S* ?\\(?:cdot|times) *"
-    r"|\\(?:sqrt|[dt]?frac(?:\{[^{}]*\})?)\s*\{"
-    rf"|(?:{NEGATED}|\bcannot|\bnever|\bneither) *(?:be|equal(?: to)?|that|是|为)?[ *$(]*)$"
+_SCALES = (  # a size and the words that multiply the number before them by it
+    "12 dozen|100 hundred 백|1e4 万 萬 만|1e5 lakh लाख|1e7 crore करोड़|1e8 亿 億 억|1e12 trillion|1e15 quadrillion"
+    "|1e3 thousand tausend mille tsd mil mila duizend tusen tysiąc tysiące tysięcy ribu nghìn ngàn"
+    " тыс тысяча тысячи тысяч हज़ार हजार พัน 천 千"
+    "|1e6 million millionen miljon miljoner millone mio mln milione milioni milhão milhõe millón milyon juta triệu"
+    " млн миллион миллиона миллионов ล้าน"
+    "|1e9 billion milliard milliarde milliarden miljard miljarder bn mrd млрд миллиард миллиарда миллиардов"
+    "|1/5 fifths|1/6 sixths|1/7 sevenths|1/8 eighths|1/9 ninths|1/10 tenths|1/12 twelfths|1/100 hundredths"
+    "|1/1000 thousandths"
 )
-_AFTER_BOX = re.compile(  # digits, an operation or a scale right after a box; an alternative, a denial
-    r"(?i)(?:[.,e]|\\[,;!]|\{,\})?\d[\d.,]*|[ixyz](?!\w)|[ \t]*(?:\^\s*\{?\s*[-\d]|/\s*(?:[\d(]|\\(?!text|mathrm))"
-    r"|\\(?:times|cdot|pm|div|pi|sqrt|frac)\b|[x×·±+-]\s?\d)[^\s$]*(?: ?\d[^\s$]*)?"
-    rf"|[ \t$]*(?:{'|'.join(SCALE_WORDS)})s?(?![^\W\d_])"
-    r"|[\s$,(*]{0,4}(?:or|oder|ou|或者?)\s*(?:(?:maybe|perhaps|possibly)\s+)?[$*(]*(?:-?\d|(?-i:[A-J])\b)[^.\n]*"
-    r"|[\s$)*]{0,3}is(?: wrong| incorrect| false|(?: not|n['’]t) (?:(?:the|a|my) )?(?:correct|right|final|answer))"
+SCALE_WORDS = {word: Fraction(size) for size, *words in map(str.split, _SCALES.split("|")) for word in words}
+_BEFORE_BOX = re.compile(  # a sign (not a bullet) or a negation right before a box
+    r"(?i)(?:(?<![^\s${(=])[-−](?:\\,)?|[=(] *[-−] *|\\pm *|(?:\b(?:not|cannot|nicht)|n['’]t|不是)(?: be)?[ *$(]*)\Z"
+)
+_AFTER_BOX = re.compile(  # a power of ten or a scale right after a box (a dozen may be what is counted); another choice
+    r"(?i)[ \t$]*(?:(?:\\times|\\cdot|[x×·]) *10\^(?:\{[^{}]*\}|\d+)|or[\s$(]*(?-i:[A-J])\b"
+    rf"|(?:{'|'.join(word for word in SCALE_WORDS if word != 'dozen')})s?(?![\w-]))"
+)
+_AFTER_NUMBER = re.compile(  # after a box with digits: another number, a denial (a choice may be what is wrong)
+    r"(?i)[\s$]*(?:or[\s$]*\d+\$?\.?(?:\n|\Z)|is (?:wrong|incorrect|not (?:the )?(?:correct|right|answer)))"
 )
 _DENIED = re.compile(  # before "answer is"
-    r"(?i)\b(?:if|whether|unless|suppos(?:e|ing)|assum(?:e|ing)|(?<!no )(?<!without )doubt|wrong|incorrect|false"
-    r"|not (?:true|sure))(?:[*_ ]+that)?(?:[*_ ]+(?:the|an?|my|our))?(?:[*_ ]+(?:correct|right|final|best))?[*_ ]*$"
+    r"(?i)\b(?:if|whether|unless|suppos(?:e|ing)|assum(?:e|ing)|wrong|incorrect|false|not (?:true|sure))"
+    r"(?: that)?(?: (?:the|an?|my|our))?(?: (?:correct|right|final|best))?[*_ ]*\Z"
 )
 _NOT_BEFORE = re.compile(  # before the answer: the one that it is not
     r"(?i)^[\s*]*(?:(?:not|nicht)\b|不是)[^.\n。]{1,40}?(?:\b(?:but|sondern)\b|[，,]?\s*而是|, it(?:['’]s| is)\b)\s*"
@@ -421,8 +414,8 @@ def stated_boxes(text: str) -> list[str] | None:
         box = BOX.search(text, at)
         at = box.end() + (len(content) + 1) * box[0].endswith("{")
         before, after = text[max(0, box.start() - 60) : box.start()], text[at : at + 60]
-        blank = re.match(r"[\s}]*=", after)  # 3 \cdot \boxed{5} = 15
-        before, after = None if blank else _BEFORE_BOX.search(before), _AFTER_BOX.match(after)
+        after = _AFTER_BOX.match(after) or (content.isdigit() and _AFTER_NUMBER.match(after))
+        before = _BEFORE_BOX.search(before)
         if (before or after) and not content.isalnum():
             content = f"({content})"
         boxes[i] = (before[0] if before else "") + content + (after[0] if after else "")
@@ -595,7 +588,7 @@ _TOKEN = re.compile(
 _NO_UNIT = set(
     "或 和 与 及 不 非 か değil oder ou et und y o nicht pas "
     "or not and but maybe nor through versus otherwise squared cubed factorial halves half thirds third quarters "
-    "quarter fourths below above negative inverse excluded minimum maximum "
+    "quarter fourths below above negative inverse excluded "
     "choose mod modulo over more less than score minus plus divided by point itself".split()
 )
 _UNITS = {
@@ -667,7 +660,7 @@ def _counted(text: str) -> str:
             group += number
         elif stem == "hundred" and 0 < group < 100:
             group *= 100
-        elif isinstance(scale, int) and group and stem != "hundred" and scale < last:
+        elif scale and scale > 1 and group and stem != "hundred" and scale < last:
             total, group, last = total + group * scale, 0, scale
         elif stem != "and" or total + group < 100:
             break
@@ -1028,13 +1021,8 @@ def _relation(text: str, parts: list[str], down) -> _Value:
         return _Value("eq", (parts[0], rest, values[0]))
     name = r"[A-Za-z]\w*(?:'*|\^\{?-1\}?) ?\([^()]*\)|\( ?[a-z](?: ?, ?[a-z])* ?\)|\[?[A-Z]{2,}\]?|[A-Za-z ]{3,}"
     is_name = re.fullmatch(name, parts[0]) or (values[0].kind == "text" and _is_constant(values[-1]))
-    if is_name and not re.search(rf"(?i){NEGATED}|\b(?:no|let|if|suppose|assume)\b|\\neg", parts[0]):
-        letters = re.findall(r"\w", parts[0]) if parts[0][0] == "(" and rest.kind == "seq" else ()
-        if len(letters) > 1 and len(letters) == len(rest.data[2]):  # (x, y) = (2, 3)
-            items = zip(letters, rest.data[2], strict=True)
-            named = [_Value("eq", (name, item, _as_number(name)), f"{name}={item.src}") for name, item in items]
-            return rest._replace(data=(*rest.data[:2], named))
-        return rest  # f(x) = …, [ABC] = …, Area = …, \angle A = 40, E[X] = 3
+    if is_name and not re.search(rf"(?i)^(?:let|if|suppose|assume)\b|{NEGATED}|\bno\b|\\neg", parts[0]):
+        return rest  # f(x) = …, (x, y) = …, [ABC] = …, Area = …, \angle A = 40, E[X] = 3
     if len(values) == 2 and all(v.kind == "num" for v in values) and any(len(v.data) > 1 for v in values):
         return _Value("rel", _minus(*values))
     return _Value("raw", text) if any(v.kind == "raw" for v in values) else _Value("all", values)
@@ -1336,7 +1324,6 @@ def _serve(out) -> None:
 # --------------------------------------------------------------------- equality (src/programs/math_grader/equality.py)
 
 _RANGE = re.compile(rf"({_AMOUNT}(?:--?{_AMOUNT})+)( ?{_UNIT})?")  # or a date, or a score
-_FORMULA = re.compile(r"(?!N[oO]$)(?:[A-Z][a-z]?(?:_\{\d+\})?)+")  # of chemistry, unlike "No"
 _SMALL_WORDS = {*"a an the of in on at to by for from with and or is are was were it they this that".split()}
 
 
@@ -1413,16 +1400,10 @@ def _factor(unit: str, other: str) -> Fraction | None:
     return factor and factor ** int(power[1:] or 1)
 
 
-def _same_words(a: _Value, g: _Value) -> bool:
-    """Whether texts have the same words, in any case; formulas such as CO and Co need the same elements."""
-    elements = [re.fullmatch(_FORMULA, v.data) and re.findall("[A-Z][a-z]?", v.data) for v in (a, g)]
-    return _words(a) == _words(g) and (not all(elements) or elements[0] == elements[1])
-
-
 def _same(a: _Value, g: _Value, todo: list) -> bool:
     """Whether two values may be equal; groups (answers, golds) that only sympy can match are added to `todo`."""
     kinds = {a.kind, g.kind}
-    if (a.src == g.src and a.kind != "bad") or (kinds == {"text"} and _same_words(a, g)):
+    if (a.src == g.src and a.kind != "bad") or (kinds == {"text"} and _words(a) == _words(g)):
         return True
     if "either" in kinds:
         left, right = (v.data if v.kind == "either" else [v] for v in (a, g))
@@ -1585,7 +1566,9 @@ def math_equal(answer: str, gold: str) -> bool | None:
 
 # ----------------------------------------------------------------------- answers (src/programs/math_grader/answers.py)
 
-_THOUGHT = r"(?i)[<◁]{0}(?:think(?:ing)?|thought|reasoning)\s*[>▷]|\[{0}think\]"  # a tag of the thinking part
+_THOUGHT, _THOUGHT_END = (
+    rf"(?i:[<◁]{slash}(?:think(?:ing)?|thought|reasoning)\s*[>▷])|\[{slash}THINK\]" for slash in ("", "/")
+)
 
 
 def _statement(text: str, m: re.Match) -> str:
@@ -1604,10 +1587,10 @@ def final_answer(text: str) -> str | None:
     Looks at `<answer>`, `\\boxed{}`, `#### x` and "the answer is x" after the thinking part, or takes a text that is
     nothing but an answer. There is no last-number fallback, so digits of the prompt and lists of guesses do not count.
     """
-    tail = corrected(re.split(_THOUGHT.format("/"), text or "")[-1])
+    tail = corrected(re.split(_THOUGHT_END, text or "")[-1])
     tags = re.split(r"(?i)<(/?)answer>", tail)
     boxes = stated_boxes(tail)
-    cut = re.search(_THOUGHT.format(""), tail) or tags[1::2] != ["", "/"] * (len(tags) // 4)
+    cut = re.search(_THOUGHT, tail) or tags[1::2] != ["", "/"] * (len(tags) // 4)
     if boxes is None or cut:
         return None
     tagged = [part for part in tags[2::4] if not boxes_in(part) and not has_mark(part)]

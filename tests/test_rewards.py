@@ -149,8 +149,10 @@ BY_HAND = [
         ("numeric_correctness", text, {"answer": answer}, expected)
         for text, answer, expected in (
             *((r"$x = -\boxed{5}$", 5, 0), (r"$x = -\boxed{5}$", -5, 1), (r"- \boxed{5}", 5, 1)),
-            *((r"\boxed{5}\times 10^3", 5, 0), (r"\boxed{5}\times 10^3", 5000, 1), (r"\boxed{5}/2", 2.5, 1)),
+            *((r"\boxed{5}\times 10^3", 5, 0), (r"\boxed{5}\times 10^3", 5000, 1)),
             *((r"The answer is not \boxed{5}.", 5, 0), (r"\boxed{5}. Not 6.", 5, 1), (r"\boxed{5} or 6", 5, 0)),
+            *(("2 + 1 = 3\n\\boxed{5}", 5, 1), (r"\boxed{5} dozen", 5, 1), (r"\boxed{0.5} or 1/2", 0.5, 1)),
+            *((r"$\boxed{5} + 2 = 7$", 5, 1), (r"\boxed{5} is wrong.", 5, 0), ("5 minimum", 5, 1)),
         )
     ],
     ("numeric_correctness", "3亿5000万", {"answer": 35000 * 10**12}, 0),
@@ -165,7 +167,15 @@ BY_HAND = [
     *[("numeric_correctness", f"5{rest}", {"answer": 5}, 0) for rest in ("π", "\\pi", "√2", "·2")],
     *[
         ("numeric_correctness", f"5{unit}", {"answer": 5}, 1)
-        for unit in (" cm^2", " m2", " \\text{ cm}^{2}", " units^3")
+        for unit in (
+            " cm^2",
+            " m2",
+            " \\text{ cm}^{2}",
+            " units^3",
+            " meters squared",
+            " orange halves",
+            " k-pop songs",
+        )
     ],
     *[("numeric_correctness", text, {"answer": 30}, 1) for text in ("30^\\circ", "**30**", "$30$", "x = 30", "(30)")],
     ("math_equivalence", "12", {"answer": None}, None),
@@ -338,8 +348,9 @@ WORDS = [  # functions (exact, numeric, choice, math), gold, what they must not 
     ),
     ("nemg", "42", ["The wrong answer is 42.", "If the answer is 42, then x = 3.", "The answer is not 42 but 41."]),
     ("ecm+", "B", ["The answer is B, not A.", "The answer is not A but B.", "So statement A is wrong\n\n\\boxed{B}"]),
-    ("ecm", "B", ["The wrong answer is B.", "I doubt the answer is B.", "The answer is not \\boxed{B}."]),
-    ("ecm", "B", ["\\boxed{B} or C", "\\boxed{B} is not correct.", "The answer is not B but A."]),
+    ("ecm", "B", ["The wrong answer is B.", "If the answer is B, stop.", "The answer is not \\boxed{B}."]),
+    ("ecm", "B", ["\\boxed{B} or C", "The answer is not B but A."]),
+    ("ecm+", "B", ["4 + 1 = 5\n\\boxed{B}", "Statement \\boxed{B} is false.", "Without a doubt, the answer is B"]),
     (
         "ecm+",
         "B",

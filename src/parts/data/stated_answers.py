@@ -11,12 +11,6 @@ _IS = (
     r"|\b(?:é|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
-SCALES = {  # words that multiply the number before them
-    **{"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12},
-    **{"tausend": 1000, "mille": 1000, **dict.fromkeys("millionen miljon miljoner millone".split(), 10**6)},
-    **dict.fromkeys("milliard milliarde milliarden miljard miljarder".split(), 10**9),
-    **{"lakh": 10**5, "crore": 10**7, **dict.fromkeys("万萬만", 10**4), **dict.fromkeys("亿億억", 10**8)},
-}
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
     **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
     **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jibu vastaus उत्तर উত্তর సమాధానం".split()},

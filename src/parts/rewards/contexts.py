@@ -4,33 +4,31 @@ import re
 from fractions import Fraction
 
 from parts.data.answer_marks import BOX, boxes_in
-from parts.data.stated_answers import NEGATED, SCALES
 
-SCALE_WORDS = SCALES | {  # with parts of one, and words of more languages
-    **{word: Fraction(1, n) for n, word in enumerate("fifths sixths sevenths eighths ninths tenths".split(), 5)},
-    **{"twelfths": Fraction(1, 12), "hundredths": Fraction(1, 100), "thousandths": Fraction(1, 1000)},
-    **dict.fromkeys("tsd mil mila duizend tusen tysiąc tysiące tysięcy ribu nghìn ngàn".split(), 1000),
-    **dict.fromkeys("тыс тысяча тысячи тысяч हज़ार हजार พัน 천 千".split(), 1000),
-    **dict.fromkeys("mio mln milione milioni milhão milhõe millón milyon juta triệu".split(), 10**6),
-    **dict.fromkeys("млн миллион миллиона миллионов ล้าน".split(), 10**6),
-    **dict.fromkeys("bn mrd млрд миллиард миллиарда миллиардов".split(), 10**9),
-    **{"백": 100, "लाख": 10**5, "करोड़": 10**7, "억": 10**8, "quadrillion": 10**15},
-}
-_BEFORE_BOX = re.compile(  # a factor, a sign (not a bullet) or a command right before a box; a negation
-    r"(?i)(?:\d|(?:^|(?<=[\s${(=]))[-−](?:\\,)?|[=(] *[-−] *|\\pm *|\S* ?\\(?:cdot|times) *"
-    r"|\\(?:sqrt|[dt]?frac(?:\{[^{}]*\})?)\s*\{"
-    rf"|(?:{NEGATED}|\bcannot|\bnever|\bneither) *(?:be|equal(?: to)?|that|是|为)?[ *$(]*)$"
+_SCALES = (  # a size and the words that multiply the number before them by it
+    "12 dozen|100 hundred 백|1e4 万 萬 만|1e5 lakh लाख|1e7 crore करोड़|1e8 亿 億 억|1e12 trillion|1e15 quadrillion"
+    "|1e3 thousand tausend mille tsd mil mila duizend tusen tysiąc tysiące tysięcy ribu nghìn ngàn"
+    " тыс тысяча тысячи тысяч हज़ार हजार พัน 천 千"
+    "|1e6 million millionen miljon miljoner millone mio mln milione milioni milhão milhõe millón milyon juta triệu"
+    " млн миллион миллиона миллионов ล้าน"
+    "|1e9 billion milliard milliarde milliarden miljard miljarder bn mrd млрд миллиард миллиарда миллиардов"
+    "|1/5 fifths|1/6 sixths|1/7 sevenths|1/8 eighths|1/9 ninths|1/10 tenths|1/12 twelfths|1/100 hundredths"
+    "|1/1000 thousandths"
 )
-_AFTER_BOX = re.compile(  # digits, an operation or a scale right after a box; an alternative, a denial
-    r"(?i)(?:[.,e]|\\[,;!]|\{,\})?\d[\d.,]*|[ixyz](?!\w)|[ \t]*(?:\^\s*\{?\s*[-\d]|/\s*(?:[\d(]|\\(?!text|mathrm))"
-    r"|\\(?:times|cdot|pm|div|pi|sqrt|frac)\b|[x×·±+-]\s?\d)[^\s$]*(?: ?\d[^\s$]*)?"
-    rf"|[ \t$]*(?:{'|'.join(SCALE_WORDS)})s?(?![^\W\d_])"
-    r"|[\s$,(*]{0,4}(?:or|oder|ou|或者?)\s*(?:(?:maybe|perhaps|possibly)\s+)?[$*(]*(?:-?\d|(?-i:[A-J])\b)[^.\n]*"
-    r"|[\s$)*]{0,3}is(?: wrong| incorrect| false|(?: not|n['’]t) (?:(?:the|a|my) )?(?:correct|right|final|answer))"
+SCALE_WORDS = {word: Fraction(size) for size, *words in map(str.split, _SCALES.split("|")) for word in words}
+_BEFORE_BOX = re.compile(  # a sign (not a bullet) or a negation right before a box
+    r"(?i)(?:(?<![^\s${(=])[-−](?:\\,)?|[=(] *[-−] *|\\pm *|(?:\b(?:not|cannot|nicht)|n['’]t|不是)(?: be)?[ *$(]*)\Z"
+)
+_AFTER_BOX = re.compile(  # a power of ten or a scale right after a box (a dozen may be what is counted); another choice
+    r"(?i)[ \t$]*(?:(?:\\times|\\cdot|[x×·]) *10\^(?:\{[^{}]*\}|\d+)|or[\s$(]*(?-i:[A-J])\b"
+    rf"|(?:{'|'.join(word for word in SCALE_WORDS if word != 'dozen')})s?(?![\w-]))"
+)
+_AFTER_NUMBER = re.compile(  # after a box with digits: another number, a denial (a choice may be what is wrong)
+    r"(?i)[\s$]*(?:or[\s$]*\d+\$?\.?(?:\n|\Z)|is (?:wrong|incorrect|not (?:the )?(?:correct|right|answer)))"
 )
 _DENIED = re.compile(  # before "answer is"
-    r"(?i)\b(?:if|whether|unless|suppos(?:e|ing)|assum(?:e|ing)|(?<!no )(?<!without )doubt|wrong|incorrect|false"
-    r"|not (?:true|sure))(?:[*_ ]+that)?(?:[*_ ]+(?:the|an?|my|our))?(?:[*_ ]+(?:correct|right|final|best))?[*_ ]*$"
+    r"(?i)\b(?:if|whether|unless|suppos(?:e|ing)|assum(?:e|ing)|wrong|incorrect|false|not (?:true|sure))"
+    r"(?: that)?(?: (?:the|an?|my|our))?(?: (?:correct|right|final|best))?[*_ ]*\Z"
 )
 _NOT_BEFORE = re.compile(  # before the answer: the one that it is not
     r"(?i)^[\s*]*(?:(?:not|nicht)\b|不是)[^.\n。]{1,40}?(?:\b(?:but|sondern)\b|[，,]?\s*而是|, it(?:['’]s| is)\b)\s*"
@@ -53,8 +51,8 @@ def stated_boxes(text: str) -> list[str] | None:
         box = BOX.search(text, at)
         at = box.end() + (len(content) + 1) * box[0].endswith("{")
         before, after = text[max(0, box.start() - 60) : box.start()], text[at : at + 60]
-        blank = re.match(r"[\s}]*=", after)  # 3 \cdot \boxed{5} = 15
-        before, after = None if blank else _BEFORE_BOX.search(before), _AFTER_BOX.match(after)
+        after = _AFTER_BOX.match(after) or (content.isdigit() and _AFTER_NUMBER.match(after))
+        before = _BEFORE_BOX.search(before)
         if (before or after) and not content.isalnum():
             content = f"({content})"
         boxes[i] = (before[0] if before else "") + content + (after[0] if after else "")

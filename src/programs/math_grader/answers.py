@@ -13,7 +13,9 @@ from programs.math_grader.equality import math_equal
 from programs.math_grader.values import _is_constant, _Value, _value
 from programs.math_grader.vocabulary import _CUT, _FILLER, _NAMES, _clean, _is_enclosed, _split
 
-_THOUGHT = r"(?i)[<◁]{0}(?:think(?:ing)?|thought|reasoning)\s*[>▷]|\[{0}think\]"  # a tag of the thinking part
+_THOUGHT, _THOUGHT_END = (
+    rf"(?i:[<◁]{slash}(?:think(?:ing)?|thought|reasoning)\s*[>▷])|\[{slash}THINK\]" for slash in ("", "/")
+)
 
 
 def _statement(text: str, m: re.Match) -> str:
@@ -32,10 +34,10 @@ def final_answer(text: str) -> str | None:
     Looks at `<answer>`, `\\boxed{}`, `#### x` and "the answer is x" after the thinking part, or takes a text that is
     nothing but an answer. There is no last-number fallback, so digits of the prompt and lists of guesses do not count.
     """
-    tail = corrected(re.split(_THOUGHT.format("/"), text or "")[-1])
+    tail = corrected(re.split(_THOUGHT_END, text or "")[-1])
     tags = re.split(r"(?i)<(/?)answer>", tail)
     boxes = stated_boxes(tail)
-    cut = re.search(_THOUGHT.format(""), tail) or tags[1::2] != ["", "/"] * (len(tags) // 4)
+    cut = re.search(_THOUGHT, tail) or tags[1::2] != ["", "/"] * (len(tags) // 4)
     if boxes is None or cut:
         return None
     tagged = [part for part in tags[2::4] if not boxes_in(part) and not has_mark(part)]

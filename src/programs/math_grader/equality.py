@@ -9,7 +9,6 @@ from programs.math_grader.vocabulary import _AMOUNT, _MONEY, _SIZES, _UNIT, _UNI
 from programs.math_grader.worker import _WORKER
 
 _RANGE = re.compile(rf"({_AMOUNT}(?:--?{_AMOUNT})+)( ?{_UNIT})?")  # or a date, or a score
-_FORMULA = re.compile(r"(?!N[oO]$)(?:[A-Z][a-z]?(?:_\{\d+\})?)+")  # of chemistry, unlike "No"
 _SMALL_WORDS = {*"a an the of in on at to by for from with and or is are was were it they this that".split()}
 
 
@@ -86,16 +85,10 @@ def _factor(unit: str, other: str) -> Fraction | None:
     return factor and factor ** int(power[1:] or 1)
 
 
-def _same_words(a: _Value, g: _Value) -> bool:
-    """Whether texts have the same words, in any case; formulas such as CO and Co need the same elements."""
-    elements = [re.fullmatch(_FORMULA, v.data) and re.findall("[A-Z][a-z]?", v.data) for v in (a, g)]
-    return _words(a) == _words(g) and (not all(elements) or elements[0] == elements[1])
-
-
 def _same(a: _Value, g: _Value, todo: list) -> bool:
     """Whether two values may be equal; groups (answers, golds) that only sympy can match are added to `todo`."""
     kinds = {a.kind, g.kind}
-    if (a.src == g.src and a.kind != "bad") or (kinds == {"text"} and _same_words(a, g)):
+    if (a.src == g.src and a.kind != "bad") or (kinds == {"text"} and _words(a) == _words(g)):
         return True
     if "either" in kinds:
         left, right = (v.data if v.kind == "either" else [v] for v in (a, g))

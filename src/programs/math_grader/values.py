@@ -300,13 +300,8 @@ def _relation(text: str, parts: list[str], down) -> _Value:
         return _Value("eq", (parts[0], rest, values[0]))
     name = r"[A-Za-z]\w*(?:'*|\^\{?-1\}?) ?\([^()]*\)|\( ?[a-z](?: ?, ?[a-z])* ?\)|\[?[A-Z]{2,}\]?|[A-Za-z ]{3,}"
     is_name = re.fullmatch(name, parts[0]) or (values[0].kind == "text" and _is_constant(values[-1]))
-    if is_name and not re.search(rf"(?i){NEGATED}|\b(?:no|let|if|suppose|assume)\b|\\neg", parts[0]):
-        letters = re.findall(r"\w", parts[0]) if parts[0][0] == "(" and rest.kind == "seq" else ()
-        if len(letters) > 1 and len(letters) == len(rest.data[2]):  # (x, y) = (2, 3)
-            items = zip(letters, rest.data[2], strict=True)
-            named = [_Value("eq", (name, item, _as_number(name)), f"{name}={item.src}") for name, item in items]
-            return rest._replace(data=(*rest.data[:2], named))
-        return rest  # f(x) = …, [ABC] = …, Area = …, \angle A = 40, E[X] = 3
+    if is_name and not re.search(rf"(?i)^(?:let|if|suppose|assume)\b|{NEGATED}|\bno\b|\\neg", parts[0]):
+        return rest  # f(x) = …, (x, y) = …, [ABC] = …, Area = …, \angle A = 40, E[X] = 3
     if len(values) == 2 and all(v.kind == "num" for v in values) and any(len(v.data) > 1 for v in values):
         return _Value("rel", _minus(*values))
     return _Value("raw", text) if any(v.kind == "raw" for v in values) else _Value("all", values)

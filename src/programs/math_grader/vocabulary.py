@@ -160,7 +160,7 @@ _TOKEN = re.compile(
 _NO_UNIT = set(
     "或 和 与 及 不 非 か değil oder ou et und y o nicht pas "
     "or not and but maybe nor through versus otherwise squared cubed factorial halves half thirds third quarters "
-    "quarter fourths below above negative inverse excluded minimum maximum "
+    "quarter fourths below above negative inverse excluded "
     "choose mod modulo over more less than score minus plus divided by point itself".split()
 )
 _UNITS = {
@@ -232,7 +232,7 @@ def _counted(text: str) -> str:
             group += number
         elif stem == "hundred" and 0 < group < 100:
             group *= 100
-        elif isinstance(scale, int) and group and stem != "hundred" and scale < last:
+        elif scale and scale > 1 and group and stem != "hundred" and scale < last:
             total, group, last = total + group * scale, 0, scale
         elif stem != "and" or total + group < 100:
             break

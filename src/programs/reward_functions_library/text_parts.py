@@ -25,13 +25,12 @@ from parts.rewards.contexts import SCALE_WORDS, chosen, is_denied, stated_boxes
 # ---- text: patterns run in linear time on any text: no nested repeats, no lazy match that fails from many starts
 _AREA = r"(?<![A-Za-z])(?:[mcdk]?m|met(?:er|re)s?|in|inch(?:es)?|ft|feet|foot|yd|yards?|mi|miles?|units?|s)"
 _SCALE = f"(?:{'|'.join(SCALE_WORDS)})(?:s|ths?)?"
-_OTHER = "halves|thirds|squared|cubed|factorial|below|at (?:least|most)|minimum|maximum|unless"  # change a number
 _PRICE = r"(?:[A-Z]{0,3} ?[$€£¥₹] ?|(?:Rs|USD|EUR|GBP|INR|CHF|CAD|AUD)\b\.? ?)?"  # before a number: C$5, EUR 5
 _NUMBER = re.compile(
     rf"(?i:{ROUGHLY}|\w{{1,9}} ?=|[^\w.+√<>≤≥≠±×·÷-]){{0,3}}\s?([+-]?){_PRICE}"
     r"((?:[0-9]{1,3}(?:,[0-9]{3}){1,12}|[0-9]{1,40})?(?:\.[0-9]{0,40})?(?:[eE][+-]?[0-9]{1,3})?)(?:\s?/\s?([0-9]{1,20}))?"
-    rf"(?!.*(?:\b(?:or|and|to|maybe|plus|minus|times|x|oder|und|ou|et|o|y|{_OTHER}|{_SCALE})\b|[或和か、π√]|\\(?:pi|sqrt)"
-    rf"|(?<=\d) ?[ikxyz]\b|\+$|{NEGATED}))"
+    r"(?! ?(?:[ikxyz]|halves|thirds|squared|cubed|factorial|below|at (?:least|most))(?![\w-])|\+$)"  # another number
+    rf"(?!.*(?:\b(?:or|and|to|maybe|plus|minus|times|x|oder|und|ou|et|o|y|{_SCALE})\b|[或和か、π√]|\\(?:pi|sqrt)|{NEGATED}))"
     rf"[^\d,;=?]{{0,30}}(?:{_AREA} ?\}}? ?\^?\{{?[23]\}}?[.*_$ )]{{0,4}})?"  # no other digit of any script after it
 )
 _FRACTION = re.compile(r"((?<=\d))?\\[dt]?frac\{(\d{1,20})\}\{(\d{1,20})\}")
