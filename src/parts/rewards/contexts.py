@@ -1,4 +1,4 @@
-"""What around a number, a box or a mark changes what it says: 5 million, -\\boxed{5}, "the wrong answer is 5"."""
+"""Text that changes a number, a box or an answer mark beside it: 5 million, -\\boxed{5}, "the wrong answer is 5"."""
 
 import re
 from fractions import Fraction
@@ -6,7 +6,7 @@ from fractions import Fraction
 from parts.data.answer_marks import BOX, boxes_in
 from parts.data.stated_answers import NEGATED, SCALES
 
-SCALE_WORDS = SCALES | {  # with parts of one, and words of more languages
+SCALE_WORDS = SCALES | {  # with fractions, and words of more languages
     **{word: Fraction(1, n) for n, word in enumerate("fifths sixths sevenths eighths ninths tenths".split(), 5)},
     **{"twelfths": Fraction(1, 12), "hundredths": Fraction(1, 100), "thousandths": Fraction(1, 1000)},
     **dict.fromkeys("tsd mil mila duizend tusen tysiąc tysiące tysięcy ribu nghìn ngàn".split(), 1000),
@@ -43,7 +43,7 @@ _NOT_AFTER = re.compile(
 
 
 def stated_boxes(text: str) -> list[str] | None:
-    """Contents of the outermost boxes, with what right before or after a box changes; None if one is not closed.
+    """Contents of the outermost boxes, with adjacent text that changes them; None if a box is not closed.
 
     >>> stated_boxes("$-\\\\boxed{5}$"), stated_boxes("\\\\boxed{5} million"), stated_boxes("not \\\\boxed{5}")
     (['-5'], ['5 million'], ['not 5'])
