@@ -483,7 +483,7 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         widths = {line.strip().count("\t") for line in lines} if lines[1:] else set()
         got = f"{name}: got {lines[:2]!r:.80} in a file with one prompt per line; expected prompts"
         need(not is_header, f"{got}; try renaming it to end in .csv")
-        need(len(widths) != 1 or widths == {0}, f"{got}; try names of columns above them, and renaming it to .tsv")
+        need(len(widths) != 1 or widths == {0}, f"{got}; try a first line of column names, and renaming it to .tsv")
         need(not ANSWER_BELOW.match(text), f"{got}; try JSONL with `question` and `answer`")
     return "json" if form == "jsonl" and not begins_lines(text) else form
 
@@ -588,7 +588,7 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
             advice = f"quoting fields that hold {delimiter!r}, or a header alone in the first line"
             yield start + 1, RowFlaw("row", f"{len(cells)} fields", expected, advice)
         elif [cell.strip("\ufeff \t") for cell in cells] == names:
-            yield start + 1, RowFlaw("row", "the header again", "a row", "deleting the line, where files were joined")
+            yield start + 1, RowFlaw("row", "the header again", "a row", "deleting it, where files were joined")
         elif delimiter == "\t" and holds_rows(cells):
             got = f"a quote that is closed in another row, {cells!r:.80}"
             yield start + 1, RowFlaw("row", got, "quotes within a row", 'writing each quote inside a cell as ""')
@@ -1301,7 +1301,7 @@ SPREADSHEET = (
     r"|sept?|set|o[ckt]t|out|nov|d[eé][cz]|dic)\.?)|\d{4}-\d\d-\d\d[ T]00:00:00|-?\d([.,]\d+)?E\+\d\d"
 )
 GROUPED_MONEY = r"(?i)[-+]?([€$£¥₹] ?[1-9]\d?\d?\.\d{3}|[1-9]\d?\d?\.\d{3} ?([€£¥₹]|eur(os?)?|usd|dollars?))"
-BLANK = r"(?:[^\S\n]|[\u200b-\u200f\u2060\ufeff])"  # also of no width
+BLANK = r"(?:[^\S\n]|[\u200b-\u200f\u2060\ufeff])"  # also zero-width ones
 WHOLE = r"\s*[-+]?\d+\.0\s*"
 ODD_ANSWERS = {  # pattern of answers that a reward may misread -> message, with an example in place of {}
     r"\s*": "are empty, which every text contains: a reward may pay all of them; fill them in, or drop the rows",
@@ -1315,7 +1315,7 @@ ODD_ANSWERS = {  # pattern of answers that a reward may misread -> message, with
     r"""=".*"|'-?[\d.,/]+""": "have a spreadsheet's mark of text, like {}, which is no part of the answer; delete it",
     r"[^\d]*(?![0-9０-９])\d.*": "have digits that some graders take for text, like {}; write 0 to 9",
     TRUTH: "are truth values, {}, which pay no Yes and No; write the words that prompts ask for",
-    r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*|.*\barray\(\[.*""": "are lists as text, like {}; write lists of what pays",
+    r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*|.*\barray\(\[.*""": "are lists as text, like {}; write a list of right answers",
 }
 
 ODD_PROMPTS = {  # pattern of prompts that are not as their author wrote them -> message
@@ -3505,7 +3505,7 @@ def held_out_rows(prompts: list[str], size: int, seed: int) -> set[int]:
 # ----------------------------------------------------------------- row reader (src/programs/data_loader/row_reader.py)
 
 FILE_FORMS = {**SUFFIXES, ".txt": "txt"}
-# data in forms that are not read, which a folder must not lose; what `datasets` writes beside its data
+# forms of data that are not read: refused, so that a folder loses none silently; metadata of `datasets`
 UNREAD = re.compile(r"\.(arrow|feather|xlsx?|ods|zst|zip|bz2|xz|7z|tar|tgz|pkl|pickle|db|sqlite3?|orc|avro)$")
 CARDS = {"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json"}
 GOLD_FIELDS = ("answer", "tests", "completion", "chosen", "rejected")
@@ -4122,7 +4122,7 @@ def collapsed(rows: list[dict]) -> str:
 
 
 def of_splits(rows: list[dict], files: list[str]) -> list[str]:
-    """A warning for each column, and for the names of files, by which rows are of several splits, such as test."""
+    """Warnings: columns, or the names of files, say that rows are of several splits, such as train and test."""
     counts: dict[str, Counter] = {}
     for row, file in zip(rows, files, strict=True):
         named = [word for word in re.findall("[a-z]+", file.lower()) if word in SPLITS]

@@ -1570,7 +1570,7 @@ OUTER = re.compile(  # prefixes, words and suffixes that do not change which fig
     "update)/)*(?:(?:avg|mean|average)_)?|[/_](?:mean|avg)$"
 )
 RUN_KEYS, SPLIT_KEYS = {"run_id", "run", "run_name"}, {"split", "phase", "mode", "stage", "kind", "partition"}
-TAG_KEYS = ("key", "tag", "metric", "name")  # of a table with one value a row: MLflow's, TensorBoard's
+TAG_KEYS = ("key", "tag", "metric", "name")  # of tables with one value a row, such as MLflow's
 MOST_STEPS, FIRST_STEPS = 5000, 100  # a metric keeps about MOST_STEPS points or more; the first FIRST_STEPS all stay
 
 
@@ -1580,7 +1580,7 @@ def short_name(name: str) -> str:
 
 
 def listed_name(key: str, dialect: str) -> str:
-    """The name in NAMES that a metric has: its own, or without what OUTER drops ("train/avg_reward"); else ""."""
+    """The name in NAMES that a metric has, as it is or without what OUTER drops ("train/avg_reward"); else ""."""
     names = [key, key.lower()]  # consoles capitalise: Reward
     names += [OUTER.sub("", name) for name in names] if dialect == "trl" else []
     return next((name for name in names if name in NAMES[dialect]), "")
@@ -1616,7 +1616,7 @@ def is_rounded(key: str, value) -> bool:
 
 
 def number_of(value) -> float | None:
-    """A JSON value or a cell as a number: 45% is 0.45, 1,234.5 is 1234.5, 0,5 is 0.5; None if it is none."""
+    """A JSON value or a cell as a number: 45% is 0.45, 1,234.5 is 1234.5, 0,5 is 0.5; None for other texts."""
     number = as_number(value)
     if number is not None or not isinstance(value, str):
         return number
@@ -1646,7 +1646,7 @@ class Table:
         self.begin()
 
     def begin(self) -> None:
-        """Begin another run: the rows to come are its own."""
+        """Begin another run: later rows belong to it."""
         self.columns, self.bad, self.restarts = {}, [], []
         self.runs += 1
         self.step = self.before = self.offset = 0  # of the last row, of the last training row; added to steps
@@ -1710,7 +1710,7 @@ class Table:
         return self.follow(step + self.offset) if len(row) > 2 else step + self.offset
 
     def next_step(self, epoch: float) -> int:
-        """The step of a training row without one: the next, after those of smaller epochs where the epoch fell."""
+        """The step of a training row without one: the next; if the epoch fell, the next after the smaller epochs."""
         self.counted += 1
         step = self.step + 1
         if epoch < self.epoch and epoch % 1:  # whole epochs may be passes over one batch
@@ -1720,7 +1720,7 @@ class Table:
         return step
 
     def follow(self, step: int) -> int:
-        """Note whether a training row begins another run or, where steps fall less, follows a restart; its step."""
+        """The step of a training row. Notes another run if steps begin anew, a restart if they fall less."""
         if step <= self.third < self.before and self.taken >= 10:
             epoch, self.kept = self.epoch, (self.columns, self.bad, self.restarts)
             self.begin()
@@ -1732,7 +1732,7 @@ class Table:
         return step
 
     def drop_gaps(self) -> list[str]:
-        """Drop NaN from metrics that have numbers after it, as in a CSV it stands for empty cells; their names."""
+        """Drop NaN before numbers, since it stands for empty cells in a CSV; returns the names of these metrics."""
         last = {key: max(points) for key, points in self.columns.items()}
         gaps = {key: None for key, step, value in self.bad if math.isnan(value) and step < last.get(key, step)}
         self.bad = [entry for entry in self.bad if entry[0] not in gaps or not math.isnan(entry[2])]
@@ -1786,7 +1786,7 @@ def run_of(path: Path | str, kind: str, trainer: str, table: Table, columns: dic
     places = {name: place for place, name in enumerate(NAMES[run.dialect])}
 
     def place(key: str) -> tuple:
-        """Names as they are listed come first, then those that OUTER shortens, each in the order of the list."""
+        """Listed names come first, then those that OUTER shortens, both in the order of the list."""
         listed = listed_name(key, run.dialect)
         return not listed, listed not in (key, key.removeprefix("train/")), places.get(listed, 0)
 
@@ -1798,7 +1798,7 @@ def run_of(path: Path | str, kind: str, trainer: str, table: Table, columns: dic
         if other := other_quantity(name, points, run.columns):
             run.remarks.append(f"{key} {other} and was not read")
             continue
-        if name == "entropy" and max(points.values()) <= 0:  # as a term of the loss
+        if name == "entropy" and max(points.values()) <= 0:  # the term of the loss
             points = {step: -value for step, value in points.items()}
         if name == "held_out" and run.dialect == "verl":
             sources.append(points)
@@ -1847,7 +1847,7 @@ SPACED = re.compile(  # • Avg Reward: 1 of NeMo-RL, | Grad. Norm: 1 of prime-r
 EVALUATED = re.compile(  # [eval], eval: or eval at step 3 before a line's figures; "eval " before one of them
     rf"(?:^|[\[(|,;: ])(?:{EVALUATION})(?:[\])]|\.? $|:(?= )|(?= (?:\||at\b|step\b|iter)))", re.IGNORECASE
 )
-CUT = re.compile(r"\{'(?:loss|reward|num_tokens|eval_\w+)': [^{}]*$")  # a printed dict that goes on in the next line
+CUT = re.compile(r"\{'(?:loss|reward|num_tokens|eval_\w+)': [^{}]*$")  # a printed dict that continues on the next line
 CELL_PAIR = re.compile(r"(?<=\w) *[ │] *(?=(?:[-+.\de]+|nan|inf) *([|│]|$))")  # | kl 1 |; │ kl │ 1 │ of AReaL
 SECTION = re.compile(r"(?:\(\w+ pid=[^)]*\) )?( *)([\w-]+):(?: ([^ ]+))?")  # a line of EasyR1's YAML console output
 ODD = re.compile(r"(?<=: )(-?inf|nan|None|True|False)(?=[,}])")  # Python literals in a printed dict that JSON lacks
@@ -1920,7 +1920,7 @@ class Reader:
         if row is None:
             self.unread += "'loss': " in text or "'reward': " in text
         elif NAMES["trl"].keys() & row.keys() or any(key.startswith("eval_") for key in row):
-            if row != self.last:  # other ranks may print the same
+            if row != self.last:  # other ranks print the same dict
                 self.console.add({"step": headings[-1]} | row if headings else row)
             self.last = row
 
@@ -2534,12 +2534,12 @@ def alike_at_pass_rate(run: LoggedRun, alike: list[float]) -> str:
 
 
 def unit(shares: list[float]) -> int:
-    """The smallest count of which all shares are whole multiples; 0 if there is none up to 1024."""
+    """The smallest n up to 1024 with which every share is a whole number of n-ths; 0 if there is none."""
     return next((n for n in range(1, 1025) if all(abs(n * x - round(n * x)) < 1e-3 for x in shares)), 0)
 
 
 def alike_by_chance(run: LoggedRun) -> str:
-    """A text if groups score alike as often as if 0/1 scores had nothing to do with prompts, some easier; else ""."""
+    """A text if groups score alike only as often as 0/1 scores that ignore the prompt would; else ""."""
     steps = run.series.get("score", {}).keys() & run.series.get("zero_std", {}).keys()
     scores, alike = ([run.series[name][step] for step in steps] for name in ("score", "zero_std"))
     rate, batch, groups = statistics.fmean(scores or [0.0]), unit(scores), unit(alike)  # completions, groups a step
@@ -2547,7 +2547,7 @@ def alike_by_chance(run: LoggedRun) -> str:
         return ""
     size, count, share = batch // groups, groups * len(alike), statistics.fmean(alike)
     low, high = wilson_interval(share * count, count)
-    varied = (forecast(rate - 0.25, size) + forecast(rate + 0.25, size)) / 2  # of prompts as little apart as this
+    varied = (forecast(rate - 0.25, size) + forecast(rate + 0.25, size)) / 2  # if half of the prompts are easier
     if low > forecast(rate, size) or high >= varied:
         return ""
     return f"{share:.0%} of groups of {size} score all alike, {forecast(rate, size):.0%} would by chance"
@@ -2797,7 +2797,7 @@ def marks_with_gold(texts: list[Text]) -> set[str]:
 def hardly_paid(run: LoggedRun) -> dict[str, Evidence]:
     """{cause: evidence} if the log alone shows that answers are hardly ever paid.
 
-    A format part that is paid speaks for the form and against the gold. An answer that is paid now and then has it too.
+    If a format part is paid, or an answer now and then, the form is right: suspect the gold answers.
     """
     (name, means), rate = run.answer_part(), pass_rate(run, steps=10**9)
     spreads = run.series.keys() & {"score_std", "zero_std", "score_max"}
@@ -3022,7 +3022,7 @@ def reward_ignores_answer(run: LoggedRun) -> Evidence | None:
 
 
 def pays_chance(run: LoggedRun) -> Fact | None:
-    """A fact if groups differ but the score stays flat although the policy moves, or whatever prompts they are of."""
+    """A fact if groups differ but the score stays flat: although the policy moves, or whatever the prompt."""
     scores, spread, alike = run.values("score"), run.values("score_std"), run.values("zero_std")
     half, gain = len(scores) // 2, run.held_out_gain()
     rises = run.trend("score") > 0 or (gain and gain[1] > 0)
@@ -3306,7 +3306,7 @@ def ends_text(name: str, values: list[float]) -> str:
 
 
 def rise_beside(run: LoggedRun) -> tuple[float, float]:
-    """(rise of the score, its part that neither right answers nor the format bring, at weights of 1)."""
+    """(rise of the score, what of it neither right answers nor the format explain), with weights of 1."""
     name, (first, last) = run.answer_part()[0], run.ends("score")
     rise = last - first if run.parts() else math.nan
     parts = [ends(values) for part, values in run.parts().items() if values and (part == name or is_format(part))]

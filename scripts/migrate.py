@@ -685,7 +685,7 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         widths = {line.strip().count("\t") for line in lines} if lines[1:] else set()
         got = f"{name}: got {lines[:2]!r:.80} in a file with one prompt per line; expected prompts"
         need(not is_header, f"{got}; try renaming it to end in .csv")
-        need(len(widths) != 1 or widths == {0}, f"{got}; try names of columns above them, and renaming it to .tsv")
+        need(len(widths) != 1 or widths == {0}, f"{got}; try a first line of column names, and renaming it to .tsv")
         need(not ANSWER_BELOW.match(text), f"{got}; try JSONL with `question` and `answer`")
     return "json" if form == "jsonl" and not begins_lines(text) else form
 
@@ -790,7 +790,7 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
             advice = f"quoting fields that hold {delimiter!r}, or a header alone in the first line"
             yield start + 1, RowFlaw("row", f"{len(cells)} fields", expected, advice)
         elif [cell.strip("\ufeff \t") for cell in cells] == names:
-            yield start + 1, RowFlaw("row", "the header again", "a row", "deleting the line, where files were joined")
+            yield start + 1, RowFlaw("row", "the header again", "a row", "deleting it, where files were joined")
         elif delimiter == "\t" and holds_rows(cells):
             got = f"a quote that is closed in another row, {cells!r:.80}"
             yield start + 1, RowFlaw("row", got, "quotes within a row", 'writing each quote inside a cell as ""')

@@ -12,7 +12,7 @@
                        held-out accuracy before and after, by transformers' own generate and the run's reward,
                        greedy and sampled once; whether metrics.jsonl has the same accuracies; held-out prompts that
                        occur in training, or do with swapped numbers (a+b, b+a); KL to the start model or teacher.
-                       Of another trainer, such as TRL: what its settings, adapter or model card say of the start
+                       For other trainers, such as TRL, settings, adapter or model card name the start model
     results.json       of evaluation.py, or its folder: recomputes metrics from scores, scores of math and reward from
                        completions, intervals, McNemar's p; counts unfinished texts graded as right; quotes two rows
     scored samples     of lm-evaluation-harness or others, as JSON, JSONL, CSV or parquet, or a folder of them: the same
@@ -870,7 +870,7 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         widths = {line.strip().count("\t") for line in lines} if lines[1:] else set()
         got = f"{name}: got {lines[:2]!r:.80} in a file with one prompt per line; expected prompts"
         need(not is_header, f"{got}; try renaming it to end in .csv")
-        need(len(widths) != 1 or widths == {0}, f"{got}; try names of columns above them, and renaming it to .tsv")
+        need(len(widths) != 1 or widths == {0}, f"{got}; try a first line of column names, and renaming it to .tsv")
         need(not ANSWER_BELOW.match(text), f"{got}; try JSONL with `question` and `answer`")
     return "json" if form == "jsonl" and not begins_lines(text) else form
 
@@ -975,7 +975,7 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
             advice = f"quoting fields that hold {delimiter!r}, or a header alone in the first line"
             yield start + 1, RowFlaw("row", f"{len(cells)} fields", expected, advice)
         elif [cell.strip("\ufeff \t") for cell in cells] == names:
-            yield start + 1, RowFlaw("row", "the header again", "a row", "deleting the line, where files were joined")
+            yield start + 1, RowFlaw("row", "the header again", "a row", "deleting it, where files were joined")
         elif delimiter == "\t" and holds_rows(cells):
             got = f"a quote that is closed in another row, {cells!r:.80}"
             yield start + 1, RowFlaw("row", got, "quotes within a row", 'writing each quote inside a cell as ""')
@@ -1328,7 +1328,7 @@ def placed_rows(source: str) -> list[tuple[str, dict]]:
 def prompt_of(row: dict, column: str, where: str):
     """The prompt in a row's column; UserError if the column is missing, or its cell is empty or not a prompt."""
     near = suggest(column, list(row)).replace("; try ", "; try --prompt_column ")
-    chats = {"messages", "conversations", "conversation"} & row.keys()  # its end is no part of the prompt
+    chats = {"messages", "conversations", "conversation"} & row.keys()  # their last turn may be the answer
     advice = "; try data_loader.py" if chats else near or "; try --prompt_column NAME, or data_loader.py"
     need(column in row, f"{where}: got columns {', '.join(map(str, row))}; expected {column!r}{advice}")
     got = f"{where}: got an empty cell in the column {column!r}; expected a prompt"
@@ -3367,7 +3367,7 @@ def share_interval(successes: int, n: int, z: float = Z95) -> list[float]:
 
 
 def interval_level(low: float, high: float, successes: int, n: int, step: float) -> int:
-    """The level of an interval of a share, rounded to `step`, by Wilson's or the normal formula; 0 if it is of none."""
+    """The level of a share's interval, given to `step`, by Wilson's or the normal formula; 0 if neither fits."""
     share = successes / n
     for level, z in LEVELS.items():
         halves = [z * math.sqrt(share * (1 - share) / count) for count in (n, max(1, n - 1))]
@@ -3427,7 +3427,7 @@ def difference_interval(better: int, worse: int, n: int) -> list[float]:
 FALL_P = 0.01  # a held-out accuracy that falls with a p below this is a finding
 MOST_ROWS = 256  # held-out rows that are measured
 BATCH = 32  # rows measured at once; the time for earlier batches says whether another fits
-TRAILING = re.compile(r"[.,;:?=]+$")  # what another spelling of a question leaves out
+TRAILING = re.compile(r"[.,;:?=]+$")  # ignored at the end of a question
 PLAIN = str.maketrans("\u2018\u2019\u201c\u201d\u2013\u2014\u2212", "''\"\"---", "\u200b\u200c\u200d\ufeff\xad")
 DEFAULTS = {  # settings that not every program has
     **{"teacher": [], "reward": [], "eval_data": "", "environment": "", "prompt_column": "prompt", "chat": False},
@@ -3567,12 +3567,12 @@ def prove_tokenizer(run, proof: Proof, networks: dict, before, after) -> None:
     if count := sum(new.get(token) != number for token, number in old.items()):
         proof.find(f"the saved tokenizer has other ids for {count} of {len(old)} tokens of {start}")
     if before.chat_template and not after.chat_template:
-        proof.find(f"the saved tokenizer has no chat template, that of {start} has one")
+        proof.find(f"the saved tokenizer has no chat template, but that of {start} has one")
     sizes = {name: network.get_input_embeddings().weight.shape[0] for name, network in networks.items()}
     rows, old_rows = sizes["after"], sizes.get("before", sizes["after"])
     if len(new) > max(rows, len(old)) or (rows != old_rows and len(new) <= old_rows):
         got = f"the saved model has embeddings of {rows} tokens"
-        proof.find(f"{got}, {start} of {old_rows}, the saved tokenizer has {len(new)}")
+        proof.find(f"{got}, {start} of {old_rows}, and the saved tokenizer has {len(new)} tokens")
 
 
 def prove_weights(run, proof: Proof, networks: dict) -> None:
@@ -3596,7 +3596,7 @@ def prove_weights(run, proof: Proof, networks: dict) -> None:
         base = json.loads((run.saved / "adapter_config.json").read_text(encoding="utf-8"))["base_model_name_or_path"]
         is_same = Path(base).exists() and Path(run.model).exists() and Path(base).samefile(run.model)
         if not is_same and weight_change(networks["before"], load_plainly(base))["tensors_changed"]:
-            proof.find(f"the saved adapter is of {base}, the run's start is {run.model}")
+            proof.find(f"the saved adapter is of {base}, but the run's start is {run.model}")
     largest, share = change["largest_weight_change"], change["tensors_changed"]
     proof.figures |= {key: value if math.isfinite(value) else str(value) for key, value in change.items()}
     if not largest:
@@ -3645,7 +3645,7 @@ def prove_overlap(run, proof: Proof, tokenizer) -> list[dict]:
     proof.figures |= {"held_out_rows": len(held_out), "held_out_rows_that_train": count}
     text = f"{count} of {len(held_out)} held-out prompts of {run.eval_data} also occur in {run.data}"
     also = of_swapped(new, {asked for asked, _ in trained}).replace("of them", "others")
-    proof.say(f"{text}, compared without case, white space, last punctuation and system prompt{also}{repeated}.")
+    proof.say(f"{text}, compared without case, white space, final punctuation and system prompt{also}{repeated}.")
     if count:
         proof.find(f"{text}: the accuracy is inflated")
     return held_out
@@ -3722,7 +3722,7 @@ def compare_with_log(run, proof: Proof, measured: Measurement) -> str:
     if not logged:
         return ""
     if 0 < run.steps < logged[-1][0]:
-        proof.find(f"metrics.jsonl goes on to step {logged[-1][0]}, the run's settings say {run.steps} steps")
+        proof.find(f"metrics.jsonl goes on to step {logged[-1][0]}, but the run's settings say {run.steps} steps")
     if (most := max(rows for _, _, rows in logged)) > run.held_out_rows:
         proof.find(f"metrics.jsonl says {most} evaluated rows, {run.eval_data} has {run.held_out_rows}")
     for step, value, rows in logged:
@@ -3826,7 +3826,7 @@ def flat(value: dict, prefix: str = "", into: int = 0) -> dict:
 
 
 def columns_of(row: dict) -> dict[str, str]:
-    """{role: column} of a flat row: the least nested column that no earlier role has, of these the best name, or ""."""
+    """{role: column, or ""} of a flat row: of the columns without a role the least nested, of these the best name."""
     columns = {}
     for role, patterns in COLUMNS.items():
         last = {name: name.rpartition(".")[2] for name in row if name not in columns.values()}
@@ -3838,7 +3838,7 @@ def columns_of(row: dict) -> dict[str, str]:
 
 
 def score_of(value) -> float | None:
-    """A score as a number, None for an empty cell; ValueError or TypeError for what is none."""
+    """A score as a number, None for an empty cell; ValueError or TypeError for other values."""
     if value is None or value == "":
         return None
     return float(VERDICTS.get(value.lower(), value) if isinstance(value, str) else value)
@@ -3915,7 +3915,7 @@ def samples_of(row: dict, columns: dict[str, str], scores: dict) -> Iterator[dic
 
 
 def read_table(file: Path) -> OtherResults | dict:
-    """A file's scored samples; of one without any the figures, flat; UserError if it cannot be read."""
+    """A file's scored samples or, if it has none, its flat figures; UserError if it cannot be read."""
     try:
         value = json.loads(file.read_text(encoding="utf-8")) if file.suffix == ".json" else read_rows(str(file))
     except (OSError, ValueError, RecursionError) as error:
@@ -3993,7 +3993,7 @@ def recount_other(results: OtherResults, proof) -> dict:
     usual, _ = Counter(map(len, rows.values())).most_common(1)[0]
     if more := [key for key, samples in rows.items() if len(samples) > usual]:
         ids = f"{len(more)} of {len(rows)} ids, such as {more[0]!r}, have more than {usual} samples"
-        proof.find(f"{results.file}: {ids}, as the others have: they count twice")
+        proof.find(f"{results.file}: {ids}, the usual number; a mean over samples counts them twice")
     if results.not_finite:
         proof.find(f"{results.file}: {results.not_finite} scores are nan or infinite; they were left out")
     for metric in results.metrics:
@@ -4012,25 +4012,25 @@ def recount_other(results: OtherResults, proof) -> dict:
 
 
 def compare_stated(results: OtherResults, metric: str, figures: dict, counts: tuple, proof) -> None:
-    """Add findings where the stated value of a metric, its interval or a number of rows is not that of the samples."""
+    """Add findings where a metric's stated value, interval or number of rows does not follow from the samples."""
     stated, counted = stated_value(results, metric), figures["value"]
     if stated is None:
-        proof.not_measured.append(f"{results.file}, {metric}: no file beside it states one figure for it")
+        proof.not_measured.append(f"{results.file}, {metric}: no file states a single figure for it")
         return
     file, name, given = stated
     is_percent = counted <= 1 and (given > 1 or bool(re.search("percent|pct|%", name)))
     share, step = given / (100 if is_percent else 1), rounding(name, given, is_percent)
     says, parent = f"{results.file}, {metric}: {file.name} says", name.removesuffix(".value").rpartition(".")[0]
     if not abs(share - counted) <= step * max(1.0, counted):
-        proof.find(f"{says} {name} {given:g}, the samples give {counted:g} on {figures['n']} rows")
+        proof.find(f"{says} {name} {given:g}; the samples give {counted:g} on {figures['n']} rows")
     beside = {n.removeprefix(f"{parent}."): x for n, x in results.stated[file].items() if n.startswith(parent)}
     beside |= {"n_samples": results.stated[file].get(f"n_samples.{results.task.lower()}.effective")}
     right = round(counted * figures["n"])
     for n, x in beside.items():
         if re.fullmatch(COUNT, n) and is_number(x) and x not in counts:
-            proof.find(f"{says} {n} {x}, there are samples of {counts[0]} rows")
+            proof.find(f"{says} {n} {x}; there are samples of {counts[0]} rows")
         if re.fullmatch(RIGHT, n) and isinstance(x, int) and x > 1 and x != right and figures["ci95"]:
-            proof.find(f"{says} {n} {x}, the samples give {right}")
+            proof.find(f"{says} {n} {x}; the samples give {right}")
     ends = [x if isinstance(x, list) else [x] for n, x in beside.items() if re.fullmatch(INTERVAL, n)]
     numbers = [x for pair in ends for x in pair]
     if len(numbers) == 2 and all(map(is_number, numbers)) and figures["ci95"]:
@@ -4038,11 +4038,11 @@ def compare_stated(results: OtherResults, metric: str, figures: dict, counts: tu
         step = max(rounding(name, x, is_percent) for x in numbers)
         level = interval_level(low, high, right, figures["n"], step)
         if not low <= counted <= high:
-            proof.find(f"{says} the interval {numbers}, which is without the value")
+            proof.find(f"{says} the interval {numbers}, which does not contain the value")
         elif level not in (0, 95) and step < 0.001:  # two digits may be those of another level by chance
-            proof.find(f"{says} the interval {numbers}, which is one of {level} %")
+            proof.find(f"{says} the interval {numbers}, which is a {level} % interval")
         elif level != 95:
-            proof.not_measured.append(f"{results.file}, {metric}: the interval {numbers} is of no formula known here")
+            proof.not_measured.append(f"{results.file}, {metric}: the interval {numbers} is not known to be of 95 %")
 
 
 def check_pairs(one: OtherResults, other: OtherResults, proof) -> bool:
@@ -4054,28 +4054,28 @@ def check_pairs(one: OtherResults, other: OtherResults, proof) -> bool:
     texts_of = [{str(sample.get("prompt")) for sample in samples.values()} for samples in (a, b)]
     are_others = texts_of[0] & texts_of[1]  # and not those of another template
     if golds:
-        key, text = golds[0], f"{len(golds)} of {len(common)} common rows have other golds in {other.file}"
+        key, text = golds[0], f"{len(golds)} of {len(common)} common rows have different golds in {other.file}"
         proof.find(f"{text}, such as {key!r}: {a[key].get('gold')!r} and {b[key].get('gold')!r}")
     if asked and are_others:
-        text = f"{len(asked)} of {len(common)} common ids have other prompts in {other.file}"
-        proof.find(f"{text}, such as {asked[0]!r}: these are no pairs of rows")
+        text = f"{len(asked)} of {len(common)} common ids have different prompts in {other.file}"
+        proof.find(f"{text}, such as {asked[0]!r}: the rows are not paired")
     return bool(common)
 
 
 def compare_p(figures: dict[Path, dict], test: dict | None, proof) -> None:
-    """Add a finding where a stated p of a paired test is none of the counted pairs; `test`: better, worse and p."""
+    """Add a finding where a stated p of a paired test does not follow from the pairs; `test`: better, worse and p."""
     for file, values in figures.items():
         for name, x in values.items():
             if not is_number(x) or not re.fullmatch(PAIRED_P, name):
                 continue
             words = [name, *(text for text in values.values() if isinstance(text, str))]
             if not re.search("mcnemar|paired|exact", " ".join(words).lower()):
-                proof.not_measured.append(f"{file}: {name} {x} is of a test that it does not name")
+                proof.not_measured.append(f"{file}: the test of {name} {x} is not named")
             elif test is None:
-                proof.find(f"{file} says {name} {x:g}, the files have no common rows: no paired test is possible")
+                proof.find(f"{file} says {name} {x:g}; the files have no common rows, so no paired test is possible")
             elif not any(abs(x - p) <= max(0.02 * p, 1e-4) for p in paired_ps(test["better"], test["worse"])):
                 counts = f"{test['better']} rows better and {test['worse']} worse"
-                proof.find(f"{file} says {name} {x:g}, {counts} give {test['p']:.3g} by the exact test")
+                proof.find(f"{file} says {name} {x:g}; {counts} give {test['p']:.3g} by the exact test")
 
 
 # ------------------------------------------------------------------- graded again (src/programs/prove/graded_again.py)
@@ -4174,16 +4174,16 @@ def regrade(proof, file: Path, tasks: dict[str, dict], settings: dict, seconds: 
 
 
 def grade_other(proof, results, seconds: float) -> str:
-    """Grade another program's samples by math_grader.py where golds are numbers; returns what came of it, as a clause.
+    """Grade another program's samples by math_grader.py where golds are numbers; returns the outcome as a clause.
 
-    Full marks are a finding where the completion states another number, and the gold one is not in it.
+    Full marks are a finding if the completion has numbers, but not the gold one.
     """
     samples, metric = [x for row in results.samples[results.task].values() for x in row], (results.metrics or [""])[0]
     samples = [x for x in samples if not metric or x["metrics"].get(metric) in (0, 1)]
     golds = [str(x["gold"]).rpartition("####")[2].strip().lstrip("$").replace(",", "") for x in samples]
     able = [(x, gold) for x, gold in zip(samples, golds, strict=True) if x["completion"] and NUMBER.fullmatch(gold)]
     if not able or 2 * len(able) < len(samples):
-        why = "too few rows have one, a gold number and a score of 0 or 1"
+        why = "too few rows have a completion, a number as gold and a score of 0 or 1"
         return f"completions of {results.file.name} were not graded: {why}"
     graded, same, wrong = graded_math([x for x, _ in able], {}, seconds), 0, []
     if not metric:
@@ -4193,7 +4193,7 @@ def grade_other(proof, results, seconds: float) -> str:
         score, numbers = x["metrics"].get(metric), NUMBER.findall(x["completion"].replace(",", ""))
         same += score in scores
         if score == 1 and 1 not in scores and numbers and float(gold) not in map(float, numbers):
-            text = f"{x['completion'][-60:]!r} has {metric} 1, but not its gold {gold}"
+            text = f"{x['completion'][-60:]!r} has {metric} 1, but lacks its gold {gold}"
             wrong.append(f"{results.file}, row {x['key']}: {text}")
     proof.findings += wrong[:3] + [f"{results.file}: {len(wrong) - 3} more rows like these"] * (len(wrong) > 3)
     return f"math_grader.py scores {same} of {len(graded)} completions as {results.file.name} does"
@@ -4344,7 +4344,7 @@ def prove_evaluation(path: Path, seconds: float) -> Proof:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         got = f"got {path} with tasks that cannot be read ({error!r})"
         raise UserError(f"{got}; expected results.json and samples.jsonl as evaluation.py writes them") from None
-    describe_results(proof, all_results, recounts, f"{differences} differences to results.json were found", again)
+    describe_results(proof, all_results, recounts, f"{differences} differences from results.json were found", again)
     if len(all_results) == 2 and all(recounts):
         for task in [task for task in all_results[0].samples if task in all_results[1].samples]:
             pair = [SimpleNamespace(file=x.file, task=task, samples=x.samples) for x in all_results]
@@ -4362,11 +4362,11 @@ def prove_other(path: Path, found: tuple, seconds: float) -> Proof:
     again = [grade_other(proof, results, seconds / len(all_results)) for results in all_results]
     if not all(recounts):
         proof.is_open = True
-        proof.skip("What the samples score", f"no column is one of scores; {'; '.join(filter(None, again))}")
+        proof.skip("What the samples score", f"no column holds scores; {'; '.join(filter(None, again))}")
         return proof
     stated = sum(stated_value(x, metric) is not None for x in all_results for metric in x.metrics)
     describe_results(
-        proof, all_results, recounts, f"{differences} differences to {stated} stated ones were found", again
+        proof, all_results, recounts, f"{differences} differences from {stated} stated figures were found", again
     )
     for results, recounted in zip(all_results, recounts, strict=True):
         model = results.file.parent if len(all_results) > 2 else results.file
@@ -4407,7 +4407,7 @@ def describe_results(proof: Proof, all_results: list, recounts: list[dict], diff
 
 
 def main_metric(recounted: dict) -> tuple[str, str]:
-    """The (task, metric) that stands in the sentences."""
+    """The (task, metric) that the sentences quote."""
     return min(recounted, key=lambda pair: pair[1] not in MAIN_METRICS)
 
 
@@ -4439,7 +4439,7 @@ def describe_rows(proof: Proof, results: Results, main: tuple[str, str]) -> None
 
 
 def compare(proof: Proof, file: Path | None, recounts: list[dict]) -> dict | None:
-    """Recompute the paired tests of two models on their common rows, also those in a `file`; returns the main one."""
+    """Recompute the paired tests of two models on their common rows and check those in `file`; returns the main one."""
     stated = json.loads(file.read_text(encoding="utf-8"))["tasks"] if file and file.is_file() else {}
     proof.figures["compared"], main = {}, " ".join(main_metric(recounts[0]))
     for task, metric in [pair for pair in recounts[0] if pair in recounts[1]]:
@@ -4593,7 +4593,7 @@ def prove_reward(spec: str, data: str, flags: list[str], seconds: float) -> Proo
     """Run reward_preflight.py on a reward and the rows of `data`, and hostile programs if the rows have tests."""
     file, name, _ = spec_parts(spec)
     proof, function, rows = Proof("reward", spec), find_reward(spec)[0], read_rows(data)
-    got = f"got {spec}, a class; expected a function or an object of it; try reward = {name}()"
+    got = f"got {spec}, a class; expected a function or an instance; try reward = {name}()"
     need(not inspect.isclass(function), got)
     parameters = {} if isinstance(function, list) else inspect.signature(function).parameters
     names, takes_any = {*parameters}, any(p.kind is p.VAR_KEYWORD for p in parameters.values())
@@ -4726,9 +4726,9 @@ TURNS = 8  # of a conversation, as in reward_preflight.py
 
 
 def is_environment(file: Path, name: str) -> bool:
-    """Whether a file's source, which is not run, gives a name to environments; other names are rewards.
+    """Whether a name in a file is an environment, not a reward; the file is only parsed.
 
-    These are a class without __call__, a dictionary, a function that needs no argument, and another name of one.
+    Environments are a class without __call__, a dictionary, a function that needs no argument, and an alias of one.
     """
     for node in parsed(file):
         own = getattr(node, "name", None) == name
@@ -4917,7 +4917,7 @@ def prove_steps(proof: Proof, file: Path, flags: list[str], seconds: float) -> N
     configs = [node.body for node in parsed(file) if isinstance(node, ast.ClassDef) and node.name == "Config"]
     fields = {x.target.id for body in configs for x in body if isinstance(x, ast.AnnAssign)}
     if not {"steps", "out", "lr", "reward"} <= fields:
-        proof.skip("What steps of its train change", "it is no page with the settings steps, out, lr and reward")
+        proof.skip("What steps of its train change", "it is not a page with the settings steps, out, lr and reward")
         return
     rewards = ["varied"] if fields & {"gae_lambda", "kl_coef", "entropy_coef"} else ["varied", "equal"]
     flags = [word for flag in flags for word in (flag.split("=", 1) if flag.startswith("--") else [flag])]
@@ -5290,7 +5290,7 @@ EMPTY, KEYWORD = inspect.Parameter.empty, inspect.Parameter.KEYWORD_ONLY
 
 
 class Fields(dict):
-    """A dictionary whose entries can be read as attributes too."""
+    """A dictionary whose entries are also attributes."""
 
     __getattr__ = dict.get
 

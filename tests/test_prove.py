@@ -491,7 +491,7 @@ PLANTS = {
     "has the interval [nan, nan]": stated("ci95", [math.nan, math.nan]),
     "gold '7', has verified 1.0, math_grader.py 0.0": samples(lambda lines: [*map(other_gold, lines)]),
     "unfinished texts count as right": samples(lambda lines: [*map(cut_off, lines)]),
-    "1 of 24 common rows have other golds": samples(
+    "1 of 24 common rows have different golds": samples(
         lambda lines: [json.dumps(json.loads(lines[0]) | {"gold": "7"}) + "\n", *lines[1:]]
     ),
     "1 rows have no sample": samples(lambda lines: lines[1:]),
@@ -576,7 +576,7 @@ def test_rows_as_verl_has_them_a_class_and_flags_of_the_preflight(tmp_path, rewa
     assert (code, report["findings"], report["figures"]["gold"]["rows"]) == (0, [], 8) and "verl.jsonl" in err
     assert run(capsys, f"{rewards}:Judge", "--data", EVAL_DATA)[::2] == (
         2,
-        f"error: got {rewards}:Judge, a class; expected a function or an object of it; try reward = Judge()\n",
+        f"error: got {rewards}:Judge, a class; expected a function or an instance; try reward = Judge()\n",
     )
 
 

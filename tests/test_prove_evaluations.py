@@ -146,8 +146,8 @@ SOUND = {
     "CSV": (table, "samples exact_match 0.500"),
     "lists": (several, "samples score 0.500 on 20 rows"),
     "inspect": (lambda f: inspect_log(f, 0.5), "samples scores.match.value 0.500"),
-    "results.json": (lambda f: named_results(f, 0.5), "0 differences to 1 stated ones"),
-    "two folders": (lambda f: opencompass(f, 50.0), "0 differences to 1 stated ones"),
+    "results.json": (lambda f: named_results(f, 0.5), "0 differences from 1 stated figures"),
+    "two folders": (lambda f: opencompass(f, 50.0), "0 differences from 1 stated figures"),
     "0 to 10": (
         lambda f: report(f, {i: {"correct": 7} for i in range(20)}, accuracy=7.0, num_correct=None),
         "7.000 on",
@@ -168,38 +168,38 @@ def test_a_sound_evaluation_is_recounted(tmp_path, capsys, name):
 
 
 FAULTS = {
-    "lm-eval, cut": (lambda f: lm_eval(f, range(9)), "n_samples 12, there are samples of 9 rows"),
-    "lm-eval, value": (lambda f: lm_eval(f, **{"exact_match,strict-match": 0.75}), "0.75, the samples give 0.5"),
+    "lm-eval, cut": (lambda f: lm_eval(f, range(9)), "n_samples 12; there are samples of 9 rows"),
+    "lm-eval, value": (lambda f: lm_eval(f, **{"exact_match,strict-match": 0.75}), "0.75; the samples give 0.5"),
     "lm-eval, twice": (lambda f: lm_eval(f, [*range(12), 3]), "1 of 12 ids, such as '3', have more than 2 samples"),
-    "another file's accuracy": (lambda f: report(f, accuracy=0.62), "summary.accuracy 0.62, the samples give 0.5"),
-    "percent of another": (lambda f: report(f, accuracy="62.0%"), "summary.accuracy 62, the samples give 0.5"),
+    "another file's accuracy": (lambda f: report(f, accuracy=0.62), "summary.accuracy 0.62; the samples give 0.5"),
+    "percent of another": (lambda f: report(f, accuracy="62.0%"), "summary.accuracy 62; the samples give 0.5"),
     "share for percent": (
         lambda f: report(f, accuracy=None, accuracy_percent=0.5),
-        "accuracy_percent 0.5, the samples",
+        "accuracy_percent 0.5; the samples",
     ),
-    "n": (lambda f: report(f, total=200), "total 200, there are samples of 20 rows"),
-    "count": (lambda f: report(f, num_correct=13), "num_correct 13, the samples give 10"),
-    "level": (lambda f: report(f, ci95=normal(1.6449)), "which is one of 90 %"),
-    "interval": (lambda f: report(f, ci95=[0.6, 0.9]), "which is without the value"),
+    "n": (lambda f: report(f, total=200), "total 200; there are samples of 20 rows"),
+    "count": (lambda f: report(f, num_correct=13), "num_correct 13; the samples give 10"),
+    "level": (lambda f: report(f, ci95=normal(1.6449)), "which is a 90 % interval"),
+    "interval": (lambda f: report(f, ci95=[0.6, 0.9]), "which does not contain the value"),
     "ids": (lambda f: report(f, {3: row(4)}, accuracy=None, num_correct=None), "more than 1 samples"),
     "nan": (lambda f: report(f, {3: {"correct": math.nan}}, accuracy=None, num_correct=None), "1 scores are nan"),
     "unfinished": (
         lambda f: report(f, {2: {"finish_reason": "length"}, 0: {"finish_reason": "stop"}}),
         "count as right",
     ),
-    "another text": (lambda f: report(f, {4: {"response": "The answer is 5."}}), "has correct 1, but not its gold 60"),
+    "another text": (lambda f: report(f, {4: {"response": "The answer is 5."}}), "has correct 1, but lacks its gold 60"),
     "CSV twice": (lambda f: table(f, 3), "3 of 20 ids, such as 't0', have more than 1 samples"),
-    "lists, value": (lambda f: several(f, acc=60.0), "acc 60, the samples give 0.5"),
-    "lists, n": (lambda f: several(f, rows=30), "num_samples 30, there are samples of 20 rows"),
-    "inspect": (lambda f: inspect_log(f, 0.9), "accuracy.value 0.9, the samples give 0.5"),
+    "lists, value": (lambda f: several(f, acc=60.0), "acc 60; the samples give 0.5"),
+    "lists, n": (lambda f: several(f, rows=30), "num_samples 30; there are samples of 20 rows"),
+    "inspect": (lambda f: inspect_log(f, 0.9), "accuracy.value 0.9; the samples give 0.5"),
     "golds": (
         lambda f: two(f, lambda rows: [{**rows[0], "gold": "7"}, *rows[1:]]),
-        "1 of 20 common rows have other golds",
+        "1 of 20 common rows have different golds",
     ),
-    "pairs": (lambda f: two(f, turned), "common ids have other prompts"),
+    "pairs": (lambda f: two(f, turned), "common ids have different prompts"),
     "no pairs": (lambda f: two(f, lambda rows: [x | {"id": x["id"] + 50} for x in rows]), "no paired test is possible"),
-    "unpaired p": (lambda f: two(f, mcnemar_p=0.19), "mcnemar_p 0.19, 5 rows better and 0 worse give 0.0625"),
-    "swapped": (lambda f: two(f, base={"accuracy": 0.75}), "base.accuracy 0.75, the samples give 0.5"),
+    "unpaired p": (lambda f: two(f, mcnemar_p=0.19), "mcnemar_p 0.19; 5 rows better and 0 worse give 0.0625"),
+    "swapped": (lambda f: two(f, base={"accuracy": 0.75}), "base.accuracy 0.75; the samples give 0.5"),
 }
 
 
@@ -217,7 +217,7 @@ def test_what_nobody_states_or_scores_is_said(tmp_path, capsys):
     assert "What the samples score was not measured" in err and "takes 10 of 20 completions for right" in err
     write_lines(tmp_path / "out.jsonl", [row(i) for i in range(20)])
     code, proof, _ = run(capsys, tmp_path / "out.jsonl")
-    assert code == 0 and "no file beside it states" in proof["not_measured"][0]
+    assert code == 0 and "no file states a single figure" in proof["not_measured"][0]
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ SPREADSHEET = (
     r"|sept?|set|o[ckt]t|out|nov|d[eé][cz]|dic)\.?)|\d{4}-\d\d-\d\d[ T]00:00:00|-?\d([.,]\d+)?E\+\d\d"
 )
 GROUPED_MONEY = r"(?i)[-+]?([€$£¥₹] ?[1-9]\d?\d?\.\d{3}|[1-9]\d?\d?\.\d{3} ?([€£¥₹]|eur(os?)?|usd|dollars?))"
-BLANK = r"(?:[^\S\n]|[\u200b-\u200f\u2060\ufeff])"  # also of no width
+BLANK = r"(?:[^\S\n]|[\u200b-\u200f\u2060\ufeff])"  # also zero-width ones
 WHOLE = r"\s*[-+]?\d+\.0\s*"
 ODD_ANSWERS = {  # pattern of answers that a reward may misread -> message, with an example in place of {}
     r"\s*": "are empty, which every text contains: a reward may pay all of them; fill them in, or drop the rows",
@@ -94,7 +94,7 @@ ODD_ANSWERS = {  # pattern of answers that a reward may misread -> message, with
     r"""=".*"|'-?[\d.,/]+""": "have a spreadsheet's mark of text, like {}, which is no part of the answer; delete it",
     r"[^\d]*(?![0-9０-９])\d.*": "have digits that some graders take for text, like {}; write 0 to 9",
     TRUTH: "are truth values, {}, which pay no Yes and No; write the words that prompts ask for",
-    r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*|.*\barray\(\[.*""": "are lists as text, like {}; write lists of what pays",
+    r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*|.*\barray\(\[.*""": "are lists as text, like {}; write a list of right answers",
 }
 
 ODD_PROMPTS = {  # pattern of prompts that are not as their author wrote them -> message

@@ -26,7 +26,7 @@ OUTER = re.compile(  # prefixes, words and suffixes that do not change which fig
     "update)/)*(?:(?:avg|mean|average)_)?|[/_](?:mean|avg)$"
 )
 RUN_KEYS, SPLIT_KEYS = {"run_id", "run", "run_name"}, {"split", "phase", "mode", "stage", "kind", "partition"}
-TAG_KEYS = ("key", "tag", "metric", "name")  # of a table with one value a row: MLflow's, TensorBoard's
+TAG_KEYS = ("key", "tag", "metric", "name")  # of tables with one value a row, such as MLflow's
 MOST_STEPS, FIRST_STEPS = 5000, 100  # a metric keeps about MOST_STEPS points or more; the first FIRST_STEPS all stay
 
 
@@ -36,7 +36,7 @@ def short_name(name: str) -> str:
 
 
 def listed_name(key: str, dialect: str) -> str:
-    """The name in NAMES that a metric has: its own, or without what OUTER drops ("train/avg_reward"); else ""."""
+    """The name in NAMES that a metric has, as it is or without what OUTER drops ("train/avg_reward"); else ""."""
     names = [key, key.lower()]  # consoles capitalise: Reward
     names += [OUTER.sub("", name) for name in names] if dialect == "trl" else []
     return next((name for name in names if name in NAMES[dialect]), "")
@@ -72,7 +72,7 @@ def is_rounded(key: str, value) -> bool:
 
 
 def number_of(value) -> float | None:
-    """A JSON value or a cell as a number: 45% is 0.45, 1,234.5 is 1234.5, 0,5 is 0.5; None if it is none."""
+    """A JSON value or a cell as a number: 45% is 0.45, 1,234.5 is 1234.5, 0,5 is 0.5; None for other texts."""
     number = as_number(value)
     if number is not None or not isinstance(value, str):
         return number
@@ -102,7 +102,7 @@ class Table:
         self.begin()
 
     def begin(self) -> None:
-        """Begin another run: the rows to come are its own."""
+        """Begin another run: later rows belong to it."""
         self.columns, self.bad, self.restarts = {}, [], []
         self.runs += 1
         self.step = self.before = self.offset = 0  # of the last row, of the last training row; added to steps
@@ -166,7 +166,7 @@ class Table:
         return self.follow(step + self.offset) if len(row) > 2 else step + self.offset
 
     def next_step(self, epoch: float) -> int:
-        """The step of a training row without one: the next, after those of smaller epochs where the epoch fell."""
+        """The step of a training row without one: the next; if the epoch fell, the next after the smaller epochs."""
         self.counted += 1
         step = self.step + 1
         if epoch < self.epoch and epoch % 1:  # whole epochs may be passes over one batch
@@ -176,7 +176,7 @@ class Table:
         return step
 
     def follow(self, step: int) -> int:
-        """Note whether a training row begins another run or, where steps fall less, follows a restart; its step."""
+        """The step of a training row. Notes another run if steps begin anew, a restart if they fall less."""
         if step <= self.third < self.before and self.taken >= 10:
             epoch, self.kept = self.epoch, (self.columns, self.bad, self.restarts)
             self.begin()
@@ -188,7 +188,7 @@ class Table:
         return step
 
     def drop_gaps(self) -> list[str]:
-        """Drop NaN from metrics that have numbers after it, as in a CSV it stands for empty cells; their names."""
+        """Drop NaN before numbers, since it stands for empty cells in a CSV; returns the names of these metrics."""
         last = {key: max(points) for key, points in self.columns.items()}
         gaps = {key: None for key, step, value in self.bad if math.isnan(value) and step < last.get(key, step)}
         self.bad = [entry for entry in self.bad if entry[0] not in gaps or not math.isnan(entry[2])]
@@ -242,7 +242,7 @@ def run_of(path: Path | str, kind: str, trainer: str, table: Table, columns: dic
     places = {name: place for place, name in enumerate(NAMES[run.dialect])}
 
     def place(key: str) -> tuple:
-        """Names as they are listed come first, then those that OUTER shortens, each in the order of the list."""
+        """Listed names come first, then those that OUTER shortens, both in the order of the list."""
         listed = listed_name(key, run.dialect)
         return not listed, listed not in (key, key.removeprefix("train/")), places.get(listed, 0)
 
@@ -254,7 +254,7 @@ def run_of(path: Path | str, kind: str, trainer: str, table: Table, columns: dic
         if other := other_quantity(name, points, run.columns):
             run.remarks.append(f"{key} {other} and was not read")
             continue
-        if name == "entropy" and max(points.values()) <= 0:  # as a term of the loss
+        if name == "entropy" and max(points.values()) <= 0:  # the term of the loss
             points = {step: -value for step, value in points.items()}
         if name == "held_out" and run.dialect == "verl":
             sources.append(points)

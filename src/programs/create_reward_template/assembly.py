@@ -104,5 +104,5 @@ def check_column(name: str, where: str) -> None:
     """Raise UserError unless a name can be a column, and an argument of a function."""
     fine = name.isidentifier() and not keyword.iskeyword(name) and name not in {*RESERVED, "score"}
     nested = f"; try data_loader.py FILE --map answer={name}, then the column answer" if "." in name else ""
-    expected = "expected a Python name that neither trainers nor the file use"
+    expected = "expected a Python name that neither trainers nor the file uses"
     need(fine, f"got {where} with the column {name!r}; {expected}{nested}")

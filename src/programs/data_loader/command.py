@@ -200,7 +200,7 @@ def collapsed(rows: list[dict]) -> str:
 
 
 def of_splits(rows: list[dict], files: list[str]) -> list[str]:
-    """A warning for each column, and for the names of files, by which rows are of several splits, such as test."""
+    """Warnings: columns, or the names of files, say that rows are of several splits, such as train and test."""
     counts: dict[str, Counter] = {}
     for row, file in zip(rows, files, strict=True):
         named = [word for word in re.findall("[a-z]+", file.lower()) if word in SPLITS]

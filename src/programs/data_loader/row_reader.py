@@ -24,7 +24,7 @@ from programs.data_loader.forms import LETTER_ALONE, FileFacts, marks_answer
 from programs.data_loader.messages import ANSWER_KEYS
 
 FILE_FORMS = {**SUFFIXES, ".txt": "txt"}
-# data in forms that are not read, which a folder must not lose; what `datasets` writes beside its data
+# forms of data that are not read: refused, so that a folder loses none silently; metadata of `datasets`
 UNREAD = re.compile(r"\.(arrow|feather|xlsx?|ods|zst|zip|bz2|xz|7z|tar|tgz|pkl|pickle|db|sqlite3?|orc|avro)$")
 CARDS = {"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json"}
 GOLD_FIELDS = ("answer", "tests", "completion", "chosen", "rejected")

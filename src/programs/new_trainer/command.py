@@ -109,7 +109,7 @@ def read_data(args, given: dict, started: bool) -> tuple[dict[str, list[dict]], 
     moved = {name for name in rows if not is_jsonl(given[name])}
     if args.hold_out is not None:
         ready = "out" in given and rows.get("data")
-        need(ready, f"got --hold_out {args.hold_out} without a run; expected --data, --out and what else a run needs")
+        need(ready, f"got --hold_out {args.hold_out} without a run; expected --data and --out, as for a run")
         parts = hold_out(SimpleNamespace(**{"eval_data": "", "hold_out": args.hold_out} | given), rows["data"])
         rows = dict(zip(("data", "eval_data"), parts, strict=True))
         moved = {*rows}

@@ -10,7 +10,7 @@
                        held-out accuracy before and after, by transformers' own generate and the run's reward,
                        greedy and sampled once; whether metrics.jsonl has the same accuracies; held-out prompts that
                        occur in training, or do with swapped numbers (a+b, b+a); KL to the start model or teacher.
-                       Of another trainer, such as TRL: what its settings, adapter or model card say of the start
+                       For other trainers, such as TRL, settings, adapter or model card name the start model
     results.json       of evaluation.py, or its folder: recomputes metrics from scores, scores of math and reward from
                        completions, intervals, McNemar's p; counts unfinished texts graded as right; quotes two rows
     scored samples     of lm-evaluation-harness or others, as JSON, JSONL, CSV or parquet, or a folder of them: the same

@@ -21,9 +21,9 @@ TURNS = 8  # of a conversation, as in reward_preflight.py
 
 
 def is_environment(file: Path, name: str) -> bool:
-    """Whether a file's source, which is not run, gives a name to environments; other names are rewards.
+    """Whether a name in a file is an environment, not a reward; the file is only parsed.
 
-    These are a class without __call__, a dictionary, a function that needs no argument, and another name of one.
+    Environments are a class without __call__, a dictionary, a function that needs no argument, and an alias of one.
     """
     for node in parsed(file):
         own = getattr(node, "name", None) == name

@@ -156,7 +156,7 @@ def prove_evaluation(path: Path, seconds: float) -> Proof:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         got = f"got {path} with tasks that cannot be read ({error!r})"
         raise UserError(f"{got}; expected results.json and samples.jsonl as evaluation.py writes them") from None
-    describe_results(proof, all_results, recounts, f"{differences} differences to results.json were found", again)
+    describe_results(proof, all_results, recounts, f"{differences} differences from results.json were found", again)
     if len(all_results) == 2 and all(recounts):
         for task in [task for task in all_results[0].samples if task in all_results[1].samples]:
             pair = [SimpleNamespace(file=x.file, task=task, samples=x.samples) for x in all_results]
@@ -174,11 +174,11 @@ def prove_other(path: Path, found: tuple, seconds: float) -> Proof:
     again = [grade_other(proof, results, seconds / len(all_results)) for results in all_results]
     if not all(recounts):
         proof.is_open = True
-        proof.skip("What the samples score", f"no column is one of scores; {'; '.join(filter(None, again))}")
+        proof.skip("What the samples score", f"no column holds scores; {'; '.join(filter(None, again))}")
         return proof
     stated = sum(stated_value(x, metric) is not None for x in all_results for metric in x.metrics)
     describe_results(
-        proof, all_results, recounts, f"{differences} differences to {stated} stated ones were found", again
+        proof, all_results, recounts, f"{differences} differences from {stated} stated figures were found", again
     )
     for results, recounted in zip(all_results, recounts, strict=True):
         model = results.file.parent if len(all_results) > 2 else results.file
@@ -219,7 +219,7 @@ def describe_results(proof: Proof, all_results: list, recounts: list[dict], diff
 
 
 def main_metric(recounted: dict) -> tuple[str, str]:
-    """The (task, metric) that stands in the sentences."""
+    """The (task, metric) that the sentences quote."""
     return min(recounted, key=lambda pair: pair[1] not in MAIN_METRICS)
 
 
@@ -251,7 +251,7 @@ def describe_rows(proof: Proof, results: Results, main: tuple[str, str]) -> None
 
 
 def compare(proof: Proof, file: Path | None, recounts: list[dict]) -> dict | None:
-    """Recompute the paired tests of two models on their common rows, also those in a `file`; returns the main one."""
+    """Recompute the paired tests of two models on their common rows and check those in `file`; returns the main one."""
     stated = json.loads(file.read_text(encoding="utf-8"))["tasks"] if file and file.is_file() else {}
     proof.figures["compared"], main = {}, " ".join(main_metric(recounts[0]))
     for task, metric in [pair for pair in recounts[0] if pair in recounts[1]]:

@@ -17,7 +17,7 @@ def share_interval(successes: int, n: int, z: float = Z95) -> list[float]:
 
 
 def interval_level(low: float, high: float, successes: int, n: int, step: float) -> int:
-    """The level of an interval of a share, rounded to `step`, by Wilson's or the normal formula; 0 if it is of none."""
+    """The level of a share's interval, given to `step`, by Wilson's or the normal formula; 0 if neither fits."""
     share = successes / n
     for level, z in LEVELS.items():
         halves = [z * math.sqrt(share * (1 - share) / count) for count in (n, max(1, n - 1))]

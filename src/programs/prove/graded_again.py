@@ -107,16 +107,16 @@ def regrade(proof, file: Path, tasks: dict[str, dict], settings: dict, seconds: 
 
 
 def grade_other(proof, results, seconds: float) -> str:
-    """Grade another program's samples by math_grader.py where golds are numbers; returns what came of it, as a clause.
+    """Grade another program's samples by math_grader.py where golds are numbers; returns the outcome as a clause.
 
-    Full marks are a finding where the completion states another number, and the gold one is not in it.
+    Full marks are a finding if the completion has numbers, but not the gold one.
     """
     samples, metric = [x for row in results.samples[results.task].values() for x in row], (results.metrics or [""])[0]
     samples = [x for x in samples if not metric or x["metrics"].get(metric) in (0, 1)]
     golds = [str(x["gold"]).rpartition("####")[2].strip().lstrip("$").replace(",", "") for x in samples]
     able = [(x, gold) for x, gold in zip(samples, golds, strict=True) if x["completion"] and NUMBER.fullmatch(gold)]
     if not able or 2 * len(able) < len(samples):
-        why = "too few rows have one, a gold number and a score of 0 or 1"
+        why = "too few rows have a completion, a number as gold and a score of 0 or 1"
         return f"completions of {results.file.name} were not graded: {why}"
     graded, same, wrong = graded_math([x for x, _ in able], {}, seconds), 0, []
     if not metric:
@@ -126,7 +126,7 @@ def grade_other(proof, results, seconds: float) -> str:
         score, numbers = x["metrics"].get(metric), NUMBER.findall(x["completion"].replace(",", ""))
         same += score in scores
         if score == 1 and 1 not in scores and numbers and float(gold) not in map(float, numbers):
-            text = f"{x['completion'][-60:]!r} has {metric} 1, but not its gold {gold}"
+            text = f"{x['completion'][-60:]!r} has {metric} 1, but lacks its gold {gold}"
             wrong.append(f"{results.file}, row {x['key']}: {text}")
     proof.findings += wrong[:3] + [f"{results.file}: {len(wrong) - 3} more rows like these"] * (len(wrong) > 3)
     return f"math_grader.py scores {same} of {len(graded)} completions as {results.file.name} does"

@@ -56,7 +56,7 @@ def flat(value: dict, prefix: str = "", into: int = 0) -> dict:
 
 
 def columns_of(row: dict) -> dict[str, str]:
-    """{role: column} of a flat row: the least nested column that no earlier role has, of these the best name, or ""."""
+    """{role: column, or ""} of a flat row: of the columns without a role the least nested, of these the best name."""
     columns = {}
     for role, patterns in COLUMNS.items():
         last = {name: name.rpartition(".")[2] for name in row if name not in columns.values()}
@@ -68,7 +68,7 @@ def columns_of(row: dict) -> dict[str, str]:
 
 
 def score_of(value) -> float | None:
-    """A score as a number, None for an empty cell; ValueError or TypeError for what is none."""
+    """A score as a number, None for an empty cell; ValueError or TypeError for other values."""
     if value is None or value == "":
         return None
     return float(VERDICTS.get(value.lower(), value) if isinstance(value, str) else value)
@@ -145,7 +145,7 @@ def samples_of(row: dict, columns: dict[str, str], scores: dict) -> Iterator[dic
 
 
 def read_table(file: Path) -> OtherResults | dict:
-    """A file's scored samples; of one without any the figures, flat; UserError if it cannot be read."""
+    """A file's scored samples or, if it has none, its flat figures; UserError if it cannot be read."""
     try:
         value = json.loads(file.read_text(encoding="utf-8")) if file.suffix == ".json" else read_rows(str(file))
     except (OSError, ValueError, RecursionError) as error:
@@ -223,7 +223,7 @@ def recount_other(results: OtherResults, proof) -> dict:
     usual, _ = Counter(map(len, rows.values())).most_common(1)[0]
     if more := [key for key, samples in rows.items() if len(samples) > usual]:
         ids = f"{len(more)} of {len(rows)} ids, such as {more[0]!r}, have more than {usual} samples"
-        proof.find(f"{results.file}: {ids}, as the others have: they count twice")
+        proof.find(f"{results.file}: {ids}, the usual number; a mean over samples counts them twice")
     if results.not_finite:
         proof.find(f"{results.file}: {results.not_finite} scores are nan or infinite; they were left out")
     for metric in results.metrics:
@@ -242,25 +242,25 @@ def recount_other(results: OtherResults, proof) -> dict:
 
 
 def compare_stated(results: OtherResults, metric: str, figures: dict, counts: tuple, proof) -> None:
-    """Add findings where the stated value of a metric, its interval or a number of rows is not that of the samples."""
+    """Add findings where a metric's stated value, interval or number of rows does not follow from the samples."""
     stated, counted = stated_value(results, metric), figures["value"]
     if stated is None:
-        proof.not_measured.append(f"{results.file}, {metric}: no file beside it states one figure for it")
+        proof.not_measured.append(f"{results.file}, {metric}: no file states a single figure for it")
         return
     file, name, given = stated
     is_percent = counted <= 1 and (given > 1 or bool(re.search("percent|pct|%", name)))
     share, step = given / (100 if is_percent else 1), rounding(name, given, is_percent)
     says, parent = f"{results.file}, {metric}: {file.name} says", name.removesuffix(".value").rpartition(".")[0]
     if not abs(share - counted) <= step * max(1.0, counted):
-        proof.find(f"{says} {name} {given:g}, the samples give {counted:g} on {figures['n']} rows")
+        proof.find(f"{says} {name} {given:g}; the samples give {counted:g} on {figures['n']} rows")
     beside = {n.removeprefix(f"{parent}."): x for n, x in results.stated[file].items() if n.startswith(parent)}
     beside |= {"n_samples": results.stated[file].get(f"n_samples.{results.task.lower()}.effective")}
     right = round(counted * figures["n"])
     for n, x in beside.items():
         if re.fullmatch(COUNT, n) and is_number(x) and x not in counts:
-            proof.find(f"{says} {n} {x}, there are samples of {counts[0]} rows")
+            proof.find(f"{says} {n} {x}; there are samples of {counts[0]} rows")
         if re.fullmatch(RIGHT, n) and isinstance(x, int) and x > 1 and x != right and figures["ci95"]:
-            proof.find(f"{says} {n} {x}, the samples give {right}")
+            proof.find(f"{says} {n} {x}; the samples give {right}")
     ends = [x if isinstance(x, list) else [x] for n, x in beside.items() if re.fullmatch(INTERVAL, n)]
     numbers = [x for pair in ends for x in pair]
     if len(numbers) == 2 and all(map(is_number, numbers)) and figures["ci95"]:
@@ -268,11 +268,11 @@ def compare_stated(results: OtherResults, metric: str, figures: dict, counts: tu
         step = max(rounding(name, x, is_percent) for x in numbers)
         level = interval_level(low, high, right, figures["n"], step)
         if not low <= counted <= high:
-            proof.find(f"{says} the interval {numbers}, which is without the value")
+            proof.find(f"{says} the interval {numbers}, which does not contain the value")
         elif level not in (0, 95) and step < 0.001:  # two digits may be those of another level by chance
-            proof.find(f"{says} the interval {numbers}, which is one of {level} %")
+            proof.find(f"{says} the interval {numbers}, which is a {level} % interval")
         elif level != 95:
-            proof.not_measured.append(f"{results.file}, {metric}: the interval {numbers} is of no formula known here")
+            proof.not_measured.append(f"{results.file}, {metric}: the interval {numbers} is not known to be of 95 %")
 
 
 def check_pairs(one: OtherResults, other: OtherResults, proof) -> bool:
@@ -284,25 +284,25 @@ def check_pairs(one: OtherResults, other: OtherResults, proof) -> bool:
     texts_of = [{str(sample.get("prompt")) for sample in samples.values()} for samples in (a, b)]
     are_others = texts_of[0] & texts_of[1]  # and not those of another template
     if golds:
-        key, text = golds[0], f"{len(golds)} of {len(common)} common rows have other golds in {other.file}"
+        key, text = golds[0], f"{len(golds)} of {len(common)} common rows have different golds in {other.file}"
         proof.find(f"{text}, such as {key!r}: {a[key].get('gold')!r} and {b[key].get('gold')!r}")
     if asked and are_others:
-        text = f"{len(asked)} of {len(common)} common ids have other prompts in {other.file}"
-        proof.find(f"{text}, such as {asked[0]!r}: these are no pairs of rows")
+        text = f"{len(asked)} of {len(common)} common ids have different prompts in {other.file}"
+        proof.find(f"{text}, such as {asked[0]!r}: the rows are not paired")
     return bool(common)
 
 
 def compare_p(figures: dict[Path, dict], test: dict | None, proof) -> None:
-    """Add a finding where a stated p of a paired test is none of the counted pairs; `test`: better, worse and p."""
+    """Add a finding where a stated p of a paired test does not follow from the pairs; `test`: better, worse and p."""
     for file, values in figures.items():
         for name, x in values.items():
             if not is_number(x) or not re.fullmatch(PAIRED_P, name):
                 continue
             words = [name, *(text for text in values.values() if isinstance(text, str))]
             if not re.search("mcnemar|paired|exact", " ".join(words).lower()):
-                proof.not_measured.append(f"{file}: {name} {x} is of a test that it does not name")
+                proof.not_measured.append(f"{file}: the test of {name} {x} is not named")
             elif test is None:
-                proof.find(f"{file} says {name} {x:g}, the files have no common rows: no paired test is possible")
+                proof.find(f"{file} says {name} {x:g}; the files have no common rows, so no paired test is possible")
             elif not any(abs(x - p) <= max(0.02 * p, 1e-4) for p in paired_ps(test["better"], test["worse"])):
                 counts = f"{test['better']} rows better and {test['worse']} worse"
-                proof.find(f"{file} says {name} {x:g}, {counts} give {test['p']:.3g} by the exact test")
+                proof.find(f"{file} says {name} {x:g}; {counts} give {test['p']:.3g} by the exact test")

@@ -39,7 +39,7 @@ def prove_reward(spec: str, data: str, flags: list[str], seconds: float) -> Proo
     """Run reward_preflight.py on a reward and the rows of `data`, and hostile programs if the rows have tests."""
     file, name, _ = spec_parts(spec)
     proof, function, rows = Proof("reward", spec), find_reward(spec)[0], read_rows(data)
-    got = f"got {spec}, a class; expected a function or an object of it; try reward = {name}()"
+    got = f"got {spec}, a class; expected a function or an instance; try reward = {name}()"
     need(not inspect.isclass(function), got)
     parameters = {} if isinstance(function, list) else inspect.signature(function).parameters
     names, takes_any = {*parameters}, any(p.kind is p.VAR_KEYWORD for p in parameters.values())

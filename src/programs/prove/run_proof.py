@@ -26,7 +26,7 @@ from programs.prove.proof import Proof, shown
 FALL_P = 0.01  # a held-out accuracy that falls with a p below this is a finding
 MOST_ROWS = 256  # held-out rows that are measured
 BATCH = 32  # rows measured at once; the time for earlier batches says whether another fits
-TRAILING = re.compile(r"[.,;:?=]+$")  # what another spelling of a question leaves out
+TRAILING = re.compile(r"[.,;:?=]+$")  # ignored at the end of a question
 PLAIN = str.maketrans("\u2018\u2019\u201c\u201d\u2013\u2014\u2212", "''\"\"---", "\u200b\u200c\u200d\ufeff\xad")
 DEFAULTS = {  # settings that not every program has
     **{"teacher": [], "reward": [], "eval_data": "", "environment": "", "prompt_column": "prompt", "chat": False},
@@ -166,12 +166,12 @@ def prove_tokenizer(run, proof: Proof, networks: dict, before, after) -> None:
     if count := sum(new.get(token) != number for token, number in old.items()):
         proof.find(f"the saved tokenizer has other ids for {count} of {len(old)} tokens of {start}")
     if before.chat_template and not after.chat_template:
-        proof.find(f"the saved tokenizer has no chat template, that of {start} has one")
+        proof.find(f"the saved tokenizer has no chat template, but that of {start} has one")
     sizes = {name: network.get_input_embeddings().weight.shape[0] for name, network in networks.items()}
     rows, old_rows = sizes["after"], sizes.get("before", sizes["after"])
     if len(new) > max(rows, len(old)) or (rows != old_rows and len(new) <= old_rows):
         got = f"the saved model has embeddings of {rows} tokens"
-        proof.find(f"{got}, {start} of {old_rows}, the saved tokenizer has {len(new)}")
+        proof.find(f"{got}, {start} of {old_rows}, and the saved tokenizer has {len(new)} tokens")
 
 
 def prove_weights(run, proof: Proof, networks: dict) -> None:
@@ -195,7 +195,7 @@ def prove_weights(run, proof: Proof, networks: dict) -> None:
         base = json.loads((run.saved / "adapter_config.json").read_text(encoding="utf-8"))["base_model_name_or_path"]
         is_same = Path(base).exists() and Path(run.model).exists() and Path(base).samefile(run.model)
         if not is_same and weight_change(networks["before"], load_plainly(base))["tensors_changed"]:
-            proof.find(f"the saved adapter is of {base}, the run's start is {run.model}")
+            proof.find(f"the saved adapter is of {base}, but the run's start is {run.model}")
     largest, share = change["largest_weight_change"], change["tensors_changed"]
     proof.figures |= {key: value if math.isfinite(value) else str(value) for key, value in change.items()}
     if not largest:
@@ -244,7 +244,7 @@ def prove_overlap(run, proof: Proof, tokenizer) -> list[dict]:
     proof.figures |= {"held_out_rows": len(held_out), "held_out_rows_that_train": count}
     text = f"{count} of {len(held_out)} held-out prompts of {run.eval_data} also occur in {run.data}"
     also = of_swapped(new, {asked for asked, _ in trained}).replace("of them", "others")
-    proof.say(f"{text}, compared without case, white space, last punctuation and system prompt{also}{repeated}.")
+    proof.say(f"{text}, compared without case, white space, final punctuation and system prompt{also}{repeated}.")
     if count:
         proof.find(f"{text}: the accuracy is inflated")
     return held_out
@@ -321,7 +321,7 @@ def compare_with_log(run, proof: Proof, measured: Measurement) -> str:
     if not logged:
         return ""
     if 0 < run.steps < logged[-1][0]:
-        proof.find(f"metrics.jsonl goes on to step {logged[-1][0]}, the run's settings say {run.steps} steps")
+        proof.find(f"metrics.jsonl goes on to step {logged[-1][0]}, but the run's settings say {run.steps} steps")
     if (most := max(rows for _, _, rows in logged)) > run.held_out_rows:
         proof.find(f"metrics.jsonl says {most} evaluated rows, {run.eval_data} has {run.held_out_rows}")
     for step, value, rows in logged:

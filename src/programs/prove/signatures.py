@@ -13,7 +13,7 @@ EMPTY, KEYWORD = inspect.Parameter.empty, inspect.Parameter.KEYWORD_ONLY
 
 
 class Fields(dict):
-    """A dictionary whose entries can be read as attributes too."""
+    """A dictionary whose entries are also attributes."""
 
     __getattr__ = dict.get
 

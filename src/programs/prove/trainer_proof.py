@@ -44,7 +44,7 @@ def prove_steps(proof: Proof, file: Path, flags: list[str], seconds: float) -> N
     configs = [node.body for node in parsed(file) if isinstance(node, ast.ClassDef) and node.name == "Config"]
     fields = {x.target.id for body in configs for x in body if isinstance(x, ast.AnnAssign)}
     if not {"steps", "out", "lr", "reward"} <= fields:
-        proof.skip("What steps of its train change", "it is no page with the settings steps, out, lr and reward")
+        proof.skip("What steps of its train change", "it is not a page with the settings steps, out, lr and reward")
         return
     rewards = ["varied"] if fields & {"gae_lambda", "kl_coef", "entropy_coef"} else ["varied", "equal"]
     flags = [word for flag in flags for word in (flag.split("=", 1) if flag.startswith("--") else [flag])]

@@ -19,7 +19,7 @@ TRIAL_ROWS = 8  # rows on which the gold formats compete
 PROBE_ROWS = 32  # rows from which probes are made
 LEAK = 2 << 20  # bytes by which the process grows each time that the same batch is scored again
 CHECKED = 56  # completions of a row that the checks score
-MORE_TIME = "try more time, or an async function"
+MORE_TIME = "try a larger --budget_s, or an async function"
 SLOW_S = 1.0  # seconds for a completion above which there is a warning
 ADVICE = {
     "raised": "give such a completion the lowest score; raise only for wrong columns",

@@ -47,12 +47,12 @@ def alike_at_pass_rate(run: LoggedRun, alike: list[float]) -> str:
 
 
 def unit(shares: list[float]) -> int:
-    """The smallest count of which all shares are whole multiples; 0 if there is none up to 1024."""
+    """The smallest n up to 1024 with which every share is a whole number of n-ths; 0 if there is none."""
     return next((n for n in range(1, 1025) if all(abs(n * x - round(n * x)) < 1e-3 for x in shares)), 0)
 
 
 def alike_by_chance(run: LoggedRun) -> str:
-    """A text if groups score alike as often as if 0/1 scores had nothing to do with prompts, some easier; else ""."""
+    """A text if groups score alike only as often as 0/1 scores that ignore the prompt would; else ""."""
     steps = run.series.get("score", {}).keys() & run.series.get("zero_std", {}).keys()
     scores, alike = ([run.series[name][step] for step in steps] for name in ("score", "zero_std"))
     rate, batch, groups = statistics.fmean(scores or [0.0]), unit(scores), unit(alike)  # completions, groups a step
@@ -60,7 +60,7 @@ def alike_by_chance(run: LoggedRun) -> str:
         return ""
     size, count, share = batch // groups, groups * len(alike), statistics.fmean(alike)
     low, high = wilson_interval(share * count, count)
-    varied = (forecast(rate - 0.25, size) + forecast(rate + 0.25, size)) / 2  # of prompts as little apart as this
+    varied = (forecast(rate - 0.25, size) + forecast(rate + 0.25, size)) / 2  # if half of the prompts are easier
     if low > forecast(rate, size) or high >= varied:
         return ""
     return f"{share:.0%} of groups of {size} score all alike, {forecast(rate, size):.0%} would by chance"

@@ -27,7 +27,7 @@ def ends_text(name: str, values: list[float]) -> str:
 
 
 def rise_beside(run: LoggedRun) -> tuple[float, float]:
-    """(rise of the score, its part that neither right answers nor the format bring, at weights of 1)."""
+    """(rise of the score, what of it neither right answers nor the format explain), with weights of 1."""
     name, (first, last) = run.answer_part()[0], run.ends("score")
     rise = last - first if run.parts() else math.nan
     parts = [ends(values) for part, values in run.parts().items() if values and (part == name or is_format(part))]

@@ -52,7 +52,7 @@ def marks_with_gold(texts: list[Text]) -> set[str]:
 def hardly_paid(run: LoggedRun) -> dict[str, Evidence]:
     """{cause: evidence} if the log alone shows that answers are hardly ever paid.
 
-    A format part that is paid speaks for the form and against the gold. An answer that is paid now and then has it too.
+    If a format part is paid, or an answer now and then, the form is right: suspect the gold answers.
     """
     (name, means), rate = run.answer_part(), pass_rate(run, steps=10**9)
     spreads = run.series.keys() & {"score_std", "zero_std", "score_max"}
@@ -277,7 +277,7 @@ def reward_ignores_answer(run: LoggedRun) -> Evidence | None:
 
 
 def pays_chance(run: LoggedRun) -> Fact | None:
-    """A fact if groups differ but the score stays flat although the policy moves, or whatever prompts they are of."""
+    """A fact if groups differ but the score stays flat: although the policy moves, or whatever the prompt."""
     scores, spread, alike = run.values("score"), run.values("score_std"), run.values("zero_std")
     half, gain = len(scores) // 2, run.held_out_gain()
     rises = run.trend("score") > 0 or (gain and gain[1] > 0)
