@@ -390,7 +390,7 @@ _AFTER_NUMBER = re.compile(  # after a box with digits: another number, a denial
     r"(?i)[\s$]*(?:or[\s$]*\d+\$?\.?(?:\n|\Z)|is (?:wrong|incorrect|not (?:the )?(?:correct|right|answer)))"
 )
 _DENIED = re.compile(  # before "answer is"
-    r"(?i)\b(?:if|whether|unless|suppos(?:e|ing)|assum(?:e|ing)|wrong|incorrect|false|not (?:true|sure))"
+    r"(?i)\b(?:if|whether|unless|suppose|supposing|assume|assuming|wrong|incorrect|false|not (?:true|sure))"
     r"(?: that)?(?: (?:the|an?|my|our))?(?: (?:correct|right|final|best))?[*_ ]*\Z"
 )
 _NOT_BEFORE = re.compile(  # before the answer: the one that it is not

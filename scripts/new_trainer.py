@@ -3,7 +3,7 @@
 # A copy is yours to edit: this file needs no other of this bundle's scripts.
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch>=2.6", "transformers>=5.23,<6", "peft"]
+# dependencies = ["torch>=2.6", "transformers>=5.23,<6", "pyarrow", "datasets", "peft"]
 # ///
 """Write your own training script from a page of templates/, check it with your model and train with it: one command.
 
@@ -1393,7 +1393,7 @@ SYSTEM = re.compile(r"system|sys(tem)?_?(prompt|message|msg|instructions?)")
 TOOLS = ("tools", "functions")
 TOOL_NAME = re.compile(r"""(["'])name\1: ?(["'])([^"']+)\2""")
 SQL = re.compile(r"\s*SELECT\b(?s:.*)\bFROM\b")
-SINGLE = "[A-J]|[Tt]rue|[Ff]alse"  # letters of choices, truth values
+SINGLE = "[A-J]|true|True|false|False"  # letters of choices, truth values
 CHOICE_KEYS = (
     *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
     *("mc1_targets", "answers", "distractors", "incorrect_answers"),

@@ -199,7 +199,7 @@ def test_flags_win_and_a_constant_or_dictionary_is_read(tmp_path, capsys):
     text = text.replace("reward_funcs=", f"peft_config=LoraConfig({more}), reward_funcs=")
     config = read(tmp_path, text=text, flags=["--lr=1e-3", "--model=n"])
     said = capsys.readouterr().err
-    assert "LoraConfig(use_dora=True): has no equal" in said and said.count("LoraConfig(") == 1
+    assert "LoraConfig(use_dora=True): has no equivalent" in said and said.count("LoraConfig(") == 1
     found = (config.steps, config.kl_coef, config.lr, config.model, config.lora_rank, config.lora_alpha)
     assert found == (30, 0.5, 1e-3, "n", 4, 16)
     assert read(tmp_path, text=text, flags=["--steps=3"]).steps == 3

@@ -187,7 +187,10 @@ FAULTS = {
         lambda f: report(f, {2: {"finish_reason": "length"}, 0: {"finish_reason": "stop"}}),
         "count as right",
     ),
-    "another text": (lambda f: report(f, {4: {"response": "The answer is 5."}}), "has correct 1, but lacks its gold 60"),
+    "another text": (
+        lambda f: report(f, {4: {"response": "The answer is 5."}}),
+        "has correct 1, but lacks its gold 60",
+    ),
     "CSV twice": (lambda f: table(f, 3), "3 of 20 ids, such as 't0', have more than 1 samples"),
     "lists, value": (lambda f: several(f, acc=60.0), "acc 60; the samples give 0.5"),
     "lists, n": (lambda f: several(f, rows=30), "num_samples 30; there are samples of 20 rows"),

@@ -57,7 +57,7 @@ SYSTEM = re.compile(r"system|sys(tem)?_?(prompt|message|msg|instructions?)")
 TOOLS = ("tools", "functions")
 TOOL_NAME = re.compile(r"""(["'])name\1: ?(["'])([^"']+)\2""")
 SQL = re.compile(r"\s*SELECT\b(?s:.*)\bFROM\b")
-SINGLE = "[A-J]|[Tt]rue|[Ff]alse"  # letters of choices, truth values
+SINGLE = "[A-J]|true|True|false|False"  # letters of choices, truth values
 CHOICE_KEYS = (
     *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
     *("mc1_targets", "answers", "distractors", "incorrect_answers"),

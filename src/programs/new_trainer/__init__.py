@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch>=2.6", "transformers>=5.23,<6", "peft"]
+# dependencies = ["torch>=2.6", "transformers>=5.23,<6", "pyarrow", "datasets", "peft"]
 # ///
 """Write your own training script from a page of templates/, check it with your model and train with it: one command.
 
