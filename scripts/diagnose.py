@@ -60,11 +60,11 @@ runs 2, then 1, then 3.
 #     2335-2493  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
 #     2496-2765  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
 #     2768-3068  rewards       Faulty rewards: another answer format, wrong gold answers, constant, inverted, blind …
-#     3071-3289  updates       Faulty updates: too large, without effect, held back by the KL, or led by a useless …
-#     3292-3586  outcomes      Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out set of …
-#     3589-3752  ranking       Find a run's signs, rank the causes that explain them, and give a verdict
-#     3755-3880  rescoring     --rescore: run the reward in the sandbox on gold, nonsense and logged samples, these …
-#     3883-3978  command       The command line: diagnose runs one after the other, and print verdicts as text or JSON
+#     3071-3287  updates       Faulty updates: too large, without effect, held back by the KL, or led by a useless …
+#     3290-3587  outcomes      Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out set of …
+#     3590-3753  ranking       Find a run's signs, rank the causes that explain them, and give a verdict
+#     3756-3881  rescoring     --rescore: run the reward in the sandbox on gold, nonsense and logged samples, these …
+#     3884-3979  command       The command line: diagnose runs one after the other, and print verdicts as text or JSON
 
 import argparse
 import ast
@@ -3154,8 +3154,7 @@ def rate_fact(run: LoggedRun) -> Fact | None:
         return Fact(f"the warm-up takes {warmup:g} steps, the run {steps:g}", "warmup")
     if len(rates) >= 5 and is_warming_up(run):
         *_, before, last = run.steps()
-        still = abs(run.ends("kl")[1]) < 1e-4 if run.values("kl") else highest_logged < 2e-6
-        if last + (last - before) > steps > 0 or (not steps and last >= SLOW and still):
+        if last + (last - before) > steps > 0:
             return run.fact("lr", f"the learning rate still rises at the log's last step; it is {rates[-1]:.3g} there")
     if 0 < clip < 1e-6:
         return Fact(f"gradients are clipped to {clip:g}", "max_grad_norm")
@@ -3205,8 +3204,7 @@ def nothing_moves(run: LoggedRun) -> Evidence | None:
         text = f"the held-out figure is {held_out[0]:.4g} at all {len(held_out)} evaluations"
         facts = [run.fact("held_out", text)]
     facts = [*([rate] if rate else []), *still, *facts]
-    # rounding need not stop all weights; without the number of steps, a warm-up may end soon
-    unsure = rate is not None and (rate.figure == "dtype" or (is_warming_up(run) and not run.number("steps")))
+    unsure = rate is not None and rate.figure == "dtype"  # rounding need not stop all weights
     decisive = any(fact.figure == run.name("grad_norm") for fact in still) or len(still) > 1
     if decisive or (rate and not unsure) or (same and (still or unsure)):
         return Evidence(CERTAIN + 0.03, facts)
@@ -3407,7 +3405,7 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     worse = (truth is not None and truth[2] < 0) or (len(parts) > 1 and falls(run, part)) or past_its_best(run)
     rising, (feature, bought), unfinished = rising_parts(run), paid_feature(run), paid_unfinished(run)
     scores, points = run.values("score"), run.values("held_out")
-    few, rose = len(run.steps()) < TREND_STEPS, run.trend("score") > 0
+    few, rose, lower = len(run.steps()) < TREND_STEPS, run.trend("score") > 0, False
     first, last = run.ends("length")
     hollow = rising and run.trend("length") < 0 and last < 0.3 * first and ends(part)[1] < 0.2  # only the form is left
     hollow = hollow and not (truth and truth[0] > 0.1)
@@ -3420,6 +3418,9 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     facts = [run.fact(f"part:{x}", ends_text(x, parts[x]), run.onset(f"part:{x}")) for x in rising[:2]]
     facts += [run.fact(run.answer_series(), ends_text(name, part))] if rising else []
     facts += [run.fact("length", f"{run.name('length')} went from {first:.3g} to {last:.3g}")] if hollow else []
+    if lower and rose and not rising:
+        text = f"{ends_text('the score', scores)}, the held-out figure from {points[0]:.3g} to {points[-1]:.3g}"
+        facts.append(run.fact("held_out", text))
     facts += [unfinished] if unfinished else []
     facts += [feature] if bought or (feature and not (truth is None and trend(part) > 0)) else []
     lost = rose and answers is not None and answers[2] < 0
@@ -3430,7 +3431,7 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     sure = sure or (unfinished and not better and trend(part) <= 0)
     # answers got neither better nor worse; they may still follow while the other part rises
     settled = [x for x in rising if trend(parts[x][len(parts[x]) // 2 :]) <= 0]
-    beside = unfinished or (rose and (settled or (feature and truth is not None and truth[0] <= 0)))
+    beside = unfinished or (rose and (lower or settled or (feature and truth is not None and truth[0] <= 0)))
     if not facts or not (sure or beside):
         return None
     since = run.onset("score") if scores else None

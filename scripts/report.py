@@ -53,15 +53,15 @@ Exit codes: 0 the page is written, 2 bad input; if only some runs are readable, 
 #     2540-2698  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
 #     2701-2970  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
 #     2973-3273  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
-#     3276-3494  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
-#     3497-3791  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
-#     3794-3957  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
-#     3960-4047  sources             The command line's runs and evaluations, read, and those that cannot be
-#     4050-4205  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
-#     4208-4710  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
-#     4713-4814  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
-#     4817-5903  page                The page
-#     5906-5963  command             The command line
+#     3276-3492  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
+#     3495-3792  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
+#     3795-3958  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
+#     3961-4048  sources             The command line's runs and evaluations, read, and those that cannot be
+#     4051-4206  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
+#     4209-4711  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
+#     4714-4815  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
+#     4818-5904  page                The page
+#     5907-5964  command             The command line
 
 import argparse
 import ast
@@ -3359,8 +3359,7 @@ def rate_fact(run: LoggedRun) -> Fact | None:
         return Fact(f"the warm-up takes {warmup:g} steps, the run {steps:g}", "warmup")
     if len(rates) >= 5 and is_warming_up(run):
         *_, before, last = run.steps()
-        still = abs(run.ends("kl")[1]) < 1e-4 if run.values("kl") else highest_logged < 2e-6
-        if last + (last - before) > steps > 0 or (not steps and last >= SLOW and still):
+        if last + (last - before) > steps > 0:
             return run.fact("lr", f"the learning rate still rises at the log's last step; it is {rates[-1]:.3g} there")
     if 0 < clip < 1e-6:
         return Fact(f"gradients are clipped to {clip:g}", "max_grad_norm")
@@ -3410,8 +3409,7 @@ def nothing_moves(run: LoggedRun) -> Evidence | None:
         text = f"the held-out figure is {held_out[0]:.4g} at all {len(held_out)} evaluations"
         facts = [run.fact("held_out", text)]
     facts = [*([rate] if rate else []), *still, *facts]
-    # rounding need not stop all weights; without the number of steps, a warm-up may end soon
-    unsure = rate is not None and (rate.figure == "dtype" or (is_warming_up(run) and not run.number("steps")))
+    unsure = rate is not None and rate.figure == "dtype"  # rounding need not stop all weights
     decisive = any(fact.figure == run.name("grad_norm") for fact in still) or len(still) > 1
     if decisive or (rate and not unsure) or (same and (still or unsure)):
         return Evidence(CERTAIN + 0.03, facts)
@@ -3612,7 +3610,7 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     worse = (truth is not None and truth[2] < 0) or (len(parts) > 1 and falls(run, part)) or past_its_best(run)
     rising, (feature, bought), unfinished = rising_parts(run), paid_feature(run), paid_unfinished(run)
     scores, points = run.values("score"), run.values("held_out")
-    few, rose = len(run.steps()) < TREND_STEPS, run.trend("score") > 0
+    few, rose, lower = len(run.steps()) < TREND_STEPS, run.trend("score") > 0, False
     first, last = run.ends("length")
     hollow = rising and run.trend("length") < 0 and last < 0.3 * first and ends(part)[1] < 0.2  # only the form is left
     hollow = hollow and not (truth and truth[0] > 0.1)
@@ -3625,6 +3623,9 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     facts = [run.fact(f"part:{x}", ends_text(x, parts[x]), run.onset(f"part:{x}")) for x in rising[:2]]
     facts += [run.fact(run.answer_series(), ends_text(name, part))] if rising else []
     facts += [run.fact("length", f"{run.name('length')} went from {first:.3g} to {last:.3g}")] if hollow else []
+    if lower and rose and not rising:
+        text = f"{ends_text('the score', scores)}, the held-out figure from {points[0]:.3g} to {points[-1]:.3g}"
+        facts.append(run.fact("held_out", text))
     facts += [unfinished] if unfinished else []
     facts += [feature] if bought or (feature and not (truth is None and trend(part) > 0)) else []
     lost = rose and answers is not None and answers[2] < 0
@@ -3635,7 +3636,7 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     sure = sure or (unfinished and not better and trend(part) <= 0)
     # answers got neither better nor worse; they may still follow while the other part rises
     settled = [x for x in rising if trend(parts[x][len(parts[x]) // 2 :]) <= 0]
-    beside = unfinished or (rose and (settled or (feature and truth is not None and truth[0] <= 0)))
+    beside = unfinished or (rose and (lower or settled or (feature and truth is not None and truth[0] <= 0)))
     if not facts or not (sure or beside):
         return None
     since = run.onset("score") if scores else None

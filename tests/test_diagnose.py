@@ -400,11 +400,6 @@ FIGURES = {  # cause: (whether the run is flat, figures), and "log": without its
         {"kl/coef": "-", "kl/ref": lambda n: 0.002 + 0.001 * (n % 5), "policy/loss": lambda n: 0.1 * (n % 5) - 0.05},
     ),
     "nothing_moves, a rate that still rises at the last step": (True, {"optim/lr": lambda n: 2e-6 * n}),
-    "nothing_moves, a warm-up in which the KL stays near 0, log": (
-        True,
-        {"optim/lr": lambda n: 1e-5 * n, "kl/ref": lambda n: 1e-6 * n},
-    ),
-    "nothing_moves, a warm-up without a KL, log": (True, {"optim/lr": lambda n: 2e-8 * n, "kl/ref": "-"}),
     "none, a warm-up to a usual rate without a KL, log": (True, {"optim/lr": lambda n: 1e-6 * n, "kl/ref": "-"}),
     "critic_useless, its loss diverges, log": (True, {"value/loss": lambda n: 1e3 + n}),
     "critic_useless, its loss is huge in three steps, log": (

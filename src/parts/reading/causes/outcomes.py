@@ -128,7 +128,7 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     worse = (truth is not None and truth[2] < 0) or (len(parts) > 1 and falls(run, part)) or past_its_best(run)
     rising, (feature, bought), unfinished = rising_parts(run), paid_feature(run), paid_unfinished(run)
     scores, points = run.values("score"), run.values("held_out")
-    few, rose = len(run.steps()) < TREND_STEPS, run.trend("score") > 0
+    few, rose, lower = len(run.steps()) < TREND_STEPS, run.trend("score") > 0, False
     first, last = run.ends("length")
     hollow = rising and run.trend("length") < 0 and last < 0.3 * first and ends(part)[1] < 0.2  # only the form is left
     hollow = hollow and not (truth and truth[0] > 0.1)
@@ -141,6 +141,9 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     facts = [run.fact(f"part:{x}", ends_text(x, parts[x]), run.onset(f"part:{x}")) for x in rising[:2]]
     facts += [run.fact(run.answer_series(), ends_text(name, part))] if rising else []
     facts += [run.fact("length", f"{run.name('length')} went from {first:.3g} to {last:.3g}")] if hollow else []
+    if lower and rose and not rising:
+        text = f"{ends_text('the score', scores)}, the held-out figure from {points[0]:.3g} to {points[-1]:.3g}"
+        facts.append(run.fact("held_out", text))
     facts += [unfinished] if unfinished else []
     facts += [feature] if bought or (feature and not (truth is None and trend(part) > 0)) else []
     lost = rose and answers is not None and answers[2] < 0
@@ -151,7 +154,7 @@ def part_bought(run: LoggedRun) -> Evidence | None:
     sure = sure or (unfinished and not better and trend(part) <= 0)
     # answers got neither better nor worse; they may still follow while the other part rises
     settled = [x for x in rising if trend(parts[x][len(parts[x]) // 2 :]) <= 0]
-    beside = unfinished or (rose and (settled or (feature and truth is not None and truth[0] <= 0)))
+    beside = unfinished or (rose and (lower or settled or (feature and truth is not None and truth[0] <= 0)))
     if not facts or not (sure or beside):
         return None
     since = run.onset("score") if scores else None

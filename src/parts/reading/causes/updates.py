@@ -92,8 +92,7 @@ def rate_fact(run: LoggedRun) -> Fact | None:
         return Fact(f"the warm-up takes {warmup:g} steps, the run {steps:g}", "warmup")
     if len(rates) >= 5 and is_warming_up(run):
         *_, before, last = run.steps()
-        still = abs(run.ends("kl")[1]) < 1e-4 if run.values("kl") else highest_logged < 2e-6
-        if last + (last - before) > steps > 0 or (not steps and last >= SLOW and still):
+        if last + (last - before) > steps > 0:
             return run.fact("lr", f"the learning rate still rises at the log's last step; it is {rates[-1]:.3g} there")
     if 0 < clip < 1e-6:
         return Fact(f"gradients are clipped to {clip:g}", "max_grad_norm")
@@ -143,8 +142,7 @@ def nothing_moves(run: LoggedRun) -> Evidence | None:
         text = f"the held-out figure is {held_out[0]:.4g} at all {len(held_out)} evaluations"
         facts = [run.fact("held_out", text)]
     facts = [*([rate] if rate else []), *still, *facts]
-    # rounding need not stop all weights; without the number of steps, a warm-up may end soon
-    unsure = rate is not None and (rate.figure == "dtype" or (is_warming_up(run) and not run.number("steps")))
+    unsure = rate is not None and rate.figure == "dtype"  # rounding need not stop all weights
     decisive = any(fact.figure == run.name("grad_norm") for fact in still) or len(still) > 1
     if decisive or (rate and not unsure) or (same and (still or unsure)):
         return Evidence(CERTAIN + 0.03, facts)
