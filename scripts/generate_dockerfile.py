@@ -30,10 +30,10 @@ Exit codes: 0 written (or listed), 2 bad input, or a combination outside the tab
 # Contents
 #         50-90  messages  Errors that a user can fix, each with an exit code; messages on stderr; the layout of --help
 #         93-96  bundle    Paths of this bundle and of its embedded model, data and rewards
-#        99-264  dialect   Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements for …
-#       267-288  settings  Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       291-558  plan      Plan an image: a row of the table of compatible versions
-#       561-743  command   The files beside the Dockerfile, and the command line
+#        99-265  dialect   Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements for …
+#       268-289  settings  Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       292-559  plan      Plan an image: a row of the table of compatible versions
+#       562-744  command   The files beside the Dockerfile, and the command line
 
 import argparse
 import difflib
@@ -144,6 +144,7 @@ RELATIONS = (
     ("num_train_epochs", "steps prompts", "steps = num_train_epochs x rows / prompts"),
     ("top_p top_k min_p repetition_penalty", "temperature steps lr", f"unsupported: {SAMPLED_WHOLE}"),
     ("eps_clip cliprange", "clip_eps_low clip_eps_high", "try --clip_eps_low and --clip_eps_high, one for each side"),
+    ("set", "as minutes", "numbers are read from the source: write a loss's own ones in its file, or as parameters"),
     ("advantage_estimator adv_estimator", "algorithm", "OpenRLHF's gae is --algorithm ppo, group_norm is grpo"),
     (
         "remote_rm_url reward_pretrain reward_model_path reward_model",

@@ -29,11 +29,11 @@ Exit codes: 0 written, and run; 1 a cell of it raised an error; 2 bad input.
 # Contents
 #        66-106  messages      Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
 #       109-113  bundle        Paths of this bundle and of its embedded model, data and rewards
-#       116-281  dialect       Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements …
-#       284-305  settings      Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       308-470  user code     What users' rewards get: texts, copies of the columns, and their own state of the process
-#       473-604  reward forms  The forms that a reward function may have, and loading rewards from files
-#       607-850  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
+#       116-282  dialect       Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements …
+#       285-306  settings      Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       309-471  user code     What users' rewards get: texts, copies of the columns, and their own state of the process
+#       474-605  reward forms  The forms that a reward function may have, and loading rewards from files
+#       608-851  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
 
 import argparse
 import ast
@@ -161,6 +161,7 @@ RELATIONS = (
     ("num_train_epochs", "steps prompts", "steps = num_train_epochs x rows / prompts"),
     ("top_p top_k min_p repetition_penalty", "temperature steps lr", f"unsupported: {SAMPLED_WHOLE}"),
     ("eps_clip cliprange", "clip_eps_low clip_eps_high", "try --clip_eps_low and --clip_eps_high, one for each side"),
+    ("set", "as minutes", "numbers are read from the source: write a loss's own ones in its file, or as parameters"),
     ("advantage_estimator adv_estimator", "algorithm", "OpenRLHF's gae is --algorithm ppo, group_norm is grpo"),
     (
         "remote_rm_url reward_pretrain reward_model_path reward_model",

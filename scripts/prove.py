@@ -27,8 +27,7 @@
                        ratios and equal scores; a second call; GAE's bootstrap and returns; a loss's entropy term and
                        use of the sampler's log-probs. It reports which form of inputs fits, such as [T, B], and lists
                        what it does not recognise
-    TRAINER.py         one with the functions of selfcheck.py --contract: its checks; the trainer's flags follow --; of
-                       a page, whether two steps move the weights, and keep them where all scores are equal
+    TRAINER.py         one with the functions of selfcheck.py --contract: its checks; the trainer's flags follow --
     a verl job         settings of verl_train.py (.yaml) or overrides (.txt): runs verl_train.py --check in the --python
                        that has verl: composes them, reads rows by verl's data set, tries the job's reward on them
 
@@ -54,52 +53,52 @@ could not be measured.
 """
 
 # Contents
-#       159-164  file text           Load texts from files beside their room, such as a page's style; a built script …
-#       167-265  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       268-313  bundle              Paths of this bundle and of its embedded model, data and rewards
-#       316-481  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       484-517  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       520-671  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       674-697  user scripts        A user's Python script or notebook: read from its source, or run in a separate …
-#       700-769  exit codes          Program exit: errors that a user can fix become a message and an exit code
-#      772-1016  data files          Open data files as text: decompress, decode, refuse files without data; parse …
-#     1019-1108  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1111-1365  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1368-1472  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1475-1522  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
-#     1525-1549  prompts             Load training and held-out prompts as token ids
-#     1552-1851  attacks             Correct and hostile programs, and calling a code reward on them in a separate …
-#     1854-2068  user code           What users' rewards get: texts, copies of the columns, and their own state of …
-#     2071-2339  reward forms        The forms that a reward function may have, and loading rewards from files
-#     2342-2649  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
-#     2652-2795  environments        Load and check environments: classes whose methods are tools for the model, or …
-#     2798-2830  text turns          Plain-text conversations: a stand-in for tokenizer and chat template when no …
-#     2833-2855  conversations       Conversations with environments: their record, limits, and calls of the …
-#     2858-2877  models              Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     2880-2960  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
-#     2963-3022  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
-#     3025-3037  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     3040-3066  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     3069-3097  dialects            Names of metrics and settings in our trainers, TRL, verl and others
-#     3100-3277  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     3280-3351  proof               The record of a proof, and reports of the bundle's other scripts
-#     3354-3422  exact figures       Intervals and paired tests from their formulas, independent of the programs …
-#     3425-3780  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
-#     3783-4078  other evaluations   Evaluations of other programs: scored samples in JSON, JSONL, CSV or parquet, …
-#     4081-4199  graded again        Compute an evaluation's scores again from its stored completions
-#     4202-4463  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
-#     4466-4546  attack proof        Try a reward that runs programs on hostile ones: are they paid, do they read, …
-#     4549-4720  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
-#     4723-4875  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
-#     4878-4982  trainer proof       A trainer or a verl job: what selfcheck.py and verl_train.py --check find, with …
-#     4985-5123  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
-#     5126-5284  recognition         Recognise a function's formula and its parameters' roles by name; nothing is …
-#     5287-5371  signatures          Callables of a file as functions of named inputs: of methods, compiled code, …
-#     5374-5635  function calls      Make inputs by role for functions of losses and advantages; call a function with …
-#     5638-5776  function faults     Compare a function with every published way of its formula, and name the fault …
-#     5779-5936  function checks     Further checks of a function that computes its formula: other inputs, other …
-#     5939-6211  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
-#     6214-6310  command             The command line
+#       158-163  file text           Load texts from files beside their room, such as a page's style; a built script …
+#       166-264  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       267-311  bundle              Paths of this bundle and of its embedded model, data and rewards
+#       314-480  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       483-516  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       519-670  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       673-696  user scripts        A user's Python script or notebook: read from its source, or run in a separate …
+#       699-768  exit codes          Program exit: errors that a user can fix become a message and an exit code
+#      771-1015  data files          Open data files as text: decompress, decode, refuse files without data; parse …
+#     1018-1107  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1110-1364  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1367-1471  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1474-1521  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1524-1548  prompts             Load training and held-out prompts as token ids
+#     1551-1850  attacks             Correct and hostile programs, and calling a code reward on them in a separate …
+#     1853-2067  user code           What users' rewards get: texts, copies of the columns, and their own state of …
+#     2070-2338  reward forms        The forms that a reward function may have, and loading rewards from files
+#     2341-2648  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
+#     2651-2794  environments        Load and check environments: classes whose methods are tools for the model, or …
+#     2797-2829  text turns          Plain-text conversations: a stand-in for tokenizer and chat template when no …
+#     2832-2854  conversations       Conversations with environments: their record, limits, and calls of the …
+#     2857-2876  models              Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     2879-2950  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
+#     2953-3012  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
+#     3015-3027  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     3030-3056  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#     3059-3087  dialects            Names of metrics and settings in our trainers, TRL, verl and others
+#     3090-3267  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     3270-3341  proof               The record of a proof, and reports of the bundle's other scripts
+#     3344-3412  exact figures       Intervals and paired tests from their formulas, independent of the programs …
+#     3415-3770  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
+#     3773-4068  other evaluations   Evaluations of other programs: scored samples in JSON, JSONL, CSV or parquet, …
+#     4071-4189  graded again        Compute an evaluation's scores again from its stored completions
+#     4192-4453  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
+#     4456-4536  attack proof        Try a reward that runs programs on hostile ones: are they paid, do they read, …
+#     4539-4703  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
+#     4706-4858  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
+#     4861-4902  trainer proof       A trainer or a verl job: what selfcheck.py and verl_train.py --check find, with …
+#     4905-5043  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
+#     5046-5204  recognition         Recognise a function's formula and its parameters' roles by name; nothing is …
+#     5207-5292  signatures          Callables of a file as functions of named inputs: of methods, compiled code, …
+#     5295-5556  function calls      Make inputs by role for functions of losses and advantages; call a function with …
+#     5559-5697  function faults     Compare a function with every published way of its formula, and name the fault …
+#     5700-5859  function checks     Further checks of a function that computes its formula: other inputs, other …
+#     5862-6136  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
+#     6139-6235  command             The command line
 
 import argparse
 import ast
@@ -269,7 +268,6 @@ def suggest(word: str, names: list[str], cutoff: float = 0.6) -> str:
 
 HERE = Path(__file__).resolve()
 BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_lm").is_dir()), HERE.parent.parent)
-EMBEDDED_MODEL = str(BUNDLE / "assets" / "tiny_lm")
 EMBEDDED_DATA = str(BUNDLE / "assets" / "data" / "arithmetic_train.jsonl")
 EMBEDDED_EVAL = str(BUNDLE / "assets" / "data" / "arithmetic_eval.jsonl")
 EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
@@ -361,6 +359,7 @@ RELATIONS = (
     ("num_train_epochs", "steps prompts", "steps = num_train_epochs x rows / prompts"),
     ("top_p top_k min_p repetition_penalty", "temperature steps lr", f"unsupported: {SAMPLED_WHOLE}"),
     ("eps_clip cliprange", "clip_eps_low clip_eps_high", "try --clip_eps_low and --clip_eps_high, one for each side"),
+    ("set", "as minutes", "numbers are read from the source: write a loss's own ones in its file, or as parameters"),
     ("advantage_estimator adv_estimator", "algorithm", "OpenRLHF's gae is --algorithm ppo, group_norm is grpo"),
     (
         "remote_rm_url reward_pretrain reward_model_path reward_model",
@@ -2919,15 +2918,6 @@ def weight_change(start, model, saved_in=None) -> dict:
     return {"largest_weight_change": largest, "tensors_changed": sum(x != 0 for x in changes) / len(changes)}
 
 
-def saved(start: str, out: Path) -> dict:
-    """Whether the model in a folder loads, and how far it has moved from the model that its run started with."""
-    try:
-        transformers.AutoTokenizer.from_pretrained(out)
-        return {"loads": True, **weight_change(load_plainly(start), load_plainly(out), dtype_of(out))}
-    except Exception as error:  # whatever a folder that is not right makes transformers raise
-        return {"loads": False, "error": f"{type(error).__name__}: {error}"}
-
-
 def answered(model, tokenizer, ids: list[list[int]], **how) -> list[list[int]]:
     """The tokens by which transformers' own generate answers prompts, with the end token; `how` are its settings."""
     width, answers, ends = max(map(len, ids)), [], ending_ids(model.generation_config.eos_token_id, tokenizer)
@@ -4643,14 +4633,8 @@ def is_unpaid(report: dict, flags: list[str]) -> bool:
     named = any(flag.startswith(("--gold", "--full_score", "--full-score")) for flag in flags)
     gold, works = report["gold"], not any(report["functions"][0][kind] for kind in FAILED)
     checks = {x["check"] for x in report["findings"]}
-    return (
-        works
-        and "probes" in checks
-        and "sign" not in checks
-        and not named
-        and not gold["full_marks"]
-        and "{" in gold["variant"]
-    )
+    none_paid = "probes" in checks and not gold["full_marks"] and "{" in gold["variant"]
+    return none_paid and works and not named and "sign" not in checks
 
 
 def skip_gold(proof: Proof, report: dict) -> None:
@@ -4700,14 +4684,13 @@ def describe_checks(proof: Proof, report: dict, data: str) -> None:
     names["state_independent"] = "in a new process"
     words = [f"{name} {'yes' if contract[test] else 'no'}" for test, name in names.items() if test in contract]
     function = report["functions"][0]
-    proof.figures |= {key: function[key] for key in ("p50_ms", "p99_ms")} | {"kept_kib": report["kept_kib"]}
+    proof.figures |= {key: function[key] for key in ("p50_ms", "p99_ms")}
     if function["p50_ms"] is None:
         proof.skip("Whether the same completions get the same scores", "no gold completion got a score")
         return
     took = f"takes {function['p50_ms']:g} ms (99 % within {function['p99_ms']:g} ms)"
     slow = "".join(f"; slow: {x['message']}" for x in report["findings"] if x["check"] == "latency")
-    kept = f"keeps {report['kept_kib']:,.0f} KiB of memory"
-    proof.say(f"The same completions get the same scores: {', '.join(words)}; a gold one {took} and {kept}{slow}.")
+    proof.say(f"The same completions get the same scores: {', '.join(words)}; a gold one {took}{slow}.")
 
 
 def runs_answers(spec: str, rows: list[dict]) -> bool:
@@ -4879,25 +4862,10 @@ def compare_places(proof: Proof, spec: str, plays: list[dict], rows: list[dict])
 
 CONTRACT = {"accumulate_gradients", "make_experience"}  # functions that only trainers have
 SHOWN = ("logprob_shift", "advantages_detached", "accumulation")  # checks whose measurements are quoted
-
-EMBEDDED = {"model": EMBEDDED_MODEL, "data": EMBEDDED_DATA}
-TWO_STEPS = {"steps": 2, "lr": 1e-3, "prompts": 4, "group_size": 4, "batch_size": 16, "max_new_tokens": 16}
-STEP_REWARDS = '''\
-"""Rewards for two steps of a trainer: scores that differ, and scores that are all the same."""
-
-
-def varied(prompt, completion):
-    return sum(completion.encode()) % 7 / 6
-
-
-def equal(prompt, completion):
-    return 1.0
-'''
-NEVER_RUN = "resuming, several processes, schedules and checkpoints of a longer run"
+NEVER_RUN = "its train and what a run saves, for which try prove.py OUT"
 
 
 def prove_trainer(file: Path, flags: list[str], seconds: float) -> Proof:
-    begin = time.monotonic()
     proof, report = Proof("trainer", str(file)), report_of("selfcheck.py", [str(file), *flags, "--json"], seconds)
     passed, failed, rest = ([x for x in report["checks"] if x["status"] == s] for s in ("pass", "FAIL", "n/a"))
     proof.figures["checks"] = {x["name"]: x for x in report["checks"]}
@@ -4907,56 +4875,8 @@ def prove_trainer(file: Path, flags: list[str], seconds: float) -> Proof:
     proof.say(f"{len(passed)} of {ran} checks of selfcheck.py pass for {named}.")
     if measured := [f"{x['name']}: {x['measured']}" for x in passed if x["name"] in SHOWN]:
         proof.say(f"Measured: {'; '.join(measured)}.")
-    prove_steps(proof, file, flags, seconds - (time.monotonic() - begin))
     proof.say(f"Not checked: {'; '.join([*(x['name'] for x in rest), NEVER_RUN])}.")
     return proof
-
-
-def prove_steps(proof: Proof, file: Path, flags: list[str], seconds: float) -> None:
-    """Run two steps of a page: they change the weights, but not where every advantage is 0."""
-    configs = [node.body for node in parsed(file) if isinstance(node, ast.ClassDef) and node.name == "Config"]
-    fields = {x.target.id for body in configs for x in body if isinstance(x, ast.AnnAssign)}
-    if not {"steps", "out", "lr", "reward"} <= fields:
-        proof.skip("What steps of its train change", "it is not a page with the settings steps, out, lr and reward")
-        return
-    rewards = ["varied"] if fields & {"gae_lambda", "kl_coef", "entropy_coef"} else ["varied", "equal"]
-    flags = [word for flag in flags for word in (flag.split("=", 1) if flag.startswith("--") else [flag])]
-    flags += [word for name, value in EMBEDDED.items() if f"--{name}" not in flags for word in (f"--{name}", value)]
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "rewards.py").write_text(STEP_REWARDS, encoding="utf-8")
-        try:
-            with ThreadPoolExecutor() as pool:
-                errors = [*pool.map(lambda name: run_steps(file, flags, fields, Path(folder, name), seconds), rewards)]
-        except subprocess.TimeoutExpired:
-            proof.skip(
-                "What steps of its train change", f"they take longer than {seconds:.0f} s; try a larger --minutes"
-            )
-            return
-        start = flags[flags.index("--model") + 1]
-        changes = [
-            {"loads": False, "error": error} if error else saved(start, Path(folder, name))
-            for name, error in zip(rewards, errors, strict=True)
-        ]
-    proof.figures["change_by_steps"] = dict(zip(rewards, changes, strict=True))
-    if failed := [change["error"] for change in changes if not change["loads"]]:
-        proof.find(f"train: two steps leave no model that loads: {failed[0]}")
-        return
-    moved, *kept = (change["largest_weight_change"] for change in changes)
-    with_equal = "".join(f", and by {x:.2g} where all scores are equal" for x in kept)
-    proof.say(f"Two steps of its train move weights by at most {moved:.2g}{with_equal}.")
-    if not moved:
-        proof.find("train: two steps with different scores leave every weight unchanged")
-    if any(kept):
-        proof.find(f"train: two steps change weights by {kept[0]:.2g} where scores are equal and all advantages 0")
-
-
-def run_steps(file: Path, flags: list[str], fields: set[str], out: Path, seconds: float) -> str:
-    """Run two steps of a page with the reward of STEP_REWARDS that its folder is called after; returns the error."""
-    short = TWO_STEPS | {"eval_data": "", "out": out, "reward": f"{out.parent}/rewards.py:{out.name}"}
-    words = [str(x) for name, value in short.items() if name in fields for x in (f"--{name}", value)]
-    command = [sys.executable, file, *flags, *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=max(1.0, seconds))
-    return (done.stderr.strip().splitlines() or ["no message"])[-1] if done.returncode else ""
 
 
 def prove_job(path: Path, python: str, seconds: float) -> Proof:
@@ -5310,15 +5230,16 @@ def fields_read(code, name: str) -> dict:
 
 
 def parts_of(p: inspect.Parameter, code) -> tuple:
-    """(Type of a parameter that holds several inputs, {their names: defaults}); ({} if it is an input itself)."""
-    kind = getattr(code, "__globals__", {}).get(p.annotation, p.annotation)
+    """(What makes a parameter of several inputs, {their names: defaults}); ({} if it is an input itself)."""
+    is_made = dataclasses.is_dataclass(type(p.default))
+    kind = type(p.default) if is_made else getattr(code, "__globals__", {}).get(p.annotation, p.annotation)
     if not dataclasses.is_dataclass(kind):
         return Fields, {} if role_of(p.name) or p.default is not EMPTY else fields_read(code, p.name)
-    parts = {}
-    for x in dataclasses.fields(kind):
-        made = x.default_factory is not dataclasses.MISSING
-        parts[x.name] = x.default_factory() if made else EMPTY if x.default is dataclasses.MISSING else x.default
-    return kind, parts
+    read, parts = fields_read(code, p.name), {x: y.default for x, y in inspect.signature(kind).parameters.items()}
+    parts = {name: x for name, x in parts.items() if name in read or x is EMPTY or not read}
+    if not is_made:
+        return kind, parts
+    return functools.partial(dataclasses.replace, p.default), {name: getattr(p.default, name) for name in parts}
 
 
 def scripted_parameters(function) -> list[inspect.Parameter]:
@@ -5339,9 +5260,9 @@ def unfolded(function, code=None):
         return function
 
     def called(**given):
-        for name, (kind, fields) in held.items():
+        for name, (make, fields) in held.items():
             if fields:
-                given[name] = kind(**{x: given.pop(x) for x in fields if x in given})
+                given[name] = make(**{x: given.pop(x) for x in fields if x in given})
         return function(**given)
 
     defaults = {p.name: p.default for p in taken if not held[p.name][1]}
@@ -5392,7 +5313,7 @@ NUMBERS = {
     **{"gae_lambda": 0.8, "length": 11.0, "tau_pos": 1.0, "tau_neg": 1.05, "group_size": 4, "dual_clip": 2.0},
 }
 INSIDE = {"loss": ("low", "high", "beta"), "value": ("value_clip",), "gae": ("gamma", "gae_lambda")}  # by kind
-MOST_INSIDE = 64  # ways to assign a function's own numbers to roles
+MOST_INSIDE = 24  # ways to assign a function's own numbers to roles
 BY_WEIGHTS = ("loss", "kl", "value")  # kinds that may have further terms with weights
 LEAVES = {"value": "values", "mean": "x"}  # input that the gradient is taken for, by kind; else log-probs
 NOTES = {  # what the report says about a form of inputs
@@ -5850,6 +5771,8 @@ def look_at_sampler(candidate: Candidate, tried: Tried, fit: Fit) -> None:
         result = tried(c | {"rollout_logprobs": far})
         if " times old / rollout" not in fit.way and not near(result, fit.result.double(), tried.weights(c, result)):
             name = next(x for x, role in tried.roles.items() if role == "rollout_logprobs")
+            if inspect.signature(tried.function).parameters[name].default is not inspect.Parameter.empty:
+                return  # a setting may switch it on
             candidate.find(f"{name} changes nothing, however far it is from the old log-probs")
 
 
@@ -5940,9 +5863,8 @@ def look_at_returns(candidate: Candidate, tried: Tried, fit: Fit) -> None:
 
 UNTRIED = "without holes|as 1 - done"  # notes on masks that were not tried with a hole
 UNBOUNDED = "its bounds on old / rollout not reached"
-RARE = {
-    *"begins by_time inside off interleaved going full dual_inside white set".split()
-}  # forms that count if they fit
+# forms that count if they fit
+RARE = {*"begins by_time inside off interleaved going full dual_inside white set".split()}
 
 
 def nearest_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]) -> Fit | None:
@@ -6012,7 +5934,10 @@ def judge(candidate: Candidate, function, numbers: list[float], words: str) -> N
 
 
 def explained_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict], fit: Fit) -> Fit | None:
-    """The exact fit in a further form; else `fit`, with a finding; or None, as a generic name does not tell enough."""
+    """The exact fit in a further form; else `fit`, with a finding; or None, as not enough is known for one.
+
+    That is so where the name is generic, or where numbers are not parameters: they may come from another place.
+    """
     if not look_at_calls(candidate, tried, fit):
         return fit
     fault, known = named_fault(candidate, tried, fit.given, fit)
@@ -6028,7 +5953,7 @@ def explained_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]
     if other := exact_fit(candidate, tried, c, [form | switch for switch in switches for form in forms]):
         ((name, value),) = other.given["set"].items()
         fault = f"at its default {name}={not value} {fault}; with {name}={value} it is one"
-    if candidate.generic:
+    if candidate.generic or any(form.get("inside", ["length"]) != ["length"] for form in forms):
         candidate.unknown_form = True
         candidate.why = fault.replace("it is none of the published forms", "it is not one of the forms known here")
         return None

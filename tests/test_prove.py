@@ -934,27 +934,16 @@ def test_tests_of_input_and_output_in_their_own_form(tests, fed):
     assert prove.fed_test(tests) == fed
 
 
-FAULTS = {  # what a page's copy has instead, and what is found
-    ("", ""): "",
-    ("plain = -advantages * ratio", "plain = advantages * ratio"): "advantages_detached: ",
-    (
-        "AdamW(models.policy.parameters()",
-        "AdamW([x.clone().detach() for x in models.policy.parameters()]",
-    ): "train: two steps with different scores leave every weight unchanged",
-    ("weight_decay=0.0", "weight_decay=0.5"): "train: two steps change weights by ",
-}
-
-
 @pytest.mark.long
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_trainer_is_checked_by_selfcheck_and_by_two_steps(tmp_path, capsys, fault):
+@pytest.mark.parametrize("right", ["", "plain = -advantages * ratio"])
+def test_a_trainer_is_checked_by_selfcheck(tmp_path, capsys, right):
     text = (ROOT / "templates" / "grpo.py").read_text()
-    assert text.count(fault[0]) >= 1
-    (tmp_path / "mine.py").write_text(text.replace(*fault))
+    assert text.count(right) >= 1
+    (tmp_path / "mine.py").write_text(text.replace(right, right.replace("-", "")))
     code, report, err = run(capsys, tmp_path / "mine.py", "--minutes", 5, "--", "--temperature", "0.9")
-    assert code == bool(FAULTS[fault]) and "--temperature 0.9" in err and "selfcheck.py" in err, err
-    assert [x.startswith(FAULTS[fault]) for x in report["findings"]] == [True] * code, report["findings"]
-    assert "; resuming, several processes, " in report["sentences"][-1] and len(report["sentences"]) <= 5
+    assert code == bool(right) and "--temperature 0.9" in err and "selfcheck.py" in err, err
+    assert any(x.startswith("advantages_detached") for x in report["findings"]) == bool(right), report["findings"]
+    assert report["sentences"][-1].endswith("its train and what a run saves, for which try prove.py OUT.")
 
 
 @pytest.mark.long

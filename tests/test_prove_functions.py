@@ -204,6 +204,14 @@ class Settings:
 """ + GSPO.replace("epsilon=3e-4", "config: Settings").replace(
     "1 - epsilon, 1 + epsilon", "1 - config.eps_low, 1 + config.eps_high"
 )
+OF_OTHER_SETTINGS = (
+    OF_SETTINGS.replace("config: Settings", "config: Settings = Settings(eps_low=0.1, sequence=True)")
+    .replace(
+        "    eps_high: float = 4e-4\n",
+        "    eps_high: float = 4e-4\n    dual_clip: float = 3.0\n    sequence: bool = False\n",
+    )
+    .replace("    return", "    assert config.sequence\n    return")
+)
 OF_A_BATCH = """
 def dapo_loss(batch, low=0.2, high=0.28):
     ratio, a, mask = (batch["logprobs"] - batch["old_logprobs"]).exp(), batch["advantages"], batch.get("mask", None)
@@ -382,6 +390,10 @@ def grpo_advantages(rewards):
     "    return (log_probs.exp() * (log_probs - ref_log_probs)).sum(-1)\n",
     "a class": CLASS,
     "settings of a dataclass": OF_SETTINGS,
+    "settings of their own as the default": OF_OTHER_SETTINGS,
+    "a correction for the sampler that is off": SAMPLED.replace("rollout_logp, advantages", "advantages")
+    .replace("cap=2.0", "cap=2.0, rollout_logp=None, correct=False")
+    .replace("(old_logp - rollout_logp)", "(old_logp - (rollout_logp if correct else old_logp))"),
     "a dictionary of inputs": OF_A_BATCH,
     "a namespace of inputs": OF_A_BATCH.replace('["', ".").replace('"]', "").replace('.get("mask", None)', ".mask"),
     "gae by its inputs": OF_NAMES,
@@ -648,6 +660,12 @@ def value_loss(values, returns, mask):
     assert (code, report["proved"], report["findings"]) == (0, False, [])
     near = VALUE.replace("o + (v - o).clamp(-clip, clip)", "torch.clamp(v, min=r - clip).minimum(o + clip)")
     assert not run(capsys, write(tmp_path, near))[1]["proved"], "a clip around the return"
+    elsewhere = (
+        loss("grpo_loss").replace("eps_low=0.2, eps_high=0.2", "").replace("1 - eps_low, 1 + eps_high", "*bounds()")
+    )
+    elsewhere += "\n\ndef bounds():\n    return 0.85, 1.3\n"
+    code, report, _ = run(capsys, write(tmp_path, elsewhere))
+    assert (code, report["proved"]) == (0, False), "bounds that are not in its source"
     tmp_path = tmp_path / "b"
     tmp_path.mkdir()
     code, report, _ = run(capsys, write(tmp_path, BY_COLUMN))

@@ -464,6 +464,11 @@ def test_a_slow_reward_gets_as_many_rows_as_fit(folder):
     done = run_script("reward_preflight", *flags, "5", cwd=folder)
     report = json.loads(done.stdout)
     assert 1 <= report["gold"]["rows"] < 8 and "of 8 rows are checked" in finding(report, "latency")["message"]
+    (folder / "slow.py").write_text(
+        "import time\n\n\ndef slow(completions, **row):\n    time.sleep(0.15)\n    return [0.0] * len(completions)\n"
+    )
+    done = run_script("reward_preflight", *flags, "5", cwd=folder)
+    assert done.returncode < 2, "the time of a batch, not of a completion"
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,7 @@ RELATIONS = (
     ("num_train_epochs", "steps prompts", "steps = num_train_epochs x rows / prompts"),
     ("top_p top_k min_p repetition_penalty", "temperature steps lr", f"unsupported: {SAMPLED_WHOLE}"),
     ("eps_clip cliprange", "clip_eps_low clip_eps_high", "try --clip_eps_low and --clip_eps_high, one for each side"),
+    ("set", "as minutes", "numbers are read from the source: write a loss's own ones in its file, or as parameters"),
     ("advantage_estimator adv_estimator", "algorithm", "OpenRLHF's gae is --algorithm ppo, group_norm is grpo"),
     (
         "remote_rm_url reward_pretrain reward_model_path reward_model",

@@ -25,8 +25,7 @@
                        ratios and equal scores; a second call; GAE's bootstrap and returns; a loss's entropy term and
                        use of the sampler's log-probs. It reports which form of inputs fits, such as [T, B], and lists
                        what it does not recognise
-    TRAINER.py         one with the functions of selfcheck.py --contract: its checks; the trainer's flags follow --; of
-                       a page, whether two steps move the weights, and keep them where all scores are equal
+    TRAINER.py         one with the functions of selfcheck.py --contract: its checks; the trainer's flags follow --
     a verl job         settings of verl_train.py (.yaml) or overrides (.txt): runs verl_train.py --check in the --python
                        that has verl: composes them, reads rows by verl's data set, tries the job's reward on them
 

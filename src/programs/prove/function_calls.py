@@ -29,7 +29,7 @@ NUMBERS = {
     **{"gae_lambda": 0.8, "length": 11.0, "tau_pos": 1.0, "tau_neg": 1.05, "group_size": 4, "dual_clip": 2.0},
 }
 INSIDE = {"loss": ("low", "high", "beta"), "value": ("value_clip",), "gae": ("gamma", "gae_lambda")}  # by kind
-MOST_INSIDE = 64  # ways to assign a function's own numbers to roles
+MOST_INSIDE = 24  # ways to assign a function's own numbers to roles
 BY_WEIGHTS = ("loss", "kl", "value")  # kinds that may have further terms with weights
 LEAVES = {"value": "values", "mean": "x"}  # input that the gradient is taken for, by kind; else log-probs
 NOTES = {  # what the report says about a form of inputs

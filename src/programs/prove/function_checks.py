@@ -1,6 +1,7 @@
 """Further checks of a function that computes its formula: other inputs, other results, repeated calls."""
 
 import contextlib
+import inspect
 import math
 import re
 
@@ -81,6 +82,8 @@ def look_at_sampler(candidate: Candidate, tried: Tried, fit: Fit) -> None:
         result = tried(c | {"rollout_logprobs": far})
         if " times old / rollout" not in fit.way and not near(result, fit.result.double(), tried.weights(c, result)):
             name = next(x for x, role in tried.roles.items() if role == "rollout_logprobs")
+            if inspect.signature(tried.function).parameters[name].default is not inspect.Parameter.empty:
+                return  # a setting may switch it on
             candidate.find(f"{name} changes nothing, however far it is from the old log-probs")
 
 

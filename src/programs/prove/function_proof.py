@@ -31,9 +31,8 @@ from programs.prove.signatures import callable_of
 
 UNTRIED = "without holes|as 1 - done"  # notes on masks that were not tried with a hole
 UNBOUNDED = "its bounds on old / rollout not reached"
-RARE = {
-    *"begins by_time inside off interleaved going full dual_inside white set".split()
-}  # forms that count if they fit
+# forms that count if they fit
+RARE = {*"begins by_time inside off interleaved going full dual_inside white set".split()}
 
 
 def nearest_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]) -> Fit | None:
@@ -103,7 +102,10 @@ def judge(candidate: Candidate, function, numbers: list[float], words: str) -> N
 
 
 def explained_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict], fit: Fit) -> Fit | None:
-    """The exact fit in a further form; else `fit`, with a finding; or None, as a generic name does not tell enough."""
+    """The exact fit in a further form; else `fit`, with a finding; or None, as not enough is known for one.
+
+    That is so where the name is generic, or where numbers are not parameters: they may come from another place.
+    """
     if not look_at_calls(candidate, tried, fit):
         return fit
     fault, known = named_fault(candidate, tried, fit.given, fit)
@@ -119,7 +121,7 @@ def explained_fit(candidate: Candidate, tried: Tried, c: dict, forms: list[dict]
     if other := exact_fit(candidate, tried, c, [form | switch for switch in switches for form in forms]):
         ((name, value),) = other.given["set"].items()
         fault = f"at its default {name}={not value} {fault}; with {name}={value} it is one"
-    if candidate.generic:
+    if candidate.generic or any(form.get("inside", ["length"]) != ["length"] for form in forms):
         candidate.unknown_form = True
         candidate.why = fault.replace("it is none of the published forms", "it is not one of the forms known here")
         return None

@@ -89,14 +89,8 @@ def is_unpaid(report: dict, flags: list[str]) -> bool:
     named = any(flag.startswith(("--gold", "--full_score", "--full-score")) for flag in flags)
     gold, works = report["gold"], not any(report["functions"][0][kind] for kind in FAILED)
     checks = {x["check"] for x in report["findings"]}
-    return (
-        works
-        and "probes" in checks
-        and "sign" not in checks
-        and not named
-        and not gold["full_marks"]
-        and "{" in gold["variant"]
-    )
+    none_paid = "probes" in checks and not gold["full_marks"] and "{" in gold["variant"]
+    return none_paid and works and not named and "sign" not in checks
 
 
 def skip_gold(proof: Proof, report: dict) -> None:
@@ -146,14 +140,13 @@ def describe_checks(proof: Proof, report: dict, data: str) -> None:
     names["state_independent"] = "in a new process"
     words = [f"{name} {'yes' if contract[test] else 'no'}" for test, name in names.items() if test in contract]
     function = report["functions"][0]
-    proof.figures |= {key: function[key] for key in ("p50_ms", "p99_ms")} | {"kept_kib": report["kept_kib"]}
+    proof.figures |= {key: function[key] for key in ("p50_ms", "p99_ms")}
     if function["p50_ms"] is None:
         proof.skip("Whether the same completions get the same scores", "no gold completion got a score")
         return
     took = f"takes {function['p50_ms']:g} ms (99 % within {function['p99_ms']:g} ms)"
     slow = "".join(f"; slow: {x['message']}" for x in report["findings"] if x["check"] == "latency")
-    kept = f"keeps {report['kept_kib']:,.0f} KiB of memory"
-    proof.say(f"The same completions get the same scores: {', '.join(words)}; a gold one {took} and {kept}{slow}.")
+    proof.say(f"The same completions get the same scores: {', '.join(words)}; a gold one {took}{slow}.")
 
 
 def runs_answers(spec: str, rows: list[dict]) -> bool:

@@ -33,15 +33,16 @@ def fields_read(code, name: str) -> dict:
 
 
 def parts_of(p: inspect.Parameter, code) -> tuple:
-    """(Type of a parameter that holds several inputs, {their names: defaults}); ({} if it is an input itself)."""
-    kind = getattr(code, "__globals__", {}).get(p.annotation, p.annotation)
+    """(What makes a parameter of several inputs, {their names: defaults}); ({} if it is an input itself)."""
+    is_made = dataclasses.is_dataclass(type(p.default))
+    kind = type(p.default) if is_made else getattr(code, "__globals__", {}).get(p.annotation, p.annotation)
     if not dataclasses.is_dataclass(kind):
         return Fields, {} if role_of(p.name) or p.default is not EMPTY else fields_read(code, p.name)
-    parts = {}
-    for x in dataclasses.fields(kind):
-        made = x.default_factory is not dataclasses.MISSING
-        parts[x.name] = x.default_factory() if made else EMPTY if x.default is dataclasses.MISSING else x.default
-    return kind, parts
+    read, parts = fields_read(code, p.name), {x: y.default for x, y in inspect.signature(kind).parameters.items()}
+    parts = {name: x for name, x in parts.items() if name in read or x is EMPTY or not read}
+    if not is_made:
+        return kind, parts
+    return functools.partial(dataclasses.replace, p.default), {name: getattr(p.default, name) for name in parts}
 
 
 def scripted_parameters(function) -> list[inspect.Parameter]:
@@ -62,9 +63,9 @@ def unfolded(function, code=None):
         return function
 
     def called(**given):
-        for name, (kind, fields) in held.items():
+        for name, (make, fields) in held.items():
             if fields:
-                given[name] = kind(**{x: given.pop(x) for x in fields if x in given})
+                given[name] = make(**{x: given.pop(x) for x in fields if x in given})
         return function(**given)
 
     defaults = {p.name: p.default for p in taken if not held[p.name][1]}

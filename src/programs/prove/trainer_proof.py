@@ -1,30 +1,16 @@
 """A trainer or a verl job: what selfcheck.py and verl_train.py --check find, with the user's flags."""
 
-import ast
-import subprocess
-import sys
-import tempfile
-import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from parts.foundation.bundle import EMBEDDED_DATA, EMBEDDED_MODEL
-from parts.foundation.file_text import file_text
 from parts.foundation.messages import need
-from parts.sampling.saved_models import saved
-from programs.prove.proof import Proof, parsed, report_of
+from programs.prove.proof import Proof, report_of
 
 CONTRACT = {"accumulate_gradients", "make_experience"}  # functions that only trainers have
 SHOWN = ("logprob_shift", "advantages_detached", "accumulation")  # checks whose measurements are quoted
-
-EMBEDDED = {"model": EMBEDDED_MODEL, "data": EMBEDDED_DATA}
-TWO_STEPS = {"steps": 2, "lr": 1e-3, "prompts": 4, "group_size": 4, "batch_size": 16, "max_new_tokens": 16}
-STEP_REWARDS = file_text("files/step_rewards.py")
-NEVER_RUN = "resuming, several processes, schedules and checkpoints of a longer run"
+NEVER_RUN = "its train and what a run saves, for which try prove.py OUT"
 
 
 def prove_trainer(file: Path, flags: list[str], seconds: float) -> Proof:
-    begin = time.monotonic()
     proof, report = Proof("trainer", str(file)), report_of("selfcheck.py", [str(file), *flags, "--json"], seconds)
     passed, failed, rest = ([x for x in report["checks"] if x["status"] == s] for s in ("pass", "FAIL", "n/a"))
     proof.figures["checks"] = {x["name"]: x for x in report["checks"]}
@@ -34,56 +20,8 @@ def prove_trainer(file: Path, flags: list[str], seconds: float) -> Proof:
     proof.say(f"{len(passed)} of {ran} checks of selfcheck.py pass for {named}.")
     if measured := [f"{x['name']}: {x['measured']}" for x in passed if x["name"] in SHOWN]:
         proof.say(f"Measured: {'; '.join(measured)}.")
-    prove_steps(proof, file, flags, seconds - (time.monotonic() - begin))
     proof.say(f"Not checked: {'; '.join([*(x['name'] for x in rest), NEVER_RUN])}.")
     return proof
-
-
-def prove_steps(proof: Proof, file: Path, flags: list[str], seconds: float) -> None:
-    """Run two steps of a page: they change the weights, but not where every advantage is 0."""
-    configs = [node.body for node in parsed(file) if isinstance(node, ast.ClassDef) and node.name == "Config"]
-    fields = {x.target.id for body in configs for x in body if isinstance(x, ast.AnnAssign)}
-    if not {"steps", "out", "lr", "reward"} <= fields:
-        proof.skip("What steps of its train change", "it is not a page with the settings steps, out, lr and reward")
-        return
-    rewards = ["varied"] if fields & {"gae_lambda", "kl_coef", "entropy_coef"} else ["varied", "equal"]
-    flags = [word for flag in flags for word in (flag.split("=", 1) if flag.startswith("--") else [flag])]
-    flags += [word for name, value in EMBEDDED.items() if f"--{name}" not in flags for word in (f"--{name}", value)]
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "rewards.py").write_text(STEP_REWARDS, encoding="utf-8")
-        try:
-            with ThreadPoolExecutor() as pool:
-                errors = [*pool.map(lambda name: run_steps(file, flags, fields, Path(folder, name), seconds), rewards)]
-        except subprocess.TimeoutExpired:
-            proof.skip(
-                "What steps of its train change", f"they take longer than {seconds:.0f} s; try a larger --minutes"
-            )
-            return
-        start = flags[flags.index("--model") + 1]
-        changes = [
-            {"loads": False, "error": error} if error else saved(start, Path(folder, name))
-            for name, error in zip(rewards, errors, strict=True)
-        ]
-    proof.figures["change_by_steps"] = dict(zip(rewards, changes, strict=True))
-    if failed := [change["error"] for change in changes if not change["loads"]]:
-        proof.find(f"train: two steps leave no model that loads: {failed[0]}")
-        return
-    moved, *kept = (change["largest_weight_change"] for change in changes)
-    with_equal = "".join(f", and by {x:.2g} where all scores are equal" for x in kept)
-    proof.say(f"Two steps of its train move weights by at most {moved:.2g}{with_equal}.")
-    if not moved:
-        proof.find("train: two steps with different scores leave every weight unchanged")
-    if any(kept):
-        proof.find(f"train: two steps change weights by {kept[0]:.2g} where scores are equal and all advantages 0")
-
-
-def run_steps(file: Path, flags: list[str], fields: set[str], out: Path, seconds: float) -> str:
-    """Run two steps of a page with the reward of STEP_REWARDS that its folder is called after; returns the error."""
-    short = TWO_STEPS | {"eval_data": "", "out": out, "reward": f"{out.parent}/rewards.py:{out.name}"}
-    words = [str(x) for name, value in short.items() if name in fields for x in (f"--{name}", value)]
-    command = [sys.executable, file, *flags, *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=max(1.0, seconds))
-    return (done.stderr.strip().splitlines() or ["no message"])[-1] if done.returncode else ""
 
 
 def prove_job(path: Path, python: str, seconds: float) -> Proof:

@@ -19,7 +19,6 @@ TRIAL_ROWS = 8  # rows on which the gold formats compete
 PROBE_ROWS = 32  # rows from which probes are made
 LEAK = 2 << 20  # bytes by which the process grows each time that the same batch is scored again
 CHECKED = 56  # completions of a row that the checks score
-MORE_TIME = "try a larger --budget_s, or an async function"
 SLOW_S = 1.0  # seconds for a completion above which there is a warning
 ADVICE = {
     "raised": "give such a completion the lowest score; raise only for wrong columns",
@@ -80,15 +79,16 @@ class Preflight(Checks):
         return self.verdict()
 
     def fit(self) -> None:
-        """Leave out rows whose checks would take longer than --budget_s, by the time of a second call."""
-        row, budget, seconds = self.rows[0], self.args.budget_s, 0.0
-        for function in self.functions if budget else ():
-            calls = [self.grader.process.call(function["name"], reward_arguments([row], ["?"], [[1]])) for _ in "12"]
-            seconds += calls[1].get("seconds", 0.0)
-        if budget and seconds * CHECKED * len(self.rows) > budget:
-            slow, expected = f"a completion takes {seconds:.1f} s", f"{budget / CHECKED:.1g} s, as the checks of a row"
-            count = int(budget / seconds / CHECKED)
-            need(count, f"got {', '.join(self.args.reward)}: {slow}; expected {expected} score {CHECKED}; {MORE_TIME}")
+        """Leave out rows whose checks would take longer than --budget_s, by the time of a second small batch."""
+        if not (budget := self.args.budget_s):
+            return
+        batch = reward_arguments(self.rows[:1] * TRIAL_ROWS, ["?"] * TRIAL_ROWS, [[1]] * TRIAL_ROWS)
+        calls = [self.grader.process.call(function["name"], batch) for _ in "12" for function in self.functions]
+        seconds = sum(call.get("seconds", 0.0) for call in calls[len(self.functions) :]) / TRIAL_ROWS
+        if seconds * CHECKED * len(self.rows) > budget:
+            slow, count = f"a completion takes {seconds:.1f} s", int(budget / seconds / CHECKED)
+            expected = f"{budget / CHECKED:.1g} s, as the checks of a row score {CHECKED}; try more time"
+            need(count, f"got {', '.join(self.args.reward)}: {slow}; expected {expected}, or an async function")
             self.find("latency", f"{slow}: only {count} of {len(self.rows)} rows are checked")
             self.rows = self.rows[:count]
 
@@ -244,8 +244,8 @@ class Preflight(Checks):
         first, again, reverse = graded[0], graded[1], graded[2][::-1]
         kept = min(after - before for before, after in itertools.pairwise(held)) if all(held) else 0
         if kept >= LEAK:
-            text = f"keeps {kept / len(pairs) / 1024:,.0f} KiB of each completion, even of one that it scores again"
-            self.find("memory", text)
+            each = f"{kept / len(pairs) / 1024:,.0f} KiB of each completion"
+            self.find("memory", f"keeps {each}, even of one that it scores again")
         result = {"deterministic": self.agree(first, again, "not_deterministic", "on the same batch")}
         if result["deterministic"]:
             result["order_independent"] = self.agree(first, reverse, "batch", "in reversed order")
@@ -257,7 +257,6 @@ class Preflight(Checks):
         closed = [function["name"] for function in self.functions if not function["takes_any"]]
         for name in closed:
             self.find("signature", f"{name} has no **kwargs: TRL passes every column, which raises a TypeError")
-        self.report["kept_kib"] = kept / len(pairs) / 1024 if kept >= LEAK else 0.0
         self.report["contract"] = result | {"takes_any_column": not closed}
         strings = sum(isinstance(row["prompt"], str) for row in self.rows)
         self.report["string_prompts"] = strings
