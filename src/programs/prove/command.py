@@ -65,14 +65,9 @@ def proof_of(args) -> Proof:
     if results_files(path):
         check_flags(args, "evaluation")
         return prove_evaluation(path, seconds)
-    folder = next((x for x in (path, path.parent) if path.is_dir() and values_of(x)), path)
-    if values_of(folder) or other_settings(folder):
+    if path.is_dir() and (folder := next((x for x in (path, path.parent) if values_of(x)), None)):
         check_flags(args, "run")
         return prove_run(folder, seconds)
-    found = other_evaluations(path)
-    if found[0]:
-        check_flags(args, "evaluation")
-        return prove_other(path, found, seconds)
     if path.suffix in (".yaml", ".yml", ".txt"):
         check_flags(args, "verl job", "python")
         return prove_job(path, args.python or sys.executable, seconds)
@@ -81,6 +76,13 @@ def proof_of(args) -> Proof:
     if path.suffix == ".py" and CONTRACT & names and not args.formulas:
         check_flags(args, "trainer", "flags")
         return prove_trainer(path, args.flags, seconds)
+    if not names and other_settings(path):
+        check_flags(args, "run")
+        return prove_run(path, seconds)
+    results, unreadable = ([], []) if names else other_evaluations(path)
+    if results:
+        check_flags(args, "evaluation")
+        return prove_other(path, results, unreadable, seconds)
     need(names, f"got {args.thing}, which is none of these; {ACCEPTED}")
     check_flags(args, "functions", "formulas")
     return prove_functions(Path(file), name, args.formulas)
