@@ -29,6 +29,7 @@ def report(folder, edit=None, **figures):
     """One JSON file of rows with their figures, of which `edit` changes the rows by number."""
     rows = [row(i, **(edit or {}).get(i, {})) for i in range(20)]
     figures = {"accuracy": 0.5, "total": 20, "num_correct": 10} | figures
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "report.json").write_text(json.dumps({"summary": figures, "results": rows}))
     return folder / "report.json"
 
@@ -177,6 +178,15 @@ def test_what_no_file_states_is_said(tmp_path, capsys):
     write_lines(tmp_path / "out.jsonl", [row(i) for i in range(20)])
     code, proof, _ = run(capsys, tmp_path / "out.jsonl")
     assert code == 0 and "no file beside it states" in proof["not_measured"][0]
+
+
+def test_a_folder_of_functions_or_of_runs_is_no_evaluation(tmp_path, capsys):
+    report(tmp_path / "code")
+    (tmp_path / "code" / "mine.py").write_text("def grpo_advantages(rewards):\n    return rewards\n")
+    assert run(capsys, tmp_path / "code")[1].get("kind") != "evaluation"
+    report(tmp_path / "runs" / "one")
+    (tmp_path / "runs" / "one" / "config.json").write_text('{"output_dir": "one", "model": "m", "data": "d"}')
+    assert "none of these" in run(capsys, tmp_path / "runs")[2]
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,8 @@ def proof_of(args) -> Proof:
     if results_files(path):
         check_flags(args, "evaluation")
         return prove_evaluation(path, seconds)
-    if path.is_dir() and (folder := next((x for x in (path, path.parent) if values_of(x)), None)):
+    folder = next((x for x in (path, path.parent) if path.is_dir() and values_of(x)), path)
+    if values_of(folder) or other_settings(folder):
         check_flags(args, "run")
         return prove_run(folder, seconds)
     if path.suffix in (".yaml", ".yml", ".txt"):
@@ -76,10 +77,8 @@ def proof_of(args) -> Proof:
     if path.suffix == ".py" and CONTRACT & names and not args.formulas:
         check_flags(args, "trainer", "flags")
         return prove_trainer(path, args.flags, seconds)
-    if not names and other_settings(path):
-        check_flags(args, "run")
-        return prove_run(path, seconds)
-    results, unreadable = ([], []) if names else other_evaluations(path)
+    is_of_runs = any(values_of(x) for x in path.glob("*/"))
+    results, unreadable = ([], []) if names or is_of_runs else other_evaluations(path)
     if results:
         check_flags(args, "evaluation")
         return prove_other(path, results, unreadable, seconds)
