@@ -57,14 +57,14 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 #     1793-2002  user code       What users' rewards get: texts, copies of the columns, and their own state of the …
 #     2005-2273  reward forms    The forms that a reward function may have, and loading rewards from files
 #     2276-2299  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2302-2350  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
-#     2353-2359  losses          The KL to the reference, policy and value losses, and how losses per token become …
-#     2362-2436  idle settings   Settings without effect in a configuration: named at the start, with what would …
-#     2439-2450  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
-#     2453-2500  run end         Faults reported at a run's end, from its last steps and its held-out figures
-#     2503-2754  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
-#     2757-2879  training        The check of a page, its run, and the results of both
-#     2882-3145  command         The command line
+#     2302-2349  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
+#     2352-2358  losses          The KL to the reference, policy and value losses, and how losses per token become …
+#     2361-2435  idle settings   Settings without effect in a configuration: named at the start, with what would …
+#     2438-2449  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
+#     2452-2499  run end         Faults reported at a run's end, from its last steps and its held-out figures
+#     2502-2753  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
+#     2756-2878  training        The check of a page, its run, and the results of both
+#     2881-3144  command         The command line
 
 import argparse
 import ast
@@ -2334,9 +2334,8 @@ def weight_change(start, model, saved_in=None) -> dict:
     after, changes = model.state_dict(), []
     for name, x in start.state_dict().items():
         rounded = x.to(saved_in).float() if saved_in else x.float()
-        changes.append(
-            (after[name].float()[: len(x)] - rounded).abs().max().item()
-        )  # a larger vocabulary has more rows
+        same_rows = after[name][: len(x)] if x.dim() else after[name]  # a larger vocabulary has more rows
+        changes.append((same_rows.float() - rounded).abs().max().item())
     largest = next((x for x in changes if not math.isfinite(x)), max(changes))
     return {"largest_weight_change": largest, "tensors_changed": sum(x != 0 for x in changes) / len(changes)}
 

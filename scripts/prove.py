@@ -53,52 +53,53 @@ could not be measured.
 """
 
 # Contents
-#       158-163  file text           Load texts from files beside their room, such as a page's style; a built script …
-#       166-264  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       267-311  bundle              Paths of this bundle and of its embedded model, data and rewards
-#       314-480  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       483-516  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       519-670  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       673-696  user scripts        A user's Python script or notebook: read from its source, or run in a separate …
-#       699-768  exit codes          Program exit: errors that a user can fix become a message and an exit code
-#      771-1015  data files          Open data files as text: decompress, decode, refuse files without data; parse …
-#     1018-1107  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1110-1364  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1367-1471  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1474-1521  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
-#     1524-1548  prompts             Load training and held-out prompts as token ids
-#     1551-1850  attacks             Correct and hostile programs, and calling a code reward on them in a separate …
-#     1853-2067  user code           What users' rewards get: texts, copies of the columns, and their own state of …
-#     2070-2338  reward forms        The forms that a reward function may have, and loading rewards from files
-#     2341-2648  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
-#     2651-2794  environments        Load and check environments: classes whose methods are tools for the model, or …
-#     2797-2829  text turns          Plain-text conversations: a stand-in for tokenizer and chat template when no …
-#     2832-2854  conversations       Conversations with environments: their record, limits, and calls of the …
-#     2857-2876  models              Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     2879-2950  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
+#       159-164  file text           Load texts from files beside their room, such as a page's style; a built script …
+#       167-265  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       268-312  bundle              Paths of this bundle and of its embedded model, data and rewards
+#       315-481  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       484-517  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       520-671  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       674-697  user scripts        A user's Python script or notebook: read from its source, or run in a separate …
+#       700-769  exit codes          Program exit: errors that a user can fix become a message and an exit code
+#      772-1016  data files          Open data files as text: decompress, decode, refuse files without data; parse …
+#     1019-1108  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1111-1365  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1368-1472  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1475-1522  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1525-1549  prompts             Load training and held-out prompts as token ids
+#     1552-1851  attacks             Correct and hostile programs, and calling a code reward on them in a separate …
+#     1854-2068  user code           What users' rewards get: texts, copies of the columns, and their own state of …
+#     2071-2339  reward forms        The forms that a reward function may have, and loading rewards from files
+#     2342-2649  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
+#     2652-2795  environments        Load and check environments: classes whose methods are tools for the model, or …
+#     2798-2830  text turns          Plain-text conversations: a stand-in for tokenizer and chat template when no …
+#     2833-2855  conversations       Conversations with environments: their record, limits, and calls of the …
+#     2858-2877  models              Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     2880-2950  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
 #     2953-3012  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
 #     3015-3027  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
 #     3030-3056  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
 #     3059-3087  dialects            Names of metrics and settings in our trainers, TRL, verl and others
-#     3090-3267  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     3270-3341  proof               The record of a proof, and reports of the bundle's other scripts
-#     3344-3412  exact figures       Intervals and paired tests from their formulas, independent of the programs …
-#     3415-3770  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
-#     3773-4068  other evaluations   Evaluations of other programs: scored samples in JSON, JSONL, CSV or parquet, …
-#     4071-4189  graded again        Compute an evaluation's scores again from its stored completions
-#     4192-4453  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
-#     4456-4536  attack proof        Try a reward that runs programs on hostile ones: are they paid, do they read, …
-#     4539-4703  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
-#     4706-4858  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
-#     4861-4902  trainer proof       A trainer or a verl job: what selfcheck.py and verl_train.py --check find, with …
-#     4905-5043  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
-#     5046-5204  recognition         Recognise a function's formula and its parameters' roles by name; nothing is …
-#     5207-5292  signatures          Callables of a file as functions of named inputs: of methods, compiled code, …
-#     5295-5556  function calls      Make inputs by role for functions of losses and advantages; call a function with …
-#     5559-5697  function faults     Compare a function with every published way of its formula, and name the fault …
-#     5700-5859  function checks     Further checks of a function that computes its formula: other inputs, other …
-#     5862-6136  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
-#     6139-6235  command             The command line
+#     3090-3265  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     3268-3278  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
+#     3281-3352  proof               The record of a proof, and reports of the bundle's other scripts
+#     3355-3405  exact figures       Intervals and paired tests from their formulas, independent of the programs …
+#     3408-3752  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
+#     3755-3993  other evaluations   Evaluations of other programs: scored samples in JSON, JSONL, CSV or parquet, …
+#     3996-4112  graded again        Compute an evaluation's scores again from its stored completions
+#     4115-4369  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
+#     4372-4452  attack proof        Try a reward that runs programs on hostile ones: are they paid, do they read, …
+#     4455-4619  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
+#     4622-4760  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
+#     4763-4804  trainer proof       A trainer or a verl job: what selfcheck.py and verl_train.py --check find, with …
+#     4807-4945  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
+#     4948-5106  recognition         Recognise a function's formula and its parameters' roles by name; nothing is …
+#     5109-5194  signatures          Callables of a file as functions of named inputs: of methods, compiled code, …
+#     5197-5458  function calls      Make inputs by role for functions of losses and advantages; call a function with …
+#     5461-5599  function faults     Compare a function with every published way of its formula, and name the fault …
+#     5602-5761  function checks     Further checks of a function that computes its formula: other inputs, other …
+#     5764-6038  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
+#     6041-6138  command             The command line
 
 import argparse
 import ast
@@ -2911,9 +2912,8 @@ def weight_change(start, model, saved_in=None) -> dict:
     after, changes = model.state_dict(), []
     for name, x in start.state_dict().items():
         rounded = x.to(saved_in).float() if saved_in else x.float()
-        changes.append(
-            (after[name].float()[: len(x)] - rounded).abs().max().item()
-        )  # a larger vocabulary has more rows
+        same_rows = after[name][: len(x)] if x.dim() else after[name]  # a larger vocabulary has more rows
+        changes.append((same_rows.float() - rounded).abs().max().item())
     largest = next((x for x in changes if not math.isfinite(x)), max(changes))
     return {"largest_weight_change": largest, "tensors_changed": sum(x != 0 for x in changes) / len(changes)}
 
@@ -3092,9 +3092,7 @@ SETTINGS = {
 CONFIG_CALL = re.compile(r"(?<!SFT)(?<!Lora)(?<!Generation)(?:Config|Arguments|Args|Trainer)$")
 SAMPLES_CALL = re.compile(r"(SamplingParams|GenerationConfig|\.generate)$")
 EVALUATES = re.compile(r"(?!.*train)(.*_)?(ev|val|(eval|test|valid|judge|infer)[a-z]*)(_.*)?", re.IGNORECASE)
-OTHER_PARTS = re.compile(
-    r"(^|\.)(val|eval|test|valid|validation|judge|grader|ref)[._]"
-)  # settings of evaluation, judge, ref
+OTHER_PARTS = re.compile(r"(^|\.)(val|eval|test|valid|validation|judge|grader|ref)[._]")
 NO_SETTINGS = re.compile(  # names of files beside a log that hold no training settings
     r"(trainer_state|summary|results?|versions|label|requirements)$|(eval|test|val|infer|generation|serv|judge|demo)"
 )
@@ -3267,6 +3265,19 @@ def settings_beside(folder: Path) -> tuple[Path, dict] | None:
     return (path, flat) if len(known) >= 3 and known.keys() & {"lr", "group_size"} else None
 
 
+# ------------------------------------------------------------------------ run folder (src/parts/reading/run_folder.py)
+
+
+def json_beside(folder: Path, name: str, remarks: list[str] | None = None) -> dict:
+    """The object in a JSON file of a run's folder; {} if there is no file, or it is unreadable, which adds a remark."""
+    try:
+        return dict(json.loads((folder / name).read_text(encoding="utf-8", errors="replace")))
+    except (OSError, ValueError, TypeError, RecursionError):
+        if remarks is not None and (folder / name).exists():
+            remarks.append(f"{name} beside it could not be read")
+        return {}
+
+
 # --------------------------------------------------------------------------------- proof (src/programs/prove/proof.py)
 
 
@@ -3344,27 +3355,15 @@ def failures_of(report: dict) -> list[str]:
 # ----------------------------------------------------------------- exact figures (src/programs/prove/exact_figures.py)
 
 Z95 = 1.959963984540054  # normal quantile of 97.5 %
-LEVELS = {95: Z95, 90: 1.6448536269514722, 99: 2.5758293035489004, 68: 1.0}
 
 
-def share_interval(successes: int, n: int, z: float = Z95) -> list[float]:
-    """Wilson's interval, of 95 % by default: the p at which (p - successes/n)^2 = z^2 p (1 - p) / n."""
-    share, z2 = successes / n, z**2
+def share_interval(successes: int, n: int) -> list[float]:
+    """Wilson's 95 % interval: the p at which (p - successes/n)^2 = z^2 p (1 - p) / n."""
+    share, z2 = successes / n, Z95**2
     a, b, c = 1 + z2 / n, -(2 * share + z2 / n), share**2  # a p^2 + b p + c = 0
     root = math.sqrt(max(0.0, b * b - 4 * a * c))
     low, high = (-b - root) / (2 * a), (-b + root) / (2 * a)
     return [max(0.0, low) if successes else 0.0, min(1.0, high) if successes < n else 1.0]
-
-
-def interval_level(low: float, high: float, successes: int, n: int, step: float) -> int:
-    """The level of a share's interval, given to `step`, by Wilson's or the normal formula; 0 if neither fits."""
-    share = successes / n
-    for level, z in LEVELS.items():
-        halves = [z * math.sqrt(share * (1 - share) / count) for count in (n, max(1, n - 1))]
-        for pair in (share_interval(successes, n, z), *([max(0, share - x), min(1, share + x)] for x in halves)):
-            if all(abs(a - b) <= step for a, b in zip(pair, (low, high), strict=True)):
-                return level
-    return 0
 
 
 def exact_p(better: int, worse: int) -> float:
@@ -3376,12 +3375,6 @@ def exact_p(better: int, worse: int) -> float:
     n = better + worse
     tail = Fraction(sum(math.comb(n, k) for k in range(min(better, worse) + 1)), 2**n)
     return float(min(Fraction(1), 2 * tail))
-
-
-def paired_ps(better: int, worse: int) -> list[float]:
-    """McNemar's p: exact, and by chi-square without and with the correction for continuity."""
-    gap, n = abs(better - worse), max(1, better + worse)
-    return [exact_p(better, worse), *(math.erfc(max(0, gap - c) / math.sqrt(2 * n)) for c in (0, 1))]
 
 
 def unpaired_p(right: int, n: int, other_right: int, other_n: int) -> float:
@@ -3439,7 +3432,7 @@ def values_of(folder: Path) -> dict:
 def other_settings(folder: Path) -> dict:
     """What the folder of another trainer says of its run, such as TRL's; {} without a saved model.
 
-    The start is the base that the adapter, the model's card or a file of settings names; "" if none does.
+    The start is the base that a file of settings, the adapter or the model's card names; "" if none does.
     """
     checkpoints = sorted(folder.glob("checkpoint-*[0-9]"), key=lambda path: int(path.name.rpartition("-")[2]))
     named = [x for x in sorted(folder.glob("*")) if re.search("final|model|merged|adapter|best|policy", x.name)]
@@ -3449,18 +3442,14 @@ def other_settings(folder: Path) -> dict:
         return {}
     flat = (settings_beside(folder) or (folder, {}))[1]
     known, bases = common_settings(flat), [flat.get(name) for name in ("model", "model_name_or_path", "pretrain")]
-    with contextlib.suppress(OSError, ValueError):
-        bases.append(json.loads((saved / "adapter_config.json").read_text())["base_model_name_or_path"])
-    for card in (saved / "README.md", folder / "README.md"):
-        with contextlib.suppress(OSError):
-            bases += re.findall(
-                r"^base_model: *(\S+)$", card.read_text(encoding="utf-8", errors="replace"), re.MULTILINE
-            )
-    texts = {name: x for name in ("data", "eval_data", "reward") if isinstance(x := known.get(name), str)}
-    if not re.search(r"\.py:\w+$", texts.get("reward", "")):
-        texts.pop("reward", None)
-    numbers = {"max_new_tokens": known.get("max_length"), "temperature": known.get("temperature")}
-    values = texts | {name: x for name, x in numbers.items() if isinstance(x, int | float)}
+    bases.append(json_beside(saved, "adapter_config.json").get("base_model_name_or_path"))
+    cards = [x.read_text(encoding="utf-8", errors="replace") for x in folder.glob("README.md")]
+    bases += re.findall(r"^base_model: *(\S+)$", "".join(cards), re.MULTILINE)
+    names = {"data": "data", "eval_data": "eval_data", "reward": "reward"}
+    names |= {"max_length": "max_new_tokens", "temperature": "temperature"}
+    values = {ours: known[name] for name, ours in names.items() if isinstance(known.get(name), str | int | float)}
+    if not re.search(r"\.py:\w+$", str(values.get("reward", ""))):
+        values.pop("reward", None)
     return {"data": "", **values, "model": next((x for x in bases if isinstance(x, str)), ""), "saved": str(saved)}
 
 
@@ -3521,7 +3510,7 @@ def prove_run(folder: Path, seconds: float) -> Proof:
             proof.not_measured.append(f"the {name} model {source} does not load here: {str(error)[:200]}")
     prove_weights(run, proof, networks)
     with contextlib.suppress(Exception):  # the start may have no tokenizer
-        prove_tokenizer(run, proof, networks, AutoTokenizer.from_pretrained(run.model), tokenizer)
+        prove_tokenizer(run, proof, networks["after"], AutoTokenizer.from_pretrained(run.model), tokenizer)
     networks = {name: network.to(device).eval() for name, network in networks.items()}
     held_out = prove_overlap(run, proof, tokenizer)
     why = "the run played conversations; try evaluation.py --environment" if run.environment else ""
@@ -3551,18 +3540,16 @@ def prove_run(folder: Path, seconds: float) -> Proof:
     return proof
 
 
-def prove_tokenizer(run, proof: Proof, networks: dict, before, after) -> None:
+def prove_tokenizer(run, proof: Proof, network, before, after) -> None:
     """Add findings where the saved tokenizer does not fit the saved model or the start."""
     old, new, start = before.get_vocab(), after.get_vocab(), f"its start {run.model}"
     if count := sum(new.get(token) != number for token, number in old.items()):
         proof.find(f"the saved tokenizer has other ids for {count} of {len(old)} tokens of {start}")
     if before.chat_template and not after.chat_template:
-        proof.find(f"the saved tokenizer has no chat template, but that of {start} has one")
-    sizes = {name: network.get_input_embeddings().weight.shape[0] for name, network in networks.items()}
-    rows, old_rows = sizes["after"], sizes.get("before", sizes["after"])
-    if len(new) > max(rows, len(old)) or (rows != old_rows and len(new) <= old_rows):
-        got = f"the saved model has embeddings of {rows} tokens"
-        proof.find(f"{got}, {start} of {old_rows}, and the saved tokenizer has {len(new)} tokens")
+        proof.find(f"the saved tokenizer has no chat template, that of {start} has one")
+    rows = network.get_input_embeddings().weight.shape[0]
+    if len(new) > max(rows, len(old)):
+        proof.find(f"the saved model has embeddings of {rows} tokens, the saved tokenizer has {len(new)}")
 
 
 def prove_weights(run, proof: Proof, networks: dict) -> None:
@@ -3582,11 +3569,6 @@ def prove_weights(run, proof: Proof, networks: dict) -> None:
         proof.find(f"the saved model has other tensors than its start {run.model}: {str(error)[:200]}")
         proof.figures["largest_weight_change"] = None
         return
-    with contextlib.suppress(OSError, ValueError):  # not an adapter, or its base is elsewhere
-        base = json.loads((run.saved / "adapter_config.json").read_text(encoding="utf-8"))["base_model_name_or_path"]
-        is_same = Path(base).exists() and Path(run.model).exists() and Path(base).samefile(run.model)
-        if not is_same and weight_change(networks["before"], load_plainly(base))["tensors_changed"]:
-            proof.find(f"the saved adapter is of {base}, but the run's start is {run.model}")
     largest, share = change["largest_weight_change"], change["tensors_changed"]
     proof.figures |= {key: value if math.isfinite(value) else str(value) for key, value in change.items()}
     if not largest:
@@ -3789,30 +3771,21 @@ COLUMNS = {  # names of columns, the best first
 }
 SCORE = (
     r"(is_)?(correct|right|solved)|correctness|acc(uracy)?|(exact_)?match|em|pass(ed)?|success|score|verified"
-    r"|(.+\.)?(scores?|metrics)\.\w+(\.value)?|(base|plus)_status"
+    r"|(.+\.)?(scores?|metrics)\.\w+"
 )
 VERDICTS = {
-    **dict.fromkeys(("true", "yes", "pass", "passed", "correct", "right", "c"), 1.0),
-    **dict.fromkeys(("false", "no", "fail", "failed", "incorrect", "wrong", "i", "timeout"), 0.0),
+    **dict.fromkeys(("true", "yes", "pass", "passed", "correct", "right"), 1.0),
+    **dict.fromkeys(("false", "no", "fail", "failed", "incorrect", "wrong", "timeout"), 0.0),
 }
 LIMITS = ("length", "max_tokens", "max_length", "true")  # how servers name the token limit
-PARTS = r"(mean|average|avg|overall|total)_|_(mean|rate|percent|pct)|[_ ]?\(?%\)?|\.value$"  # around a metric's name
-SAME = r"accuracy|acc|score|pass|pass@1"  # what the only metric may be called too
+AROUND = r"(mean|average|avg|overall|total)_|_(mean|rate|percent|pct)"  # around a metric's name
+SAME = ["accuracy", "acc", "score", "pass", "pass@1"]  # what the first metric may be called too
 COUNT = r"n|total|count|(n|num|total)_(samples|examples|rows|questions|problems|scores)"
-RIGHT = r"((n|num)_)?(correct|right|passed|solved)"
-PAIRED_P = r"(.+\.)?(p|p_?value|(mcnemar|exact|paired)(_p(_?value)?)?|p_mcnemar)"
-INTERVAL = r"(.+_)?(ci|wilson|interval)(_?95)?([._](low|lower|high|upper|min|max))?"
 
 
-def flat(value: dict, prefix: str = "", into: int = 0) -> dict:
-    """Nested dictionaries as one, with dotted names in lower case; also those in lists of at most `into`."""
-    items = {}
-    for name, x in value.items():
-        name = prefix + re.sub(r"[ -]", "_", str(name).lower())
-        if isinstance(x, list) and 0 < len(x) <= into and all(isinstance(one, dict) for one in x):
-            x = dict(enumerate(x))
-        items |= flat(x, f"{name}.", into) if isinstance(x, dict) else {name: x}
-    return items
+def flat(row: dict) -> dict:
+    """A row without nesting, its dotted names in lower case with underscores."""
+    return {re.sub("[ -]", "_", name.lower()): x for name, x in flat_config(row).items()}
 
 
 def columns_of(row: dict) -> dict[str, str]:
@@ -3834,17 +3807,17 @@ def score_of(value) -> float | None:
     return float(VERDICTS.get(value.lower(), value) if isinstance(value, str) else value)
 
 
-def score_columns(rows: list[dict]) -> dict[str, list]:
-    """{metric: scores} of flat rows; several samples of a row have a list. lm-eval declares its metrics."""
+def score_columns(rows: list[dict]) -> dict[str, list[list]]:
+    """{metric: a list of scores for each row} of flat rows; lm-eval declares its metrics."""
     columns, declared = {}, rows[0].get("metrics") or ()
     for name in rows[0]:
         if (name in declared or re.fullmatch(SCORE, name)) and all(name in row for row in rows):
-            values = [row[name] for row in rows]
+            cells = [row[name] if isinstance(row[name], list) else [row[name]] for row in rows]
             try:
-                columns[name] = [[*map(score_of, x)] if isinstance(x, list) else score_of(x) for x in values]
+                columns[name] = [[*map(score_of, cell)] for cell in cells]
             except (ValueError, TypeError):
                 continue
-    return {name: values for name, values in columns.items() if any(x not in (None, []) for x in values)}
+    return {name: cells for name, cells in columns.items() if any(x is not None for cell in cells for x in cell)}
 
 
 def text_of(value) -> str:
@@ -3854,21 +3827,14 @@ def text_of(value) -> str:
     return value if isinstance(value, str) else "" if value in (None, [], {}) else str(value)
 
 
-def tables_in(value, path: str = "") -> Iterator[tuple[str, list[dict]]]:
-    """(Dotted place, flat rows) of the lists of scored samples in a JSON value, and of objects of samples by names."""
-    is_named = isinstance(value, dict)
-    if is_named:
-        for name, x in value.items():
-            yield from tables_in(x, f"{path}{re.sub('[ -]', '_', str(name).lower())}.")
-        if len({type(x) for x in value.values()}) == 1:  # objects, or lists of objects
-            lists = [(name, x if isinstance(x, list) else [x]) for name, x in value.items()]
-            value = [one | {"key": name} if isinstance(one, dict) else one for name, x in lists for one in x]
+def tables_in(value) -> Iterator[list[dict]]:
+    """The lists of scored samples in a JSON value, as flat rows; rows with a step are training's."""
+    for x in value.values() if isinstance(value, dict) else ():
+        yield from tables_in(x)
     if isinstance(value, list) and value and all(isinstance(x, dict) for x in value):
         rows = [*map(flat, value)]
-        columns, scores = columns_of(rows[0]), score_columns(rows)
-        has_texts = columns["completion"] and not re.fullmatch(COLUMNS["completion"][-1], columns["completion"])
-        if (scores and (columns["completion"] or columns["gold"] or not is_named)) or (has_texts and columns["gold"]):
-            yield path, rows
+        if score_columns(rows) and "step" not in rows[0]:
+            yield rows
 
 
 class OtherResults:
@@ -3883,25 +3849,21 @@ class OtherResults:
         for i, row in enumerate(rows):
             key = str(row.get(columns["key"]) if columns["key"] else asked[i] if are_keys else i)
             about = {"task": self.task, "key": key, "prompt": asked[i], "gold": row.get(columns["gold"])}
-            for sample in samples_of(row, columns, {name: values[i] for name, values in scores.items()}):
+            for sample in samples_of(row, columns, {name: cells[i] for name, cells in scores.items()}):
                 keyed.setdefault(key, []).append(about | sample)
         self.samples, self.siblings = {self.task: keyed}, 1
-        cells = [cell if isinstance(cell, list) else [cell] for values in scores.values() for cell in values]
-        self.not_finite = sum(x is not None and not math.isfinite(x) for cell in cells for x in cell)
         self.metrics = list(dict.fromkeys(m for samples in keyed.values() for x in samples for m in x["metrics"]))
 
 
-def samples_of(row: dict, columns: dict[str, str], scores: dict) -> Iterator[dict]:
-    """The samples of a flat row: one, or as many as its scores are lists of."""
-    count = max([len(x) for x in scores.values() if isinstance(x, list)], default=0)
-    texts, finish = row.get(columns["completion"]), row.get(columns["finish"])
-    way = f",{re.sub('[ -]', '_', row['filter'])}" if isinstance(row.get("filter"), str) else ""  # lm-eval's
-    for n in range(count or 1):
-        text = texts[n] if count and isinstance(texts, list) and len(texts) == count else texts
-        cells = {m: (x[n] if n < len(x) else None) if isinstance(x, list) else x for m, x in scores.items()}
-        metrics = {f"{m}{way}": None if x is None or not math.isfinite(x) else x for m, x in cells.items()}
-        cut = str(finish).lower() in LIMITS
-        yield {"metrics": metrics, "completion": text_of(text), "finish": "length" if cut else finish}
+def samples_of(row: dict, columns: dict[str, str], scores: dict[str, list]) -> Iterator[dict]:
+    """The samples of a flat row: as many as it has scores."""
+    texts, finish, count = row.get(columns["completion"]), row.get(columns["finish"]), max(map(len, scores.values()))
+    way = f",{row['filter'].replace('-', '_')}" if isinstance(row.get("filter"), str) else ""  # lm-eval's
+    are_texts = count > 1 and isinstance(texts, list) and len(texts) == count
+    for n in range(count):
+        metrics = {f"{m}{way}": cell[n] if n < len(cell) else None for m, cell in scores.items()}
+        cut = "length" if str(finish).lower() in LIMITS else finish
+        yield {"metrics": metrics, "completion": text_of(texts[n] if are_texts else texts), "finish": cut}
 
 
 def read_table(file: Path) -> OtherResults | dict:
@@ -3910,71 +3872,66 @@ def read_table(file: Path) -> OtherResults | dict:
         value = json.loads(file.read_text(encoding="utf-8")) if file.suffix == ".json" else read_rows(str(file))
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"got {file}, which cannot be read ({error}); expected JSON in UTF-8") from None
-    figures = flat(value, into=8) if isinstance(value, dict) else {}
-    for name, x in figures.items():
-        figures[name] = float(x.rstrip("% ")) if isinstance(x, str) and re.fullmatch(r"\d+(\.\d+)? ?%", x) else x
-    tables = [*tables_in(value)]
-    if not tables:
-        return figures
-    path, rows = max(tables, key=lambda table: len(table[1]))
-    return OtherResults(file, rows, {k: x for k, x in figures.items() if not f"{k}.".startswith(path)} if path else {})
+    figures = flat(value) if isinstance(value, dict) else {}
+    rows = max(tables_in(value), key=len, default=[])
+    return OtherResults(file, rows, figures) if rows else figures
 
 
-def other_evaluations(path: Path) -> tuple[list[OtherResults], dict[Path, dict], list[str]]:
-    """(Scored samples of a file, or of files in a folder and its subfolders; figures by JSON file; what is unreadable).
+def other_evaluations(path: Path) -> tuple[list[OtherResults], list[str]]:
+    """(Scored samples of a file, or of a folder and its subfolders, with the figures beside; what is unreadable).
 
     UserError if `path` itself is a table that cannot be read.
     """
-    results, figures, wrong = [], {}, []
-    files = [*path.glob("*"), *([] if [*path.glob("*.py")] else path.glob("*/*"))]  # code may have data below it
-    if path.suffix in TABLES and path.is_file():
-        files = [path, *(x for x in path.parent.glob("*.json") if x != path and path.stem in x.stem)]
-    for file in sorted((x for x in files if x.suffix in TABLES), key=lambda x: (x != path, x)):
+    results, figures, unreadable = [], {}, []
+    files = [*path.glob("*"), *path.glob("*/*")]
+    if path.is_file():
+        files = [path, *(x for x in path.parent.glob("*.json") if path.stem in x.stem)]
+    for file in sorted({x for x in files if x.suffix in TABLES}):
         try:
             read = read_table(file)
         except UserError as error:
             if file == path:
                 raise
-            wrong.append(str(error))
+            unreadable.append(str(error))
             continue
         if isinstance(read, dict):
             figures[file] = read
         elif file == path or not path.is_file():
             results.append(read)
-    results = [one for one in results if one.metrics] or results  # predictions may lie beside those that are scored
     for one in results:
         one.siblings = sum(x.file.parent == one.file.parent for x in results)
         one.stated |= {file: x for file, x in figures.items() if file.parent == one.file.parent}
-    return results, figures, wrong
+    return results, unreadable
 
 
 def stated_value(results: OtherResults, metric: str) -> tuple[Path, str, float] | None:
     """(File, dotted name, figure) that states a metric: the least nested one; None without one or with several."""
-    names = [re.escape(metric), re.escape(metric.removesuffix(".value").rpartition(".")[2])]
-    known, own = "|".join(names + [SAME] * (metric == results.metrics[0])), results.file.stem.lower()
-    found = []
+    own, places = results.file.stem.lower(), {}
+    names = {metric, metric.rpartition(".")[2], *(SAME if metric == results.metrics[0] else [])}
     for file, figures in results.stated.items():
         for name, x in figures.items():
-            place = f"{file.stem.lower()}.{name}"
+            place, last = f"{file.stem.lower()}.{name}", name.rpartition(".")[2].removeprefix(f"{own}_")
             is_own = file == results.file or results.siblings < 2 or own in place
             if results.task != "samples":  # lm-eval has one file of figures for all tasks
                 is_own = f".{results.task.lower()}." in place
-            last = re.sub(PARTS, "", name.removesuffix(".value").rpartition(".")[2].removeprefix(f"{own}_"))
-            is_count = isinstance(x, int) and x > 1 and re.fullmatch(RIGHT, last)
-            if is_own and re.fullmatch(known, last) and is_number(x) and not is_count:
-                found.append((name.count("."), file, name, x))
-    best = [x[1:] for x in found if x[0] == min(found)[0]]
-    return best[0] if len({x[2] for x in best}) == 1 else None
+            is_count = isinstance(x, int) and x > 1 and last in ("correct", "right", "passed", "solved")
+            if is_own and is_number(x) and not is_count and re.sub(AROUND, "", last) in names:
+                places.setdefault(name.count("."), []).append((file, name, x))
+    best = places[min(places)] if places else []
+    return best[0] if len({x for _, _, x in best}) == 1 else None
 
 
 def is_number(x) -> bool:
     return isinstance(x, int | float) and not isinstance(x, bool)
 
 
-def rounding(name: str, x: float, is_percent: bool) -> float:
-    """Half a unit of a stated share's last digit; a share of one digit is not taken for a rounded one."""
-    digits = len(repr(float(x)).partition(".")[2].rstrip("0")) if "e" not in repr(float(x)) else 12
-    return min(0.005, 0.51 * 10.0 ** -(digits + 2 * is_percent))
+def is_stated(given: float, counted: float) -> bool:
+    """Whether a figure, as it is or in percent, is the counted one, rounded to its digits, at least two of a share."""
+    for scale, fewest in ((1, 2), (100, 0)):
+        digits = max(fewest, len(f"{given:.12g}".partition(".")[2]))
+        if abs(given - scale * counted) <= 0.51 * 10.0**-digits:
+            return True
+    return False
 
 
 def recount_other(results: OtherResults, proof) -> dict:
@@ -3983,12 +3940,13 @@ def recount_other(results: OtherResults, proof) -> dict:
     usual, _ = Counter(map(len, rows.values())).most_common(1)[0]
     if more := [key for key, samples in rows.items() if len(samples) > usual]:
         ids = f"{len(more)} of {len(rows)} ids, such as {more[0]!r}, have more than {usual} samples"
-        proof.find(f"{results.file}: {ids}, the usual number; a mean over samples counts them twice")
-    if results.not_finite:
-        proof.find(f"{results.file}: {results.not_finite} scores are nan or infinite; they were left out")
+        proof.find(f"{results.file}: {ids}, as the others have: they count twice")
     for metric in results.metrics:
         scores = {key: [x["metrics"].get(metric) for x in samples] for key, samples in rows.items()}
         scores = {key: [x for x in values if x is not None] for key, values in scores.items()}
+        if odd := sum(not math.isfinite(x) for values in scores.values() for x in values):
+            proof.find(f"{results.file}, {metric}: {odd} scores are nan or infinite")
+            continue
         by_key = {key: Fraction(sum(map(Fraction, x)), len(x)) for key, x in scores.items() if x}
         if not by_key:
             continue
@@ -4002,37 +3960,20 @@ def recount_other(results: OtherResults, proof) -> dict:
 
 
 def compare_stated(results: OtherResults, metric: str, figures: dict, counts: tuple, proof) -> None:
-    """Add findings where a metric's stated value, interval or number of rows does not follow from the samples."""
-    stated, counted = stated_value(results, metric), figures["value"]
+    """Add findings where the stated value of a metric, or a number of rows beside it, is not that of the samples."""
+    stated = stated_value(results, metric)
     if stated is None:
         proof.not_measured.append(f"{results.file}, {metric}: no file states a single figure for it")
         return
     file, name, given = stated
-    is_percent = counted <= 1 and (given > 1 or bool(re.search("percent|pct|%", name)))
-    share, step = given / (100 if is_percent else 1), rounding(name, given, is_percent)
-    says, parent = f"{results.file}, {metric}: {file.name} says", name.removesuffix(".value").rpartition(".")[0]
-    if not abs(share - counted) <= step * max(1.0, counted):
-        proof.find(f"{says} {name} {given:g}; the samples give {counted:g} on {figures['n']} rows")
+    says, parent = f"{results.file}, {metric}: {file.name} says", name.rpartition(".")[0]
+    if not is_stated(given, figures["value"]):
+        proof.find(f"{says} {name} {given:g}; the samples give {figures['value']:g} on {figures['n']} rows")
     beside = {n.removeprefix(f"{parent}."): x for n, x in results.stated[file].items() if n.startswith(parent)}
-    beside |= {"n_samples": results.stated[file].get(f"n_samples.{results.task.lower()}.effective")}
-    right = round(counted * figures["n"])
+    beside["n_samples"] = results.stated[file].get(f"n_samples.{results.task.lower()}.effective")  # lm-eval's
     for n, x in beside.items():
         if re.fullmatch(COUNT, n) and is_number(x) and x not in counts:
             proof.find(f"{says} {n} {x}; there are samples of {counts[0]} rows")
-        if re.fullmatch(RIGHT, n) and isinstance(x, int) and x > 1 and x != right and figures["ci95"]:
-            proof.find(f"{says} {n} {x}; the samples give {right}")
-    ends = [x if isinstance(x, list) else [x] for n, x in beside.items() if re.fullmatch(INTERVAL, n)]
-    numbers = [x for pair in ends for x in pair]
-    if len(numbers) == 2 and all(map(is_number, numbers)) and figures["ci95"]:
-        low, high = sorted(x / (100 if is_percent else 1) for x in numbers)
-        step = max(rounding(name, x, is_percent) for x in numbers)
-        level = interval_level(low, high, right, figures["n"], step)
-        if not low <= counted <= high:
-            proof.find(f"{says} the interval {numbers}, which does not contain the value")
-        elif level not in (0, 95) and step < 0.001:  # two digits may be those of another level by chance
-            proof.find(f"{says} the interval {numbers}, which is a {level} % interval")
-        elif level != 95:
-            proof.not_measured.append(f"{results.file}, {metric}: the interval {numbers} is not known to be of 95 %")
 
 
 def check_pairs(one: OtherResults, other: OtherResults, proof) -> bool:
@@ -4050,22 +3991,6 @@ def check_pairs(one: OtherResults, other: OtherResults, proof) -> bool:
         text = f"{len(asked)} of {len(common)} common ids have different prompts in {other.file}"
         proof.find(f"{text}, such as {asked[0]!r}: the rows are not paired")
     return bool(common)
-
-
-def compare_p(figures: dict[Path, dict], test: dict | None, proof) -> None:
-    """Add a finding where a stated p of a paired test does not follow from the pairs; `test`: better, worse and p."""
-    for file, values in figures.items():
-        for name, x in values.items():
-            if not is_number(x) or not re.fullmatch(PAIRED_P, name):
-                continue
-            words = [name, *(text for text in values.values() if isinstance(text, str))]
-            if not re.search("mcnemar|paired|exact", " ".join(words).lower()):
-                proof.not_measured.append(f"{file}: the test of {name} {x} is not named")
-            elif test is None:
-                proof.find(f"{file} says {name} {x:g}; the files have no common rows, so no paired test is possible")
-            elif not any(abs(x - p) <= max(0.02 * p, 1e-4) for p in paired_ps(test["better"], test["worse"])):
-                counts = f"{test['better']} rows better and {test['worse']} worse"
-                proof.find(f"{file} says {name} {x:g}; {counts} give {test['p']:.3g} by the exact test")
 
 
 # ------------------------------------------------------------------- graded again (src/programs/prove/graded_again.py)
@@ -4168,22 +4093,20 @@ def grade_other(proof, results, seconds: float) -> str:
 
     Full marks are a finding if the completion has numbers, but not the gold one.
     """
-    samples, metric = [x for row in results.samples[results.task].values() for x in row], (results.metrics or [""])[0]
-    samples = [x for x in samples if not metric or x["metrics"].get(metric) in (0, 1)]
-    golds = [str(x["gold"]).rpartition("####")[2].strip().lstrip("$").replace(",", "") for x in samples]
-    able = [(x, gold) for x, gold in zip(samples, golds, strict=True) if x["completion"] and NUMBER.fullmatch(gold)]
-    if not able or 2 * len(able) < len(samples):
-        why = "too few rows have a completion, a number as gold and a score of 0 or 1"
-        return f"completions of {results.file.name} were not graded: {why}"
-    graded, same, wrong = graded_math([x for x, _ in able], {}, seconds), 0, []
-    if not metric:
-        right = sum(1 in scores for _, _, scores in graded)
-        return f"{results.file.name} has no scores; math_grader.py takes {right} of {len(graded)} completions for right"
-    for (x, _, scores), (_, gold) in zip(graded, able, strict=False):
-        score, numbers = x["metrics"].get(metric), NUMBER.findall(x["completion"].replace(",", ""))
+    metric, gradable, same, wrong = results.metrics[0], {}, 0, []
+    samples = [x for row in results.samples[results.task].values() for x in row if x["metrics"].get(metric) in (0, 1)]
+    for sample in samples:
+        gold = str(sample["gold"]).rpartition("####")[2].strip().lstrip("$").replace(",", "")
+        if sample["completion"] and NUMBER.fullmatch(gold):
+            gradable[id(sample)] = float(gold)
+    if not gradable or 2 * len(gradable) < len(samples):
+        return f"completions of {results.file.name} were not graded: too few rows have one and a gold number"
+    graded = graded_math([sample for sample in samples if id(sample) in gradable], {}, seconds)
+    for x, _, scores in graded:
+        score, numbers = x["metrics"][metric], [*map(float, NUMBER.findall(x["completion"].replace(",", "")))]
         same += score in scores
-        if score == 1 and 1 not in scores and numbers and float(gold) not in map(float, numbers):
-            text = f"{x['completion'][-60:]!r} has {metric} 1, but lacks its gold {gold}"
+        if score == 1 and 1 not in scores and numbers and gradable[id(x)] not in numbers:
+            text = f"{x['completion'][-60:]!r} has {metric} 1, but lacks its gold {x['gold']}"
             wrong.append(f"{results.file}, row {x['key']}: {text}")
     proof.findings += wrong[:3] + [f"{results.file}: {len(wrong) - 3} more rows like these"] * (len(wrong) > 3)
     return f"math_grader.py scores {same} of {len(graded)} completions as {results.file.name} does"
@@ -4343,31 +4266,25 @@ def prove_evaluation(path: Path, seconds: float) -> Proof:
     return proof
 
 
-def prove_other(path: Path, found: tuple, seconds: float) -> Proof:
+def prove_other(path: Path, all_results: list, unreadable: list[str], seconds: float) -> Proof:
     """Recount what `other_evaluations` found, of one model or of two that were compared."""
-    proof, folders, (all_results, figures, wrong) = Proof("evaluation", str(path)), {}, found
-    proof.findings += wrong
+    proof, models = Proof("evaluation", str(path), findings=unreadable), {}
     recounts = [recount_other(results, proof) for results in all_results]
     differences = len(proof.findings)
     again = [grade_other(proof, results, seconds / len(all_results)) for results in all_results]
-    if not all(recounts):
-        proof.is_open = True
-        proof.skip("What the samples score", f"no column holds scores; {'; '.join(filter(None, again))}")
-        return proof
     stated = sum(stated_value(x, metric) is not None for x in all_results for metric in x.metrics)
-    describe_results(
-        proof, all_results, recounts, f"{differences} differences from {stated} stated figures were found", again
-    )
+    text = f"{differences} differences to {stated} stated ones were found"
+    describe_results(proof, all_results, recounts, text, again)
     for results, recounted in zip(all_results, recounts, strict=True):
         model = results.file.parent if len(all_results) > 2 else results.file
-        folders.setdefault(model, []).append((results, recounted))
-    if len(folders) == 2:
-        (one, other), test = folders.values(), None
-        pairs = [(a, b) for a, _ in one for b, _ in other if a.task == b.task]
-        if sum(check_pairs(a, b, proof) for a, b in pairs):
-            sides = [{k: x for _, recounted in side for k, x in recounted.items()} for side in (one, other)]
-            test = compare(proof, None, sides)
-        compare_p(figures, test, proof)
+        models.setdefault(model, []).append((results, recounted))
+    if len(models) == 2 and all(recounts):
+        one, other = models.values()
+        pairs = [check_pairs(a, b, proof) for a, _ in one for b, _ in other if a.task == b.task]
+        if any(pairs):
+            compare(proof, None, [{k: x for _, figures in side for k, x in figures.items()} for side in (one, other)])
+        else:
+            proof.skip("The difference of the two models", "they have no common rows")
     return proof
 
 
@@ -4428,8 +4345,8 @@ def describe_rows(proof: Proof, results: Results, main: tuple[str, str]) -> None
     proof.say(f"Two of its rows: {'; '.join(f'{str(text)[-80:]!r} scores {score}' for text, score in pairs)}.")
 
 
-def compare(proof: Proof, file: Path | None, recounts: list[dict]) -> dict | None:
-    """Recompute the paired tests of two models on their common rows and check those in `file`; returns the main one."""
+def compare(proof: Proof, file: Path | None, recounts: list[dict]) -> None:
+    """Recompute the paired tests of two models on their common rows, also those in a `file`."""
     stated = json.loads(file.read_text(encoding="utf-8"))["tasks"] if file and file.is_file() else {}
     proof.figures["compared"], main = {}, " ".join(main_metric(recounts[0]))
     for task, metric in [pair for pair in recounts[0] if pair in recounts[1]]:
@@ -4450,7 +4367,6 @@ def compare(proof: Proof, file: Path | None, recounts: list[dict]) -> dict | Non
         test = f"exact McNemar p = {x['p']:.2g}, 95 % Bonett-Price interval {shown(x['ci95'])}"
         counts = f"{x['better']} rows better, {x['worse']} worse of {x['rows']}"
         proof.say(f"The difference of {main} is {x['difference']:+.3f}: {counts}, {test}, recomputed.")
-    return x
 
 
 # ------------------------------------------------------------------- attack proof (src/programs/prove/attack_proof.py)
@@ -4709,27 +4625,13 @@ TURNS = 8  # of a conversation, as in reward_preflight.py
 
 
 def is_environment(file: Path, name: str) -> bool:
-    """Whether a name in a file is an environment, not a reward; the file is only parsed.
-
-    Environments are a class without __call__, a dictionary, a function that needs no argument, and an alias of one.
-    """
-    for node in parsed(file):
-        own = getattr(node, "name", None) == name
-        if isinstance(node, ast.ClassDef) and own:
-            return "__call__" not in [getattr(method, "name", "") for method in node.body]
-        if isinstance(node, ast.FunctionDef) and own:
-            given = node.args
-            return len(given.args) == len(given.defaults) and not (given.vararg or given.kwarg or given.kwonlyargs)
-        if isinstance(node, ast.Assign) and name in [getattr(target, "id", "") for target in node.targets]:
-            others = [node.value, *getattr(node.value, "args", [])[:1]]  # an alias, or functools.partial(Class, …)
-            names = [other.id for other in others if isinstance(other, ast.Name) and other.id != name]
-            return isinstance(node.value, ast.Dict) or any(is_environment(file, other) for other in names)
-        if isinstance(node, ast.ImportFrom):
-            origin = {alias.asname or alias.name: alias.name for alias in node.names}.get(name)
-            module = file.parent.joinpath(*(node.module or "").split(".")).with_suffix(".py")
-            if origin:
-                return module.is_file() and is_environment(module, origin)
-    return False
+    """Whether a file's name makes environments: a class without __call__, a dictionary, a call without arguments."""
+    member = getattr(import_file("reward", f"{file}:{name}", str(file)), name, None)
+    if inspect.isclass(member):
+        return not any("__call__" in vars(base) for base in member.__mro__)
+    parameters = inspect.signature(member).parameters.values() if callable(member) else ()
+    needs_none = all(p.default is not p.empty for p in parameters)  # `*args` and `**columns` have no default
+    return isinstance(member, dict) or (callable(member) and needs_none)
 
 
 class Script:
@@ -6188,10 +6090,6 @@ def proof_of(args) -> Proof:
     if values_of(folder) or other_settings(folder):
         check_flags(args, "run")
         return prove_run(folder, seconds)
-    found = other_evaluations(path)
-    if found[0]:
-        check_flags(args, "evaluation")
-        return prove_other(path, found, seconds)
     if path.suffix in (".yaml", ".yml", ".txt"):
         check_flags(args, "verl job", "python")
         return prove_job(path, args.python or sys.executable, seconds)
@@ -6200,6 +6098,11 @@ def proof_of(args) -> Proof:
     if path.suffix == ".py" and CONTRACT & names and not args.formulas:
         check_flags(args, "trainer", "flags")
         return prove_trainer(path, args.flags, seconds)
+    is_of_runs = any(values_of(x) for x in path.glob("*/"))
+    results, unreadable = ([], []) if names or is_of_runs else other_evaluations(path)
+    if results:
+        check_flags(args, "evaluation")
+        return prove_other(path, results, unreadable, seconds)
     need(names, f"got {args.thing}, which is none of these; {ACCEPTED}")
     check_flags(args, "functions", "formulas")
     return prove_functions(Path(file), name, args.formulas)

@@ -97,8 +97,8 @@ failed, 128 + n stopped by signal n.
 #     8403-8522  checks            --check: everything that can be verified before a run
 #     8525-8799  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
 #     8802-9023  export            --export: a job as four files that need neither this script nor its bundle
-#     9026-9180  hand written      --overrides: check a file of hand-written overrides, without our settings
-#     9183-9229  command           The command line
+#     9026-9179  hand written      --overrides: check a file of hand-written overrides, without our settings
+#     9182-9228  command           The command line
 
 import argparse
 import ast
@@ -9146,9 +9146,8 @@ def tried_reward(composed, rows: list[dict]) -> tuple[dict, list[str]]:
     if not all(map(math.isfinite, scores)):
         wrong = wrong or "reward: got a score that is not finite; expected numbers"
     tried = {"rows": len(rows), "completions": len(rows) * len(trial_texts(""))}
-    return {"reward": tried | {"scores": sorted({round(x, 4) for x in scores})}} if scores else {}, [wrong] * bool(
-        wrong
-    )
+    tried["scores"] = sorted({round(x, 4) for x in scores})
+    return {"reward": tried} if scores else {}, [wrong] if wrong else []
 
 
 def check_written(config: Config) -> int:

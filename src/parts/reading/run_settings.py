@@ -18,9 +18,7 @@ GROUPED = ("grpo", "rloo", "grpo_passk", "gpg", "rloo_vectorized", "dapo", "dr_g
 CONFIG_CALL = re.compile(r"(?<!SFT)(?<!Lora)(?<!Generation)(?:Config|Arguments|Args|Trainer)$")
 SAMPLES_CALL = re.compile(r"(SamplingParams|GenerationConfig|\.generate)$")
 EVALUATES = re.compile(r"(?!.*train)(.*_)?(ev|val|(eval|test|valid|judge|infer)[a-z]*)(_.*)?", re.IGNORECASE)
-OTHER_PARTS = re.compile(
-    r"(^|\.)(val|eval|test|valid|validation|judge|grader|ref)[._]"
-)  # settings of evaluation, judge, ref
+OTHER_PARTS = re.compile(r"(^|\.)(val|eval|test|valid|validation|judge|grader|ref)[._]")
 # settings whose product is the number of updates per batch, under all names that a one-page trainer may give them
 REPEATS = ("minibatches", "epochs", "ppo_epochs", "updates", "iterations", "num_iterations")
 NO_SETTINGS = re.compile(  # names of files beside a log that hold no training settings

@@ -40,9 +40,8 @@ def weight_change(start, model, saved_in=None) -> dict:
     after, changes = model.state_dict(), []
     for name, x in start.state_dict().items():
         rounded = x.to(saved_in).float() if saved_in else x.float()
-        changes.append(
-            (after[name].float()[: len(x)] - rounded).abs().max().item()
-        )  # a larger vocabulary has more rows
+        same_rows = after[name][: len(x)] if x.dim() else after[name]  # a larger vocabulary has more rows
+        changes.append((same_rows.float() - rounded).abs().max().item())
     largest = next((x for x in changes if not math.isfinite(x)), max(changes))
     return {"largest_weight_change": largest, "tensors_changed": sum(x != 0 for x in changes) / len(changes)}
 

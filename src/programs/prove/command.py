@@ -69,10 +69,6 @@ def proof_of(args) -> Proof:
     if values_of(folder) or other_settings(folder):
         check_flags(args, "run")
         return prove_run(folder, seconds)
-    found = other_evaluations(path)
-    if found[0]:
-        check_flags(args, "evaluation")
-        return prove_other(path, found, seconds)
     if path.suffix in (".yaml", ".yml", ".txt"):
         check_flags(args, "verl job", "python")
         return prove_job(path, args.python or sys.executable, seconds)
@@ -81,6 +77,11 @@ def proof_of(args) -> Proof:
     if path.suffix == ".py" and CONTRACT & names and not args.formulas:
         check_flags(args, "trainer", "flags")
         return prove_trainer(path, args.flags, seconds)
+    is_of_runs = any(values_of(x) for x in path.glob("*/"))
+    results, unreadable = ([], []) if names or is_of_runs else other_evaluations(path)
+    if results:
+        check_flags(args, "evaluation")
+        return prove_other(path, results, unreadable, seconds)
     need(names, f"got {args.thing}, which is none of these; {ACCEPTED}")
     check_flags(args, "functions", "formulas")
     return prove_functions(Path(file), name, args.formulas)

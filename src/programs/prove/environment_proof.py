@@ -1,8 +1,8 @@
 """An environment: reward_preflight.py's checks, and whether all four programs pay the same scripted answers alike."""
 
-import ast
 import asyncio
 import contextlib
+import inspect
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,33 +15,19 @@ from parts.environments.text_turns import TextTurns
 from parts.foundation.bundle import BUNDLE
 from parts.foundation.messages import UserError
 from parts.rewards.reward_forms import import_file
-from programs.prove.proof import Proof, failures_of, parsed, preflight_of
+from programs.prove.proof import Proof, failures_of, preflight_of
 
 TURNS = 8  # of a conversation, as in reward_preflight.py
 
 
 def is_environment(file: Path, name: str) -> bool:
-    """Whether a name in a file is an environment, not a reward; the file is only parsed.
-
-    Environments are a class without __call__, a dictionary, a function that needs no argument, and an alias of one.
-    """
-    for node in parsed(file):
-        own = getattr(node, "name", None) == name
-        if isinstance(node, ast.ClassDef) and own:
-            return "__call__" not in [getattr(method, "name", "") for method in node.body]
-        if isinstance(node, ast.FunctionDef) and own:
-            given = node.args
-            return len(given.args) == len(given.defaults) and not (given.vararg or given.kwarg or given.kwonlyargs)
-        if isinstance(node, ast.Assign) and name in [getattr(target, "id", "") for target in node.targets]:
-            others = [node.value, *getattr(node.value, "args", [])[:1]]  # an alias, or functools.partial(Class, …)
-            names = [other.id for other in others if isinstance(other, ast.Name) and other.id != name]
-            return isinstance(node.value, ast.Dict) or any(is_environment(file, other) for other in names)
-        if isinstance(node, ast.ImportFrom):
-            origin = {alias.asname or alias.name: alias.name for alias in node.names}.get(name)
-            module = file.parent.joinpath(*(node.module or "").split(".")).with_suffix(".py")
-            if origin:
-                return module.is_file() and is_environment(module, origin)
-    return False
+    """Whether a file's name makes environments: a class without __call__, a dictionary, a call without arguments."""
+    member = getattr(import_file("reward", f"{file}:{name}", str(file)), name, None)
+    if inspect.isclass(member):
+        return not any("__call__" in vars(base) for base in member.__mro__)
+    parameters = inspect.signature(member).parameters.values() if callable(member) else ()
+    needs_none = all(p.default is not p.empty for p in parameters)  # `*args` and `**columns` have no default
+    return isinstance(member, dict) or (callable(member) and needs_none)
 
 
 class Script:

@@ -10,7 +10,7 @@ from parts.evaluating.evaluation_results import read_report
 from parts.foundation.messages import UserError
 from programs.prove.exact_figures import difference_interval, exact_p, share_interval
 from programs.prove.graded_again import grade_other, regrade
-from programs.prove.other_evaluations import check_pairs, compare_p, recount_other, stated_value
+from programs.prove.other_evaluations import check_pairs, recount_other, stated_value
 from programs.prove.proof import Proof, shown
 
 MAIN_METRICS = ("verified", "passed", "score", "acc")  # the first of these stands in the sentences
@@ -165,31 +165,25 @@ def prove_evaluation(path: Path, seconds: float) -> Proof:
     return proof
 
 
-def prove_other(path: Path, found: tuple, seconds: float) -> Proof:
+def prove_other(path: Path, all_results: list, unreadable: list[str], seconds: float) -> Proof:
     """Recount what `other_evaluations` found, of one model or of two that were compared."""
-    proof, folders, (all_results, figures, wrong) = Proof("evaluation", str(path)), {}, found
-    proof.findings += wrong
+    proof, models = Proof("evaluation", str(path), findings=unreadable), {}
     recounts = [recount_other(results, proof) for results in all_results]
     differences = len(proof.findings)
     again = [grade_other(proof, results, seconds / len(all_results)) for results in all_results]
-    if not all(recounts):
-        proof.is_open = True
-        proof.skip("What the samples score", f"no column holds scores; {'; '.join(filter(None, again))}")
-        return proof
     stated = sum(stated_value(x, metric) is not None for x in all_results for metric in x.metrics)
-    describe_results(
-        proof, all_results, recounts, f"{differences} differences from {stated} stated figures were found", again
-    )
+    text = f"{differences} differences to {stated} stated ones were found"
+    describe_results(proof, all_results, recounts, text, again)
     for results, recounted in zip(all_results, recounts, strict=True):
         model = results.file.parent if len(all_results) > 2 else results.file
-        folders.setdefault(model, []).append((results, recounted))
-    if len(folders) == 2:
-        (one, other), test = folders.values(), None
-        pairs = [(a, b) for a, _ in one for b, _ in other if a.task == b.task]
-        if sum(check_pairs(a, b, proof) for a, b in pairs):
-            sides = [{k: x for _, recounted in side for k, x in recounted.items()} for side in (one, other)]
-            test = compare(proof, None, sides)
-        compare_p(figures, test, proof)
+        models.setdefault(model, []).append((results, recounted))
+    if len(models) == 2 and all(recounts):
+        one, other = models.values()
+        pairs = [check_pairs(a, b, proof) for a, _ in one for b, _ in other if a.task == b.task]
+        if any(pairs):
+            compare(proof, None, [{k: x for _, figures in side for k, x in figures.items()} for side in (one, other)])
+        else:
+            proof.skip("The difference of the two models", "they have no common rows")
     return proof
 
 
@@ -250,8 +244,8 @@ def describe_rows(proof: Proof, results: Results, main: tuple[str, str]) -> None
     proof.say(f"Two of its rows: {'; '.join(f'{str(text)[-80:]!r} scores {score}' for text, score in pairs)}.")
 
 
-def compare(proof: Proof, file: Path | None, recounts: list[dict]) -> dict | None:
-    """Recompute the paired tests of two models on their common rows and check those in `file`; returns the main one."""
+def compare(proof: Proof, file: Path | None, recounts: list[dict]) -> None:
+    """Recompute the paired tests of two models on their common rows, also those in a `file`."""
     stated = json.loads(file.read_text(encoding="utf-8"))["tasks"] if file and file.is_file() else {}
     proof.figures["compared"], main = {}, " ".join(main_metric(recounts[0]))
     for task, metric in [pair for pair in recounts[0] if pair in recounts[1]]:
@@ -272,4 +266,3 @@ def compare(proof: Proof, file: Path | None, recounts: list[dict]) -> dict | Non
         test = f"exact McNemar p = {x['p']:.2g}, 95 % Bonett-Price interval {shown(x['ci95'])}"
         counts = f"{x['better']} rows better, {x['worse']} worse of {x['rows']}"
         proof.say(f"The difference of {main} is {x['difference']:+.3f}: {counts}, {test}, recomputed.")
-    return x

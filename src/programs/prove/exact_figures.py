@@ -4,27 +4,15 @@ import math
 from fractions import Fraction
 
 Z95 = 1.959963984540054  # normal quantile of 97.5 %
-LEVELS = {95: Z95, 90: 1.6448536269514722, 99: 2.5758293035489004, 68: 1.0}
 
 
-def share_interval(successes: int, n: int, z: float = Z95) -> list[float]:
-    """Wilson's interval, of 95 % by default: the p at which (p - successes/n)^2 = z^2 p (1 - p) / n."""
-    share, z2 = successes / n, z**2
+def share_interval(successes: int, n: int) -> list[float]:
+    """Wilson's 95 % interval: the p at which (p - successes/n)^2 = z^2 p (1 - p) / n."""
+    share, z2 = successes / n, Z95**2
     a, b, c = 1 + z2 / n, -(2 * share + z2 / n), share**2  # a p^2 + b p + c = 0
     root = math.sqrt(max(0.0, b * b - 4 * a * c))
     low, high = (-b - root) / (2 * a), (-b + root) / (2 * a)
     return [max(0.0, low) if successes else 0.0, min(1.0, high) if successes < n else 1.0]
-
-
-def interval_level(low: float, high: float, successes: int, n: int, step: float) -> int:
-    """The level of a share's interval, given to `step`, by Wilson's or the normal formula; 0 if neither fits."""
-    share = successes / n
-    for level, z in LEVELS.items():
-        halves = [z * math.sqrt(share * (1 - share) / count) for count in (n, max(1, n - 1))]
-        for pair in (share_interval(successes, n, z), *([max(0, share - x), min(1, share + x)] for x in halves)):
-            if all(abs(a - b) <= step for a, b in zip(pair, (low, high), strict=True)):
-                return level
-    return 0
 
 
 def exact_p(better: int, worse: int) -> float:
@@ -36,12 +24,6 @@ def exact_p(better: int, worse: int) -> float:
     n = better + worse
     tail = Fraction(sum(math.comb(n, k) for k in range(min(better, worse) + 1)), 2**n)
     return float(min(Fraction(1), 2 * tail))
-
-
-def paired_ps(better: int, worse: int) -> list[float]:
-    """McNemar's p: exact, and by chi-square without and with the correction for continuity."""
-    gap, n = abs(better - worse), max(1, better + worse)
-    return [exact_p(better, worse), *(math.erfc(max(0, gap - c) / math.sqrt(2 * n)) for c in (0, 1))]
 
 
 def unpaired_p(right: int, n: int, other_right: int, other_n: int) -> float:

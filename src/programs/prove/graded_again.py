@@ -111,22 +111,20 @@ def grade_other(proof, results, seconds: float) -> str:
 
     Full marks are a finding if the completion has numbers, but not the gold one.
     """
-    samples, metric = [x for row in results.samples[results.task].values() for x in row], (results.metrics or [""])[0]
-    samples = [x for x in samples if not metric or x["metrics"].get(metric) in (0, 1)]
-    golds = [str(x["gold"]).rpartition("####")[2].strip().lstrip("$").replace(",", "") for x in samples]
-    able = [(x, gold) for x, gold in zip(samples, golds, strict=True) if x["completion"] and NUMBER.fullmatch(gold)]
-    if not able or 2 * len(able) < len(samples):
-        why = "too few rows have a completion, a number as gold and a score of 0 or 1"
-        return f"completions of {results.file.name} were not graded: {why}"
-    graded, same, wrong = graded_math([x for x, _ in able], {}, seconds), 0, []
-    if not metric:
-        right = sum(1 in scores for _, _, scores in graded)
-        return f"{results.file.name} has no scores; math_grader.py takes {right} of {len(graded)} completions for right"
-    for (x, _, scores), (_, gold) in zip(graded, able, strict=False):
-        score, numbers = x["metrics"].get(metric), NUMBER.findall(x["completion"].replace(",", ""))
+    metric, gradable, same, wrong = results.metrics[0], {}, 0, []
+    samples = [x for row in results.samples[results.task].values() for x in row if x["metrics"].get(metric) in (0, 1)]
+    for sample in samples:
+        gold = str(sample["gold"]).rpartition("####")[2].strip().lstrip("$").replace(",", "")
+        if sample["completion"] and NUMBER.fullmatch(gold):
+            gradable[id(sample)] = float(gold)
+    if not gradable or 2 * len(gradable) < len(samples):
+        return f"completions of {results.file.name} were not graded: too few rows have one and a gold number"
+    graded = graded_math([sample for sample in samples if id(sample) in gradable], {}, seconds)
+    for x, _, scores in graded:
+        score, numbers = x["metrics"][metric], [*map(float, NUMBER.findall(x["completion"].replace(",", "")))]
         same += score in scores
-        if score == 1 and 1 not in scores and numbers and float(gold) not in map(float, numbers):
-            text = f"{x['completion'][-60:]!r} has {metric} 1, but lacks its gold {gold}"
+        if score == 1 and 1 not in scores and numbers and gradable[id(x)] not in numbers:
+            text = f"{x['completion'][-60:]!r} has {metric} 1, but lacks its gold {x['gold']}"
             wrong.append(f"{results.file}, row {x['key']}: {text}")
     proof.findings += wrong[:3] + [f"{results.file}: {len(wrong) - 3} more rows like these"] * (len(wrong) > 3)
     return f"math_grader.py scores {same} of {len(graded)} completions as {results.file.name} does"

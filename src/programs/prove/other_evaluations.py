@@ -10,7 +10,8 @@ from pathlib import Path
 
 from parts.data.rows import read_rows
 from parts.foundation.messages import UserError
-from programs.prove.exact_figures import interval_level, paired_ps, share_interval
+from parts.reading.run_settings import flat_config
+from programs.prove.exact_figures import share_interval
 
 TABLES = (".json", ".jsonl", ".csv", ".tsv", ".parquet")
 COLUMNS = {  # names of columns, the best first
@@ -29,30 +30,21 @@ COLUMNS = {  # names of columns, the best first
 }
 SCORE = (
     r"(is_)?(correct|right|solved)|correctness|acc(uracy)?|(exact_)?match|em|pass(ed)?|success|score|verified"
-    r"|(.+\.)?(scores?|metrics)\.\w+(\.value)?|(base|plus)_status"
+    r"|(.+\.)?(scores?|metrics)\.\w+"
 )
 VERDICTS = {
-    **dict.fromkeys(("true", "yes", "pass", "passed", "correct", "right", "c"), 1.0),
-    **dict.fromkeys(("false", "no", "fail", "failed", "incorrect", "wrong", "i", "timeout"), 0.0),
+    **dict.fromkeys(("true", "yes", "pass", "passed", "correct", "right"), 1.0),
+    **dict.fromkeys(("false", "no", "fail", "failed", "incorrect", "wrong", "timeout"), 0.0),
 }
 LIMITS = ("length", "max_tokens", "max_length", "true")  # how servers name the token limit
-PARTS = r"(mean|average|avg|overall|total)_|_(mean|rate|percent|pct)|[_ ]?\(?%\)?|\.value$"  # around a metric's name
-SAME = r"accuracy|acc|score|pass|pass@1"  # what the only metric may be called too
+AROUND = r"(mean|average|avg|overall|total)_|_(mean|rate|percent|pct)"  # around a metric's name
+SAME = ["accuracy", "acc", "score", "pass", "pass@1"]  # what the first metric may be called too
 COUNT = r"n|total|count|(n|num|total)_(samples|examples|rows|questions|problems|scores)"
-RIGHT = r"((n|num)_)?(correct|right|passed|solved)"
-PAIRED_P = r"(.+\.)?(p|p_?value|(mcnemar|exact|paired)(_p(_?value)?)?|p_mcnemar)"
-INTERVAL = r"(.+_)?(ci|wilson|interval)(_?95)?([._](low|lower|high|upper|min|max))?"
 
 
-def flat(value: dict, prefix: str = "", into: int = 0) -> dict:
-    """Nested dictionaries as one, with dotted names in lower case; also those in lists of at most `into`."""
-    items = {}
-    for name, x in value.items():
-        name = prefix + re.sub(r"[ -]", "_", str(name).lower())
-        if isinstance(x, list) and 0 < len(x) <= into and all(isinstance(one, dict) for one in x):
-            x = dict(enumerate(x))
-        items |= flat(x, f"{name}.", into) if isinstance(x, dict) else {name: x}
-    return items
+def flat(row: dict) -> dict:
+    """A row without nesting, its dotted names in lower case with underscores."""
+    return {re.sub("[ -]", "_", name.lower()): x for name, x in flat_config(row).items()}
 
 
 def columns_of(row: dict) -> dict[str, str]:
@@ -74,17 +66,17 @@ def score_of(value) -> float | None:
     return float(VERDICTS.get(value.lower(), value) if isinstance(value, str) else value)
 
 
-def score_columns(rows: list[dict]) -> dict[str, list]:
-    """{metric: scores} of flat rows; several samples of a row have a list. lm-eval declares its metrics."""
+def score_columns(rows: list[dict]) -> dict[str, list[list]]:
+    """{metric: a list of scores for each row} of flat rows; lm-eval declares its metrics."""
     columns, declared = {}, rows[0].get("metrics") or ()
     for name in rows[0]:
         if (name in declared or re.fullmatch(SCORE, name)) and all(name in row for row in rows):
-            values = [row[name] for row in rows]
+            cells = [row[name] if isinstance(row[name], list) else [row[name]] for row in rows]
             try:
-                columns[name] = [[*map(score_of, x)] if isinstance(x, list) else score_of(x) for x in values]
+                columns[name] = [[*map(score_of, cell)] for cell in cells]
             except (ValueError, TypeError):
                 continue
-    return {name: values for name, values in columns.items() if any(x not in (None, []) for x in values)}
+    return {name: cells for name, cells in columns.items() if any(x is not None for cell in cells for x in cell)}
 
 
 def text_of(value) -> str:
@@ -94,21 +86,14 @@ def text_of(value) -> str:
     return value if isinstance(value, str) else "" if value in (None, [], {}) else str(value)
 
 
-def tables_in(value, path: str = "") -> Iterator[tuple[str, list[dict]]]:
-    """(Dotted place, flat rows) of the lists of scored samples in a JSON value, and of objects of samples by names."""
-    is_named = isinstance(value, dict)
-    if is_named:
-        for name, x in value.items():
-            yield from tables_in(x, f"{path}{re.sub('[ -]', '_', str(name).lower())}.")
-        if len({type(x) for x in value.values()}) == 1:  # objects, or lists of objects
-            lists = [(name, x if isinstance(x, list) else [x]) for name, x in value.items()]
-            value = [one | {"key": name} if isinstance(one, dict) else one for name, x in lists for one in x]
+def tables_in(value) -> Iterator[list[dict]]:
+    """The lists of scored samples in a JSON value, as flat rows; rows with a step are training's."""
+    for x in value.values() if isinstance(value, dict) else ():
+        yield from tables_in(x)
     if isinstance(value, list) and value and all(isinstance(x, dict) for x in value):
         rows = [*map(flat, value)]
-        columns, scores = columns_of(rows[0]), score_columns(rows)
-        has_texts = columns["completion"] and not re.fullmatch(COLUMNS["completion"][-1], columns["completion"])
-        if (scores and (columns["completion"] or columns["gold"] or not is_named)) or (has_texts and columns["gold"]):
-            yield path, rows
+        if score_columns(rows) and "step" not in rows[0]:
+            yield rows
 
 
 class OtherResults:
@@ -123,25 +108,21 @@ class OtherResults:
         for i, row in enumerate(rows):
             key = str(row.get(columns["key"]) if columns["key"] else asked[i] if are_keys else i)
             about = {"task": self.task, "key": key, "prompt": asked[i], "gold": row.get(columns["gold"])}
-            for sample in samples_of(row, columns, {name: values[i] for name, values in scores.items()}):
+            for sample in samples_of(row, columns, {name: cells[i] for name, cells in scores.items()}):
                 keyed.setdefault(key, []).append(about | sample)
         self.samples, self.siblings = {self.task: keyed}, 1
-        cells = [cell if isinstance(cell, list) else [cell] for values in scores.values() for cell in values]
-        self.not_finite = sum(x is not None and not math.isfinite(x) for cell in cells for x in cell)
         self.metrics = list(dict.fromkeys(m for samples in keyed.values() for x in samples for m in x["metrics"]))
 
 
-def samples_of(row: dict, columns: dict[str, str], scores: dict) -> Iterator[dict]:
-    """The samples of a flat row: one, or as many as its scores are lists of."""
-    count = max([len(x) for x in scores.values() if isinstance(x, list)], default=0)
-    texts, finish = row.get(columns["completion"]), row.get(columns["finish"])
-    way = f",{re.sub('[ -]', '_', row['filter'])}" if isinstance(row.get("filter"), str) else ""  # lm-eval's
-    for n in range(count or 1):
-        text = texts[n] if count and isinstance(texts, list) and len(texts) == count else texts
-        cells = {m: (x[n] if n < len(x) else None) if isinstance(x, list) else x for m, x in scores.items()}
-        metrics = {f"{m}{way}": None if x is None or not math.isfinite(x) else x for m, x in cells.items()}
-        cut = str(finish).lower() in LIMITS
-        yield {"metrics": metrics, "completion": text_of(text), "finish": "length" if cut else finish}
+def samples_of(row: dict, columns: dict[str, str], scores: dict[str, list]) -> Iterator[dict]:
+    """The samples of a flat row: as many as it has scores."""
+    texts, finish, count = row.get(columns["completion"]), row.get(columns["finish"]), max(map(len, scores.values()))
+    way = f",{row['filter'].replace('-', '_')}" if isinstance(row.get("filter"), str) else ""  # lm-eval's
+    are_texts = count > 1 and isinstance(texts, list) and len(texts) == count
+    for n in range(count):
+        metrics = {f"{m}{way}": cell[n] if n < len(cell) else None for m, cell in scores.items()}
+        cut = "length" if str(finish).lower() in LIMITS else finish
+        yield {"metrics": metrics, "completion": text_of(texts[n] if are_texts else texts), "finish": cut}
 
 
 def read_table(file: Path) -> OtherResults | dict:
@@ -150,71 +131,66 @@ def read_table(file: Path) -> OtherResults | dict:
         value = json.loads(file.read_text(encoding="utf-8")) if file.suffix == ".json" else read_rows(str(file))
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"got {file}, which cannot be read ({error}); expected JSON in UTF-8") from None
-    figures = flat(value, into=8) if isinstance(value, dict) else {}
-    for name, x in figures.items():
-        figures[name] = float(x.rstrip("% ")) if isinstance(x, str) and re.fullmatch(r"\d+(\.\d+)? ?%", x) else x
-    tables = [*tables_in(value)]
-    if not tables:
-        return figures
-    path, rows = max(tables, key=lambda table: len(table[1]))
-    return OtherResults(file, rows, {k: x for k, x in figures.items() if not f"{k}.".startswith(path)} if path else {})
+    figures = flat(value) if isinstance(value, dict) else {}
+    rows = max(tables_in(value), key=len, default=[])
+    return OtherResults(file, rows, figures) if rows else figures
 
 
-def other_evaluations(path: Path) -> tuple[list[OtherResults], dict[Path, dict], list[str]]:
-    """(Scored samples of a file, or of files in a folder and its subfolders; figures by JSON file; what is unreadable).
+def other_evaluations(path: Path) -> tuple[list[OtherResults], list[str]]:
+    """(Scored samples of a file, or of a folder and its subfolders, with the figures beside; what is unreadable).
 
     UserError if `path` itself is a table that cannot be read.
     """
-    results, figures, wrong = [], {}, []
-    files = [*path.glob("*"), *([] if [*path.glob("*.py")] else path.glob("*/*"))]  # code may have data below it
-    if path.suffix in TABLES and path.is_file():
-        files = [path, *(x for x in path.parent.glob("*.json") if x != path and path.stem in x.stem)]
-    for file in sorted((x for x in files if x.suffix in TABLES), key=lambda x: (x != path, x)):
+    results, figures, unreadable = [], {}, []
+    files = [*path.glob("*"), *path.glob("*/*")]
+    if path.is_file():
+        files = [path, *(x for x in path.parent.glob("*.json") if path.stem in x.stem)]
+    for file in sorted({x for x in files if x.suffix in TABLES}):
         try:
             read = read_table(file)
         except UserError as error:
             if file == path:
                 raise
-            wrong.append(str(error))
+            unreadable.append(str(error))
             continue
         if isinstance(read, dict):
             figures[file] = read
         elif file == path or not path.is_file():
             results.append(read)
-    results = [one for one in results if one.metrics] or results  # predictions may lie beside those that are scored
     for one in results:
         one.siblings = sum(x.file.parent == one.file.parent for x in results)
         one.stated |= {file: x for file, x in figures.items() if file.parent == one.file.parent}
-    return results, figures, wrong
+    return results, unreadable
 
 
 def stated_value(results: OtherResults, metric: str) -> tuple[Path, str, float] | None:
     """(File, dotted name, figure) that states a metric: the least nested one; None without one or with several."""
-    names = [re.escape(metric), re.escape(metric.removesuffix(".value").rpartition(".")[2])]
-    known, own = "|".join(names + [SAME] * (metric == results.metrics[0])), results.file.stem.lower()
-    found = []
+    own, places = results.file.stem.lower(), {}
+    names = {metric, metric.rpartition(".")[2], *(SAME if metric == results.metrics[0] else [])}
     for file, figures in results.stated.items():
         for name, x in figures.items():
-            place = f"{file.stem.lower()}.{name}"
+            place, last = f"{file.stem.lower()}.{name}", name.rpartition(".")[2].removeprefix(f"{own}_")
             is_own = file == results.file or results.siblings < 2 or own in place
             if results.task != "samples":  # lm-eval has one file of figures for all tasks
                 is_own = f".{results.task.lower()}." in place
-            last = re.sub(PARTS, "", name.removesuffix(".value").rpartition(".")[2].removeprefix(f"{own}_"))
-            is_count = isinstance(x, int) and x > 1 and re.fullmatch(RIGHT, last)
-            if is_own and re.fullmatch(known, last) and is_number(x) and not is_count:
-                found.append((name.count("."), file, name, x))
-    best = [x[1:] for x in found if x[0] == min(found)[0]]
-    return best[0] if len({x[2] for x in best}) == 1 else None
+            is_count = isinstance(x, int) and x > 1 and last in ("correct", "right", "passed", "solved")
+            if is_own and is_number(x) and not is_count and re.sub(AROUND, "", last) in names:
+                places.setdefault(name.count("."), []).append((file, name, x))
+    best = places[min(places)] if places else []
+    return best[0] if len({x for _, _, x in best}) == 1 else None
 
 
 def is_number(x) -> bool:
     return isinstance(x, int | float) and not isinstance(x, bool)
 
 
-def rounding(name: str, x: float, is_percent: bool) -> float:
-    """Half a unit of a stated share's last digit; a share of one digit is not taken for a rounded one."""
-    digits = len(repr(float(x)).partition(".")[2].rstrip("0")) if "e" not in repr(float(x)) else 12
-    return min(0.005, 0.51 * 10.0 ** -(digits + 2 * is_percent))
+def is_stated(given: float, counted: float) -> bool:
+    """Whether a figure, as it is or in percent, is the counted one, rounded to its digits, at least two of a share."""
+    for scale, fewest in ((1, 2), (100, 0)):
+        digits = max(fewest, len(f"{given:.12g}".partition(".")[2]))
+        if abs(given - scale * counted) <= 0.51 * 10.0**-digits:
+            return True
+    return False
 
 
 def recount_other(results: OtherResults, proof) -> dict:
@@ -223,12 +199,13 @@ def recount_other(results: OtherResults, proof) -> dict:
     usual, _ = Counter(map(len, rows.values())).most_common(1)[0]
     if more := [key for key, samples in rows.items() if len(samples) > usual]:
         ids = f"{len(more)} of {len(rows)} ids, such as {more[0]!r}, have more than {usual} samples"
-        proof.find(f"{results.file}: {ids}, the usual number; a mean over samples counts them twice")
-    if results.not_finite:
-        proof.find(f"{results.file}: {results.not_finite} scores are nan or infinite; they were left out")
+        proof.find(f"{results.file}: {ids}, as the others have: they count twice")
     for metric in results.metrics:
         scores = {key: [x["metrics"].get(metric) for x in samples] for key, samples in rows.items()}
         scores = {key: [x for x in values if x is not None] for key, values in scores.items()}
+        if odd := sum(not math.isfinite(x) for values in scores.values() for x in values):
+            proof.find(f"{results.file}, {metric}: {odd} scores are nan or infinite")
+            continue
         by_key = {key: Fraction(sum(map(Fraction, x)), len(x)) for key, x in scores.items() if x}
         if not by_key:
             continue
@@ -242,37 +219,20 @@ def recount_other(results: OtherResults, proof) -> dict:
 
 
 def compare_stated(results: OtherResults, metric: str, figures: dict, counts: tuple, proof) -> None:
-    """Add findings where a metric's stated value, interval or number of rows does not follow from the samples."""
-    stated, counted = stated_value(results, metric), figures["value"]
+    """Add findings where the stated value of a metric, or a number of rows beside it, is not that of the samples."""
+    stated = stated_value(results, metric)
     if stated is None:
         proof.not_measured.append(f"{results.file}, {metric}: no file states a single figure for it")
         return
     file, name, given = stated
-    is_percent = counted <= 1 and (given > 1 or bool(re.search("percent|pct|%", name)))
-    share, step = given / (100 if is_percent else 1), rounding(name, given, is_percent)
-    says, parent = f"{results.file}, {metric}: {file.name} says", name.removesuffix(".value").rpartition(".")[0]
-    if not abs(share - counted) <= step * max(1.0, counted):
-        proof.find(f"{says} {name} {given:g}; the samples give {counted:g} on {figures['n']} rows")
+    says, parent = f"{results.file}, {metric}: {file.name} says", name.rpartition(".")[0]
+    if not is_stated(given, figures["value"]):
+        proof.find(f"{says} {name} {given:g}; the samples give {figures['value']:g} on {figures['n']} rows")
     beside = {n.removeprefix(f"{parent}."): x for n, x in results.stated[file].items() if n.startswith(parent)}
-    beside |= {"n_samples": results.stated[file].get(f"n_samples.{results.task.lower()}.effective")}
-    right = round(counted * figures["n"])
+    beside["n_samples"] = results.stated[file].get(f"n_samples.{results.task.lower()}.effective")  # lm-eval's
     for n, x in beside.items():
         if re.fullmatch(COUNT, n) and is_number(x) and x not in counts:
             proof.find(f"{says} {n} {x}; there are samples of {counts[0]} rows")
-        if re.fullmatch(RIGHT, n) and isinstance(x, int) and x > 1 and x != right and figures["ci95"]:
-            proof.find(f"{says} {n} {x}; the samples give {right}")
-    ends = [x if isinstance(x, list) else [x] for n, x in beside.items() if re.fullmatch(INTERVAL, n)]
-    numbers = [x for pair in ends for x in pair]
-    if len(numbers) == 2 and all(map(is_number, numbers)) and figures["ci95"]:
-        low, high = sorted(x / (100 if is_percent else 1) for x in numbers)
-        step = max(rounding(name, x, is_percent) for x in numbers)
-        level = interval_level(low, high, right, figures["n"], step)
-        if not low <= counted <= high:
-            proof.find(f"{says} the interval {numbers}, which does not contain the value")
-        elif level not in (0, 95) and step < 0.001:  # two digits may be those of another level by chance
-            proof.find(f"{says} the interval {numbers}, which is a {level} % interval")
-        elif level != 95:
-            proof.not_measured.append(f"{results.file}, {metric}: the interval {numbers} is not known to be of 95 %")
 
 
 def check_pairs(one: OtherResults, other: OtherResults, proof) -> bool:
@@ -290,19 +250,3 @@ def check_pairs(one: OtherResults, other: OtherResults, proof) -> bool:
         text = f"{len(asked)} of {len(common)} common ids have different prompts in {other.file}"
         proof.find(f"{text}, such as {asked[0]!r}: the rows are not paired")
     return bool(common)
-
-
-def compare_p(figures: dict[Path, dict], test: dict | None, proof) -> None:
-    """Add a finding where a stated p of a paired test does not follow from the pairs; `test`: better, worse and p."""
-    for file, values in figures.items():
-        for name, x in values.items():
-            if not is_number(x) or not re.fullmatch(PAIRED_P, name):
-                continue
-            words = [name, *(text for text in values.values() if isinstance(text, str))]
-            if not re.search("mcnemar|paired|exact", " ".join(words).lower()):
-                proof.not_measured.append(f"{file}: the test of {name} {x} is not named")
-            elif test is None:
-                proof.find(f"{file} says {name} {x:g}; the files have no common rows, so no paired test is possible")
-            elif not any(abs(x - p) <= max(0.02 * p, 1e-4) for p in paired_ps(test["better"], test["worse"])):
-                counts = f"{test['better']} rows better and {test['worse']} worse"
-                proof.find(f"{file} says {name} {x:g}; {counts} give {test['p']:.3g} by the exact test")

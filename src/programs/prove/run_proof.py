@@ -16,6 +16,7 @@ from parts.data.rows import placed_rows, prompt_of
 from parts.foundation.bundle import BUNDLE, held_out_source, specs_for
 from parts.foundation.messages import UserError, need
 from parts.foundation.processes import CpuThreads
+from parts.reading.run_folder import json_beside
 from parts.reading.run_settings import common_settings, settings_beside
 from parts.rewards.rewards import Reward
 from parts.running.output_folder import saved_settings
@@ -48,7 +49,7 @@ def values_of(folder: Path) -> dict:
 def other_settings(folder: Path) -> dict:
     """What the folder of another trainer says of its run, such as TRL's; {} without a saved model.
 
-    The start is the base that the adapter, the model's card or a file of settings names; "" if none does.
+    The start is the base that a file of settings, the adapter or the model's card names; "" if none does.
     """
     checkpoints = sorted(folder.glob("checkpoint-*[0-9]"), key=lambda path: int(path.name.rpartition("-")[2]))
     named = [x for x in sorted(folder.glob("*")) if re.search("final|model|merged|adapter|best|policy", x.name)]
@@ -58,18 +59,14 @@ def other_settings(folder: Path) -> dict:
         return {}
     flat = (settings_beside(folder) or (folder, {}))[1]
     known, bases = common_settings(flat), [flat.get(name) for name in ("model", "model_name_or_path", "pretrain")]
-    with contextlib.suppress(OSError, ValueError):
-        bases.append(json.loads((saved / "adapter_config.json").read_text())["base_model_name_or_path"])
-    for card in (saved / "README.md", folder / "README.md"):
-        with contextlib.suppress(OSError):
-            bases += re.findall(
-                r"^base_model: *(\S+)$", card.read_text(encoding="utf-8", errors="replace"), re.MULTILINE
-            )
-    texts = {name: x for name in ("data", "eval_data", "reward") if isinstance(x := known.get(name), str)}
-    if not re.search(r"\.py:\w+$", texts.get("reward", "")):
-        texts.pop("reward", None)
-    numbers = {"max_new_tokens": known.get("max_length"), "temperature": known.get("temperature")}
-    values = texts | {name: x for name, x in numbers.items() if isinstance(x, int | float)}
+    bases.append(json_beside(saved, "adapter_config.json").get("base_model_name_or_path"))
+    cards = [x.read_text(encoding="utf-8", errors="replace") for x in folder.glob("README.md")]
+    bases += re.findall(r"^base_model: *(\S+)$", "".join(cards), re.MULTILINE)
+    names = {"data": "data", "eval_data": "eval_data", "reward": "reward"}
+    names |= {"max_length": "max_new_tokens", "temperature": "temperature"}
+    values = {ours: known[name] for name, ours in names.items() if isinstance(known.get(name), str | int | float)}
+    if not re.search(r"\.py:\w+$", str(values.get("reward", ""))):
+        values.pop("reward", None)
     return {"data": "", **values, "model": next((x for x in bases if isinstance(x, str)), ""), "saved": str(saved)}
 
 
@@ -130,7 +127,7 @@ def prove_run(folder: Path, seconds: float) -> Proof:
             proof.not_measured.append(f"the {name} model {source} does not load here: {str(error)[:200]}")
     prove_weights(run, proof, networks)
     with contextlib.suppress(Exception):  # the start may have no tokenizer
-        prove_tokenizer(run, proof, networks, AutoTokenizer.from_pretrained(run.model), tokenizer)
+        prove_tokenizer(run, proof, networks["after"], AutoTokenizer.from_pretrained(run.model), tokenizer)
     networks = {name: network.to(device).eval() for name, network in networks.items()}
     held_out = prove_overlap(run, proof, tokenizer)
     why = "the run played conversations; try evaluation.py --environment" if run.environment else ""
@@ -160,18 +157,16 @@ def prove_run(folder: Path, seconds: float) -> Proof:
     return proof
 
 
-def prove_tokenizer(run, proof: Proof, networks: dict, before, after) -> None:
+def prove_tokenizer(run, proof: Proof, network, before, after) -> None:
     """Add findings where the saved tokenizer does not fit the saved model or the start."""
     old, new, start = before.get_vocab(), after.get_vocab(), f"its start {run.model}"
     if count := sum(new.get(token) != number for token, number in old.items()):
         proof.find(f"the saved tokenizer has other ids for {count} of {len(old)} tokens of {start}")
     if before.chat_template and not after.chat_template:
-        proof.find(f"the saved tokenizer has no chat template, but that of {start} has one")
-    sizes = {name: network.get_input_embeddings().weight.shape[0] for name, network in networks.items()}
-    rows, old_rows = sizes["after"], sizes.get("before", sizes["after"])
-    if len(new) > max(rows, len(old)) or (rows != old_rows and len(new) <= old_rows):
-        got = f"the saved model has embeddings of {rows} tokens"
-        proof.find(f"{got}, {start} of {old_rows}, and the saved tokenizer has {len(new)} tokens")
+        proof.find(f"the saved tokenizer has no chat template, that of {start} has one")
+    rows = network.get_input_embeddings().weight.shape[0]
+    if len(new) > max(rows, len(old)):
+        proof.find(f"the saved model has embeddings of {rows} tokens, the saved tokenizer has {len(new)}")
 
 
 def prove_weights(run, proof: Proof, networks: dict) -> None:
@@ -191,11 +186,6 @@ def prove_weights(run, proof: Proof, networks: dict) -> None:
         proof.find(f"the saved model has other tensors than its start {run.model}: {str(error)[:200]}")
         proof.figures["largest_weight_change"] = None
         return
-    with contextlib.suppress(OSError, ValueError):  # not an adapter, or its base is elsewhere
-        base = json.loads((run.saved / "adapter_config.json").read_text(encoding="utf-8"))["base_model_name_or_path"]
-        is_same = Path(base).exists() and Path(run.model).exists() and Path(base).samefile(run.model)
-        if not is_same and weight_change(networks["before"], load_plainly(base))["tensors_changed"]:
-            proof.find(f"the saved adapter is of {base}, but the run's start is {run.model}")
     largest, share = change["largest_weight_change"], change["tensors_changed"]
     proof.figures |= {key: value if math.isfinite(value) else str(value) for key, value in change.items()}
     if not largest:

@@ -140,9 +140,8 @@ def tried_reward(composed, rows: list[dict]) -> tuple[dict, list[str]]:
     if not all(map(math.isfinite, scores)):
         wrong = wrong or "reward: got a score that is not finite; expected numbers"
     tried = {"rows": len(rows), "completions": len(rows) * len(trial_texts(""))}
-    return {"reward": tried | {"scores": sorted({round(x, 4) for x in scores})}} if scores else {}, [wrong] * bool(
-        wrong
-    )
+    tried["scores"] = sorted({round(x, 4) for x in scores})
+    return {"reward": tried} if scores else {}, [wrong] if wrong else []
 
 
 def check_written(config: Config) -> int:
