@@ -1644,6 +1644,16 @@ READINGS = {  # who writes it: (file, text, common name -> its figures; None: no
         + "".join(lines("{{'reward': {r}, 'kl': {k}, 'epoch': 0.{n:02d}}}\n").splitlines(True)[15:]),
         {"score": EVERY, "kl": KLS},
     ),
+    "a run that goes on from its second entry": (
+        "a.log",
+        lines("step={m} reward={r} kl={k}\n", 20) + lines("step={m} reward={r} kl={k}\n").partition("\n")[2],
+        {"score": TENTH, "kl": curve(0.0, 0.001, 10)},
+    ),
+    "two names of the step, of equal rank": (
+        "a.jsonl",
+        lines('{{"rollout/step": {n}, "train/step": {m}, "reward": {r}, "kl": {k}}}\n'),
+        {"score": EVERY, "kl": KLS},
+    ),
     "a wrapped dict": (
         "a.log",
         lines("{{'loss': 0.1, 'reward': {r}, 'completion_len\ngth': 99.5, 'kl': {k}}}\n"),

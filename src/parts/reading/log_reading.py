@@ -27,9 +27,11 @@ OUTER = re.compile(  # prefixes, words and suffixes that do not change which fig
 )
 RUN_KEYS, SPLIT_KEYS = {"run_id", "run", "run_name"}, {"split", "phase", "mode", "stage", "kind", "partition"}
 TAG_KEYS = ("key", "tag", "metric", "name")  # of tables with one value a row, such as MLflow's
+ODD_KEYS = {"value"} | RUN_KEYS | SPLIT_KEYS  # a row without them is as it was logged
 MOST_STEPS, FIRST_STEPS = 5000, 100  # a metric keeps about MOST_STEPS points or more; the first FIRST_STEPS all stay
 
 
+@functools.lru_cache(1 << 14)  # a log repeats its names
 def short_name(name: str) -> str:
     """A column's name without wandb's run prefix ("run - train/reward") and a notebook's spaces ("rewards / f")."""
     return name.strip().rpartition(" - ")[2].replace(" / ", "/")
@@ -42,7 +44,7 @@ def listed_name(key: str, dialect: str) -> str:
     return next((name for name in names if name in NAMES[dialect]), "")
 
 
-@functools.lru_cache(1 << 14)  # a log repeats its names
+@functools.lru_cache(1 << 14)
 def common_name(key: str, dialect: str) -> str | None:
     """The common name of a metric, None if it has none. Trackers log TRL's metrics as train/NAME and eval/NAME."""
     if name := listed_name(key, dialect):
@@ -106,7 +108,7 @@ class Table:
         self.columns, self.bad, self.restarts = {}, [], []
         self.runs += 1
         self.step = self.before = self.offset = 0  # of the last row, of the last training row; added to steps
-        self.taken = self.third = 0  # training rows so far; the step of the third
+        self.taken = self.first = 0  # training rows so far; the step of the first
         self.epoch, self.epochs = -math.inf, {}  # of the last training row; {epoch: its last step} of counted rows
 
     def add(self, row: dict) -> None:
@@ -117,7 +119,7 @@ class Table:
                 self.add(dict(zip(row, cells, strict=True)))
             return
         self.rows += 1
-        for key in row.keys() - self.trains.keys():
+        for key in [key for key in row if key not in self.trains]:
             names = {common_name(key, dialect) or "held_out" for dialect in NAMES}
             self.trains[key] = not all(name.startswith("held_out") for name in names)
             self.step_names += [key] if key == self.step_name or names_step(key) else []
@@ -127,7 +129,7 @@ class Table:
             number = value if type(value) is float else number_of(value)
             if number is None or (number == 0 and is_rounded(key, value)):
                 continue
-            if not is_finite(number):
+            if not abs(number) < 1e18:  # is_finite, without its calls
                 self.bad.append((key, step, number))
                 continue
             points = self.columns.setdefault(key, {})
@@ -142,6 +144,8 @@ class Table:
             row, self.nested = {"step": row.get("step"), **row["data"]}, self.nested + 1
         if any(isinstance(value, dict) for value in row.values()):
             row = {key.replace(".", "/"): value for key, value in flat_config(row).items()}
+        if ODD_KEYS.isdisjoint(row):
+            return row
         self.run_names |= {str(row[key]): None for key in RUN_KEYS & row.keys()}
         if "value" in row and (name := next((row[key] for key in TAG_KEYS if isinstance(row.get(key), str)), "")):
             row = {key: value for key, value in row.items() if names_step(key)} | {name: row["value"]}
@@ -177,14 +181,14 @@ class Table:
 
     def follow(self, step: int) -> int:
         """The step of a training row. Notes another run if steps begin anew, a restart if they fall less."""
-        if step <= self.third < self.before and self.taken >= 10:
+        if step <= self.first < self.before and self.taken >= 10:
             epoch, self.kept = self.epoch, (self.columns, self.bad, self.restarts)
             self.begin()
             if self.counted:
                 step = self.next_step(epoch)
         elif 0 < step < self.before:
             self.restarts.append(step)
-        self.before, self.third, self.taken = step, step if self.taken < 3 else self.third, self.taken + 1
+        self.before, self.first, self.taken = step, self.first if self.taken else step, self.taken + 1
         return step
 
     def drop_gaps(self) -> list[str]:

@@ -29,11 +29,12 @@ TRL_STATE = re.compile(rb'"(max_steps|num_train_epochs|train_batch_size|logging_
 COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 WRAPPED = re.compile(r"\b(?:np\.\w+|tensor|[Aa]rray)\(([^(),]*)[^()]*\)")
 PAIR = re.compile(
-    r"([A-Za-z_][\w/.@-]*)['\"]?\s*[=:]\s*(?=[-+.\d]|nan|inf)([-+]?\d+(?:,\d+)+(?:\.\d+)?|[-+\w.]+%?)", re.IGNORECASE
+    r"([A-Za-z_][\w/.@-]*+)['\"]?\s*+[=:]\s*+(?=[-+.\d]|nan|inf)([-+]?\d+(?:,\d+)+(?:\.\d+)?|[-+\w.]+%?)", re.IGNORECASE
 )
 HEADING = re.compile(
     r"\b(?:step|iter(?:ation)?|rollout|perf)[ :#[]+(\d+)\b(?!\.\d)", re.IGNORECASE
 )  # above its figures
+HEADING_WORDS = ("step", "iter", "rollout", "perf")  # one of them is in every heading
 EPOCH = re.compile(r"\bepoch[ :=#[]+(\d+)\b(?!\.\d)", re.IGNORECASE)
 SPACED = re.compile(  # • Avg Reward: 1 of NeMo-RL, | Grad. Norm: 1 of prime-rl
     r"(?:^|(?<=[•|] ))((?:[a-z]\w*\.? )+[a-z]\w*\.?):(?= *[-+.\d])", re.IGNORECASE
@@ -92,19 +93,22 @@ class Reader:
         for match in re.finditer(r"\{'[^{}\n]*\}", line) if "{'" in line else ():
             self.take_dict(match[0], HEADING.findall(line[: match.start()]))
         if not self.console.rows:
-            line, boxed = SPACED.sub(lambda name: f"{re.sub('[. ]+', '_', name[1].lower())}:", line), "│" in line
+            boxed = "│" in line
+            if ":" in line:
+                line = SPACED.sub(lambda name: f"{re.sub('[. ]+', '_', name[1].lower())}:", line)
             line = CELL_PAIR.sub("=", line) if line.count(" | ") > 1 or boxed else line
             if section := SECTION.fullmatch(line.rstrip()):
                 self.sections = [outer for outer in self.sections if len(outer[0]) < len(section[1])]
                 self.sections += [] if section[3] else [section.groups()]
                 line = "/".join([*(name for _, name, _ in self.sections), f"{section[2]}: {section[3]}"])
-            pairs = pairs_of(line)
-            *_, last = [None, *HEADING.findall(line)]
+            pairs, small = pairs_of(line) if "=" in line or ":" in line else {}, line.lower()
+            headings = HEADING.findall(line) if any(word in small for word in HEADING_WORDS) else ()
+            *_, last = [None, *headings]
             ends = len(pairs) > 1 and not boxed and any(common_name(name, "trl") for name in pairs)
             self.named = self.named or (ends and any(names_step(name) and "/" not in name for name in pairs))
             begins = last and (ends or not self.named)  # "Step 1:" may be of a completion
             self.heading = {"step": last} if begins else {} if ends else self.heading
-            self.epoch = {"epoch": epoch[1]} if (epoch := EPOCH.search(line)) else self.epoch
+            self.epoch = {"epoch": epoch[1]} if "epoch" in small and (epoch := EPOCH.search(line)) else self.epoch
             if len(self.heading | pairs) > 1:
                 self.plain.add(self.epoch | self.heading | pairs)
 
@@ -155,7 +159,8 @@ def pairs_of(line: str) -> dict[str, str]:
     """{name: value} of a line's pairs, the first value of a name; those of an evaluation get the prefix eval_."""
     pairs, end, whole = {}, 0, ""
     for match in PAIR.finditer(line):
-        name, tag = short_name(match[1]), EVALUATED.search(line[end : match.start()])
+        name, between = short_name(match[1]), line[end : match.start()]
+        tag = EVALUATED.search(between) if len(between) > 3 else None  # searches are slow
         whole = "eval_" if not end and tag and not tag[0].endswith(" ") else whole
         prefix = "" if names_step(name) else "eval_" if tag else whole
         pairs.setdefault(prefix + name, match[2])
