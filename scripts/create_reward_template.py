@@ -54,25 +54,25 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 # Contents
 #       120-168  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #       171-180  bundle           Paths of this bundle and of its embedded model, data and rewards
-#       183-349  dialect          Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       352-373  settings         Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       376-383  user scripts     A user's Python script or notebook: read from its source, or run in a separate process
-#       386-630  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       633-721  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       724-929  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#      932-1231  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
-#     1234-1340  extracts         Extract from a Python file what some of its names need
-#     1343-1558  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
-#     1561-1672  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#     1675-1943  reward forms     The forms that a reward function may have, and loading rewards from files
-#     1946-2096  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2099-2315  assembly         Assemble the written file: the statements that it needs from files/, below its own …
-#     2318-2388  json reward      The task json_schema: constants of the reward, and the cases of its self-test
-#     2391-2947  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
-#     2950-3247  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
-#     3250-3386  trials           Trials of a written file: its self-test, its rows, the original of a port
-#     3389-3531  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3534-3737  command          The command line
+#       183-350  dialect          Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       353-374  settings         Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       377-384  user scripts     A user's Python script or notebook: read from its source, or run in a separate process
+#       387-632  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       635-723  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
+#       726-931  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#      934-1233  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
+#     1236-1342  extracts         Extract from a Python file what some of its names need
+#     1345-1560  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
+#     1563-1674  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#     1677-1945  reward forms     The forms that a reward function may have, and loading rewards from files
+#     1948-2098  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2101-2317  assembly         Assemble the written file: the statements that it needs from files/, below its own …
+#     2320-2390  json reward      The task json_schema: constants of the reward, and the cases of its self-test
+#     2393-2949  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
+#     2952-3249  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
+#     3252-3388  trials           Trials of a written file: its self-test, its rows, the original of a port
+#     3391-3533  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3536-3735  command          The command line
 
 import argparse
 import ast
@@ -253,6 +253,7 @@ RELATIONS = (
     ("run_script", "hardware", "try --data rows.jsonl, after `DATASET.to_json('rows.jsonl')` in the script"),
     ("teacher_column", "teacher steps", "try one run per teacher, each from the final/ of the previous run"),
     ("input_format delimiter", "map drop", "try a file name with the format's suffix, and commas between columns"),
+    ("force overwrite", "map drop", "--out replaces a file without asking"),
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
     ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
@@ -407,6 +408,7 @@ ASKS = {
 }
 WEAK = {"text", "input", "description"}
 ANSWER_BELOW = re.compile(r"(?i)(q|question|user|human) ?\d*[:.].*\n\s*(a|answer|assistant|ai) ?\d*[:.]")
+NUMBERING = re.compile(r"\A\s*(\d+[.:)]|[^\w\s])\t")  # of a line in a list
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
@@ -481,7 +483,7 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         lines = [line for line in text.splitlines()[:50] if line.strip() and not line.startswith("#")]
         names = re.split(r"[,;\t]", "".join(lines[:1]).strip().lower())
         is_header = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
-        widths = {line.strip().count("\t") for line in lines} if lines[1:] else set()
+        widths = {NUMBERING.sub("", line).strip().count("\t") for line in lines} if lines[1:] else set()
         got = f"{name}: got {lines[:2]!r:.80} in a file with one prompt per line; expected prompts"
         need(not is_header, f"{got}; try renaming it to end in .csv")
         need(len(widths) != 1 or widths == {0}, f"{got}; try a first line of column names, and renaming it to .tsv")
@@ -588,11 +590,11 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
             expected = f"{len(names)} as in the header {', '.join(names)[:60]}"
             advice = f"quoting fields that hold {delimiter!r}, or a header alone in the first line"
             yield start + 1, RowFlaw("row", f"{len(cells)} fields", expected, advice)
-        elif [cell.strip("\ufeff \t") for cell in cells] == names:
-            yield start + 1, RowFlaw("row", "the header again", "a row", "deleting it, where files were joined")
+        elif len(names) > 1 and [cell.strip("\ufeff \t") for cell in cells] == names:
+            yield start + 1, RowFlaw("row", "the header again", "a row", "deleting the line, where files were joined")
         elif delimiter == "\t" and holds_rows(cells):
             got = f"a quote that is closed in another row, {cells!r:.80}"
-            yield start + 1, RowFlaw("row", got, "quotes within a row", 'writing each quote inside a cell as ""')
+            yield start + 1, RowFlaw("row", got, "quotes within a row", 'a file with commas, or "" for each quote')
         else:
             yield start + 1, dict(zip(names, cells, strict=True))
 
@@ -3586,11 +3588,7 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     flag("name", "TRL's function, and its metric (default: TASK_reward, with --from the function's)", metavar="NAME")
     gold = "column of the gold answer (default: answer; code, passes_tests: tests; --from: what it reads)"
     flag("gold_column", gold, metavar="NAME")
-    flag(
-        "signature",
-        "how the reward is called: NAME(completions, COLUMN), and further columns or limits",
-        metavar="TEXT",
-    )
+    flag("signature", "how the reward is called: NAME(completions, COLUMN, …), also with limits", metavar="TEXT")
     one_file = "passes_tests: with the sandbox inside, needs only the standard library"
     flag("one_file", one_file, action="store_true", default=None)
     flag("per", "passes_tests: what --timeout_s limits", choices=["test", "completion"])

@@ -31,31 +31,31 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 #        96-107  python source      Parses Python source in a process with threads
 #       110-158  messages           Errors that a user can fix, each with an exit code; messages on stderr; the …
 #       161-169  bundle             Paths of this bundle and of its embedded model, data and rewards
-#       172-338  dialect            Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       341-362  settings           Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       365-383  processes          The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       386-630  data files         Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       633-764  nested rows        Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       767-954  rows               Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#      957-1066  stated answers     Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1069-1235  answer marks       Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1238-1511  question parts     Detect columns that look like part of the question but are not in the prompt, and …
-#     1514-1600  chat               Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1603-1632  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
-#     1635-1657  prompts            Load training and held-out prompts as token ids
-#     1660-1678  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
-#     1681-1747  models             Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     1750-1758  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
-#     1761-1867  bad rows           Errors about bad rows, and the values that a row may hold
-#     1870-2155  messages           Chat messages, names of columns, passages that a question is about, and media, …
-#     2158-2505  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
-#     2508-2732  choices            Questions with choices: find the choices of a row, and which one is right
-#     2735-3176  forms              Convert rows of each form to the schema
-#     3179-3294  form names         Tell a row's form by the names of its fields, and convert it
-#     3297-3503  writing            Write rows for each target, and choose held-out rows
-#     3506-3810  row reader         Read rows from files, globs and the hub; convert, check and count them
-#     3813-3945  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
-#     3948-4208  command            The command line, and what --inspect shows
+#       172-339  dialect            Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       342-363  settings           Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       366-384  processes          The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       387-632  data files         Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       635-766  nested rows        Find rows inside other JSON: an object with a list of rows, columns instead of …
+#       769-956  rows               Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#      959-1068  stated answers     Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1071-1237  answer marks       Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1240-1512  question parts     Detect columns that look like part of the question but are not in the prompt, and …
+#     1515-1601  chat               Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1604-1633  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1636-1658  prompts            Load training and held-out prompts as token ids
+#     1661-1679  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
+#     1682-1748  models             Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     1751-1759  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
+#     1762-1868  bad rows           Errors about bad rows, and the values that a row may hold
+#     1871-2159  messages           Chat messages, names of columns, passages that a question is about, and media, …
+#     2162-2509  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
+#     2512-2736  choices            Questions with choices: find the choices of a row, and which one is right
+#     2739-3183  forms              Convert rows of each form to the schema
+#     3186-3301  form names         Tell a row's form by the names of its fields, and convert it
+#     3304-3510  writing            Write rows for each target, and choose held-out rows
+#     3513-3830  row reader         Read rows from files, globs and the hub; convert, check and count them
+#     3833-3965  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
+#     3968-4230  command            The command line, and what --inspect shows
 
 import argparse
 import ast
@@ -242,6 +242,7 @@ RELATIONS = (
     ("run_script", "hardware", "try --data rows.jsonl, after `DATASET.to_json('rows.jsonl')` in the script"),
     ("teacher_column", "teacher steps", "try one run per teacher, each from the final/ of the previous run"),
     ("input_format delimiter", "map drop", "try a file name with the format's suffix, and commas between columns"),
+    ("force overwrite", "map drop", "--out replaces a file without asking"),
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
     ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
@@ -407,6 +408,7 @@ ASKS = {
 }
 WEAK = {"text", "input", "description"}
 ANSWER_BELOW = re.compile(r"(?i)(q|question|user|human) ?\d*[:.].*\n\s*(a|answer|assistant|ai) ?\d*[:.]")
+NUMBERING = re.compile(r"\A\s*(\d+[.:)]|[^\w\s])\t")  # of a line in a list
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
@@ -481,7 +483,7 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         lines = [line for line in text.splitlines()[:50] if line.strip() and not line.startswith("#")]
         names = re.split(r"[,;\t]", "".join(lines[:1]).strip().lower())
         is_header = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
-        widths = {line.strip().count("\t") for line in lines} if lines[1:] else set()
+        widths = {NUMBERING.sub("", line).strip().count("\t") for line in lines} if lines[1:] else set()
         got = f"{name}: got {lines[:2]!r:.80} in a file with one prompt per line; expected prompts"
         need(not is_header, f"{got}; try renaming it to end in .csv")
         need(len(widths) != 1 or widths == {0}, f"{got}; try a first line of column names, and renaming it to .tsv")
@@ -588,11 +590,11 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
             expected = f"{len(names)} as in the header {', '.join(names)[:60]}"
             advice = f"quoting fields that hold {delimiter!r}, or a header alone in the first line"
             yield start + 1, RowFlaw("row", f"{len(cells)} fields", expected, advice)
-        elif [cell.strip("\ufeff \t") for cell in cells] == names:
-            yield start + 1, RowFlaw("row", "the header again", "a row", "deleting it, where files were joined")
+        elif len(names) > 1 and [cell.strip("\ufeff \t") for cell in cells] == names:
+            yield start + 1, RowFlaw("row", "the header again", "a row", "deleting the line, where files were joined")
         elif delimiter == "\t" and holds_rows(cells):
             got = f"a quote that is closed in another row, {cells!r:.80}"
-            yield start + 1, RowFlaw("row", got, "quotes within a row", 'writing each quote inside a cell as ""')
+            yield start + 1, RowFlaw("row", got, "quotes within a row", 'a file with commas, or "" for each quote')
         else:
             yield start + 1, dict(zip(names, cells, strict=True))
 
@@ -1272,9 +1274,7 @@ HTML = re.compile(
 )
 TRUTH = "TRUE|FALSE|WAHR|FALSCH|VRAI|FAUX|VERDADERO|VERDADEIRO|VERO|FALSO|WAAR|ONWAAR|ИСТИНА|ЛОЖЬ"  # spreadsheets'
 JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # in JSON Schema
-NOTE_WORDS = {
-    *"supporting gold answer output response correct solution is has num truth test tests expected target".split()
-}
+NOTE_WORDS = {*"supporting gold answer output response correct solution is has num truth expected".split()}
 SYSTEM = re.compile(r"system|sys(tem)?_?(prompt|message|msg|instructions?)")
 TOOLS = ("tools", "functions")
 TOOL_NAME = re.compile(r"""(["'])name\1: ?(["'])([^"']+)\2""")
@@ -1316,7 +1316,7 @@ ODD_ANSWERS = {  # pattern of answers that a reward may misread -> message, with
     r"""=".*"|'-?[\d.,/]+""": "have a spreadsheet's mark of text, like {}, which is no part of the answer; delete it",
     r"[^\d]*(?![0-9０-９])\d.*": "have digits that some graders take for text, like {}; write 0 to 9",
     TRUTH: "are truth values, {}, which pay no Yes and No; write the words that prompts ask for",
-    r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*|.*\barray\(\[.*""": "are lists as text, like {}; write a list of right answers",
+    r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*|(\{.*: ?)?array\(\[["'].*""": "are lists as text, like {}; write lists",
 }
 
 ODD_PROMPTS = {  # pattern of prompts that are not as their author wrote them -> message
@@ -1504,7 +1504,8 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     numbers = ([str(i) for i in items if re.fullmatch(rf"[-+]?\d[\d.,]*|{SINGLE}", str(i))] for items in lists)
     plain = ([item.replace(",", "") for item in items] for items in numbers)
     kept = re.compile(rf"{SINGLE}|.*\..*\..*")  # dates
-    several = [items[:3] for items in plain if len({i if kept.match(i) else round(float(i), 2) for i in items}) > 1]
+    kinds = ((items, {i.lower() if kept.match(i) else round(float(i), 2) for i in items}) for items in plain)
+    several = [items[:3] for items, different in kinds if len(different) > 1]
     line = "list several numbers, letters or truth values, like {}, any of which pays; write one text if all are needed"
     odd[line] = several
     findings = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
@@ -1903,6 +1904,7 @@ MAY_FOLLOW = {
 }
 LONG_NAMES = ("context", "passage", "article", "document", "story", "paragraph", "schema", "table")
 WORD = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]|[^\W\d_]+")  # a Chinese or Japanese letter counts as one
+MAY_SOLVE = {"code", "test", "target"}  # words of columns that may hold the solution, as DS-1000's code_context does
 TEXT_KEYS = ("text", "contexts", "sentences", "paragraphs", "passages", "paragraph_text", "passage_text", "content")
 DOCUMENT_KEYS = {"title", *TEXT_KEYS, "header", "columns", "rows", "data"}
 ANSWER_MARK = re.compile(r"(?i)\b(?:output|response|answer|assistant|solution|completion)\W*[:>\n]\W*\Z")
@@ -2023,22 +2025,24 @@ def as_reply(value, name: str, prompt: list[dict]) -> str | list[dict]:
     return messages
 
 
-def check_reply(row: dict, asked: str, out: dict) -> None:
-    """Raise BadRow for a completion that its row marks as good or bad (KTO), or a prompt that ends with the reply."""
-    marks = row if "completion" in out else {}
-    kto = [name for name in ("label", "kto_tag") if str(marks.get(name)).lower() in ("true", "false", "1", "0")]
-    wrong = [name for name in ("correct", "is_correct") if str(marks.get(name)).lower() == "false"]
+def check_completion(row: dict, asked: str, completion: str | list[dict]) -> None:
+    """Raise BadRow for a completion with a truth value for good or bad, as KTO has, or that the prompt contains."""
+    kto = [name for name in ("label", "kto_tag") if str(row.get(name)).lower() in ("true", "false", "1", "0")]
+    wrong = [name for name in ("correct", "is_correct") if str(row.get(name)).lower() == "false"]
     for name in kto or wrong:
         expected = "right completions only, or pairs of chosen and rejected"
         advice = "TRL's KTOTrainer, which reads such rows as they are" if kto else "--on_bad skip"
         advice += f", or --drop {name} to take all as right"
         raise BadRow(name, f"{row[name]} beside a completion", expected, advice)
-    reply = out.get("completion", out.get("answer", ""))
-    reply = reply[-1] if isinstance(reply, list) else reply
-    reply = (reply["content"] if isinstance(reply, dict) else reply).strip()
-    if reply and asked.rstrip().endswith(reply) and ANSWER_MARK.search(asked.rstrip().removesuffix(reply)):
+    if ends_with(asked, completion if isinstance(completion, str) else completion[-1]["content"]):
         advice = "--drop prompt if other columns hold the question, or cutting it off"
-        raise BadRow("prompt", f"{shown(asked[-60:])}, which ends with its answer", "the question alone", advice)
+        raise BadRow("prompt", f"{shown(asked[-60:])}, which ends with the completion", "the question alone", advice)
+
+
+def ends_with(asked: str, reply: str) -> bool:
+    """Whether a prompt ends with a reply, after a word such as `Answer:`."""
+    before = asked.rstrip().removesuffix(reply.strip())
+    return reply.strip() != "" and before != asked.rstrip() and ANSWER_MARK.search(before) is not None
 
 
 def check_media(row: dict, prompt: list[dict]) -> bool:
@@ -2077,7 +2081,7 @@ def passages_before(row: dict, question: str, names: list[str], mapped: frozense
     if "hint" in filled and "lecture" in row:  # ScienceQA's
         passages.append("hint")
     longer = [name for name in filled if names_part(name) and head_of(name) in LONG_NAMES]
-    longer = [name for name in longer if "code" not in words_in(name)]  # DS-1000's has the solution
+    longer = [name for name in longer if not MAY_SOLVE & {*words_in(name)}]
     if not passages and len(longer) == 1:  # such as flores_passage; several might include distractors
         passages = longer
     for name in passages:
@@ -2901,7 +2905,10 @@ class Shape:
             self.used.add(name)
         if "tests" in out:
             check_runnable(out, self.tests_name)
-        check_reply(row, asked, out)
+        if "completion" in out:
+            check_completion(row, asked, out["completion"])
+        elif ends_with(asked, str(out.get("answer", ""))):
+            self.notes.append("prompts end with their answer; cut it off, unless they ask whether it is right")
         if "id" not in out and isinstance(row.get("task_id"), str | int):
             out["id"] = str(row["task_id"])
         rest = {name: value for name, value in row.items() if name not in self.used and value is not None}
@@ -3080,8 +3087,8 @@ def as_preferences(shape: Shape) -> None:
     _, chosen = shape.take(["chosen"], "the better completion")
     _, rejected = shape.take(["rejected"], "the worse completion")
     names = {*shape.row, *(key for cell in shape.row.values() if isinstance(cell, dict) for key in cell)}
-    responses = [cell for name, cell in shape.row.items() if ONE_RESPONSE.fullmatch(name)]
-    if isinstance(chosen, str) and (chosen in names or (len(responses) > 1 and chosen not in responses)):
+    names |= {name[-1] for name in names if ONE_RESPONSE.fullmatch(name)}
+    if {str(chosen), str(rejected)} <= names and not choices_of(shape.row):
         got = f"{shown(chosen)}, which seems to name a response in another column"
         advice = "copying both texts into `chosen` and `rejected`, or --drop for the other columns"
         raise BadRow("chosen", got, "the text of the response", advice)
@@ -3506,7 +3513,7 @@ def held_out_rows(prompts: list[str], size: int, seed: int) -> set[int]:
 # ----------------------------------------------------------------- row reader (src/programs/data_loader/row_reader.py)
 
 FILE_FORMS = {**SUFFIXES, ".txt": "txt"}
-# forms of data that are not read: refused, so that a folder loses none silently; metadata of `datasets`
+# data in forms that are not read; what `datasets` writes beside its data
 UNREAD = re.compile(r"\.(arrow|feather|xlsx?|ods|zst|zip|bz2|xz|7z|tar|tgz|pkl|pickle|db|sqlite3?|orc|avro)$")
 CARDS = {"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json"}
 GOLD_FIELDS = ("answer", "tests", "completion", "chosen", "rejected")
@@ -3520,12 +3527,7 @@ def expand(sources) -> list[str]:
         if path.is_dir() or (any(mark in source for mark in "*?[") and not path.exists()):
             inside = sorted(map(str, path.rglob("*")) if path.is_dir() else glob.glob(source, recursive=True))
             inside = [x for x in inside if not any(p.startswith(".") for p in Path(x).parts[len(path.parts) :])]
-            unread = [x for x in inside if UNREAD.search(x.lower())]
-            advice = "naming the files to read, or exporting the others; datasets.load_from_disk(…).to_json(FILE)"
-            need(not unread, f"got {unread[:1]} in {source}; expected {', '.join(FILE_FORMS)}; try {advice}")
-            inside = [x for x in inside if format_of(x) and Path(x).is_file() and Path(x).name not in CARDS]
-            need(inside, f"got {source} without a data file; expected names such as x.jsonl or x.csv.gz")
-            files += inside
+            files += readable(source, inside)
             continue
         exists = source == "-" or path.exists() or (is_hub_id(source) and not known)
         need(exists, f"got {source}, which is not a file, folder or glob; expected one, or a hub id: openai/gsm8k:main")
@@ -3533,6 +3535,24 @@ def expand(sources) -> list[str]:
         need(known or not path.exists(), f"got {source}; expected {expected}; try unpacking or renaming it")
         files.append(source)
     need(files, "got no input; expected files, folders, globs, hub ids or `-` for stdin")
+    return files
+
+
+def readable(source: str, inside: list[str]) -> list[str]:
+    """The data files of a folder or glob; a note names those in other forms, UserError if one is a part of the data."""
+    stems = {file: str(Path(file).with_name(Path(file).name.partition(".")[0])) for file in inside}
+    files = [x for x in inside if format_of(x) and Path(x).is_file() and Path(x).name not in CARDS]
+    unread = [x for x in inside if UNREAD.search(x.lower()) or Path(x).name in CARDS]
+    names = ", ".join(Path(x).name for x in unread[:5])
+    advice = f"; try exporting {names}, as by datasets.load_from_disk(…).to_json(FILE)" if unread else ""
+    need(files, f"got {source} without a data file; expected names such as x.jsonl or x.csv.gz{advice}")
+    read = {stems[file] for file in files}
+    series = {re.sub(r"\d+", "0", stem) for stem in read}
+    parts = [x for x in unread if stems[x] not in read and re.sub(r"\d+", "0", stems[x]) in series]
+    expected = "all parts of one set in forms that are read"
+    need(not parts, f"got {parts[:1]} beside {files[0]}; expected {expected}; try unpacking it, or naming the files")
+    if unread:
+        say(f"note: {source}: left out {names}")
     return files
 
 
@@ -3948,6 +3968,7 @@ def stream_dataset(kind: str, sources, **reading):
 # ----------------------------------------------------------------------- command (src/programs/data_loader/command.py)
 
 FEW_PROMPTS = 20
+SPLIT_COLUMNS = {"split", "set", "subset", "partition", "fold"}
 SPLITS = {"train", "training", "test", "testing", "validation", "valid", "val", "dev", "eval"}
 SEVERAL = {"action": "extend", "nargs": "+", "default": []}
 FLAGS = {  # name: (help, what argparse gets)
@@ -4126,10 +4147,11 @@ def of_splits(rows: list[dict], files: list[str]) -> list[str]:
     """Warnings: columns, or the names of files, say that rows are of several splits, such as train and test."""
     counts: dict[str, Counter] = {}
     for row, file in zip(rows, files, strict=True):
-        named = [word for word in re.findall("[a-z]+", file.lower()) if word in SPLITS]
         extra = row["extra_info"] if isinstance(row.get("extra_info"), dict) else {}
-        for name, value in {**row, **extra, "file name": "".join(named[-1:])}.items():
-            if isinstance(value, str) and value.lower() in SPLITS and name not in ("answer", "source"):
+        named = {name: value for name, value in {**row, **extra}.items() if head_of(name) in SPLIT_COLUMNS}
+        named["file name"] = next((word for word in re.findall("[a-z]+", file.lower())[::-1] if word in SPLITS), "")
+        for name, value in named.items():
+            if str(value).lower() in SPLITS:
                 counts.setdefault(name, Counter())[value] += 1
     mixed = {name: ", ".join(f"{n} {split}" for split, n in of.items()) for name, of in counts.items() if len(of) > 1}
     return [f"rows of several splits go into one output, by {name}: {shares}" for name, shares in mixed.items()]

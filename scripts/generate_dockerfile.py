@@ -30,10 +30,10 @@ Exit codes: 0 written (or listed), 2 bad input, or a combination outside the tab
 # Contents
 #         50-90  messages  Errors that a user can fix, each with an exit code; messages on stderr; the layout of --help
 #         93-96  bundle    Paths of this bundle and of its embedded model, data and rewards
-#        99-265  dialect   Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements for …
-#       268-289  settings  Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       292-559  plan      Plan an image: a row of the table of compatible versions
-#       562-744  command   The files beside the Dockerfile, and the command line
+#        99-266  dialect   Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements for …
+#       269-290  settings  Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       293-560  plan      Plan an image: a row of the table of compatible versions
+#       563-745  command   The files beside the Dockerfile, and the command line
 
 import argparse
 import difflib
@@ -169,6 +169,7 @@ RELATIONS = (
     ("run_script", "hardware", "try --data rows.jsonl, after `DATASET.to_json('rows.jsonl')` in the script"),
     ("teacher_column", "teacher steps", "try one run per teacher, each from the final/ of the previous run"),
     ("input_format delimiter", "map drop", "try a file name with the format's suffix, and commas between columns"),
+    ("force overwrite", "map drop", "--out replaces a file without asking"),
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
     ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),

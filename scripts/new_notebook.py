@@ -29,11 +29,11 @@ Exit codes: 0 written, and run; 1 a cell of it raised an error; 2 bad input.
 # Contents
 #        66-106  messages      Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
 #       109-113  bundle        Paths of this bundle and of its embedded model, data and rewards
-#       116-282  dialect       Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements …
-#       285-306  settings      Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       309-471  user code     What users' rewards get: texts, copies of the columns, and their own state of the process
-#       474-605  reward forms  The forms that a reward function may have, and loading rewards from files
-#       608-851  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
+#       116-283  dialect       Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements …
+#       286-307  settings      Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       310-472  user code     What users' rewards get: texts, copies of the columns, and their own state of the process
+#       475-606  reward forms  The forms that a reward function may have, and loading rewards from files
+#       609-852  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
 
 import argparse
 import ast
@@ -186,6 +186,7 @@ RELATIONS = (
     ("run_script", "hardware", "try --data rows.jsonl, after `DATASET.to_json('rows.jsonl')` in the script"),
     ("teacher_column", "teacher steps", "try one run per teacher, each from the final/ of the previous run"),
     ("input_format delimiter", "map drop", "try a file name with the format's suffix, and commas between columns"),
+    ("force overwrite", "map drop", "--out replaces a file without asking"),
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
     ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),

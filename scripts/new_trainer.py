@@ -42,29 +42,29 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 #       114-125  python source   Parses Python source in a process with threads
 #       128-182  messages        Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #       185-206  bundle          Paths of this bundle and of its embedded model, data and rewards
-#       209-398  dialect         Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       401-434  settings        Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       437-464  processes       The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       467-474  user scripts    A user's Python script or notebook: read from its source, or run in a separate process
-#       477-721  data files      Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       724-839  nested rows     Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
-#      842-1101  rows            Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1104-1207  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
-#     1210-1351  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1354-1662  question parts  Detect columns that look like part of the question but are not in the prompt, and …
-#     1665-1750  held out        Held-out prompts: split them off, and count or refuse those that also occur in training
-#     1753-1790  extracts        Extract from a Python file what some of its names need
-#     1793-2002  user code       What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2005-2273  reward forms    The forms that a reward function may have, and loading rewards from files
-#     2276-2299  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2302-2349  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
-#     2352-2358  losses          The KL to the reference, policy and value losses, and how losses per token become …
-#     2361-2435  idle settings   Settings without effect in a configuration: named at the start, with what would …
-#     2438-2449  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
-#     2452-2499  run end         Faults reported at a run's end, from its last steps and its held-out figures
-#     2502-2753  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
-#     2756-2878  training        The check of a page, its run, and the results of both
-#     2881-3144  command         The command line
+#       209-399  dialect         Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       402-435  settings        Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       438-465  processes       The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       468-475  user scripts    A user's Python script or notebook: read from its source, or run in a separate process
+#       478-723  data files      Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       726-841  nested rows     Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
+#      844-1103  rows            Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1106-1209  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
+#     1212-1353  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1356-1663  question parts  Detect columns that look like part of the question but are not in the prompt, and …
+#     1666-1751  held out        Held-out prompts: split them off, and count or refuse those that also occur in training
+#     1754-1791  extracts        Extract from a Python file what some of its names need
+#     1794-2003  user code       What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2006-2274  reward forms    The forms that a reward function may have, and loading rewards from files
+#     2277-2300  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2303-2350  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
+#     2353-2359  losses          The KL to the reference, policy and value losses, and how losses per token become …
+#     2362-2436  idle settings   Settings without effect in a configuration: named at the start, with what would …
+#     2439-2450  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
+#     2453-2500  run end         Faults reported at a run's end, from its last steps and its held-out figures
+#     2503-2754  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
+#     2757-2879  training        The check of a page, its run, and the results of both
+#     2882-3145  command         The command line
 
 import argparse
 import ast
@@ -279,6 +279,7 @@ RELATIONS = (
     ("run_script", "hardware", "try --data rows.jsonl, after `DATASET.to_json('rows.jsonl')` in the script"),
     ("teacher_column", "teacher steps", "try one run per teacher, each from the final/ of the previous run"),
     ("input_format delimiter", "map drop", "try a file name with the format's suffix, and commas between columns"),
+    ("force overwrite", "map drop", "--out replaces a file without asking"),
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
     ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
@@ -498,6 +499,7 @@ ASKS = {
 }
 WEAK = {"text", "input", "description"}
 ANSWER_BELOW = re.compile(r"(?i)(q|question|user|human) ?\d*[:.].*\n\s*(a|answer|assistant|ai) ?\d*[:.]")
+NUMBERING = re.compile(r"\A\s*(\d+[.:)]|[^\w\s])\t")  # of a line in a list
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
@@ -572,7 +574,7 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         lines = [line for line in text.splitlines()[:50] if line.strip() and not line.startswith("#")]
         names = re.split(r"[,;\t]", "".join(lines[:1]).strip().lower())
         is_header = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
-        widths = {line.strip().count("\t") for line in lines} if lines[1:] else set()
+        widths = {NUMBERING.sub("", line).strip().count("\t") for line in lines} if lines[1:] else set()
         got = f"{name}: got {lines[:2]!r:.80} in a file with one prompt per line; expected prompts"
         need(not is_header, f"{got}; try renaming it to end in .csv")
         need(len(widths) != 1 or widths == {0}, f"{got}; try a first line of column names, and renaming it to .tsv")
@@ -679,11 +681,11 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
             expected = f"{len(names)} as in the header {', '.join(names)[:60]}"
             advice = f"quoting fields that hold {delimiter!r}, or a header alone in the first line"
             yield start + 1, RowFlaw("row", f"{len(cells)} fields", expected, advice)
-        elif [cell.strip("\ufeff \t") for cell in cells] == names:
-            yield start + 1, RowFlaw("row", "the header again", "a row", "deleting it, where files were joined")
+        elif len(names) > 1 and [cell.strip("\ufeff \t") for cell in cells] == names:
+            yield start + 1, RowFlaw("row", "the header again", "a row", "deleting the line, where files were joined")
         elif delimiter == "\t" and holds_rows(cells):
             got = f"a quote that is closed in another row, {cells!r:.80}"
-            yield start + 1, RowFlaw("row", got, "quotes within a row", 'writing each quote inside a cell as ""')
+            yield start + 1, RowFlaw("row", got, "quotes within a row", 'a file with commas, or "" for each quote')
         else:
             yield start + 1, dict(zip(names, cells, strict=True))
 
@@ -1387,9 +1389,7 @@ HTML = re.compile(
 )
 TRUTH = "TRUE|FALSE|WAHR|FALSCH|VRAI|FAUX|VERDADERO|VERDADEIRO|VERO|FALSO|WAAR|ONWAAR|ИСТИНА|ЛОЖЬ"  # spreadsheets'
 JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # in JSON Schema
-NOTE_WORDS = {
-    *"supporting gold answer output response correct solution is has num truth test tests expected target".split()
-}
+NOTE_WORDS = {*"supporting gold answer output response correct solution is has num truth expected".split()}
 SYSTEM = re.compile(r"system|sys(tem)?_?(prompt|message|msg|instructions?)")
 TOOLS = ("tools", "functions")
 TOOL_NAME = re.compile(r"""(["'])name\1: ?(["'])([^"']+)\2""")
@@ -1431,7 +1431,7 @@ ODD_ANSWERS = {  # pattern of answers that a reward may misread -> message, with
     r"""=".*"|'-?[\d.,/]+""": "have a spreadsheet's mark of text, like {}, which is no part of the answer; delete it",
     r"[^\d]*(?![0-9０-９])\d.*": "have digits that some graders take for text, like {}; write 0 to 9",
     TRUTH: "are truth values, {}, which pay no Yes and No; write the words that prompts ask for",
-    r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*|.*\barray\(\[.*""": "are lists as text, like {}; write a list of right answers",
+    r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*|(\{.*: ?)?array\(\[["'].*""": "are lists as text, like {}; write lists",
 }
 
 ODD_PROMPTS = {  # pattern of prompts that are not as their author wrote them -> message
@@ -1619,7 +1619,8 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     numbers = ([str(i) for i in items if re.fullmatch(rf"[-+]?\d[\d.,]*|{SINGLE}", str(i))] for items in lists)
     plain = ([item.replace(",", "") for item in items] for items in numbers)
     kept = re.compile(rf"{SINGLE}|.*\..*\..*")  # dates
-    several = [items[:3] for items in plain if len({i if kept.match(i) else round(float(i), 2) for i in items}) > 1]
+    kinds = ((items, {i.lower() if kept.match(i) else round(float(i), 2) for i in items}) for items in plain)
+    several = [items[:3] for items, different in kinds if len(different) > 1]
     line = "list several numbers, letters or truth values, like {}, any of which pays; write one text if all are needed"
     odd[line] = several
     findings = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)

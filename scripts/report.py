@@ -33,35 +33,35 @@ Exit codes: 0 the page is written, 2 bad input; if only some runs are readable, 
 
 # Contents
 #        97-137  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       140-306  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       309-330  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       333-351  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       354-377  user scripts        A user's Python script or notebook: read from its source, or run in a separate …
-#       380-454  extracts            Extract from a Python file what some of its names need
-#       457-468  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#       471-614  paired tests        Intervals, paired tests, pass@k
-#       617-659  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#       662-770  dialects            Names of metrics and settings in our trainers, TRL, verl and others
-#      773-1073  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
-#     1076-1331  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     1334-1535  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
-#     1538-1757  sample files        Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout …
-#     1760-2033  log reading         Rows of a log as metrics: names, numbers, steps and runs of any dialect, under …
-#     2036-2264  logs                Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
-#     2267-2481  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
-#     2484-2536  cause               Causes: the evidence that they need, the signs that they explain, and the change …
-#     2539-2697  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
-#     2700-2969  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
-#     2972-3272  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
-#     3275-3491  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
-#     3494-3791  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
-#     3794-3957  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
-#     3960-4047  sources             The command line's runs and evaluations, read, and those that cannot be
-#     4050-4205  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
-#     4208-4710  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
-#     4713-4814  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
-#     4817-5903  page                The page
-#     5906-5963  command             The command line
+#       140-307  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       310-331  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       334-352  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       355-378  user scripts        A user's Python script or notebook: read from its source, or run in a separate …
+#       381-455  extracts            Extract from a Python file what some of its names need
+#       458-469  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#       472-615  paired tests        Intervals, paired tests, pass@k
+#       618-660  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#       663-771  dialects            Names of metrics and settings in our trainers, TRL, verl and others
+#      774-1074  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
+#     1077-1332  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     1335-1536  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
+#     1539-1758  sample files        Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout …
+#     1761-2038  log reading         Rows of a log as metrics: names, numbers, steps and runs of any dialect, under …
+#     2041-2274  logs                Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
+#     2277-2491  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
+#     2494-2546  cause               Causes: the evidence that they need, the signs that they explain, and the change …
+#     2549-2707  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
+#     2710-2979  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
+#     2982-3282  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
+#     3285-3501  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
+#     3504-3801  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
+#     3804-3967  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
+#     3970-4057  sources             The command line's runs and evaluations, read, and those that cannot be
+#     4060-4215  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
+#     4218-4720  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
+#     4723-4824  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
+#     4827-5913  page                The page
+#     5916-5973  command             The command line
 
 import argparse
 import ast
@@ -210,6 +210,7 @@ RELATIONS = (
     ("run_script", "hardware", "try --data rows.jsonl, after `DATASET.to_json('rows.jsonl')` in the script"),
     ("teacher_column", "teacher steps", "try one run per teacher, each from the final/ of the previous run"),
     ("input_format delimiter", "map drop", "try a file name with the format's suffix, and commas between columns"),
+    ("force overwrite", "map drop", "--out replaces a file without asking"),
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
     ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),
@@ -1775,9 +1776,11 @@ OUTER = re.compile(  # prefixes, words and suffixes that do not change which fig
 )
 RUN_KEYS, SPLIT_KEYS = {"run_id", "run", "run_name"}, {"split", "phase", "mode", "stage", "kind", "partition"}
 TAG_KEYS = ("key", "tag", "metric", "name")  # of tables with one value a row, such as MLflow's
+ODD_KEYS = {"value"} | RUN_KEYS | SPLIT_KEYS  # a row without them is as it was logged
 MOST_STEPS, FIRST_STEPS = 5000, 100  # a metric keeps about MOST_STEPS points or more; the first FIRST_STEPS all stay
 
 
+@functools.lru_cache(1 << 14)  # a log repeats its names
 def short_name(name: str) -> str:
     """A column's name without wandb's run prefix ("run - train/reward") and a notebook's spaces ("rewards / f")."""
     return name.strip().rpartition(" - ")[2].replace(" / ", "/")
@@ -1790,7 +1793,7 @@ def listed_name(key: str, dialect: str) -> str:
     return next((name for name in names if name in NAMES[dialect]), "")
 
 
-@functools.lru_cache(1 << 14)  # a log repeats its names
+@functools.lru_cache(1 << 14)
 def common_name(key: str, dialect: str) -> str | None:
     """The common name of a metric, None if it has none. Trackers log TRL's metrics as train/NAME and eval/NAME."""
     if name := listed_name(key, dialect):
@@ -1854,7 +1857,7 @@ class Table:
         self.columns, self.bad, self.restarts = {}, [], []
         self.runs += 1
         self.step = self.before = self.offset = 0  # of the last row, of the last training row; added to steps
-        self.taken = self.third = 0  # training rows so far; the step of the third
+        self.taken = self.first = 0  # training rows so far; the step of the first
         self.epoch, self.epochs = -math.inf, {}  # of the last training row; {epoch: its last step} of counted rows
 
     def add(self, row: dict) -> None:
@@ -1865,7 +1868,7 @@ class Table:
                 self.add(dict(zip(row, cells, strict=True)))
             return
         self.rows += 1
-        for key in row.keys() - self.trains.keys():
+        for key in [key for key in row if key not in self.trains]:
             names = {common_name(key, dialect) or "held_out" for dialect in NAMES}
             self.trains[key] = not all(name.startswith("held_out") for name in names)
             self.step_names += [key] if key == self.step_name or names_step(key) else []
@@ -1875,7 +1878,7 @@ class Table:
             number = value if type(value) is float else number_of(value)
             if number is None or (number == 0 and is_rounded(key, value)):
                 continue
-            if not is_finite(number):
+            if not abs(number) < 1e18:  # is_finite, without its calls
                 self.bad.append((key, step, number))
                 continue
             points = self.columns.setdefault(key, {})
@@ -1890,6 +1893,8 @@ class Table:
             row, self.nested = {"step": row.get("step"), **row["data"]}, self.nested + 1
         if any(isinstance(value, dict) for value in row.values()):
             row = {key.replace(".", "/"): value for key, value in flat_config(row).items()}
+        if ODD_KEYS.isdisjoint(row):
+            return row
         self.run_names |= {str(row[key]): None for key in RUN_KEYS & row.keys()}
         if "value" in row and (name := next((row[key] for key in TAG_KEYS if isinstance(row.get(key), str)), "")):
             row = {key: value for key, value in row.items() if names_step(key)} | {name: row["value"]}
@@ -1925,14 +1930,14 @@ class Table:
 
     def follow(self, step: int) -> int:
         """The step of a training row. Notes another run if steps begin anew, a restart if they fall less."""
-        if step <= self.third < self.before and self.taken >= 10:
+        if step <= self.first < self.before and self.taken >= 10:
             epoch, self.kept = self.epoch, (self.columns, self.bad, self.restarts)
             self.begin()
             if self.counted:
                 step = self.next_step(epoch)
         elif 0 < step < self.before:
             self.restarts.append(step)
-        self.before, self.third, self.taken = step, step if self.taken < 3 else self.third, self.taken + 1
+        self.before, self.first, self.taken = step, self.first if self.taken else step, self.taken + 1
         return step
 
     def drop_gaps(self) -> list[str]:
@@ -2039,11 +2044,12 @@ TRL_STATE = re.compile(rb'"(max_steps|num_train_epochs|train_batch_size|logging_
 COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 WRAPPED = re.compile(r"\b(?:np\.\w+|tensor|[Aa]rray)\(([^(),]*)[^()]*\)")
 PAIR = re.compile(
-    r"([A-Za-z_][\w/.@-]*)['\"]?\s*[=:]\s*(?=[-+.\d]|nan|inf)([-+]?\d+(?:,\d+)+(?:\.\d+)?|[-+\w.]+%?)", re.IGNORECASE
+    r"([A-Za-z_][\w/.@-]*+)['\"]?\s*+[=:]\s*+(?=[-+.\d]|nan|inf)([-+]?\d+(?:,\d+)+(?:\.\d+)?|[-+\w.]+%?)", re.IGNORECASE
 )
 HEADING = re.compile(
     r"\b(?:step|iter(?:ation)?|rollout|perf)[ :#[]+(\d+)\b(?!\.\d)", re.IGNORECASE
 )  # above its figures
+HEADING_WORDS = ("step", "iter", "rollout", "perf")  # one of them is in every heading
 EPOCH = re.compile(r"\bepoch[ :=#[]+(\d+)\b(?!\.\d)", re.IGNORECASE)
 SPACED = re.compile(  # • Avg Reward: 1 of NeMo-RL, | Grad. Norm: 1 of prime-rl
     r"(?:^|(?<=[•|] ))((?:[a-z]\w*\.? )+[a-z]\w*\.?):(?= *[-+.\d])", re.IGNORECASE
@@ -2102,19 +2108,22 @@ class Reader:
         for match in re.finditer(r"\{'[^{}\n]*\}", line) if "{'" in line else ():
             self.take_dict(match[0], HEADING.findall(line[: match.start()]))
         if not self.console.rows:
-            line, boxed = SPACED.sub(lambda name: f"{re.sub('[. ]+', '_', name[1].lower())}:", line), "│" in line
+            boxed = "│" in line
+            if ":" in line:
+                line = SPACED.sub(lambda name: f"{re.sub('[. ]+', '_', name[1].lower())}:", line)
             line = CELL_PAIR.sub("=", line) if line.count(" | ") > 1 or boxed else line
             if section := SECTION.fullmatch(line.rstrip()):
                 self.sections = [outer for outer in self.sections if len(outer[0]) < len(section[1])]
                 self.sections += [] if section[3] else [section.groups()]
                 line = "/".join([*(name for _, name, _ in self.sections), f"{section[2]}: {section[3]}"])
-            pairs = pairs_of(line)
-            *_, last = [None, *HEADING.findall(line)]
+            pairs, small = pairs_of(line) if "=" in line or ":" in line else {}, line.lower()
+            headings = HEADING.findall(line) if any(word in small for word in HEADING_WORDS) else ()
+            *_, last = [None, *headings]
             ends = len(pairs) > 1 and not boxed and any(common_name(name, "trl") for name in pairs)
             self.named = self.named or (ends and any(names_step(name) and "/" not in name for name in pairs))
             begins = last and (ends or not self.named)  # "Step 1:" may be of a completion
             self.heading = {"step": last} if begins else {} if ends else self.heading
-            self.epoch = {"epoch": epoch[1]} if (epoch := EPOCH.search(line)) else self.epoch
+            self.epoch = {"epoch": epoch[1]} if "epoch" in small and (epoch := EPOCH.search(line)) else self.epoch
             if len(self.heading | pairs) > 1:
                 self.plain.add(self.epoch | self.heading | pairs)
 
@@ -2165,7 +2174,8 @@ def pairs_of(line: str) -> dict[str, str]:
     """{name: value} of a line's pairs, the first value of a name; those of an evaluation get the prefix eval_."""
     pairs, end, whole = {}, 0, ""
     for match in PAIR.finditer(line):
-        name, tag = short_name(match[1]), EVALUATED.search(line[end : match.start()])
+        name, between = short_name(match[1]), line[end : match.start()]
+        tag = EVALUATED.search(between) if len(between) > 3 else None  # searches are slow
         whole = "eval_" if not end and tag and not tag[0].endswith(" ") else whole
         prefix = "" if names_step(name) else "eval_" if tag else whole
         pairs.setdefault(prefix + name, match[2])

@@ -112,15 +112,13 @@ REFUSED = {
         "'tool_use'.*`tool_calls`",
     ),
     **{
-        f"chosen names {where}": ({"prompt": "Q?", "chosen": chosen, "rejected": "b", **columns}, "name a response")
-        for where, chosen, columns in (
-            ("a column", "response_a", {"response_a": "A.", "response_b": "B."}),
-            ("a number", "1", {"response_1": "A.", "response_2": "B."}),
-            ("a letter", "A", {"A": "Red.", "B": "Blue."}),
-            ("a key", "a", {"responses": {"a": "A.", "b": "B."}}),
+        f"chosen names {where}": ({"prompt": "Q?", "chosen": a, "rejected": b, **columns}, "name a response")
+        for where, a, b, columns in (
+            ("a column", "response_a", "response_b", {"response_a": "A.", "response_b": "B."}),
+            ("a number", "1", "2", {"response_1": "A.", "response_2": "B."}),
+            ("a key", "a", "b", {"responses": {"a": "A.", "b": "B."}}),
         )
     },
-    "an answer in the prompt": ({"prompt": "Question: 2+2?\nAnswer: 4", "ground_truth": "4"}, "ends with its answer"),
     "stdin among calls": (
         {"problem": "Add.", "tests": [CALL, {"input": "1 2", "output": "3", "type": "stdin_stdout"}]},
         "one form",
@@ -236,6 +234,8 @@ NOTES = {
     "got the column code_context, which looks like a part": {"code_context": "def test(): assert add(1, 2) == 3"},
     "an environment that has these tools, or --drop tools": {"tools": [{"function": {"name": "area"}}]},
     "column responses_create_params": {"responses_create_params": {"input": [{"role": "user", "content": "Y"}]}},
+    "prompts end with their answer": {"question": "Question: 2+2?\nAnswer: 4", "answer": "4"},
+    "got the column test_passage, which looks like a part": {"test_passage": "Ann wins."},
     "prompts end in a missing value": {"question": None, "instruction": "Say it.", "input": "nan"},
     "warning: got the column system, which looks like a part of the question but is in no prompt": {
         "question": [SYSTEM, {"role": "user", "content": "Q?"}],
@@ -284,9 +284,17 @@ SILENT = {
     ),
     "tools in words": ({"question": "Which tools cut?", "tools": ["saw", "axe"], "answer": "saw"}, "saw"),
     "an answer like an option": ({"question": "Which?\nA. Program A\nB. Solution B", "answer": "B"}, "B"),
-    "a response that is chosen": (
-        {"response_a": "A.", "response_b": "B.", "chosen": "A.", "rejected": "B.", "answer": "1"},
-        "1",
+    **{
+        f"a pair with {where}": ({"question": "Q?", "chosen": a, "rejected": b, "answer": "1", **columns}, "1")
+        for where, a, b, columns in (
+            ("responses", "A.", "B.", {"response_a": "A.", "response_b": "B."}),
+            ("an edited response", "A!", "B.", {"response_a": "A.", "response_b": "B."}),
+            ("a column's name", "topic", "title", {"topic": "geology"}),
+        )
+    },
+    "a pair of letters": (
+        {"question": "Q?", "A": "Red", "B": "Blue", "chosen": "A", "rejected": "B", "answer": "A"},
+        "A",
     ),
     "a number and a text": ({"choices": ["3", "4", "5"], "answer": "4", "answer_idx": 1}, "B"),
     "a label from 0": ({"choices": ["1", "2", "3"], "answer": "1", "label": 0}, "A"),
@@ -332,6 +340,12 @@ def test_rows_of_several_splits_in_one_output_are_said(column, tmp_path):
         write_lines(tmp_path / "in" / name, rows)
     done = command(tmp_path / "in", "--out", tmp_path / "out.jsonl")
     assert re.findall("rows of several splits go into one output, by (.*): 1 .*, 1 ", done.stderr) == [column]
+
+
+def test_words_that_also_name_splits_are_none(tmp_path):
+    rows = [{"question": f"Which is a {word}?", "topic": word, "answer": "2"} for word in ("train", "test")]
+    write_lines(tmp_path / "all.jsonl", rows)
+    assert "splits" not in command(tmp_path / "all.jsonl", "--out", tmp_path / "out.jsonl").stderr
 
 
 @pytest.mark.parametrize("rows", [[["1?", "1"], ["2?", ""]], [["1?", ""], ["2?", ""]]], ids=["one", "all"])
@@ -580,7 +594,7 @@ def test_a_completion_that_its_row_calls_bad_is_none(name):
 @pytest.mark.parametrize("mark", ["### Output:\n", "\n\n## Response: ", "Answer: "])
 def test_a_prompt_that_ends_with_its_completion_is_refused(mark):
     row = {"instruction": "Add.", "output": "1 + 2", "prompt": f"### Instruction:\nAdd.\n\n{mark}1 + 2\n"}
-    with pytest.raises(loader.BadRow, match=r"^prompt: .*ends with its answer.*--drop prompt"):
+    with pytest.raises(loader.BadRow, match=r"^prompt: .*ends with the completion.*--drop prompt"):
         loader.normalise(row)
     repeated = {**row, "prompt": "Correct this sentence, or repeat it:\n1 + 2"}
     assert loader.normalise(repeated)["completion"] == "1 + 2"

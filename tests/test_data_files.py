@@ -339,6 +339,8 @@ def test_lines_that_would_be_rows_by_mistake_are_named(pairs_of, tmp_path, name)
         pairs_of(path)
     path.write_text('prompt\tanswer\n"2+2?"\t4\n"3\n+3?"\t6\n')
     assert pairs_of(path) == [("2+2?", "4"), ("3\n+3?", "6")]
+    path.write_text("prompt\nSpell this word\nprompt\n")  # the only column, and a prompt
+    assert pairs_of(path) == [("Spell this word", None), ("prompt", None)]
 
 
 def test_a_column_name_twice_in_parquet_is_refused(pairs_of, tmp_path):
@@ -358,14 +360,21 @@ def test_python_notation_is_named(pairs_of, tmp_path):
         pairs_of(path)
 
 
-def test_a_folder_loses_no_data_and_reads_no_card(loader, tmp_path):
-    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
+def test_a_folder_loses_no_data_and_reads_no_card(loader, tmp_path, capsys):
+    files = {name: tmp_path / name for name in ("rows-0.jsonl", "rows-0.zip", "notes.pkl", "rows-1.arrow")}
+    files["rows-0.jsonl"].write_text("\n".join(map(json.dumps, ROWS)))
     (tmp_path / "dataset_info.json").write_text(json.dumps({"description": "Sums.", "features": {}}))
-    assert len(loader.load_rows(tmp_path).rows) == 2
-    (tmp_path / "more.arrow").write_bytes(b"ARROW1")
+    files["notes.pkl"].touch()
+    files["rows-0.zip"].touch()  # a copy of the rows that are read
     for source in (tmp_path, f"{tmp_path}/*"):
-        with pytest.raises(loader.UserError, match=r"more\.arrow.*load_from_disk"):
-            loader.load_rows(source)
+        assert len(loader.load_rows(source).rows) == 2
+        assert capsys.readouterr().err == f"note: {source}: left out dataset_info.json, notes.pkl, rows-0.zip\n"
+    files["rows-1.arrow"].touch()
+    with pytest.raises(loader.UserError, match=r"rows-1\.arrow.* beside .*rows-0\.jsonl"):
+        loader.load_rows(tmp_path)
+    files["rows-0.jsonl"].unlink()
+    with pytest.raises(loader.UserError, match=r"without a data file.*rows-1\.arrow.*load_from_disk"):
+        loader.load_rows(tmp_path)
 
 
 @pytest.mark.parametrize("mark", ["sep=;", "sep=,"])
@@ -431,7 +440,13 @@ def test_a_table_named_txt_is_refused(loader, tmp_path):
         path.write_text(f"#separator:tab\n{text}" if "\t" in text else text)
         with pytest.raises(loader.UserError, match=f"one prompt per line.*{words}"):
             loader.load_rows(path)
-    for text in ("Name a prime, please\nquestion\n", "Indent\tthis\nName a prime\n", "Q: 2+2?\nQ: What is A: 4?\n"):
+    for text in (
+        "1.\tName a prime\n2.\tName a city\n",
+        "-\tName a prime\n-\tName a city\n",
+        "Indent\tthis\nName a prime\n",
+        "Q: 2+2?\nQ: What is A: 4?\n",
+        "Name a prime, please\nquestion\n",
+    ):
         path.write_text(text)
         assert len(loader.load_rows(path).rows) == 2
 

@@ -16,6 +16,7 @@ PARSERS = {
     "warm_start": lambda s, argv: s.parse_config(argv),
     "evaluation": lambda s, argv: s.parse_config(argv),
     "verl_train": lambda s, argv: s.parse_config(argv),
+    "data_loader": lambda s, argv: s.main(argv),
 }
 
 
@@ -74,6 +75,7 @@ def test_keys_of_a_settings_file_too(tmp_path):
         ("ppo_train", "--num_train_epochs 3", "steps = num_train_epochs x rows"),
         ("ppo_train", "--use_vllm colocate", "try --rollout_engine vllm"),
         ("ppo_train", "--answer_column gold", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
+        ("data_loader", "a.jsonl --out b.jsonl --force", "--out replaces a file without asking"),
         ("evaluation", "--prompt_column Frage", "try data_loader.py, --map prompt=COLUMN answer=COLUMN"),
         ("on_policy_distillation", "--seeds 0 1", "try one run for each seed, then scripts/report.py RUN"),
         ("grpo_train", "--seeds 0 1", "try one run for each seed, then scripts/report.py RUN"),

@@ -173,7 +173,7 @@ def test_a_json_schema_is_for_the_reward_and_tables_are_for_the_question(name, s
         ([" " + "a" * 50], r"like ' a+\.+a+', which"),
         ([[["5"], ["6"]]], "list several .* truth values, like .*'6'"),
         (
-            [["true", "false"], ["true"]],
+            [["true", "false"], ["True", "true"]],
             "1 of 2 values of answer list several .* truth values, like .*'false'",
         ),
         (["1.500,0", "3,125 cm", "7", "8", "9", "10"], "1 of 6 values of answer look like '1.500,0'"),
@@ -195,7 +195,10 @@ def test_a_json_schema_is_for_the_reward_and_tables_are_for_the_question(name, s
         (["proof", "notfound", "7"], "2 of 3 values of answer look like 'proof', a missing value"),
         ([{"value": "Rome", "aliases": []}, "7"], "1 of 2 values of answer are objects, like .*data_loader.py"),
         (["['a', 'b']", "[1, 2]"], "1 of 2 values of answer are lists as text"),
-        (["{'text': array(['a'], dtype=object)}", "[1 2]"], "1 of 2 values of answer are lists as text"),
+        (
+            ["{'text': array(['a'], dtype=object)}", "np.array([1])", "print(array(['a']))"],
+            "1 of 3 values of answer are lists as text",
+        ),
         (
             [["1", "2"], ["42", "forty-two"], ["1,000", "1000"]],
             "1 of 3 values of answer list several numbers, letters or truth",

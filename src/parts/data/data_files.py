@@ -36,6 +36,7 @@ ASKS = {
 }
 WEAK = {"text", "input", "description"}
 ANSWER_BELOW = re.compile(r"(?i)(q|question|user|human) ?\d*[:.].*\n\s*(a|answer|assistant|ai) ?\d*[:.]")
+NUMBERING = re.compile(r"\A\s*(\d+[.:)]|[^\w\s])\t")  # of a line in a list
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
@@ -110,7 +111,7 @@ def form_of_text(head: str, name: str, form: str | None) -> str:
         lines = [line for line in text.splitlines()[:50] if line.strip() and not line.startswith("#")]
         names = re.split(r"[,;\t]", "".join(lines[:1]).strip().lower())
         is_header = len(names) > 1 and {*names} & (ASKS | WEAK) and all(map(str.isidentifier, names))
-        widths = {line.strip().count("\t") for line in lines} if lines[1:] else set()
+        widths = {NUMBERING.sub("", line).strip().count("\t") for line in lines} if lines[1:] else set()
         got = f"{name}: got {lines[:2]!r:.80} in a file with one prompt per line; expected prompts"
         need(not is_header, f"{got}; try renaming it to end in .csv")
         need(len(widths) != 1 or widths == {0}, f"{got}; try a first line of column names, and renaming it to .tsv")
@@ -217,11 +218,11 @@ def body(reader, names: list[str], delimiter: str) -> Iterator[tuple[int, dict |
             expected = f"{len(names)} as in the header {', '.join(names)[:60]}"
             advice = f"quoting fields that hold {delimiter!r}, or a header alone in the first line"
             yield start + 1, RowFlaw("row", f"{len(cells)} fields", expected, advice)
-        elif [cell.strip("\ufeff \t") for cell in cells] == names:
-            yield start + 1, RowFlaw("row", "the header again", "a row", "deleting it, where files were joined")
+        elif len(names) > 1 and [cell.strip("\ufeff \t") for cell in cells] == names:
+            yield start + 1, RowFlaw("row", "the header again", "a row", "deleting the line, where files were joined")
         elif delimiter == "\t" and holds_rows(cells):
             got = f"a quote that is closed in another row, {cells!r:.80}"
-            yield start + 1, RowFlaw("row", got, "quotes within a row", 'writing each quote inside a cell as ""')
+            yield start + 1, RowFlaw("row", got, "quotes within a row", 'a file with commas, or "" for each quote')
         else:
             yield start + 1, dict(zip(names, cells, strict=True))
 

@@ -50,9 +50,7 @@ HTML = re.compile(
 )
 TRUTH = "TRUE|FALSE|WAHR|FALSCH|VRAI|FAUX|VERDADERO|VERDADEIRO|VERO|FALSO|WAAR|ONWAAR|ИСТИНА|ЛОЖЬ"  # spreadsheets'
 JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # in JSON Schema
-NOTE_WORDS = {
-    *"supporting gold answer output response correct solution is has num truth test tests expected target".split()
-}
+NOTE_WORDS = {*"supporting gold answer output response correct solution is has num truth expected".split()}
 SYSTEM = re.compile(r"system|sys(tem)?_?(prompt|message|msg|instructions?)")
 TOOLS = ("tools", "functions")
 TOOL_NAME = re.compile(r"""(["'])name\1: ?(["'])([^"']+)\2""")
@@ -94,7 +92,7 @@ ODD_ANSWERS = {  # pattern of answers that a reward may misread -> message, with
     r"""=".*"|'-?[\d.,/]+""": "have a spreadsheet's mark of text, like {}, which is no part of the answer; delete it",
     r"[^\d]*(?![0-9０-９])\d.*": "have digits that some graders take for text, like {}; write 0 to 9",
     TRUTH: "are truth values, {}, which pay no Yes and No; write the words that prompts ask for",
-    r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*|.*\barray\(\[.*""": "are lists as text, like {}; write a list of right answers",
+    r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*|(\{.*: ?)?array\(\[["'].*""": "are lists as text, like {}; write lists",
 }
 
 ODD_PROMPTS = {  # pattern of prompts that are not as their author wrote them -> message
@@ -282,7 +280,8 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     numbers = ([str(i) for i in items if re.fullmatch(rf"[-+]?\d[\d.,]*|{SINGLE}", str(i))] for items in lists)
     plain = ([item.replace(",", "") for item in items] for items in numbers)
     kept = re.compile(rf"{SINGLE}|.*\..*\..*")  # dates
-    several = [items[:3] for items in plain if len({i if kept.match(i) else round(float(i), 2) for i in items}) > 1]
+    kinds = ((items, {i.lower() if kept.match(i) else round(float(i), 2) for i in items}) for items in plain)
+    several = [items[:3] for items, different in kinds if len(different) > 1]
     line = "list several numbers, letters or truth values, like {}, any of which pays; write one text if all are needed"
     odd[line] = several
     findings = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)

@@ -75,6 +75,7 @@ RELATIONS = (
     ("run_script", "hardware", "try --data rows.jsonl, after `DATASET.to_json('rows.jsonl')` in the script"),
     ("teacher_column", "teacher steps", "try one run per teacher, each from the final/ of the previous run"),
     ("input_format delimiter", "map drop", "try a file name with the format's suffix, and commas between columns"),
+    ("force overwrite", "map drop", "--out replaces a file without asking"),
     ("score completion_column", "gold_column allow", "try evaluation.py --task reward:FUNCTION --completion_column C"),
     ("policy", "gold_column allow", "try --gold_column NAME, with the answers of each turn"),
     ("backend tensor_parallel", "hardware", "try --override model_engine=megatron, or nothing for FSDP 2"),

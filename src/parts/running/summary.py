@@ -41,7 +41,7 @@ def report(config: BaseConfig, summary: dict) -> None:
     write_text(folder / "summary.json", json.dumps(summary, indent=1, ensure_ascii=False))
     if "eval_after" in summary:
         print_held_out(summary)
-    tell(f"{summary['steps']} steps in {summary['seconds']:.0f} s")
+    tell(f"{summary['steps']} step{'s' * (summary['steps'] != 1)} in {summary['seconds']:.0f} s")
     if summary["faults"]:
         faults = "; ".join(summary["faults"])
         tell(f"something went wrong: {faults}; {in_bundle('scripts/diagnose.py')} {folder} says more")

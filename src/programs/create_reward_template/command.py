@@ -77,11 +77,7 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     flag("name", "TRL's function, and its metric (default: TASK_reward, with --from the function's)", metavar="NAME")
     gold = "column of the gold answer (default: answer; code, passes_tests: tests; --from: what it reads)"
     flag("gold_column", gold, metavar="NAME")
-    flag(
-        "signature",
-        "how the reward is called: NAME(completions, COLUMN), and further columns or limits",
-        metavar="TEXT",
-    )
+    flag("signature", "how the reward is called: NAME(completions, COLUMN, …), also with limits", metavar="TEXT")
     one_file = "passes_tests: with the sandbox inside, needs only the standard library"
     flag("one_file", one_file, action="store_true", default=None)
     flag("per", "passes_tests: what --timeout_s limits", choices=["test", "completion"])

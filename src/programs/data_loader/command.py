@@ -12,7 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 from parts.data.held_out import asked_words, of_swapped
-from parts.data.question_parts import odd_answers
+from parts.data.question_parts import head_of, odd_answers
 from parts.data.rows import is_hub_id
 from parts.foundation.messages import Help, UserError, need, say, tell
 from parts.foundation.processes import transformers
@@ -25,6 +25,7 @@ from programs.data_loader.row_reader import GOLD_FIELDS, RowReader, Settings, di
 from programs.data_loader.writing import check_out, fill_file, held_out_rows, new_file, split_size
 
 FEW_PROMPTS = 20
+SPLIT_COLUMNS = {"split", "set", "subset", "partition", "fold"}
 SPLITS = {"train", "training", "test", "testing", "validation", "valid", "val", "dev", "eval"}
 SEVERAL = {"action": "extend", "nargs": "+", "default": []}
 FLAGS = {  # name: (help, what argparse gets)
@@ -203,10 +204,11 @@ def of_splits(rows: list[dict], files: list[str]) -> list[str]:
     """Warnings: columns, or the names of files, say that rows are of several splits, such as train and test."""
     counts: dict[str, Counter] = {}
     for row, file in zip(rows, files, strict=True):
-        named = [word for word in re.findall("[a-z]+", file.lower()) if word in SPLITS]
         extra = row["extra_info"] if isinstance(row.get("extra_info"), dict) else {}
-        for name, value in {**row, **extra, "file name": "".join(named[-1:])}.items():
-            if isinstance(value, str) and value.lower() in SPLITS and name not in ("answer", "source"):
+        named = {name: value for name, value in {**row, **extra}.items() if head_of(name) in SPLIT_COLUMNS}
+        named["file name"] = next((word for word in re.findall("[a-z]+", file.lower())[::-1] if word in SPLITS), "")
+        for name, value in named.items():
+            if str(value).lower() in SPLITS:
                 counts.setdefault(name, Counter())[value] += 1
     mixed = {name: ", ".join(f"{n} {split}" for split, n in of.items()) for name, of in counts.items() if len(of) > 1}
     return [f"rows of several splits go into one output, by {name}: {shares}" for name, shares in mixed.items()]

@@ -35,9 +35,10 @@ from programs.data_loader.messages import (
     RESPONSE_KEYS,
     as_prompt,
     as_reply,
+    check_completion,
     check_media,
     check_order,
-    check_reply,
+    ends_with,
     passages_before,
     read_messages,
     without_placeholder,
@@ -210,7 +211,10 @@ class Shape:
             self.used.add(name)
         if "tests" in out:
             check_runnable(out, self.tests_name)
-        check_reply(row, asked, out)
+        if "completion" in out:
+            check_completion(row, asked, out["completion"])
+        elif ends_with(asked, str(out.get("answer", ""))):
+            self.notes.append("prompts end with their answer; cut it off, unless they ask whether it is right")
         if "id" not in out and isinstance(row.get("task_id"), str | int):
             out["id"] = str(row["task_id"])
         rest = {name: value for name, value in row.items() if name not in self.used and value is not None}
@@ -389,8 +393,8 @@ def as_preferences(shape: Shape) -> None:
     _, chosen = shape.take(["chosen"], "the better completion")
     _, rejected = shape.take(["rejected"], "the worse completion")
     names = {*shape.row, *(key for cell in shape.row.values() if isinstance(cell, dict) for key in cell)}
-    responses = [cell for name, cell in shape.row.items() if ONE_RESPONSE.fullmatch(name)]
-    if isinstance(chosen, str) and (chosen in names or (len(responses) > 1 and chosen not in responses)):
+    names |= {name[-1] for name in names if ONE_RESPONSE.fullmatch(name)}
+    if {str(chosen), str(rejected)} <= names and not choices_of(shape.row):
         got = f"{shown(chosen)}, which seems to name a response in another column"
         advice = "copying both texts into `chosen` and `rejected`, or --drop for the other columns"
         raise BadRow("chosen", got, "the text of the response", advice)

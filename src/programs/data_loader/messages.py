@@ -54,6 +54,7 @@ MAY_FOLLOW = {
 }
 LONG_NAMES = ("context", "passage", "article", "document", "story", "paragraph", "schema", "table")
 WORD = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]|[^\W\d_]+")  # a Chinese or Japanese letter counts as one
+MAY_SOLVE = {"code", "test", "target"}  # words of columns that may hold the solution, as DS-1000's code_context does
 TEXT_KEYS = ("text", "contexts", "sentences", "paragraphs", "passages", "paragraph_text", "passage_text", "content")
 DOCUMENT_KEYS = {"title", *TEXT_KEYS, "header", "columns", "rows", "data"}
 ANSWER_MARK = re.compile(r"(?i)\b(?:output|response|answer|assistant|solution|completion)\W*[:>\n]\W*\Z")
@@ -174,22 +175,24 @@ def as_reply(value, name: str, prompt: list[dict]) -> str | list[dict]:
     return messages
 
 
-def check_reply(row: dict, asked: str, out: dict) -> None:
-    """Raise BadRow for a completion that its row marks as good or bad (KTO), or a prompt that ends with the reply."""
-    marks = row if "completion" in out else {}
-    kto = [name for name in ("label", "kto_tag") if str(marks.get(name)).lower() in ("true", "false", "1", "0")]
-    wrong = [name for name in ("correct", "is_correct") if str(marks.get(name)).lower() == "false"]
+def check_completion(row: dict, asked: str, completion: str | list[dict]) -> None:
+    """Raise BadRow for a completion with a truth value for good or bad, as KTO has, or that the prompt contains."""
+    kto = [name for name in ("label", "kto_tag") if str(row.get(name)).lower() in ("true", "false", "1", "0")]
+    wrong = [name for name in ("correct", "is_correct") if str(row.get(name)).lower() == "false"]
     for name in kto or wrong:
         expected = "right completions only, or pairs of chosen and rejected"
         advice = "TRL's KTOTrainer, which reads such rows as they are" if kto else "--on_bad skip"
         advice += f", or --drop {name} to take all as right"
         raise BadRow(name, f"{row[name]} beside a completion", expected, advice)
-    reply = out.get("completion", out.get("answer", ""))
-    reply = reply[-1] if isinstance(reply, list) else reply
-    reply = (reply["content"] if isinstance(reply, dict) else reply).strip()
-    if reply and asked.rstrip().endswith(reply) and ANSWER_MARK.search(asked.rstrip().removesuffix(reply)):
+    if ends_with(asked, completion if isinstance(completion, str) else completion[-1]["content"]):
         advice = "--drop prompt if other columns hold the question, or cutting it off"
-        raise BadRow("prompt", f"{shown(asked[-60:])}, which ends with its answer", "the question alone", advice)
+        raise BadRow("prompt", f"{shown(asked[-60:])}, which ends with the completion", "the question alone", advice)
+
+
+def ends_with(asked: str, reply: str) -> bool:
+    """Whether a prompt ends with a reply, after a word such as `Answer:`."""
+    before = asked.rstrip().removesuffix(reply.strip())
+    return reply.strip() != "" and before != asked.rstrip() and ANSWER_MARK.search(before) is not None
 
 
 def check_media(row: dict, prompt: list[dict]) -> bool:
@@ -228,7 +231,7 @@ def passages_before(row: dict, question: str, names: list[str], mapped: frozense
     if "hint" in filled and "lecture" in row:  # ScienceQA's
         passages.append("hint")
     longer = [name for name in filled if names_part(name) and head_of(name) in LONG_NAMES]
-    longer = [name for name in longer if "code" not in words_in(name)]  # DS-1000's has the solution
+    longer = [name for name in longer if not MAY_SOLVE & {*words_in(name)}]
     if not passages and len(longer) == 1:  # such as flores_passage; several might include distractors
         passages = longer
     for name in passages:

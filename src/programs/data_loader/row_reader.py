@@ -24,7 +24,7 @@ from programs.data_loader.forms import LETTER_ALONE, FileFacts, marks_answer
 from programs.data_loader.messages import ANSWER_KEYS
 
 FILE_FORMS = {**SUFFIXES, ".txt": "txt"}
-# forms of data that are not read: refused, so that a folder loses none silently; metadata of `datasets`
+# data in forms that are not read; what `datasets` writes beside its data
 UNREAD = re.compile(r"\.(arrow|feather|xlsx?|ods|zst|zip|bz2|xz|7z|tar|tgz|pkl|pickle|db|sqlite3?|orc|avro)$")
 CARDS = {"dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json"}
 GOLD_FIELDS = ("answer", "tests", "completion", "chosen", "rejected")
@@ -38,12 +38,7 @@ def expand(sources) -> list[str]:
         if path.is_dir() or (any(mark in source for mark in "*?[") and not path.exists()):
             inside = sorted(map(str, path.rglob("*")) if path.is_dir() else glob.glob(source, recursive=True))
             inside = [x for x in inside if not any(p.startswith(".") for p in Path(x).parts[len(path.parts) :])]
-            unread = [x for x in inside if UNREAD.search(x.lower())]
-            advice = "naming the files to read, or exporting the others; datasets.load_from_disk(…).to_json(FILE)"
-            need(not unread, f"got {unread[:1]} in {source}; expected {', '.join(FILE_FORMS)}; try {advice}")
-            inside = [x for x in inside if format_of(x) and Path(x).is_file() and Path(x).name not in CARDS]
-            need(inside, f"got {source} without a data file; expected names such as x.jsonl or x.csv.gz")
-            files += inside
+            files += readable(source, inside)
             continue
         exists = source == "-" or path.exists() or (is_hub_id(source) and not known)
         need(exists, f"got {source}, which is not a file, folder or glob; expected one, or a hub id: openai/gsm8k:main")
@@ -51,6 +46,24 @@ def expand(sources) -> list[str]:
         need(known or not path.exists(), f"got {source}; expected {expected}; try unpacking or renaming it")
         files.append(source)
     need(files, "got no input; expected files, folders, globs, hub ids or `-` for stdin")
+    return files
+
+
+def readable(source: str, inside: list[str]) -> list[str]:
+    """The data files of a folder or glob; a note names those in other forms, UserError if one is a part of the data."""
+    stems = {file: str(Path(file).with_name(Path(file).name.partition(".")[0])) for file in inside}
+    files = [x for x in inside if format_of(x) and Path(x).is_file() and Path(x).name not in CARDS]
+    unread = [x for x in inside if UNREAD.search(x.lower()) or Path(x).name in CARDS]
+    names = ", ".join(Path(x).name for x in unread[:5])
+    advice = f"; try exporting {names}, as by datasets.load_from_disk(…).to_json(FILE)" if unread else ""
+    need(files, f"got {source} without a data file; expected names such as x.jsonl or x.csv.gz{advice}")
+    read = {stems[file] for file in files}
+    series = {re.sub(r"\d+", "0", stem) for stem in read}
+    parts = [x for x in unread if stems[x] not in read and re.sub(r"\d+", "0", stems[x]) in series]
+    expected = "all parts of one set in forms that are read"
+    need(not parts, f"got {parts[:1]} beside {files[0]}; expected {expected}; try unpacking it, or naming the files")
+    if unread:
+        say(f"note: {source}: left out {names}")
     return files
 
 

@@ -126,7 +126,7 @@ def supervise(shop: Workshop, number: int, solutions: list[dict]) -> None:
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     record = {"solutions": len(rows), "steps": steps, "loss_first": losses[0], "loss_last": losses[-1]}
     write_json(folder / "training.json", record)
-    say(f"round {number}: {len(rows)} solutions, {steps} steps, loss {losses[0]:.3f} -> {losses[-1]:.3f}")
+    say(f"round {number}: solutions {len(rows)}, steps {steps}, loss {losses[0]:.3f} -> {losses[-1]:.3f}")
 
     def write(target: Path) -> None:
         models.policy.save_pretrained(target)
