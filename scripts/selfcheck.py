@@ -56,16 +56,16 @@ Exit codes: 0 every check passes, 1 one fails, 2 bad input.
 #       674-706  batches              Batches: masked statistics, padding, micro-batches, and packed layouts that …
 #       709-768  oracles              Formulas as loops over single tokens, independent of the numerics, for checks …
 #       771-841  contract             What a trainer must offer to be checked: names, signatures, shapes; …
-#      844-1079  trainer              The interface between trainers and checks, and comparing figures
-#     1082-1198  scripted talks       Scripted conversations: known answers, and an environment that records what it …
-#     1201-1351  scripts trainer      A script of this bundle, or a copy, behind the interface of the checks
-#     1354-1548  one page             A one-page trainer, of templates/ or a copy, behind the interface of the checks
-#     1551-1582  loading              Loading a trainer by its path
-#     1585-1685  oracle               The trainer's figures, computed independently from the plain networks and …
-#     1688-1792  input checks         Checks of inputs: tokens, template, reward
-#     1795-2150  numeric checks       Checks of critic, advantages, log-probs, padding and the policy's gradient
-#     2153-2315  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
-#     2318-2457  run                  Prepare the trainer, run the checks, the command line
+#      844-1077  trainer              The interface between trainers and checks, and comparing figures
+#     1080-1196  scripted talks       Scripted conversations: known answers, and an environment that records what it …
+#     1199-1352  scripts trainer      A script of this bundle, or a copy, behind the interface of the checks
+#     1355-1549  one page             A one-page trainer, of templates/ or a copy, behind the interface of the checks
+#     1552-1583  loading              Loading a trainer by its path
+#     1586-1686  oracle               The trainer's figures, computed independently from the plain networks and …
+#     1689-1793  input checks         Checks of inputs: tokens, template, reward
+#     1796-2151  numeric checks       Checks of critic, advantages, log-probs, padding and the policy's gradient
+#     2154-2316  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
+#     2319-2458  run                  Prepare the trainer, run the checks, the command line
 
 import argparse
 import builtins
@@ -928,8 +928,6 @@ class Trainer:
 
     def tools_of(self, row: dict) -> list:
         """The tools that a row's prompt shows."""
-        if hasattr(self, "setup"):  # of a script's environments
-            return self.setup.environments.kind_of(row["columns"]).tools
         return [*getattr(self.module, "TOOLS", {}).values()]
 
     def gradients(self, batch: dict, **settings) -> list:
@@ -1258,6 +1256,9 @@ class ScriptsTrainer(Trainer):
         small |= {"mismatch": "none"} if hasattr(config, "mismatch") else {}  # the probes were not sampled
         small |= {"kl_cov_coef": 0.0} if getattr(config, "loss", "") == "kl_cov" else {}  # |log-ratio| has a kink there
         return dataclasses.replace(config, **small)
+
+    def tools_of(self, row: dict) -> list:
+        return self.setup.environments.kind_of(row["columns"]).tools if self.plays else []
 
     def noise(self, rows: int, width: int):
         """Uniform random numbers for the sampler, [rows, width]."""

@@ -67,6 +67,9 @@ class ScriptsTrainer(Trainer):
         small |= {"kl_cov_coef": 0.0} if getattr(config, "loss", "") == "kl_cov" else {}  # |log-ratio| has a kink there
         return dataclasses.replace(config, **small)
 
+    def tools_of(self, row: dict) -> list:
+        return self.setup.environments.kind_of(row["columns"]).tools if self.plays else []
+
     def noise(self, rows: int, width: int):
         """Uniform random numbers for the sampler, [rows, width]."""
         return np.random.default_rng(0).random((rows, width))

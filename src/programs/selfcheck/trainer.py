@@ -89,8 +89,6 @@ class Trainer:
 
     def tools_of(self, row: dict) -> list:
         """The tools that a row's prompt shows."""
-        if hasattr(self, "setup"):  # of a script's environments
-            return self.setup.environments.kind_of(row["columns"]).tools
         return [*getattr(self.module, "TOOLS", {}).values()]
 
     def gradients(self, batch: dict, **settings) -> list:
