@@ -199,6 +199,18 @@ def test_gsm8k(split):
     assert score(answers, answers) == [1.0] * len(answers)
     assert score(answers, numbers) == [1.0] * len(answers)
     assert score([f"It is \\boxed{{{number}}}." for number in numbers], answers) == [1.0] * len(answers)
+    ends = (
+        "\\boxed{%s}",
+        "The answer is %s.",
+        "**Answer:** %s",
+        "\\[\\boxed{%s}\\]",
+        "<answer>%s</answer>",
+        "Final Answer: $%s$",
+    )
+    ended = [match[1] + ends[i % len(ends)] % match[2] for i, match in enumerate(marked)]
+    numeric = library().numeric_correctness(prompts=ended, completions=ended, answer=numbers)
+    assert score(ended, numbers) == [1.0] * len(answers)
+    assert numeric.count(1.0) >= len(answers) - 1  # one says "convert the answer to weeks: 28 days" before
     perturbed = [f"{match[1]}#### {other}" for match, other in zip(marked, others, strict=True)]
     assert score(perturbed, answers) == [0.0] * len(answers)
     assert score([f"It is \\boxed{{{other:,}}}." for other in others], numbers) == [0.0] * len(answers)
