@@ -6610,7 +6610,7 @@ class Preflight(Checks):
         seconds = sum(call.get("seconds", 0.0) for call in calls[len(self.functions) :]) / TRIAL_ROWS
         if seconds * CHECKED * len(self.rows) > budget:
             slow, count = f"a completion takes {seconds:.1f} s", int(budget / seconds / CHECKED)
-            expected = f"{budget / CHECKED:.1g} s, as the checks of a row score {CHECKED}; try more time"
+            expected = f"{budget / CHECKED:.1g} s, as the checks of a row score {CHECKED}; try a larger --budget_s"
             need(count, f"got {', '.join(self.args.reward)}: {slow}; expected {expected}, or an async function")
             self.find("latency", f"{slow}: only {count} of {len(self.rows)} rows are checked")
             self.rows = self.rows[:count]

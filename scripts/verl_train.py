@@ -9142,7 +9142,7 @@ def tried_reward(composed, rows: list[dict]) -> tuple[dict, list[str]]:
                 value = score(**given, extra_info=info)
                 value = asyncio.run(value) if inspect.isawaitable(value) else value
                 scores.append(float(value["score"] if isinstance(value, dict) else value))
-            except Exception as error:  # of the user's function, or a result that is no score
+            except Exception as error:  # the function raises, or returns something that is not a score
                 wrong = wrong or f"reward: verl's call raises {type(error).__name__}: {str(error)[:200]}"
     if not all(map(math.isfinite, scores)):
         wrong = wrong or "reward: got a score that is not finite; expected numbers"
