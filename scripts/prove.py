@@ -4275,7 +4275,7 @@ def prove_other(path: Path, all_results: list, unreadable: list[str], seconds: f
     differences = len(proof.findings)
     again = [grade_other(proof, results, seconds / len(all_results)) for results in all_results]
     stated = sum(stated_value(x, metric) is not None for x in all_results for metric in x.metrics)
-    text = f"stated figures compared with them: {stated}, differences: {differences}"
+    text = f"{differences} differences from {stated} stated figures were found"
     describe_results(proof, all_results, recounts, text, again)
     for results, recounted in zip(all_results, recounts, strict=True):
         model = results.file.parent if len(all_results) > 2 else results.file

@@ -120,7 +120,7 @@ SOUND = {
     ),
     "CSV": (table, "samples exact_match 0.500"),
     "lists": (several, "samples score 0.500 on 20 rows"),
-    "results.json": (lambda f: named_results(f, 0.5), "compared with them: 1, differences: 0"),
+    "results.json": (lambda f: named_results(f, 0.5), "0 differences from 1 stated figures"),
     "0 to 10": (
         lambda f: report(f, {i: {"correct": 7} for i in range(20)}, accuracy=7.0, num_correct=None),
         "7.000 on",
