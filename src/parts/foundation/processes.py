@@ -20,6 +20,7 @@ from parts.foundation.settings import BaseConfig
 GRACE_S = 5.0  # seconds for cleanup after a KeyboardInterrupt, before the process is ended by force
 WAIT = datetime.timedelta(minutes=30)  # longest wait of a process for the others, whose rollouts may take longer
 TORCHRUN_GRACE_S = 30.0  # seconds from SIGTERM to SIGKILL, torchrun's default
+SHOWN_EVERY_S = 30.0  # how often a long step says how far it is
 STATM = Path("/proc/self/statm")  # sizes in pages; the second is the resident set
 CGROUPS = Path("/sys/fs/cgroup")
 SLOWER = 3.0  # ratio of a step's time to the fastest one's from which other programs may have taken the cores
@@ -284,6 +285,29 @@ class CpuThreads:
 
 
 THREADS = CpuThreads()
+
+
+class LongStep:
+    """Shows how far a step is if one of its phases takes longer than half a minute, as with real models on a CPU."""
+
+    def __init__(self):
+        self.write, self.name, self.total, self.done, self.begun, self.shown = None, "", 0, 0, 0.0, 0.0
+
+    def begin(self, name: str, total: int) -> None:
+        """Begin a phase of `total` units, which its name states."""
+        self.name, self.total, self.done, self.begun = name, total, 0, time.perf_counter()
+        self.shown = self.begun
+
+    def advance(self, count: int = 1) -> None:
+        """Count units that are done; every 30 s `write`, where a run's log has set it, gets a line."""
+        now, self.done = time.perf_counter(), min(self.done + count, self.total)
+        if self.write and self.done and now - self.shown >= SHOWN_EVERY_S:
+            left = (now - self.begun) * (self.total / self.done - 1)
+            self.shown = now
+            self.write(f"{self.name} {self.done:,} of {self.total:,}, about {left / 60:.0f} min left")
+
+
+LONG_STEP = LongStep()
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from parts.foundation.messages import MemoryShortage, UserError, need, say, suggest
 from parts.foundation.processes import (
+    LONG_STEP,
     THREADS,
     StopRequest,
     StopRequested,
@@ -160,6 +161,7 @@ class RunLog:
         self.trackers = [open_tracker(name, config, start) for name in report_to]
         wait = 0.5 if sys.stderr.isatty() else 20
         self.bar = tqdm(total=steps, initial=start, mininterval=wait, maxinterval=wait, dynamic_ncols=True)
+        LONG_STEP.write = self.bar.set_postfix_str
 
     def metrics(self, step: int, metrics: dict) -> None:
         """Append one line to metrics.jsonl, and tell the trackers and who watches."""
@@ -228,6 +230,7 @@ class RunLog:
 
     def close(self) -> None:
         if self.active:
+            LONG_STEP.write = None
             self.bar.close()
             for _, close in self.trackers:
                 close()

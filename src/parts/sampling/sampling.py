@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Iterator
 
 from parts.foundation.messages import DivergedError, say, say_once
-from parts.foundation.processes import np, torch, world
+from parts.foundation.processes import LONG_STEP, np, torch, world
 from parts.foundation.settings import BaseConfig
 from parts.networks.batches import left_pad
 from parts.networks.cache_probe import decoding_of_policy
@@ -175,7 +175,9 @@ class HFEngine:
         mask, every = torch.cat([mask, mask.new_ones(n, limit)], dim=1), steps_between_looks(device)
         steps = RoomSteps(models.policy) if self.graphs else None
         with torch.no_grad(), autocast(self.config, device):
+            LONG_STEP.begin("sampling: token", limit)
             for t in range(limit):
+                LONG_STEP.advance()
                 logits = tempered(lm_logits(models.policy, states), self.config.temperature)
                 dist = torch.log_softmax(logits, dim=-1)  # [rows, V]
                 token = self.draw(dist, None if noise is None else noise[rows, t])  # [rows]

@@ -4,7 +4,7 @@ import math
 import statistics
 import time
 
-from parts.foundation.processes import np, room_for, stop_before_update, sum_over_processes, torch
+from parts.foundation.processes import LONG_STEP, np, room_for, stop_before_update, sum_over_processes, torch
 from parts.learning.advantages import equal_groups
 from parts.learning.losses import likelihood_ratio, mismatch_mode, mismatch_weights, token_weights
 from parts.learning.optimizer import Statistics, run_updates, sum_gradients, switch_checkpointing
@@ -106,6 +106,7 @@ def frozen_passes(config: Config, models, batch: dict, names: list[str]) -> dict
     if "teacher_logprobs" in made:
         count = min(COMPARED, teacher.width)
         made["teacher_ids"] = torch.zeros(*shape, count, dtype=torch.long, device=models.device)
+    LONG_STEP.begin("log-probs: completion", shape[0])
     for piece_rows, columns, piece in pieces_of_batch(config, models, batch, range(shape[0])):
         if "old_logprobs" in made:
             with torch.no_grad(), autocast(config, models.device):

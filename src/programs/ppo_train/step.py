@@ -2,7 +2,7 @@
 
 import time
 
-from parts.foundation.processes import room_for, stop_before_update, sum_over_processes, torch
+from parts.foundation.processes import LONG_STEP, room_for, stop_before_update, sum_over_processes, torch
 from parts.learning.advantages import agreed_advantages
 from parts.learning.losses import LOSSES, contributing, next_kl_coef, policy_terms, token_weights, value_loss
 from parts.learning.optimizer import Statistics, run_updates, sum_gradients, switch_checkpointing
@@ -65,6 +65,7 @@ def make_experience(config: Config, models: Models, samples: list[dict], kl_coef
         batch |= agreed_advantages(config, batch, samples, kl_coef)
         rows = contributing(config, batch)
     made = {name: torch.zeros(batch["input_ids"].shape, device=models.device) for name in names}
+    LONG_STEP.begin("log-probs and values: completion", len(rows))
     for piece_rows, columns, piece in pieces_of_batch(config, models, batch, rows if made else []):
         for name, x in frozen_outputs(config, models, piece, made).items():
             made[name][piece_rows, columns] = x
