@@ -1949,7 +1949,7 @@ def first_update_ratio(s: Trainer):
             peaks.append((inputs[0] - inputs[1]).abs().max().item())
     peak = largest(peaks)
     text = f"largest |log ratio| {peak:.1e}; policy and reference are {s.moved:.2g} nats apart"
-    return peak <= s.limits[0] / 10, text
+    return peak <= s.limits[0], text
 
 
 @check()
