@@ -95,6 +95,7 @@ def main():
     if any(isinstance(prompt, list) and prompt[-1]["role"] == "assistant" for prompt in dataset["prompt"]):
         sys.exit("error: got a prompt that ends in an assistant's turn; TRL opens another; try scripts/grpo_train.py")
     bf16 = gpu and torch.cuda.is_bf16_supported(including_emulation=False)
+    torch.backends.cuda.enable_cudnn_sdp(False)  # its plans, one for each new shape, take 30 ms
     config = GRPOConfig(
         output_dir=OUTPUT,
         max_steps=STEPS,

@@ -234,11 +234,16 @@ def load_models(config):
     return m
 
 
+def half(x):
+    """Autocast to bf16 where the tensor's GPU has it."""
+    bf16 = x.is_cuda and torch.cuda.is_bf16_supported(including_emulation=False)
+    return torch.autocast(x.device.type, torch.bfloat16, enabled=bf16)
+
+
 def run(network, input_ids, attention_mask, **kwargs):
     """The network's output, in bf16 where the GPU has it; positions count real tokens, so pads shift nothing."""
     positions = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)[:, -input_ids.shape[1] :]
-    bf16 = input_ids.is_cuda and torch.cuda.is_bf16_supported(including_emulation=False)
-    with torch.autocast(input_ids.device.type, torch.bfloat16, enabled=bf16):
+    with half(input_ids):
         return network(input_ids=input_ids, attention_mask=attention_mask, position_ids=positions, **kwargs)
 
 
@@ -263,13 +268,14 @@ def generate(config, models, prompts, greedy=False):
     ids = torch.tensor([[models.pad_id] * (width - len(p)) + p for p in prompts], device=models.device)
     mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=models.device)
     new, live, logprobs, cache = ids, torch.ones_like(ids[:, :1]), ids * 0.0, None
-    while ids.shape[1] < width + config.max_new_tokens and ((ids.is_cuda and ids.shape[1] % 8) or live.any()):
-        out = run(models.policy, new, mask, past_key_values=cache, use_cache=True, logits_to_keep=1)
-        cache, dist = out.past_key_values, torch.log_softmax(out.logits[:, -1].float() / config.temperature, dim=-1)
-        new = dist.argmax(-1, keepdim=True) if greedy else torch.multinomial(dist.exp(), 1)  # [B, 1]
-        ids, mask = torch.cat([ids, new], 1), torch.cat([mask, live], 1)  # what follows an end token is masked
-        logprobs = torch.cat([logprobs, dist.gather(1, new) * live], 1)
-        live = live * ~torch.isin(new, ends)
+    with half(ids):  # around the loop, it keeps the weights in bf16
+        while ids.shape[1] < width + config.max_new_tokens and ((ids.is_cuda and ids.shape[1] % 8) or live.any()):
+            out = run(models.policy, new, mask, past_key_values=cache, use_cache=True, logits_to_keep=1)
+            cache, dist = out.past_key_values, torch.log_softmax(out.logits[:, -1].float() / config.temperature, dim=-1)
+            new = dist.argmax(-1, keepdim=True) if greedy else torch.multinomial(dist.exp(), 1)  # [B, 1]
+            ids, mask = torch.cat([ids, new], 1), torch.cat([mask, live], 1)  # what follows an end token is masked
+            logprobs = torch.cat([logprobs, dist.gather(1, new) * live], 1)
+            live = live * ~torch.isin(new, ends)
     response = mask * (torch.arange(mask.shape[1], device=mask.device) >= width)  # an end token that was sampled counts
     return {"input_ids": ids, "attention_mask": mask, "response_mask": response, "rollout_logprobs": logprobs}
 
@@ -423,3 +429,5 @@ if __name__ == "__main__":
         train(config)
     except OSError as error:  # a model, data or folder that is not there, or a full disk
         sys.exit(f"error: {error}")
+    except torch.OutOfMemoryError as error:
+        sys.exit(f"error: {str(error)[:100]}; expected enough memory; try a lower --micro_batch or --max_new_tokens")

@@ -273,6 +273,7 @@ HYBRIDS = {  # layers with recurrent or convolution states, Llama 4's chunks and
     "mamba2": ("Mamba2Config", {"state_size": 8, "num_heads": 8, "head_dim": 8, "n_groups": 1, "chunk_size": 16}),
     "rwkv": ("RwkvConfig", {"attention_hidden_size": 32}),
 }
+FALCON = ("FalconConfig", {"hidden_dropout": 0.1, "parallel_attn": False, "alibi": False})
 
 
 def save_random_model(family: str, folder: Path, seed: int = 0, chat_template: bool = True, pad: bool = True) -> str:
@@ -283,7 +284,7 @@ def save_random_model(family: str, folder: Path, seed: int = 0, chat_template: b
     import torch
     import transformers
 
-    config_class, extra = {**FAMILIES, **HYBRIDS}[family]
+    config_class, extra = {**FAMILIES, **HYBRIDS, "falcon": FALCON}[family]
     torch.manual_seed(seed)
     model = transformers.AutoModelForCausalLM.from_config(getattr(transformers, config_class)(**{**SHAPE, **extra}))
     model.generation_config.eos_token_id = [2, *range(200, 238)]

@@ -7,7 +7,7 @@
 Every tensor is a plain CPU tensor; its storage is marked `cuda` or `cpu`, or not at all where an operator made it of
 neither. What CUDA would refuse is a fault: a CPU tensor beside a CUDA tensor, numpy of a CUDA tensor, a generator of
 the other device; in a CUDA graph, what waits or copies to the GPU. Kernel launches are counted, and what makes the host
-wait (item, tolist, nonzero, a mask as an index, copies to the CPU) is counted by the line that asked.
+wait (item, tolist, nonzero, a mask as an index, copies from or to the CPU) is counted by the line that asked.
 
 FakeTensorMode cannot do this: its backward pass needs a driver, and trainers look at values. Not seen here: CUDA's
 kernels, rounding, autocast lists (the CPU's are used), streams, NCCL, memory.
@@ -248,15 +248,15 @@ class Calls(TorchFunctionMode):
             gpu.fault(f"a generator of another device than {device}")
         default = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
         mark = "cuda" if is_cuda(device if device is not None else default and default.device) else "cpu"
-        if gpu.graph and func in FROM_TENSORS and mark == "cuda":
-            gpu.fault("a copy to cuda in a graph")
+        if func in FROM_TENSORS and mark == "cuda":
+            gpu.wait("a copy to the GPU")  # its memory is not pinned
         with gpu.factory(mark):
             out = func(*args, **kwargs)
         gpu.marks.put(out, mark)
         return out
 
     def moved(self, func, args: list, kwargs: dict):
-        """`x.to(...)`, `x.cuda()`, `x.cpu()`: a copy where the device changes, and a wait from the GPU."""
+        """`x.to(...)`, `x.cuda()`, `x.cpu()`: a copy where the device changes, for which the host waits."""
         gpu, x, target = self.gpu, args[0], {torch.Tensor.cuda: "cuda", torch.Tensor.cpu: "cpu"}.get(func)
         if target:
             args, kwargs = [x], {}
@@ -269,10 +269,7 @@ class Calls(TorchFunctionMode):
         out, mark = torch.Tensor.to(*args, **kwargs) if len(args) > 1 or kwargs else x, gpu.marks.of(x)
         if target in (None, "meta", mark):
             return out
-        if gpu.graph:
-            gpu.fault(f"a copy to {target} in a graph")
-        if mark == "cuda":
-            gpu.wait("a copy to the CPU")
+        gpu.wait(f"a copy to the {'CPU' if target == 'cpu' else 'GPU'}")
         if mark and out.untyped_storage()._cdata == x.untyped_storage()._cdata:
             out = out.clone()
         gpu.marks.put(out, target)

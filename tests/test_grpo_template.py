@@ -63,11 +63,12 @@ def test_two_edited_lines_train_on_gsm8k(tmp_path, monkeypatch, capsys):
     assert (template.PER_PASS, template.MAX_TOKENS, template.LEARNING_RATE) == (8, 512, 1e-5)
     template.STEPS, template.BATCH, template.MAX_TOKENS = 2, 16, 12  # what a CPU does in seconds
     template.OUTPUT = str(tmp_path / "out")
+    torch.backends.cuda.enable_cudnn_sdp(True)
     rows = template.make_dataset()
     assert rows[0]["answer"] == "72" and [m["role"] for m in rows[0]["prompt"]] == ["system", "user"]
     assert "1,200" not in {row["answer"] for row in rows} and rows.column_names == ["answer", "prompt"]
     template.main()
-    assert capsys.readouterr().out.count("expected") == 4
+    assert capsys.readouterr().out.count("expected") == 4 and not torch.backends.cuda.cudnn_sdp_enabled()
 
 
 def test_the_data_may_be_a_table(tmp_path, monkeypatch):

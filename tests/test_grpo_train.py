@@ -621,6 +621,33 @@ def test_resuming_after_the_last_step_writes_final(ours, uninterrupted, tmp_path
     assert same(weights(out), weights(plain)) and without_clock(out) == without_clock(plain)
 
 
+@pytest.mark.parametrize(
+    ("schedule", "before", "after", "told"),
+    [
+        ("linear", 2, 6, "step 4 is 0.5 of its peak, not 0"),
+        ("linear", 4, 8, "step 4 is 0.625 of its peak, not 0.25"),
+        ("cosine", 2, 4, "step 4 is 0.146 of its peak, not 0"),
+        ("constant_with_warmup", 4, 8, "step 4 is 0.75 of its peak, not 1"),
+        ("constant", 2, 6, ""),
+        ("linear", 4, 4, ""),
+        ("reduce_lr_on_plateau", 2, 6, ""),
+    ],
+)
+def test_more_steps_that_move_the_learning_rate_are_noted(schedule, before, after, told, tmp_path, capsys):
+    """After two steps; the third has the rate that the checkpoint holds. By hand, with half of all steps as warm-up."""
+    args = types.SimpleNamespace(lr_scheduler_type=schedule, lr_scheduler_kwargs=None)
+    args.get_warmup_steps = lambda steps: steps // 2 if "warmup" in schedule else 0
+    run, saved = object.__new__(grpo.GrpoRun), {"attributes": {"sizes": [8, 8], "rewards": {}}}
+    run.config, run.trainer = grpo.Config(lr_scheduler_type=schedule), types.SimpleNamespace(args=args)
+    run.plan, run.sizes, run.kept = types.SimpleNamespace(steps=after), [8, 8], {}
+    run.scorer = types.SimpleNamespace(load_state_dict=lambda state: None)
+    state = {"global_step": 2, "max_steps": before, "stateful_callbacks": {"RunCallback": saved}}
+    (tmp_path / "trainer_state.json").write_text(json.dumps(state))
+    run.restore(tmp_path)
+    error = capsys.readouterr().err
+    assert told in error and bool(told) == (f"steps {before} -> {after}: by lr_scheduler_type {schedule}" in error)
+
+
 def test_a_checkpoint_never_lies_inside_a_rollout(ours, task, tmp_path):
     out = tmp_path / "run"
     flags = ["--num_iterations=4", "--steps=12", "--save_steps=3", "--save_total_limit=9"]

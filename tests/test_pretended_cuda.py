@@ -17,7 +17,7 @@ from parts.networks import key_cache
 from parts.networks.models import settle_precision
 from parts.networks.norms import one_kernel_norms, replaced
 from parts.sampling.room_steps import RoomSteps
-from parts.sampling.sampling import HFEngine
+from parts.sampling.sampling import Ended, HFEngine
 from programs.ppo_train.models import load_models
 from programs.ppo_train.settings import Config
 
@@ -96,6 +96,8 @@ WAITS = {
     "a mask as an index": (lambda x: x[x > 0], 1),
     "nonzero": (lambda x: x.nonzero(), 1),
     "a copy to the CPU": (lambda x: x.cpu(), 1),
+    "a copy to the GPU": (lambda x: x + torch.ones(3).to(x.device), 1),
+    "a list on the GPU": (lambda x: x * torch.tensor([1, 2, 3], device=x.device), 1),
     "an index on the CPU": (lambda x: x[torch.tensor([0])], 1),
     "none: where, gather, a comparison": (lambda x: torch.where(x > 0, x, x).gather(0, x.long() * 0), 0),
 }
@@ -121,7 +123,7 @@ def test_launches_are_kernels_alone():
 
 # (kernels, waits of the host) for each more token of a batch, at most, with the embedded model of 2 layers; they may
 # only fall. A page waits once: transformers looks whether the mask has a pad
-PER_TOKEN = {"fp32": (93, 0.125), "bf16": (108, 0.125), "bf16, LoRA": (107, 0.125), "page": (147, 1.125)}
+PER_TOKEN = {"fp32": (93, 0.125), "bf16": (108, 0.125), "bf16, LoRA": (107, 0.125), "page": (133, 1.125)}
 PER_TOKEN |= {"fp32, graphs": (31, 0.125), "bf16, LoRA, graphs": (32, 0.125)}
 
 
@@ -225,6 +227,18 @@ def test_a_token_of_a_page_waits_rarely_and_its_head_is_in_fp32(name):
     assert not torch.backends.cuda.cudnn_sdp_enabled()
 
 
+def test_completions_that_end_together_are_told_in_as_few_waits_as_one():
+    with PretendedCuda() as gpu:
+        tokens, lengths = torch.arange(32, device="cuda").view(8, 4), torch.tensor([1, 2, 3, 4] * 2, device="cuda")
+        told, waits = [], []
+        for rows in (1, 8):
+            before = gpu.waits.total()
+            Ended(told.append, [*range(10, 18)]).look(torch.arange(rows, device="cuda"), tokens, lengths)
+            waits.append(gpu.waits.total() - before)
+    assert waits[0] == waits[1] and not gpu.faults, (waits, gpu.faults)
+    assert told[0] == [(10, [0])] and told[1][1:3] == [(11, [4, 5]), (12, [8, 9, 10])]
+
+
 # ------------------------------------------------------------------------------------------------ whole runs
 
 SIZES = "--batch_size 8 --max_new_tokens 12 --eval_rows 4 --plot_every 0 --save_every 1 --steps 1 --device cuda".split()
@@ -284,6 +298,19 @@ def test_an_evaluation_keeps_to_the_device(tmp_path):
     with PretendedCuda() as gpu:
         assert command.run(command.parse_config([*flags, f"--output_dir={tmp_path}"])) == 0
     assert not gpu.faults and gpu.launches > 1000
+
+
+def test_an_evaluation_waits_for_a_batch_and_not_for_each_choice(tmp_path):
+    evaluation = importlib.import_module("programs.evaluation.local_model")
+    config = evaluation.Config(task=["multiple_choice"], cache=False, device="cuda")
+    with PretendedCuda() as gpu:
+        model, waits, scored = evaluation.LocalModel(config, str(TINY_LM), torch.device("cuda")), [], []
+        for choices in (2, 9):
+            before = gpu.waits.total()
+            requests = [evaluation.Request(ids=[40, 41 + i], scored=[60 + c]) for i in range(3) for c in range(choices)]
+            model.logprob(requests, lambda i, out: scored.append(out))
+            waits.append(gpu.waits.total() - before)
+    assert waits[0] == waits[1] and not gpu.faults and len(scored) == 33, (waits, gpu.faults)
 
 
 SOLUTIONS = (

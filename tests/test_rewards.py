@@ -1134,6 +1134,35 @@ def test_reward_model(classifier):
         assert short[0] == pytest.approx(short[1], abs=1e-5) and short[0] != pytest.approx(short[2], abs=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("gpu", "rank", "device", "place"),
+    [
+        (True, "3", "auto", "cuda:3"),  # a map over all GPUs would put it on those of the other processes
+        (True, None, "auto", "auto"),
+        (False, "3", "auto", "auto"),
+        (True, "3", "cpu", "cpu"),
+    ],
+)
+def test_a_reward_model_is_on_the_gpu_of_its_process(gpu, rank, device, place, monkeypatch):
+    import torch
+    import transformers
+
+    class Loaded(Exception):
+        pass
+
+    def load(source, device_map):
+        raise Loaded(device_map)
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", lambda *_, **__: None)
+    monkeypatch.setattr(transformers.AutoModelForSequenceClassification, "from_pretrained", load)
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    if rank:
+        monkeypatch.setenv("LOCAL_RANK", rank)
+    with pytest.raises(Loaded, match=f"^{place}$"):
+        lib.reward_model.configure(model="m", device=device)(["q"], ["a"])
+
+
 def test_reward_model_needs_a_model():
     with pytest.raises(ValueError, match="got no model; expected a name or folder"):
         lib.reward_model(["q"], ["a"])

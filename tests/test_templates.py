@@ -110,6 +110,7 @@ COMMON = {
     "check_fits": NAMES,
     "load_rows": NAMES,
     "load_reward": NAMES,
+    "half": ALL,
     "run": ALL,
     "generate": ALL,
     "rollout": ("ppo", "grpo"),
@@ -798,6 +799,27 @@ def test_a_folder_that_cannot_be_is_told_without_a_traceback(folder):
     done = run("ppo", folder, "--out", "train.jsonl/out")
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert "error: [Errno 20] Not a directory" in done.stderr
+
+
+FULL = """
+import torch
+
+
+def full(*_):
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+
+torch.isin = full
+"""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_memory_that_runs_out_is_told_without_a_traceback(name, folder):
+    (folder / "my.py").write_text(REWARD + FULL)
+    done = run(name, folder)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "error: CUDA out of memory. Tried to allocate 2 GiB; expected enough memory; try a lower" in done.stderr
+    assert (folder / "out" / "model.safetensors").exists()
 
 
 @pytest.mark.parametrize("name", ALL)

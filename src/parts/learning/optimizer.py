@@ -1,5 +1,6 @@
 """The updates of a step: learning rates, gradients over the processes, clipping, metrics of an update."""
 
+import functools
 import math
 from collections.abc import Callable, Iterator
 
@@ -43,11 +44,24 @@ def lr_factor(step: int, total: int, warmup: int, schedule: str) -> float:
     return {"constant": 1.0, "linear": 1 - progress, "cosine": 0.5 * (1 + math.cos(math.pi * progress))}[schedule]
 
 
+def recomputed(layer, forward, *args):
+    """What a layer's forward returns, in eval mode: Falcon's takes dropout from the config. Backward runs it again."""
+
+    def run(*args):
+        layer.training = False
+        try:
+            return forward(*args)
+        finally:
+            layer.training = True
+
+    return torch.utils.checkpoint.checkpoint(run, *args, use_reentrant=False)
+
+
 def switch_checkpointing(models: Models, on: bool) -> None:
     """Put the layers that recompute into train mode, or back; all else stays in eval mode, free of dropout."""
     for network in filter(None, (models.policy, models.critic and models.critic.backbone)):
         for layer in recomputing_layers(network):
-            layer.training = on
+            layer.training, layer._gradient_checkpointing_func = on, functools.partial(recomputed, layer)
 
 
 def adamw(config: BaseConfig, networks: list[tuple]):

@@ -489,8 +489,10 @@ def end_and_pad_ids(config: BaseConfig, policy, tokenizer) -> tuple[list[int], i
     """(ids of tokens that end a completion, pad id). Masks never depend on the pad."""
     rows = range(unwrapped(policy).get_input_embeddings().weight.shape[0])  # an id beyond them has no embedding
     given = ending_ids(unwrapped(policy).generation_config.eos_token_id, tokenizer)
-    ends, got = [i for i in given if i in rows], f"got model {config.model!r} ({len(rows)} embeddings) with end tokens"
-    need(ends, f"{got} {given}; expected one with an embedding; try eos_token_id in its generation_config.json")
+    ends = [i for i in given if i in rows]
+    wrong = f", whose end tokens {given} have no embedding" if given else " without an end token"
+    expected = f"expected an id below {len(rows)}; try setting eos_token_id in its generation_config.json"
+    need(ends, f"got model {config.model!r}{wrong}; {expected}")
     return ends, tokenizer.pad_token_id if tokenizer.pad_token_id in rows else ends[0]
 
 

@@ -2,9 +2,11 @@
 
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -92,17 +94,14 @@ def restore(config: BaseConfig, models: Models, optimizer, scaler, checkpoint: P
     return TrainState(**{f.name: saved[f.name] for f in dataclasses.fields(TrainState) if f.name in saved})
 
 
-def note_schedule(config: BaseConfig, step: int) -> None:
-    """Say so where another number of steps moves the learning rate after `step` steps."""
-    before = saved_settings(Path(config.output_dir)).get("steps", config.steps)
-    if config.lr_schedule == "constant" or config.steps <= step or before == config.steps:
-        return
-    shape = config.warmup_steps, config.lr_schedule
-    old, new = (lr_factor(step, steps, *shape) for steps in (before, config.steps))
-    say(
-        f"note: got --resume with steps {before} -> {config.steps}: by lr_schedule {config.lr_schedule}, the learning "
-        f"rate of step {step + 1} is {new:.3g} of its peak, not {old:.3g}"
-    )
+def note_schedule(schedule: str, factor: Callable[[int, int], float], step: int, before: int, steps: int) -> None:
+    """Say so where `steps` in place of `before` move the learning rate after `step` steps, `factor(step, of)`."""
+    old, new = (factor(min(step, number), number) for number in (before, steps))
+    if step < steps and old != new:
+        say(
+            f"note: got --resume with steps {before} -> {steps}: by {schedule}, the learning rate of step {step + 1} "
+            f"is {new:.3g} of its peak, not {old:.3g}"
+        )
 
 
 def find_checkpoint(config: BaseConfig) -> Path | None:
@@ -111,7 +110,10 @@ def find_checkpoint(config: BaseConfig) -> Path | None:
     if config.resume and not saved:
         say(f"warning: got --resume, but {config.output_dir} holds no checkpoint of it; starting at step 0")
     if saved:
-        note_schedule(config, int(saved[-1].name.removeprefix("step-")))
+        step = int(saved[-1].name.removeprefix("step-"))
+        before = saved_settings(Path(config.output_dir)).get("steps", config.steps)
+        factor = functools.partial(lr_factor, warmup=config.warmup_steps, schedule=config.lr_schedule)
+        note_schedule(f"lr_schedule {config.lr_schedule}", factor, step, before, config.steps)
     return saved[-1] if saved else None
 
 

@@ -45,7 +45,8 @@ class Ended:
         """Tell of those among rows [n] of tokens [B, T] that are new; of none, too."""
         new = [row for row in rows.tolist() if row not in self.reported]
         self.reported.update(new)
-        self.tell([(self.numbers[row], tokens[row, : lengths[row]].tolist()) for row in new])
+        sampled = zip(new, tokens[new].tolist(), lengths[new].tolist(), strict=True)  # a GPU is waited for twice
+        self.tell([(self.numbers[row], ids[:length]) for row, ids, length in sampled])
 
 
 class HFEngine:

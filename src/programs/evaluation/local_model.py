@@ -284,17 +284,19 @@ class LocalModel:
         width = max(map(len, rows))
         ids = torch.tensor([r + [self.pad_id] * (width - len(r)) for r in rows], device=self.device)
         real = torch.tensor([[1] * len(r) + [0] * (width - len(r)) for r in rows], device=self.device)
-        chunk = max(1, LOGITS_AT_ONCE // self.vocabulary)
+        numbers, chunk = [i for members in batch.values() for i in members], max(1, LOGITS_AT_ONCE // self.vocabulary)
+        counts = [len(requests[i].scored) for i in numbers]
+        scored = torch.tensor([token for i in numbers for token in requests[i].scored], device=self.device)
         with torch.no_grad():
             if cache:
                 hidden, _ = cached_states(self.model, ids, torch.cat([mask, real], dim=1), cache)  # [n, width, H]
             else:
                 hidden = plain_states(self.model, ids, real)
-            for states, row, members in zip(hidden, rows, batch.values(), strict=True):
-                for i in members:
-                    scored = torch.tensor(requests[i].scored, device=self.device)
-                    at = states[len(row) - len(scored) : len(row)]
-                    nats, _ = logprobs_and_entropy(lambda h: all_logits(self.model, h), at, scored, 1.0, chunk)
-                    total = float(nats.to(widest_float(nats.device)).sum())
-                    need(math.isfinite(total), f"got a log-prob of {total}; expected a finite one; {NOT_FINITE}")
-                    done(i, {"logprob": total, "count": len(scored)})
+            states = []  # [n, H] of each request: those that predict its scored tokens
+            for x, row, members in zip(hidden, rows, batch.values(), strict=True):
+                states += [x[len(row) - len(requests[i].scored) : len(row)] for i in members]
+            nats, _ = logprobs_and_entropy(lambda h: all_logits(self.model, h), torch.cat(states), scored, 1.0, chunk)
+        sums = torch.stack([x.sum() for x in nats.to(widest_float(nats.device)).split(counts)])
+        for i, count, total in zip(numbers, counts, sums.tolist(), strict=True):  # a GPU is waited for once
+            need(math.isfinite(total), f"got a log-prob of {total}; expected a finite one; {NOT_FINITE}")
+            done(i, {"logprob": total, "count": count})

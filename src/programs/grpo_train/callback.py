@@ -1,5 +1,6 @@
 """Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs under our names, stopping."""
 
+import functools
 import json
 import math
 import re
@@ -23,7 +24,7 @@ from parts.foundation.processes import (
 )
 from parts.networks.models import base_of, generation_settings, load_pretrained, merged, tokenizer_of
 from parts.rewards.rewards import refuse_unscored
-from parts.running.checkpoints import trainer_checkpoints
+from parts.running.checkpoints import note_schedule, trainer_checkpoints
 from parts.running.output_folder import check_folder, follow_umask, write_folder
 from parts.running.progress import is_due, is_sampled
 from parts.running.summary import EXAMPLES
@@ -106,6 +107,14 @@ def our_metrics(logs: dict) -> dict:
     return {names[key]: logs[key] for key in ours}
 
 
+def trl_factor(args, step: int, steps: int) -> float:
+    """The multiplier of TRL's learning rate after `step` of `steps` steps; 1 for schedules that look at the loss."""
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+    given = args.lr_scheduler_type, optimizer, args.get_warmup_steps(steps), steps, args.lr_scheduler_kwargs
+    schedule = transformers.get_scheduler(*given)
+    return schedule.lr_lambdas[0](step) if hasattr(schedule, "lr_lambdas") else 1.0
+
+
 @dataclass
 class Prepared:
     """A run with all that can be known before the weights are loaded."""
@@ -153,6 +162,9 @@ class GrpoRun:
             "has; try as many --gradient_accumulation_steps more as --per_device_train_batch_size is smaller",
         )
         self.scorer.load_state_dict(saved["rewards"])
+        kind, factor = self.config.lr_scheduler_type, functools.partial(trl_factor, self.trainer.args)
+        after = state["global_step"] + 1  # the next step's rate is in the checkpoint
+        note_schedule(f"lr_scheduler_type {kind}", factor, after, state["max_steps"], self.plan.steps)
 
     def held_out_evaluation(self, step: int) -> dict:
         """Evaluate, write samples, and return metrics and a few examples."""

@@ -113,10 +113,9 @@ def token_gradients(config: Config, policy, hidden, known: dict, dist, scale):
         share = config.kl_coef * weights
         loss, heads, gradients = (value * share).sum(), [head], [gradient.mul_((share * scale)[:, None])]
     if config.entropy_coef:  # d H / d logits = -p (log p + H)
-        p, log_p = student.exp(), student
-        entropy = -(p * log_p).sum(-1, keepdim=True)
+        share = (config.entropy_coef * weights * scale)[:, None]
         heads.append(shared)
-        gradients.append(p * (log_p + entropy) * (config.entropy_coef * weights * scale)[:, None])
+        gradients.append((student + entropies(student)[:, None]).mul_(student.exp()).mul_(share))
     clipped = kl = ratio = weights * 0
     if "advantages" in known or "old_logprobs" in known:
         logprobs = logits.gather(-1, known["input_ids"][:, None]).squeeze(-1) - logits.logsumexp(-1)

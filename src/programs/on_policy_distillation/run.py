@@ -38,7 +38,8 @@ def sizes_of_run(config: Config, rows: list[dict], processes: int) -> Sizes:
     frozen = {"teacher": network_weights(teacher, *widths) if teacher else 0}
 
     def estimate(changed: Config) -> dict[str, float]:
-        return memory_of_trainer(changed, student, prompt, processes, STUDENT_BUFFERS, frozen)
+        buffers = STUDENT_BUFFERS + 2 * bool(changed.entropy_coef)  # a gradient of its own, and its sum with the other
+        return memory_of_trainer(changed, student, prompt, processes, buffers, frozen)
 
     return rollout_sizes(config, estimate, prompt, processes)
 

@@ -31,7 +31,8 @@ def memory_estimate(config: Config, model, prompt: int, processes: int) -> dict[
     own_reference = config.kl_coef and not config.lora_rank
     reference = network_weights(model, 4 if config.precision == "fp32" else 2, 4) if own_reference else 0
     networks = 2 if estimator(config).critic and config.critic == "separate" else 1
-    return memory_of_trainer(config, model, prompt, processes, POLICY_BUFFERS, {"reference": reference}, networks)
+    buffers = POLICY_BUFFERS + bool(config.entropy_coef)  # through which a gradient flows, too
+    return memory_of_trainer(config, model, prompt, processes, buffers, {"reference": reference}, networks)
 
 
 def sizes_of_run(config: Config, rows: list[dict], processes: int) -> Sizes:

@@ -160,13 +160,16 @@ class RewardModel(_Model):
         return [score if math.isfinite(score) else None for score in scores]
 
     def _load(self):
+        import torch
         from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
         if not self.model:
             raise ValueError('got no model; expected a name or folder; try reward_model.configure(model="...")')
         sides = {"truncation_side": "left", "padding_side": "right", "model_max_length": self.max_length}
         tokenizer = AutoTokenizer.from_pretrained(self.model, **sides)
-        model = AutoModelForSequenceClassification.from_pretrained(self.model, device_map=self.device)
+        rank = os.environ.get("LOCAL_RANK") if torch.cuda.is_available() else None  # of a process with its own GPU
+        device = f"cuda:{rank}" if rank and self.device == "auto" else self.device
+        model = AutoModelForSequenceClassification.from_pretrained(self.model, device_map=device)
         tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
         model.config.pad_token_id = tokenizer.pad_token_id  # it scores the last token that is no padding
         return tokenizer, model.eval().requires_grad_(False)
