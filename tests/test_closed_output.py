@@ -15,7 +15,7 @@ COMMANDS = {
     "generate_dockerfile --output -": 0,
     "sandbox --report": 0,
     "sandbox --code f.py --tests tests.py": 1,
-    "math_grader --data rows.jsonl": 0,
+    "math_grader 3 3": 0,
     "data_loader rows.jsonl --inspect": 0,
     f"verl_train --hardware 8x80GB --config {ASSETS / 'training_config.yaml'} --output_dir verl --print": 0,
     f"diagnose {ROOT / 'tests/data/diagnose/grpo_hack'}": 1,

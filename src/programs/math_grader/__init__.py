@@ -19,7 +19,6 @@ Deliberately left out: taking the last number of a text as its answer, which wou
 The reward library loads this file when a function grades mathematics.
 
     python scripts/math_grader.py "so it is \\boxed{\\frac{1}{2}}" 0.5
-    python scripts/math_grader.py --data rows.jsonl --answer_column answer
 """
 
 ROOMS = ("vocabulary", "values", "worker", "equality", "answers", "command")

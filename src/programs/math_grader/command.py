@@ -2,13 +2,13 @@
 
 import argparse
 import json
-import os
 import re
 import sys
 from typing import Any
 
 from parts.data.answer_marks import accepted
 from parts.data.stated_answers import without_words
+from parts.foundation.messages import tell
 from programs.math_grader.answers import _bare, _is_copied, _worked_out, final_answer, gold_answer
 from programs.math_grader.equality import math_equal
 from programs.math_grader.values import _value
@@ -46,21 +46,6 @@ def _score(text: str, gold: Any, prompt: str) -> float | None:
     return None if equal is None else float(bool(answer) and equal)
 
 
-def graded_rows(path: str, completion: str, answer: str):
-    """Yield {"row", "score", "answer"} for each row of a JSONL file; ValueError names the line of a bad one."""
-    with open(path, encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-                text, gold = row[completion], row[answer]
-            except (ValueError, TypeError, KeyError, RecursionError) as error:
-                got = f"{path}, line {number}: got {type(error).__name__}: {error}"
-                raise ValueError(f"{got}; expected a JSON object with {completion!r} and {answer!r}") from None
-            yield {"row": number, "score": math_score(str(text), gold), "answer": final_answer(str(text))}
-
-
 def with_end_of_options(argv: list[str]) -> list[str]:
     """The arguments with `--` before the first that begins with a single minus, as -4i is an answer, not an option."""
     first = next((i for i, word in enumerate(argv) if re.match("-[^-]", word) and word != "-h"), len(argv))
@@ -68,33 +53,17 @@ def with_end_of_options(argv: list[str]) -> list[str]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line: one JSON line a text on stdout; return the exit code."""
+    """Run the command line; return the exit code."""
     parser = argparse.ArgumentParser(
-        description="Grade mathematical answers: 1.0 right, 0.0 wrong, null if the gold answer cannot be read. "
-        "One JSON line a text on stdout; exit 0, or 2 for bad input.",
+        description="Grade a mathematical answer: 1.0 right, 0.0 wrong, null if the gold answer cannot be read. "
+        "One JSON line on stdout; exit 0, or 2 for bad input.",
         epilog='example: math_grader.py "so it is \\boxed{42}" 42',
         allow_abbrev=False,
     )
-    parser.add_argument("text", nargs="?", help="a completion")
-    parser.add_argument("gold", nargs="?", help="its gold answer")
-    parser.add_argument("--data", help="JSONL file to grade instead")
-    parser.add_argument("--completion_column", "--completion-column", default="completion", help="default: %(default)s")
-    parser.add_argument("--answer_column", "--answer-column", default="answer", help="default: %(default)s")
+    parser.add_argument("text", help="a completion")
+    parser.add_argument("gold", help="its gold answer")
     args = parser.parse_args(with_end_of_options(sys.argv[1:] if argv is None else argv))
-    if (args.gold is None) == (args.data is None):
-        parser.error("got neither or both; expected a text and its gold answer, or --data FILE")
-    if args.data is None:
-        print(json.dumps({"score": math_score(args.text, args.gold), "answer": final_answer(args.text)}))
-        return 0
-    try:
-        for row in graded_rows(args.data, args.completion_column, args.answer_column):
-            print(json.dumps(row), flush=True)
-    except BrokenPipeError:  # the reader of stdout has gone, as `| head` has
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError) as error:
-        told = f"got {error.filename}: {error.strerror}; expected a file" if isinstance(error, OSError) else error
-        print(f"error: {told}", file=sys.stderr)
-        return 2
+    tell(json.dumps({"score": math_score(args.text, args.gold), "answer": final_answer(args.text)}))
     return 0
 
 
