@@ -84,12 +84,6 @@ class Environments:
             ) from None
 
 
-def method_names(environment) -> list[str]:
-    """Public functions of an environment's class, as TRL finds them."""
-    members = inspect.getmembers(type(environment), predicate=inspect.isfunction)
-    return [name for name, _ in members if not name.startswith("_")]
-
-
 def tool_schema(environment, name: str, subject: str) -> dict:
     """The JSON schema of a tool, as transformers makes it for TRL; UserError if it cannot have one.
 
@@ -139,7 +133,8 @@ def environment_kind(name: str, make, file: str, spec: str) -> EnvironmentKind:
         text = f"{subject}: making one raises at {where}: {raised}; expected a call without arguments"
         raise UserError(text) from error
     need(environment is not other, f"{subject}: got the same object twice; expected a new one for each conversation")
-    names = method_names(environment)
+    members = inspect.getmembers(type(environment), predicate=inspect.isfunction)  # as TRL finds them
+    names = [name for name, _ in members if not name.startswith("_")]
     check_hooks(environment, names, subject)
     tools = [tool_schema(environment, tool, subject) for tool in names if tool not in HOOKS]
     return EnvironmentKind(name, make, file, tools, "reply" in names, "get_reward" in names)

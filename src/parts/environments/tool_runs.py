@@ -19,7 +19,7 @@ import traceback
 from dataclasses import dataclass
 
 from parts.foundation.messages import UserError
-from parts.rewards.rewards import reward_loop
+from parts.rewards.rewards import reward_loop, within
 
 SHORT_INTERVAL = 1e-4  # seconds after which threads switch; Python's 5 ms would add up over 256 busy loops
 POLL = 0.02  # seconds between checks for jobs that are out of time
@@ -41,17 +41,6 @@ class OutOfTime(Exception):
 
 class LeftBehind(SystemExit):
     """Raised in the thread of a job that is out of time; a SystemExit ends a thread silently."""
-
-
-async def limited(awaitable, seconds: float, limit: float):
-    """The result of an awaitable; OutOfTime after `seconds`, the rest of a job's `limit`."""
-    try:
-        async with asyncio.timeout(seconds) as clock:
-            return await awaitable
-    except TimeoutError:
-        if not clock.expired():
-            raise  # raised by the awaitable itself
-        raise OutOfTime(f"no answer in {limit:g} s") from None
 
 
 class Job(threading.Thread):
@@ -84,18 +73,14 @@ class Job(threading.Thread):
             return value
         self.awaits = True
         try:
-            return asyncio.run_coroutine_threadsafe(limited(value, seconds, self.seconds), self.loop).result()
+            late = OutOfTime(f"no answer in {self.seconds:g} s")
+            return asyncio.run_coroutine_threadsafe(within(value, seconds, late), self.loop).result()
         finally:
             self.awaits = False
 
     def over(self) -> bool:
         """Whether its time is up; the time of a job starts when it starts to run."""
         return time.monotonic() >= self.begun + self.seconds
-
-
-def leave_behind(thread: threading.Thread) -> None:
-    """Raise LeftBehind in a thread as soon as it executes Python code again."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(LeftBehind))
 
 
 def with_missing(calls: list, outcomes: list[Outcome], seconds: float) -> list[Outcome]:
@@ -153,7 +138,8 @@ def run_together(jobs: list[list], seconds: float) -> list[list[Outcome]]:
         while waiting := [thread for thread in threads if thread.is_alive() and thread not in late]:
             for thread in filter(Job.over, waiting):
                 late[thread], awaited = [*thread.outcomes], awaited or thread.awaits
-                leave_behind(thread)
+                # raises LeftBehind in it as soon as it executes Python code again
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(LeftBehind))
             waiting[0].join(POLL)
         if awaited:
             check_loop()

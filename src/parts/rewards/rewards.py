@@ -92,7 +92,8 @@ class RewardLoop:
             async with self.slots.setdefault(limits.concurrency, asyncio.Semaphore(limits.concurrency)):
                 try:
                     with REWARD_STATE.swapped():
-                        return await within(call() if attempt else first, limits.timeout)
+                        late = TimeoutError(f"no answer in {limits.timeout:g} s; try a higher --reward_timeout")
+                        return await within(call() if attempt else first, limits.timeout or None, late)
                 except asyncio.CancelledError as error:
                     if asyncio.current_task().cancelling():  # by `gathered`
                         raise
@@ -103,15 +104,15 @@ class RewardLoop:
                 await asyncio.sleep(min(30.0, 0.5 * 2**attempt))
 
 
-async def within(awaitable, seconds: float):
-    """The result of an awaitable; TimeoutError after `seconds` (0: never)."""
+async def within(awaitable, seconds: float | None, late: Exception):
+    """The result of an awaitable; raises `late` after so many seconds, None: never."""
     try:
-        async with asyncio.timeout(seconds or None) as clock:
+        async with asyncio.timeout(seconds) as clock:
             return await awaitable
-    except TimeoutError as error:
+    except TimeoutError:
         if not clock.expired():
-            raise
-        raise TimeoutError(f"no answer in {seconds:g} s; try a higher --reward_timeout") from error
+            raise  # raised by the awaitable itself
+        raise late from None
 
 
 def close_unstarted(results: list) -> None:

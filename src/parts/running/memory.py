@@ -195,12 +195,6 @@ def head_bytes(model: DecoderShape, run: PassShape, logits: float, buffers: int)
     return 4 * (buffers * logits + model.vocab * model.hidden * (not run.lora_rank))
 
 
-def head_of_pieces(config: BaseConfig, shape: DecoderShape, run: PassShape, buffers: int) -> float:
-    """`head_bytes` of a micro-batch of which every token is trained on, in pieces of --logits_chunk."""
-    logits = min(max(config.logits_chunk, shape.vocab), run.tokens * shape.vocab)
-    return head_bytes(shape, run, logits, buffers)
-
-
 def saved_for_backward(model: DecoderShape, run: PassShape) -> float:
     """Bytes that the network below its output layer keeps for the backward pass, with autocast's copies of weights.
 
@@ -311,7 +305,8 @@ def memory_of_trainer(
     run = pass_of_rows(config, model, max(1, rows), longest)
     trained = tuple(networks * x for x in network_bytes(config, shape, parameters))
     at_once = 0 if config.rollout_engine == "vllm" else min(config.rollout_batch_size or share, share)
-    head = head_of_pieces(config, shape, run, buffers)
+    piece = min(max(config.logits_chunk, shape.vocab), run.tokens * shape.vocab)  # every token is trained on
+    head = head_bytes(shape, run, piece, buffers)
     memory = memory_of_run(shape, run, trained, frozen, head, at_once, config.max_new_tokens)
     memory["peak of sampling"] += folded_bytes(config, shape, run)
     return memory

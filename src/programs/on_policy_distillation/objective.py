@@ -48,12 +48,6 @@ def chosen_and_rest(logits, ids):
     return torch.cat([logits.gather(-1, ids), rest], -1) - logits.logsumexp(-1, keepdim=True)
 
 
-def with_rest(logprobs):
-    """Append to log-probs [n, k] that a server gave the log-prob of all other tokens together: [n, k + 1]."""
-    total = torch.logsumexp(logprobs, -1, keepdim=True).clamp(max=-1e-7)  # rounding may reach 1
-    return torch.cat([logprobs, torch.log(-torch.expm1(total))], -1)
-
-
 COMPARED = 8  # most likely tokens of each model in the metric `overlap`
 LOOKED_AT = 256  # about how many tokens of a piece it is taken of while training: to find the likeliest is slow
 
@@ -144,7 +138,9 @@ def divergence_head(config: Config, logits, student, known: dict, dist):
     if dist is not None and not 0 < k < dist.shape[1]:
         return logits, *divergence(student, dist, beta)
     if dist is None:
-        ids, teacher = known["teacher_ids"], with_rest(known["teacher_top"])
+        ids, top = known["teacher_ids"], known["teacher_top"]
+        total = torch.logsumexp(top, -1, keepdim=True).clamp(max=-1e-7)  # rounding may reach 1
+        teacher = torch.cat([top, torch.log(-torch.expm1(total))], -1)  # with all other tokens together: [n, k + 1]
     else:
         ids = (dist if config.top_k_of == "teacher" else student).topk(k).indices
         teacher = chosen_and_rest(dist, ids)

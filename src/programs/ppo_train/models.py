@@ -147,7 +147,9 @@ def validate(config: Config, processes: int) -> None:
     check_loss(config)
     check_band(config, config.group_size)
     check_idle(config, bool(config.environment), (*TURN_SETTINGS, "turn_baseline"))
-    check_turn_baseline(config)
+    by_turn = [name for name, entry in ADVANTAGES.items() if getattr(entry, "by_turn", False)]
+    got = f"got --turn_baseline turn with advantage {config.advantage}; expected one of {', '.join(by_turn)}"
+    need(config.turn_baseline == "conversation" or estimator(config).by_turn, f"{got}; try --algorithm rloo")
     check_room(config, config.max_prompt_tokens)
 
 
@@ -159,10 +161,3 @@ def check_lengths(config: Config, inputs: Inputs, models: Models) -> None:
         check_tokens(models, rows)
     else:
         check_context(config, models, rows)
-
-
-def check_turn_baseline(config: Config) -> None:
-    """Raise UserError unless the estimator can compare turn by turn, where it has to."""
-    by_turn = [name for name, entry in ADVANTAGES.items() if getattr(entry, "by_turn", False)]
-    got = f"got --turn_baseline turn with advantage {config.advantage}; expected one of {', '.join(by_turn)}"
-    need(config.turn_baseline == "conversation" or estimator(config).by_turn, f"{got}; try --algorithm rloo")
