@@ -97,9 +97,30 @@ def patch_rooms(monkeypatch, name: str, value) -> None:
         monkeypatch.setattr(module, name, value)
 
 
-def in_threads(count: int, local: threading.local, barrier: threading.Barrier, work) -> list:
-    """What `work(rank)` returns in as many threads, which stand for processes; the first that fails ends all."""
+def side_by_side(monkeypatch, work, count: int = 2) -> list:
+    """What `work(rank)` returns in threads, as if each was a process; collectives meet in their order, or it fails."""
+    local, barrier, slots = threading.local(), threading.Barrier(count, timeout=20), [None] * count
     results, failures = [None] * count, []
+
+    def exchange(value) -> list:
+        slots[local.rank] = value
+        barrier.wait()
+        values = list(slots)
+        barrier.wait()
+        return values
+
+    def sum_over(tensor):
+        parts = exchange(tensor.clone())
+        assert len({p.shape for p in parts}) == 1, "processes meet in different collectives"
+        return tensor.copy_(sum(parts))
+
+    def gather_rows(mine, error=None, shares=None):
+        parts, found = exchange((mine, error)), {}
+        assert all(isinstance(part, tuple) for part in parts), "processes meet in different collectives"
+        for rank, (rows, _) in enumerate(parts):
+            numbers = shares[rank] if shares else range(rank, count * len(rows), count)
+            found |= dict(zip(numbers, rows, strict=True))
+        return [found[row] for row in sorted(found)]
 
     def run(rank: int) -> None:
         local.rank = rank
@@ -109,12 +130,16 @@ def in_threads(count: int, local: threading.local, barrier: threading.Barrier, w
             failures.append(error)
             barrier.abort()
 
-    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
+    with monkeypatch.context() as patch:
+        for name, fake in (("sum_over_processes", sum_over), ("gather_rows", gather_rows)):
+            patch_rooms(patch, name, fake)
+        patch_rooms(patch, "world", lambda: (local.rank, count))
+        threads = [threading.Thread(target=run, args=(rank,)) for rank in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    if failures:  # the first that failed ended all
         raise next((e for e in failures if not isinstance(e, threading.BrokenBarrierError)), failures[0])
     return results
 

@@ -8,14 +8,13 @@ import copy
 import dataclasses
 import itertools
 import re
-import threading
 import warnings
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, TINY_LM, in_threads, patch_rooms, save_random_model
+from conftest import ROOT, TINY_LM, patch_rooms, save_random_model, side_by_side
 
 from parts.foundation.messages import RewardError, UserError
 from parts.learning.advantages import (
@@ -1390,40 +1389,6 @@ def test_experience_runs_rows_with_signal_only(models_of, forwards, minibatches,
 # ------------------------------------------------------------------------------------------------ processes
 
 
-def side_by_side(monkeypatch, count, work):
-    """Run work(rank) in threads as if each was a process; collectives meet, or the test fails."""
-    local, barrier, slots = threading.local(), threading.Barrier(count, timeout=20), [None] * count
-
-    def exchange(value):
-        slots[local.rank] = value
-        barrier.wait()
-        values = list(slots)
-        barrier.wait()
-        return values
-
-    def sum_over(tensor):
-        parts = exchange(tensor.clone())
-        assert len({p.shape for p in parts}) == 1, "processes meet in different collectives"
-        tensor.copy_(sum(parts))
-        return tensor
-
-    def gather_rows(mine, error=None):
-        parts = exchange((mine, error))
-        assert all(isinstance(part, tuple) for part in parts), "processes meet in different collectives"
-        merged = [None] * sum(len(rows) for rows, _ in parts)
-        for i, (rows, _) in enumerate(parts):
-            merged[i::count] = rows
-        return merged
-
-    patch_rooms(monkeypatch, "world", lambda: (local.rank, count))
-    patch_rooms(monkeypatch, "sum_over_processes", sum_over)
-    patch_rooms(monkeypatch, "gather_rows", gather_rows)
-    try:
-        return in_threads(count, local, barrier, work)
-    finally:
-        monkeypatch.undo()
-
-
 @pytest.mark.parametrize(("name", "aggregation"), EACH)
 def test_processes_do_not_change_the_gradient(models_of, monkeypatch, name, aggregation):
     config = make_config(loss=name, aggregation=aggregation, **OUR_LOSSES[name], micro_batch_tokens=70)
@@ -1431,7 +1396,7 @@ def test_processes_do_not_change_the_gradient(models_of, monkeypatch, name, aggr
     batch = random_batch(models)
     whole, sums, peak = gradient_of(config, models, batch)
     copies = [dataclasses.replace(models, policy=copy.deepcopy(models.policy)) for _ in range(2)]
-    parts = side_by_side(monkeypatch, 2, lambda rank: gradient_of(config, copies[rank], batch))
+    parts = side_by_side(monkeypatch, lambda rank: gradient_of(config, copies[rank], batch))
     assert relative(parts[0][0], whole) < 1e-6
     assert torch.equal(parts[0][0], parts[1][0]), "the sum over both processes, in both"
     close(parts[0][1] + parts[1][1], sums, 1e-5)
@@ -1446,7 +1411,7 @@ def test_an_update_with_fewer_rows_than_processes(models_of, monkeypatch, loss):
     batch = random_batch(models, zero_rows=(0, 2, 4, 5, 7), masked_rows=(6,))
     copies = [dataclasses.replace(models, policy=copy.deepcopy(models.policy)) for _ in range(3)]
     expected = updated(config, copies[2], batch)
-    metrics = side_by_side(monkeypatch, 2, lambda rank: updated(config, copies[rank], batch))
+    metrics = side_by_side(monkeypatch, lambda rank: updated(config, copies[rank], batch))
     assert expected["optim/updates"] >= (1 if loss == "clip" else 4)
     for rank in range(2):
         assert metrics[rank] == pytest.approx(expected, rel=1e-4, abs=1e-6)
@@ -1748,21 +1713,13 @@ def test_an_unknown_name_is_refused(capsys):
         ({"aggregation": "fixed_length"}, "try --norm_length 1024"),
         ({"norm_length": 100}, "norm_length 100 with aggregation seq_mean_token_mean; expected aggregation fixed"),
         ({"critic_warmup_steps": 3}, "critic_warmup_steps 3 with advantage grpo; expected advantage gae"),
-        ({"critic_model": "x"}, "critic_model x with advantage grpo"),
-        ({"critic": "shared"}, "critic shared with advantage grpo"),
-        ({"whiten_rewards": True}, "whiten_rewards True with advantage grpo"),
         ({"sapo_tau_pos": 2.0}, "sapo_tau_pos 2.0 with loss clip; expected loss sapo"),
         ({"algorithm": "rloo", "advantage_std": "biased"}, "advantage_std biased with advantage rloo"),
-        ({"algorithm": "gpg", "clip_eps_high": 0.9}, "clip_eps_high 0.9 with loss reinforce"),
-        ({"algorithm": "gspo", "dual_clip": 3.0}, "dual_clip 3.0 with loss gspo"),
         ({"max_refills": 9}, "max_refills 9 with dynamic_sampling False"),
-        ({"batch_size": 100}, "multiple of 8; try --batch_size 104"),
         ({"batch_size": 120, "group_size": 8, "minibatches": 7}, "multiple of 56; try --batch_size 168"),
         ({"group_size": 0}, "got group_size 0; expected more than 0"),
         ({"max_refills": -1}, "got max_refills -1; expected 0 or more"),
         ({"algorithm": "dapo", "max_oversampling": 0.5}, "got max_oversampling 0.5; expected 1 or more"),
-        ({"max_oversampling": 2.0}, "max_oversampling 2.0 with dynamic_sampling False"),
-        ({"sapo_tau_neg": 0.0}, "sapo_tau_neg 0.0; expected more than 0"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(settings, said):

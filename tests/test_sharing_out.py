@@ -1,10 +1,8 @@
 """Rows dealt out to processes, and their gradients summed in buckets while the last backward pass goes on."""
 
-import threading
-
 import pytest
 import torch
-from conftest import in_threads, patch_rooms
+from conftest import patch_rooms, side_by_side
 
 import parts.learning.optimizer
 from parts.foundation.processes import dealt
@@ -51,30 +49,6 @@ def test_rows_of_a_batch_go_by_their_tokens(monkeypatch):
         patch_rooms(monkeypatch, "world", lambda rank=rank: (rank, 2))
         found[rank] = own_rows(batch, torch.tensor([0, 1, 2, 3])), own_rows(batch, [2, 3]), own_rows(batch, [])
     assert found == {0: ([0, 2], [3], []), 1: ([1, 3], [2], [])}  # 43 + 5, 41 + 6: 43 beside 41 + 11 is too much
-
-
-def side_by_side(monkeypatch, work, count: int = 2) -> list:
-    """work(rank) in threads as if each was a process; sums meet in their order, or the test fails."""
-    local, barrier, slots = threading.local(), threading.Barrier(count, timeout=20), [None] * count
-
-    def sum_over(tensor):
-        slots[local.rank] = tensor.clone()
-        barrier.wait()
-        total = sum(slots)
-        barrier.wait()
-        return tensor.copy_(total)
-
-    def gather_rows(mine, error=None, shares=None):
-        slots[local.rank] = dict(zip(shares[local.rank] if shares else (), mine, strict=True))
-        barrier.wait()
-        merged = {row: x for each in slots for row, x in each.items()}
-        barrier.wait()
-        return [merged[row] for row in sorted(merged)]
-
-    for name, fake in (("sum_over_processes", sum_over), ("gather_rows", gather_rows)):
-        patch_rooms(monkeypatch, name, fake)
-    patch_rooms(monkeypatch, "world", lambda: (local.rank, count))
-    return in_threads(count, local, barrier, work)
 
 
 class Network(torch.nn.Module):
