@@ -13,13 +13,16 @@ def serving(answer: Callable[[SimpleNamespace], tuple]) -> Iterator[str]:
     """The URL of a server whose status and body are `answer(asked)`.
 
     Args:
-        answer: gets the path, the headers and the body of a request, which is None for GET.
+        answer: gets the path, the headers and the body of a request, which is None for GET; returns a status, and what
+            is sent as JSON, or as it is if it is bytes.
     """
 
     class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"  # a client keeps its connection
+
         def reply(self, body) -> None:
             status, said = answer(SimpleNamespace(path=self.path, headers=self.headers, body=body))
-            text = json.dumps(said).encode()
+            text = said if isinstance(said, bytes) else json.dumps(said).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(text)))
             self.end_headers()

@@ -1,6 +1,5 @@
 """How every script calls rewards: both forms, async ones in one event loop with limits, and what text they get."""
 
-import http.server
 import json
 import shutil
 import threading
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import EVAL_DATA, TINY_LM, load_module, load_script, run_script, save_random_model
+from local_server import serving
 
 from parts.foundation.messages import RewardError, UserError
 from parts.rewards.reward_forms import load_rewards
@@ -69,7 +69,7 @@ an_object = Object()
 CLIENT = """
 import httpx
 
-client = httpx.AsyncClient(base_url="http://127.0.0.1:{port}", trust_env=False)
+client = httpx.AsyncClient(base_url="{url}", trust_env=False)
 
 async def judge(prompts, completions, **kwargs):
     return [(await client.get("/score", params={{"text": text}})).raise_for_status().json() for text in completions]
@@ -79,49 +79,33 @@ async def judge_one(prompt, completion):
 """
 
 
-class Server:
-    """A judge on this machine: scores are lengths; keeps connections, counts calls, fails or waits when told."""
+class Judge:
+    """Scores are lengths; counts calls, fails or waits when told."""
 
     def __init__(self):
-        server = self
         self.fail, self.calls, self.now, self.most, self.lock = [], 0, 0, 0, threading.Lock()
         self.release, self.wanted = threading.Event(), 0
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self):
-                with server.lock:
-                    server.calls, server.now = server.calls + 1, server.now + 1
-                    server.most = max(server.most, server.now)
-                    status = server.fail.pop(0) if server.fail else 200
-                    if server.now == server.wanted:
-                        server.release.set()
-                if server.wanted:
-                    server.release.wait(60)
-                body = json.dumps(len(self.path.partition("text=")[2])).encode()
-                with server.lock:
-                    server.now -= 1
-                self.send_response(status)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_):
-                pass
-
-        self.http = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.http.serve_forever, daemon=True).start()
-        self.port = self.http.server_port
+    def __call__(self, asked) -> tuple:
+        with self.lock:
+            self.calls, self.now = self.calls + 1, self.now + 1
+            self.most = max(self.most, self.now)
+            status = self.fail.pop(0) if self.fail else 200
+            if self.now == self.wanted:
+                self.release.set()
+        if self.wanted:
+            self.release.wait(60)
+        with self.lock:
+            self.now -= 1
+        return status, len(asked.path.partition("text=")[2])
 
 
 @pytest.fixture
 def server():
-    found = Server()
-    yield found
-    found.release.set()
-    found.http.shutdown()
-    found.http.server_close()
+    found = Judge()
+    with serving(found) as found.url:
+        yield found
+        found.release.set()
 
 
 @pytest.fixture
@@ -132,7 +116,7 @@ def forms(tmp_path):
 
 @pytest.fixture
 def client(tmp_path, server):
-    (tmp_path / "client.py").write_text(CLIENT.format(port=server.port))
+    (tmp_path / "client.py").write_text(CLIENT.format(url=server.url))
     return str(tmp_path / "client.py")
 
 

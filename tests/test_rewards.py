@@ -2,7 +2,6 @@
 
 import asyncio
 import doctest
-import http.server
 import inspect
 import json
 import math
@@ -21,6 +20,7 @@ import pytest
 from conftest import ROOT, TINY_LM, load_module, script_env
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from local_server import serving
 
 from parts.foundation.messages import UserError
 from parts.rewards.reward_forms import load_rewards
@@ -60,7 +60,6 @@ BY_HAND = [
     ("exact_match", r"so it is \boxed\frac12", {"answer": r"\frac12"}, 1),
     ("exact_match", r"so it is \boxed{a{b{c{d}}}}", {"answer": "a{b{c{d}}}"}, 1),
     ("exact_match", r"so it is \boxed{5}, or \boxed{6", {"answer": "5"}, 0),  # cut off
-    *[("exact_match", "Paris", {"answer": gold}, 1) for gold in ("**Paris**", "$Paris$", "“Paris”")],
     ("exact_match", "", {"answer": "**"}, 0),
     ("exact_match", "", {"answer": None}, None),
     ("exact_match", "", {"answer": " "}, None),
@@ -206,6 +205,7 @@ BY_HAND = [
     ("strict_xml_format", "so " + RX.format("\nx\n", "\ny\n"), {}, 0),
     ("soft_xml_format", " " + RX.format("x", "y") + "\n\n", {}, 1),
     ("soft_xml_format", RX.format("x", ""), {}, 0),
+    ("soft_xml_format", "so " + RX.format("x", "y"), {}, 0),
     ("soft_xml_format", RX.format("x", "y") + RX.format("x", "y"), {}, 0),
     ("soft_xml_format", "<answer>y</answer><reasoning>x</reasoning>", {}, 0),
     ("soft_xml_format", "<a>x</a>", {"options": {"tags": ["a"]}}, 1),
@@ -598,21 +598,6 @@ def call(function, texts, chat=False, columns=COLUMNS):
     return function(prompts=["What is 6 * 7?"] * len(texts), completions=completions, **wanted)
 
 
-@pytest.mark.parametrize("name", sorted(set(FUNCTIONS) - EXECUTING))
-@given(texts=st.lists(TEXT, min_size=1, max_size=4), data=st.data())
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-def test_arbitrary_text(name, texts, data):
-    function, (low, high) = FUNCTIONS[name], RANGES[name]
-    scores = call(function, texts)
-    assert len(scores) == len(texts)
-    assert all(type(s) is float and math.isfinite(s) and low <= s <= high for s in scores)
-    assert name not in BINARY or {*scores} <= {0.0, 1.0}
-    assert call(function, texts, chat=True) == scores
-    order = data.draw(st.permutations(range(len(texts))))
-    assert call(function, [texts[i] for i in order]) == [scores[i] for i in order]
-    assert function.needs_group or [call(function, [text])[0] for text in texts] == scores
-
-
 GOLDS = st.one_of(st.none(), TEXT, st.integers(), st.floats(), st.booleans(), st.lists(TEXT, max_size=2), st.just({}))
 
 
@@ -714,9 +699,10 @@ def test_option_values_that_make_no_sense_are_refused(name):
 
 
 @pytest.mark.parametrize("name", sorted(set(FUNCTIONS) - EXECUTING))
-@given(texts=st.lists(TEXT, min_size=1, max_size=3), ids=st.lists(st.integers(0, 3), max_size=9), data=st.data())
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-def test_documented_range_holds_for_all_options(name, texts, ids, data):
+@given(texts=st.lists(TEXT, min_size=1, max_size=4), ids=st.lists(st.integers(0, 3), max_size=9), data=st.data())
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+def test_documented_range_holds_for_all_texts_and_options(name, texts, ids, data):
+    """Whatever stands beside a completion, and whether it is text or chat messages."""
     function = FUNCTIONS[name]
     defaults = {p.name: p.default for p in inspect.signature(function.core).parameters.values()}
     names = data.draw(st.lists(st.sampled_from(function.options), unique=True)) if function.options else []
@@ -743,6 +729,11 @@ def test_documented_range_holds_for_all_options(name, texts, ids, data):
     for value in scores:
         assert type(value) is float and math.isfinite(value)
         assert low - 1e-12 <= value <= high + 1e-12
+    assert name not in BINARY or {*scores} <= {0.0, 1.0}
+    assert call(variant, texts, chat=True, columns=columns) == scores
+    order = data.draw(st.permutations(range(len(texts))))
+    assert call(variant, [texts[i] for i in order], columns=columns) == [scores[i] for i in order]
+    assert function.needs_group or [call(variant, [text], columns=columns)[0] for text in texts] == scores
 
 
 def test_values_that_make_no_sense_elsewhere():
@@ -933,50 +924,28 @@ def test_a_copy_without_the_sandbox_says_what_to_copy(tmp_path):
 # ------------------------------------------------------------------------------------------------ judge
 
 
-class Judge(http.server.BaseHTTPRequestHandler):
-    """An endpoint that answers by a script: a status, a reply text, or raw bytes for each request."""
-
-    def do_POST(self):
-        state = self.server.state
-        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        with state["lock"]:
-            state["active"] += 1
-            state["most"] = max(state["most"], state["active"])
-            state["requests"].append((request, self.path, self.headers["Authorization"]))
-            answer = state["script"].pop(0) if state["script"] else state["default"]
-        time.sleep(state["delay"])
-        with state["lock"]:
-            state["active"] -= 1
-        status = answer if isinstance(answer, int) else 200
-        reply = {"choices": [{"message": {"role": "assistant", "content": answer}}]}
-        body = answer if isinstance(answer, bytes) else json.dumps(reply).encode()
-        try:
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-        except OSError:  # the client gave up
-            pass
-
-    def log_message(self, *arguments):
-        pass
-
-
 @pytest.fixture
 def endpoint(monkeypatch):
-    """(state, judge): the script of a local endpoint, and a judge that asks it."""
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Judge)
-    server.daemon_threads = True
-    server.state = {"lock": threading.Lock(), "active": 0, "most": 0, "requests": [], "script": [], "delay": 0.0}
-    server.state["default"] = '{"score": 5}'
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
+    """(state, judge): the script of an endpoint, a status, a reply or raw bytes a request, and a judge that asks it."""
+    state = {"active": 0, "most": 0, "requests": [], "script": [], "delay": 0.0, "default": '{"score": 5}'}
+    lock = threading.Lock()
+
+    def answer(asked) -> tuple:
+        with lock:
+            state["active"] += 1
+            state["most"] = max(state["most"], state["active"])
+            state["requests"].append((asked.body, asked.path, asked.headers["Authorization"]))
+            reply = state["script"].pop(0) if state["script"] else state["default"]
+        time.sleep(state["delay"])
+        with lock:
+            state["active"] -= 1
+        if isinstance(reply, bytes):
+            return 200, reply
+        return reply if isinstance(reply, int) else 200, {"choices": [{"message": {"content": reply}}]}
+
     monkeypatch.setenv("OPENAI_API_KEY", "secret-key")
-    url = f"http://127.0.0.1:{server.server_address[1]}/v1"
-    yield server.state, lib.llm_judge.configure(base_url=url, model="judge", backoff_s=0.01, timeout_s=10)
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(answer) as url:
+        yield state, lib.llm_judge.configure(base_url=f"{url}/v1", model="judge", backoff_s=0.01, timeout_s=10)
 
 
 def ask(judge, texts, **columns):
