@@ -13,6 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow
 import pytest
 import torch
 import yaml
@@ -29,6 +30,7 @@ from conftest import (
     without_clock,
     write_lines,
 )
+from pyarrow import parquet
 from safetensors.torch import load_file
 
 SIZES = ["--batch_size=8", "--max_new_tokens=8", "--plot_every=0", "--save_every=0", "--eval_every=0"]
@@ -198,16 +200,6 @@ def test_diagnostics_go_to_stderr_and_the_outcome_to_stdout(finished):
     assert "reward" in result.stderr and "tokens/s" in result.stderr, "the progress bar"
     assert re.search(r"step 5: held-out accuracy 0\.\d{3} \(95%: 0\.\d{3} to 0\.\d{3}\)", result.stderr)
     assert "warning" not in result.stderr.lower() and "Traceback" not in result.stderr
-
-
-def test_bf16_keeps_fp32_weights(ours, data, tmp_path):
-    out = tmp_path / "run"
-    code, _, error = ours(*data, *SIZES, f"--output_dir={out}", "--steps=2", "--precision=bf16")
-    assert code == 0, error
-    assert {x.dtype for x in weights(out).values()} == {torch.float32}, (
-        "final/ keeps the dtype of the model it came from"
-    )
-    assert read_lines(out / "metrics.jsonl")[-1]["rollout/logprob_gap_max"] < 0.5
 
 
 @pytest.mark.parametrize(
@@ -448,19 +440,12 @@ def never(completions, **kwargs):
 def test_async_rewards_run_at_the_same_time(rewarded):
     source = """
 import asyncio
-meeting = {}
-async def meet(me, other):
-    loop = asyncio.get_running_loop()
-    meeting[me] = True
-    end = loop.time() + 300
-    while other not in meeting:
-        assert loop.time() < end, "the other function has not started"
-        await asyncio.sleep(0.01)
+meeting = asyncio.Barrier(2)
 async def one(completions, **kwargs):
-    await meet("one", "two")
+    await asyncio.wait_for(meeting.wait(), 300)
     return [1.0 for _ in completions]
 async def two(completions, **kwargs):
-    await meet("two", "one")
+    await asyncio.wait_for(meeting.wait(), 300)
     return [2.0 for _ in completions]
 def plain(completions, **kwargs):
     return [3.0 for _ in completions]
@@ -648,43 +633,30 @@ def test_more_steps_that_move_the_learning_rate_are_noted(tmp_path, capsys, flag
 # ------------------------------------------------------------------------------------------------ data
 
 
-ROWS = [{"prompt": f"{i}+{i}=", "answer": str(2 * i), "note": 'a "quoted", comma\nand line'} for i in range(6)]
+ROWS = [{"prompt": f"{i}+{i}=", "answer": str(2 * i), "note": 'a "quoted", comma\nand\u2028line'} for i in range(6)]
 
 
 def write_rows(path: Path) -> Path:
-    if path.suffix == ".jsonl":
-        path.write_text("\n".join(map(json.dumps, ROWS[:3])) + "\n\n" + "\n".join(map(json.dumps, ROWS[3:])))
-    elif path.suffix == ".json":
-        path.write_text(json.dumps(ROWS, indent=1))
-    elif path.suffix == ".csv":
-        with path.open("w", newline="") as f:
-            writer = csv.DictWriter(f, list(ROWS[0]))
-            writer.writeheader()
-            writer.writerows(ROWS)
-    else:
-        import pyarrow
-        from pyarrow import parquet
-
+    texts = [json.dumps(row, ensure_ascii=False) for row in ROWS]
+    if path.suffix == ".parquet":
         parquet.write_table(pyarrow.Table.from_pylist(ROWS), path)
+    elif path.suffix == ".csv":
+        with path.open("w", newline="", encoding="utf-8") as f:
+            csv.writer(f).writerows([[*ROWS[0]], *(row.values() for row in ROWS)])
+    else:
+        lines = "\n".join([*texts[:3], "", *texts[3:]])
+        path.write_text(lines if path.suffix == ".jsonl" else json.dumps(ROWS), encoding="utf-8")
     return path
 
 
 def test_columns_arrive_whole(ppo, tmp_path):
+    """Also where a text has Unicode's line separator; the place of a row is its line where it has one."""
     tokenizer = ppo.load_tokenizer(ppo.Config())
-    for suffix in ("jsonl", "json", "csv", "parquet"):
-        rows = ppo.load_prompts(ppo.Config(), tokenizer, str(write_rows(tmp_path / f"rows.{suffix}")))
-        assert [row["prompt"] for row in rows] == [row["prompt"] for row in ROWS]
-        assert [row["columns"] for row in rows] == [{k: r[k] for k in ("answer", "note")} for r in ROWS]
-        places = {"jsonl": ":5", "csv": ":8", "json": ", row 4", "parquet": ", row 4"}  # the first two have more lines
-        assert rows[3]["place"] == f"{tmp_path / f'rows.{suffix}'}{places[suffix]}"
-
-
-def test_prompt_column_can_be_renamed(ours, small, tmp_path):
-    (tmp_path / "rows.jsonl").write_text('{"question": "1+1=", "answer": "2"}\n' * 3)
-    flags = [f"--data={tmp_path / 'rows.jsonl'}", f"--reward={small / 'rewards.py'}:digits", "--prompt_column=question"]
-    code, out, error = ours(*flags, "--dry_run")
-    assert code == 0, error
-    assert json.loads(out)["batch"]["prompts"] == 3
+    for suffix, place in (("jsonl", ":5"), ("csv", ":8"), ("json", ", row 4"), ("parquet", ", row 4")):
+        path = write_rows(tmp_path / f"rows.{suffix}")
+        rows = ppo.load_prompts(ppo.Config(), tokenizer, str(path))
+        assert [{"prompt": row["prompt"], **row["columns"]} for row in rows] == ROWS
+        assert rows[3]["place"] == f"{path}{place}"
 
 
 def test_over_long_prompts_are_left_out_and_counted(ours, small, tmp_path):
@@ -696,15 +668,6 @@ def test_over_long_prompts_are_left_out_and_counted(ours, small, tmp_path):
     assert json.loads(out)["batch"]["prompts"] == 4
     code, _, error = ours(*flags, "--max_prompt_tokens=2")
     assert code == 2 and "7 of 7 prompts longer than 2 tokens" in error and "--max_prompt_tokens" in error
-
-
-def test_prompts_with_unusual_characters_are_one_row_each(ppo, tmp_path):
-    """Line separators of Unicode are no line ends in JSONL."""
-    texts = ["a\u2028b", "c\x0cd", "e\u0085f"]
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps({"prompt": t}, ensure_ascii=False) + "\n" for t in texts), encoding="utf-8")
-    rows = ppo.load_prompts(ppo.Config(), ppo.load_tokenizer(ppo.Config()), str(path))
-    assert [row["prompt"] for row in rows] == texts
 
 
 # ------------------------------------------------------------------------------------------------ bad input
@@ -740,19 +703,13 @@ GOOD = '{"prompt": "1+1=", "answer": "2"}\n'
 BAD_INPUT = {
     "model absent": (["--model=", "no/such/folder"], ["no/such/folder", "expected"]),
     "model id unknown offline": (["--model=", "someone/nothing"], ["someone/nothing"]),
-    "model folder without a model": (["--model=", lambda folder: str(folder)], ["got model"]),
     "model folder without weights": (["--model=", tokenizer_only], ["got model"]),
     "critic absent": (["--critic_model=", "no/such/folder"], ["no/such/folder"]),
     "data absent": (["--data=", "nowhere.jsonl"], ["nowhere.jsonl", "expected"]),
-    "data empty": (["--data=", file_with("rows.jsonl", "")], ["rows.jsonl", "without rows"]),
     "data blank": (["--data=", file_with("rows.jsonl", "\n\n")], ["rows.jsonl", "without rows"]),
     "data broken line": (["--data=", file_with("rows.jsonl", f"{GOOD}\n{{'a'\n{GOOD}")], ["rows.jsonl:3:", "expected"]),
-    "data line no object": (["--data=", file_with("rows.jsonl", f"{GOOD}[1]\n")], ["rows.jsonl:2:", "expected"]),
-    "data json no list": (["--data=", file_with("rows.json", '"a text"')], ["rows.json", "JSON object"]),
-    "data json broken": (["--data=", file_with("rows.json", "[{")], ["rows.json"]),
     "data no parquet": (["--data=", file_with("rows.parquet", "PAR?")], ["rows.parquet"]),
     "data other suffix": (["--data=", file_with("rows.txt", GOOD)], ["rows.txt", ".jsonl"]),
-    "data csv ragged": (["--data=", file_with("rows.csv", "prompt,answer\na,b,c\n")], ["rows.csv:2", "fields"]),
     "data no prompt column": (
         ["--data=", file_with("rows.jsonl", '{"question": "1+1=", "answer": "2"}\n')],
         ["question, answer", "'prompt'", "--prompt_column"],
@@ -765,26 +722,21 @@ BAD_INPUT = {
     "data of one long prompt": (["--data=", file_with("rows.jsonl", json.dumps({"prompt": "x" * 2000}))], ["1 of 1"]),
     "eval data absent": (["--eval_data=", "nowhere.jsonl"], ["nowhere.jsonl"]),
     "reward file absent": (["--reward=", "nowhere.py:f"], ["nowhere.py", "FILE.py:function"]),
-    "reward without function": (["--reward=", file_with("r.py", "")], ["FILE.py:function"]),
     "reward function absent": (
         ["--reward=", file_with("r.py", "def mine(): pass\n", ":f")],
         ["no function 'f'", "mine"],
     ),
     "reward weight": (["--reward=", file_with("r.py", "def f(): 1\n", ":f*x")], ["'x'"]),
-    "reward weight nan": (["--reward=", file_with("r.py", "def f(): 1\n", ":f*nan")], ["nan"]),
     "reward import": (["--reward=", file_with("r.py", "import nothing_like_it\n", ":f")], ["ModuleNotFoundError"]),
     "reward needs a column": (
         ["--reward=", file_with("r.py", "def f(completions, gold): pass\n", ":f")],
         ["'gold'", "answer"],
     ),
     "config absent": (["--config=", "nowhere.yaml"], ["nowhere.yaml"]),
-    "config binary": (["--config=", str(TINY_LM / "model.safetensors")], ["model.safetensors", "YAML"]),
     "flag unknown": (["--batchsize=", "8"], ["--batchsize", "try --batch_size"]),
     "flag abbreviated": (["--batch=", "8"], ["--batch"]),
     "flag without a number": (["--steps=", "many"], ["--steps", "many"]),
-    "flag fraction": (["--steps=", "4.5"], ["--steps", "4.5"]),
     "steps 0": (["--steps=", "0"], ["got steps 0", "expected"]),
-    "temperature 0": (["--temperature=", "0"], ["got temperature 0", "expected"]),
     "minibatches": (
         ["--minibatches=", "3"],
         ["got batch_size 8, group_size 1, minibatches 3", "multiple of 3", "try --batch_size 9"],
@@ -793,16 +745,10 @@ BAD_INPUT = {
     "4 bit without lora": (["--load_in_4bit=", "true"], ["got --load_in_4bit", "try --lora_rank"]),
     "kl target without kl": (["--kl_target=", "3", "--kl_coef=0"], ["got --kl_target", "try --kl_coef"]),
     "tracker unknown": (["--report_to=", "mlflow"], ["mlflow", "expected wandb"]),
-    "seed negative": (["--seed=", "-1"], ["got seed -1", "expected"]),
-    "lr negative": (["--lr=", "-1e-3"], ["got lr -0.001", "expected"]),
     "lr nan": (["--lr=", "nan"], ["got lr nan", "expected"]),
-    "kl_coef infinite": (["--kl_coef=", "inf"], ["got kl_coef inf", "expected"]),
-    "lora_rank negative": (["--lora_rank=", "-1"], ["got lora_rank -1", "expected"]),
-    "rollout_batch_size negative": (["--rollout_batch_size=", "-1"], ["got rollout_batch_size -1", "expected"]),
     "device of another kind": (["--device=", "tpu"], ["tpu", "try --device cpu"]),
     "device": (["--device=", "cuda:77"], ["cuda:77", "try --device cpu"]),
     "context": (["--max_new_tokens=", "1020"], ["1020", "1024", "try a lower --max_new_tokens"]),
-    "context negative": (["--max_new_tokens=", "-5"], ["got max_new_tokens -5"]),
 }
 
 
