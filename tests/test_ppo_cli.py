@@ -703,6 +703,7 @@ GOOD = '{"prompt": "1+1=", "answer": "2"}\n'
 BAD_INPUT = {
     "model absent": (["--model=", "no/such/folder"], ["no/such/folder", "expected"]),
     "model id unknown offline": (["--model=", "someone/nothing"], ["someone/nothing"]),
+    "model folder without a model": (["--model=", lambda folder: str(folder)], ["got model"]),
     "model folder without weights": (["--model=", tokenizer_only], ["got model"]),
     "critic absent": (["--critic_model=", "no/such/folder"], ["no/such/folder"]),
     "data absent": (["--data=", "nowhere.jsonl"], ["nowhere.jsonl", "expected"]),
@@ -722,11 +723,13 @@ BAD_INPUT = {
     "data of one long prompt": (["--data=", file_with("rows.jsonl", json.dumps({"prompt": "x" * 2000}))], ["1 of 1"]),
     "eval data absent": (["--eval_data=", "nowhere.jsonl"], ["nowhere.jsonl"]),
     "reward file absent": (["--reward=", "nowhere.py:f"], ["nowhere.py", "FILE.py:function"]),
+    "reward without function": (["--reward=", file_with("r.py", "")], ["FILE.py:function"]),
     "reward function absent": (
         ["--reward=", file_with("r.py", "def mine(): pass\n", ":f")],
         ["no function 'f'", "mine"],
     ),
     "reward weight": (["--reward=", file_with("r.py", "def f(): 1\n", ":f*x")], ["'x'"]),
+    "reward weight nan": (["--reward=", file_with("r.py", "def f(): 1\n", ":f*nan")], ["nan"]),
     "reward import": (["--reward=", file_with("r.py", "import nothing_like_it\n", ":f")], ["ModuleNotFoundError"]),
     "reward needs a column": (
         ["--reward=", file_with("r.py", "def f(completions, gold): pass\n", ":f")],
@@ -737,6 +740,7 @@ BAD_INPUT = {
     "flag abbreviated": (["--batch=", "8"], ["--batch"]),
     "flag without a number": (["--steps=", "many"], ["--steps", "many"]),
     "steps 0": (["--steps=", "0"], ["got steps 0", "expected"]),
+    "temperature 0": (["--temperature=", "0"], ["got temperature 0", "expected"]),
     "minibatches": (
         ["--minibatches=", "3"],
         ["got batch_size 8, group_size 1, minibatches 3", "multiple of 3", "try --batch_size 9"],
