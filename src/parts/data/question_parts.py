@@ -39,17 +39,17 @@ BRACKETED = r"\[(?:image|IMG)\]"  # after a word it may be a blank to fill in, s
 MARKS = re.compile(rf"{PLACE}|(?<!\w){BRACKETED}")
 PLACED = re.compile(rf"\A\s*(?:{PLACE}|{BRACKETED})|{PLACE}(?=\s*$)", re.MULTILINE)  # at the start or a line's end
 HTML_TAGS = ("<image>", "<video>", "<audio>")
-# text on the line before a placeholder: LABELS, such as `Image A:`, confirm it; NO_PLACE makes it a word or an option
-LABELS = re.compile(
-    r"(?i)\s*(?:(?=.*[^\W\d_]{2})(?:[\w#]+ ?){1,3}:|(?:image|picture|photo|figure|video|clip|audio|sound)\b ?\w?)?\s*"
+# ends of the text on the line before a placeholder: nothing, a sentence or label (not `A.`), or the medium's name
+BEFORE_PLACE = re.compile(
+    r"(?i)(?:\A|(?<!\A\w)[.?!:。？！：]|\b(?:image|picture|photo|figure|video|clip|audio|sound)(?: ?\w)?)\s*\Z"
 )
-NO_PLACE = re.compile(r"(?i)(?:\b(?:with|the|an?)|\A\s*\(?\w[.):]|\A\s*[*-]|\b[A-J]\))\s*\Z")
 HTML = re.compile(
     r"(?i)</(video|audio|image)>|\b(html5?|elements?|(?<![>`] )tags?)\b"
     r"|</?(!doctype|html|head|body|div|span|p|a|[uo]l|li|h[1-6]|table|br|img|source|track|svg|script|style)\b"
 )
 TRUTH = "TRUE|FALSE|WAHR|FALSCH|VRAI|FAUX|VERDADERO|VERDADEIRO|VERO|FALSO|WAAR|ONWAAR|ИСТИНА|ЛОЖЬ"  # spreadsheets'
 JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # in JSON Schema
+JSON_SCHEMA_KEYS = {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
 NOTE_WORDS = {*"supporting gold answer output response correct solution is has num truth expected".split()}
 SYSTEM = re.compile(r"system|sys(tem)?_?(prompt|message|msg|instructions?)")
 TOOLS = ("tools", "functions")
@@ -58,7 +58,7 @@ SQL = re.compile(r"\s*SELECT\b(?s:.*)\bFROM\b")
 SINGLE = "[A-J]|true|True|false|False"  # letters of choices, truth values
 CHOICE_KEYS = (
     *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
-    *("mc1_targets", "answers", "distractors", "incorrect_answers"),
+    *("mc1_targets", "answers", "distractors", "incorrect_answers", "answer_option_list"),
 )
 NUMBER_KEYS = ("label", "gold_label", "correct", "correct_option", "answer_idx", "answer_index", "cop")
 # one choice per column: A, optionB, option_1, opa, sol2, ending0, mc_answer4, "Incorrect Answer 3"
@@ -116,9 +116,8 @@ def names_part(name: str) -> bool:
     if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS) or is_system(name):
         return True
     words = words_in(name)
-    if not words or NOTE_WORDS & {*words}:
-        return False
-    return is_media(name) or (len(words) > 1 and head_of(name) in {*READ_FIRST, *DOUBTFUL})
+    is_part = is_media(name) or (len(words) > 1 and head_of(name) in (*READ_FIRST, *DOUBTFUL))
+    return is_part and not NOTE_WORDS & {*words}
 
 
 def is_system(name: str) -> bool:
@@ -144,8 +143,8 @@ def is_media(name: str) -> bool:
 
 
 @functools.lru_cache(4096)
-def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...]]]:
-    """(columns that may hold all choices, groups of columns that hold one choice each, such as A, B, C) of a row."""
+def choice_families(names: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """Groups of columns that may hold one choice each, such as A, B, C."""
     families = {}
     for name in names:
         if match := ONE_CHOICE.fullmatch(re.sub(r"[\s-]+", "_", name)):
@@ -157,25 +156,21 @@ def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...
         least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are often two numbers
         if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
             complete.append(tuple(family[place] for place in sorted(family)))
-    listed = [name for name in names if re.fullmatch(r"(?i)\w+_(?:option|choice)s?_list", name)]
-    return [*(name for name in CHOICE_KEYS if name in names), *listed], complete
+    return complete
 
 
 def choice_columns(row: dict) -> tuple[str, ...]:
     """The column or columns that hold the choices of a question; () if there are none."""
-    keys, families = choice_names(tuple(row))
-    for name in keys:
-        value = row[name]
-        if is_empty(value) or not isinstance(value, str | list | dict):
-            continue
-        if isinstance(value, str) and (name == "choice" or value.strip() in ("[]", "{}")):
-            continue
-        if name == "answers":  # choices in ReClor; in other data sets the accepted answers
-            several = isinstance(value, list) and len(value) > 1 and row.get("answer") is None
-            if not several or not any(row.get(number) is not None for number in NUMBER_KEYS):
-                continue
-        return (name,)
-    for family in families:
+    listed = [name for name in CHOICE_KEYS if isinstance(row.get(name), str | list | dict)]
+    for name in listed:
+        value = row[name].strip() if isinstance(row[name], str) else row[name]
+        several = isinstance(value, list) and len(value) > 1 and row.get("answer") is None
+        numbered = any(row.get(number) is not None for number in NUMBER_KEYS)
+        is_one = name == "choice" and isinstance(value, str)
+        are_accepted = name == "answers" and not (several and numbered)  # ReClor's are choices
+        if value not in ("", "[]", "{}", [], {}) and not is_one and not are_accepted:
+            return (name,)
+    for family in choice_families(tuple(row)):
         given = tuple(name for name in family if not is_empty(row[name]))
         if len(given) > 1 or (given and WRONG.match(given[0])):
             return given if given == family[: len(given)] else family
@@ -202,9 +197,8 @@ def placeholder_in(text: str) -> str | None:
     is_html = HTML.search(text) is not None
     for place in PLACED.finditer(text):
         before = re.sub("|".join(HTML_TAGS), "", text[: place.start()].rpartition("\n")[2])
-        ends = not text[place.end() :].strip()
-        is_place = LABELS.fullmatch(before) or (ends and not NO_PLACE.search(before))
-        if not place.start() or place[0] not in HTML_TAGS or (is_place and not is_html):
+        is_tag = place[0] in HTML_TAGS and (is_html or not BEFORE_PLACE.search(before))
+        if not place.start() or not is_tag:
             return place[0].strip()
     return None
 
@@ -216,17 +210,13 @@ def squeezed(text: str) -> str:
 
 def is_json_schema(name: str, value) -> bool:
     """Whether a `schema` column holds a JSON Schema, which a reward checks against, and not tables of a database."""
-    if head_of(name) != "schema":
-        return False
     with contextlib.suppress(ValueError):
         value = json.loads(value) if isinstance(value, str) else value
-    if not isinstance(value, dict):
+    if head_of(name) != "schema" or not isinstance(value, dict):
         return False
-    properties, kind = value.get("properties"), value.get("type")
-    if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
-        return True
-    marks = value.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
-    return bool(marks) or (isinstance(kind, str) and kind in JSON_TYPES)
+    properties = value.get("properties")
+    has_types = isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values())
+    return has_types or str(value.get("type")) in JSON_TYPES or bool(value.keys() & JSON_SCHEMA_KEYS)
 
 
 def unread_parts(row: dict, prompt) -> list[str]:
@@ -258,15 +248,13 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     >>> odd_answers("gold", ["3,5", "4,25", "12"])
     ["2 of 3 values of gold look like '3,5': graders take commas for separators; write a decimal point, and no groups"]
     """
-    texts = [str(v).upper() if v is True or v is False else str(v) for v in values if isinstance(v, str | float | bool)]
+    texts = [str(v).upper() if isinstance(v, bool) else str(v) for v in values if isinstance(v, str | float | bool)]
     odd = {line: [text for text in texts if re.fullmatch(pattern, text)] for pattern, line in ODD_ANSWERS.items()}
-    formulas = [text for text in texts if not re.fullmatch(r"\s*([-+]?\d+|NaN)?\s*", text)]
     if any(re.fullmatch(r"\s*[-+]?\d*\.\d*[1-9]\d*\s*", text) for text in texts):  # not a column of integers
-        odd[ODD_ANSWERS[WHOLE]] = []
-    if odd[ODD_ANSWERS[TRUTH]]:
-        asking = sum(re.search(rf"(?i)\b({TRUTH})\b", str(prompt)) is not None for prompt in prompts)
-        if 2 * asking > len(prompts):
-            odd[ODD_ANSWERS[TRUTH]] = []
+        del odd[ODD_ANSWERS[WHOLE]]
+    if 2 * sum(re.search(rf"(?i)\b({TRUTH})\b", str(prompt)) is not None for prompt in prompts) > len(prompts):
+        del odd[ODD_ANSWERS[TRUTH]]
+    formulas = [text for text in texts if not re.fullmatch(r"\s*([-+]?\d+|NaN)?\s*", text)]
     commas = [t for t in formulas if with_point(t) != t and re.fullmatch(r"[-+\d.]*,[\d.,]+(\s?[^\d\s,;]{1,9})?", t)]
     if 2 * len(commas) >= len(formulas) and 20 * len(commas) >= len(texts):
         odd["look like {}: graders take commas for separators; write a decimal point, and no groups"] = commas
@@ -276,16 +264,22 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     if name != "ground_truth":  # an environment's own
         objects = [value for value in values if isinstance(value, dict) and "text" not in value]
         odd["are objects, like {}, which equal no answer; try data_loader.py, which reads some"] = objects
-    lists = (accepted(value) for value in values if isinstance(value, list))
-    numbers = ([str(i) for i in items if re.fullmatch(rf"[-+]?\d[\d.,]*|{SINGLE}", str(i))] for items in lists)
-    plain = ([item.replace(",", "") for item in items] for items in numbers)
-    kept = re.compile(rf"{SINGLE}|.*\..*\..*")  # dates
-    kinds = ((items, {i.lower() if kept.match(i) else round(float(i), 2) for i in items}) for items in plain)
-    several = [items[:3] for items, different in kinds if len(different) > 1]
+    lists = map(distinct_values, (value for value in values if isinstance(value, list)))
     line = "list several numbers, letters or truth values, like {}, any of which pays; write one text if all are needed"
-    odd[line] = several
+    odd[line] = [items for items in lists if len(items) > 1]
     findings = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
     return [f"{count} of {len(values)} values of {name} {line}" for line, count in findings]
+
+
+def distinct_values(gold: list) -> list[str]:
+    """The numbers, letters and truth values among accepted answers, each value once."""
+    texts = {}
+    for text in map(str, accepted(gold)):
+        if re.fullmatch(rf"[-+]?\d[\d.,]*|{SINGLE}", text):
+            plain = text.replace(",", "")
+            is_number = not re.match(rf"{SINGLE}|.*\..*\.", plain)  # nor a date
+            texts.setdefault(round(float(plain), 2) if is_number else plain.lower(), text)
+    return [*texts.values()]
 
 
 def warn_odd_answers(source: str, rows: list[dict], prompts: Sequence) -> None:
