@@ -145,10 +145,6 @@ REFUSED = {
         {"problem": "Add two numbers.", "tests": [{"input": f"add({n}, 2)", "output": "3"} for n in (1, 2)]},
         "a call of add",
     ),
-    "a call that the prompt names": (
-        {"problem": "Write add(a, b).", "tests": [{"input": "add(1, 2)", "output": "3"}]},
-        "a call of add",
-    ),
     **{
         f"the place {place}": ({"question": f"{place} How many?", "answer": "7"}, "image placeholder")
         for place in ("<|image_1|>", "<start_of_image>", "<image_placeholder>", "[IMG]", "[image]")
@@ -253,10 +249,6 @@ NOTES = {
         **{"question": "Make 6 of [1, 5].", "answer": None, "numbers": [1, 5], "target": 6},
     },
     "rows have tests that may be calls of a function": {"answer": None, "tests": [ON_STDIN], "entry_point": "add"},
-    "1 rows have tests that may be calls": {
-        "answer": None,
-        "tests": [{"input": "f(1)", "output": "2"}, {"input": "3", "output": "3"}],
-    },
     "rows have documents as JSON in context": {"context": '[["A", ["One."]]]'},
     "takes one of the columns metadata.answer": {"answer": None, "metadata": {"answer": "42", "level": 3}},
     "takes one of the columns info.gold": {"answer": None, "info": '{"gold": "42"}'},
@@ -392,19 +384,14 @@ def test_one_column_of_texts_does_not_make_texts_of_an_index(tmp_path):
     assert answers == ["C", "B"]
 
 
-STDIN = {
-    "push(1)\npop()": "Play push(n) and pop().",
-    "a(b)": "Is a(b) balanced?",
-    "max(1,2)\n": "Evaluate it.",
-    "add(1, 2)": "Add.",
-}
-
-
-@pytest.mark.parametrize("text", STDIN)
-def test_text_on_stdin_may_look_like_a_call(text):
-    tests = [{"input": text, "output": "3"}, {"input": "3\n", "output": "3"}]
-    for kept in (tests, tests[:1]):
-        assert loader.normalise({"problem": STDIN[text], "tests": kept})["tests"] == kept
+@pytest.mark.parametrize(("text", "is_call"), [("push(1)\npop()", False), ("a(b)", True), ("max(1,2)\n", True)])
+def test_a_call_on_stdin_needs_a_test_that_says_so(text, is_call):
+    tests = [{"input": "3\n", "output": "3"}, {"input": text, "output": "3"}]
+    if is_call:
+        with pytest.raises(loader.BadRow, match=r"tests\[1\]: got .*, a call of (a|max);.*\"testtype\": \"stdin\""):
+            loader.normalise({"problem": "Evaluate it.", "tests": tests})
+    tests[1]["testtype"] = "stdin"
+    assert loader.normalise({"problem": "Evaluate it.", "tests": tests})["tests"] == tests
 
 
 def test_a_prompt_in_words_is_no_setup_of_its_tests():

@@ -132,26 +132,9 @@ def as_call(case: dict, name: str, function: str | None) -> dict | None:
     return {"function": function, "args": arguments, "expected": output}
 
 
-def calls_on_stdin(tests, name: str, function: str | None, asked: str) -> list[str]:
-    """A note if text on stdin may be meant for a function; BadRow if it calls a function that the row names.
-
-    A row names it by a column (`function`) or in the prompt (`asked`): `add`, add(…), def add, "a function add"; the
-    bare word add counts only if each of several tests is a call.
-    """
-    tests = tests if isinstance(tests, list) else []
-    cases = [case for case in tests if isinstance(case, dict) and not {"testtype", "type", "expected"} & {*case}]
-    given = [case["input"] for case in cases if isinstance(case.get("input"), str)]
-    called = [called_in(text) for text in given]
-    for text in filter(None, given):  # examples in the prompt do not count
-        asked = asked.replace(text.strip(), "")
-    for text, word in zip(given, called, strict=True):
-        in_code = rf"`{word}\b|\b{word}\(|\b(?:def|functions?|methods?|called|named)\W{{1,3}}{word}\b"
-        in_words = None not in called and len(given) > 1 and re.search(rf"(?i)\b{word}\b", asked)
-        if word and (word == function or in_words or re.search(in_code, asked)):
-            expected, advice = "calls as {function, args, expected}, or asserts", '"testtype": "stdin" if it is stdin'
-            raise BadRow(f"{name}[{given.index(text)}]", f"{shown(text)}, a call of {word}", expected, advice)
-    note = 'rows have tests that may be calls of a function, read as stdin; "testtype": "stdin" in a test says so'
-    return [note] if given and (function or any(called)) else []
+def is_untyped_stdin(test) -> bool:
+    """Whether a test is text on stdin, and does not say so itself: a call may be meant."""
+    return isinstance(test, dict) and isinstance(test.get("input"), str) and not {"testtype", "type"} & {*test}
 
 
 def called_in(text: str) -> str | None:
@@ -216,6 +199,9 @@ def check_case(test, name: str, entry_point: str | None, on_stdin: bool) -> None
         if wrong := wrong or (["fn_name"] if test.get("fn_name") else []):
             got = f"{wrong[0]} {shown(test[wrong[0]])} in a test with input and output"
             raise BadRow(name, got, "text on stdin and stdout", 'calls as {"function", "args", "expected"}')
+        if is_untyped_stdin(test) and (word := called_in(test["input"])):
+            expected, advice = "calls as {function, args, expected}, or asserts", '"testtype": "stdin" if it is stdin'
+            raise BadRow(name, f"{shown(test['input'])}, a call of {word}", expected, advice)
         return
     function, arguments, named = test.get("function") or entry_point, test.get("args", []), test.get("kwargs") or {}
     if function is None:

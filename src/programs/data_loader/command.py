@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import functools
 import itertools
 import json
 import math
@@ -217,13 +218,10 @@ def of_splits(rows: list[dict], files: list[str]) -> list[str]:
 def run_command(args) -> int:
     from tqdm import tqdm
 
-    rows, files = [], []
-    reader = RowReader(args.inputs, settings_of(args))
-    rejected = reader.rejected
-    tokenizer = open_tokenizer(args.tokenizer) if args.tokenizer else None
-    for row in tqdm(reader, desc="rows", unit="", delay=1, disable=None, file=sys.stderr):
-        rows.append(row)
-        files.append(reader.current)
+    settings, tokenizer = settings_of(args), open_tokenizer(args.tokenizer) if args.tokenizer else None
+    watch = functools.partial(tqdm, desc="rows", unit="", delay=1, disable=None, file=sys.stderr)
+    reader = RowReader(args.inputs, settings, watch)
+    rows, rejected = reader.rows, reader.rejected
     error = BadRows(rejected) if rejected and args.on_bad == "fail" else None
     if not error and not rows and (args.out or not reader.counts["read"]):
         error = reader.no_rows()
@@ -236,17 +234,17 @@ def run_command(args) -> int:
     if count := sum(n > 1 for n in Counter(prompt for prompt, _ in pairs).values()):
         lines.append(f"{count} prompts have another answer in another row; each answer is paid in its own row only")
     lines += [collapse] if collapse else []
-    for line in [*lines, *(of_splits(rows, files) if args.out else [])]:
+    for line in [*lines, *(of_splits(rows, reader.row_names) if args.out else [])]:
         say(f"warning: {line}")
     report = {
         "kind": reader.kind,
-        "why": "; ".join(reader.reasons),
+        "why": reader.why,
         "counts": reader.counts,
         "outputs": outputs,
         "unread": dict(reader.unread),
         "no_answer": reader.no_answer,
         "errors": rejected[:20] or ([{"message": str(error)}] if error else []),
-        "stats": statistics_of(rows, files, tokenizer) if args.inspect else {},
+        "stats": statistics_of(rows, reader.row_names, tokenizer) if args.inspect else {},
     }
     if args.json:
         tell(json.dumps(report))

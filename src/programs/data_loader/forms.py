@@ -15,12 +15,12 @@ from programs.data_loader.answers_and_tests import (
     BARE_MARK,
     METHOD,
     as_answer,
-    calls_on_stdin,
     check_language,
     check_runnable,
     function_of,
     gold_of,
     ground_truth,
+    is_untyped_stdin,
     joined_tests,
     read_tests,
 )
@@ -65,6 +65,7 @@ class FileFacts:
 
 NO_FACTS = FileFacts()
 LETTERED = re.compile(r"(?is)(?<![a-z])a(?![a-z]).*(?<![a-z])b(?![a-z])")
+MAYBE_CALLS = 'rows have tests that may be calls of a function, read as stdin; "testtype": "stdin" in a test says so'
 LETTER_ALONE = "rows have a letter as answer, but no choices in the prompt"  # noted if half of the rows are so
 
 
@@ -221,7 +222,8 @@ class Shape:
         for name, value in rest.items():
             out.setdefault(name, value)
         if not self.is_ours:
-            self.notes += calls_on_stdin(out.get("tests"), self.tests_name, function_of(row), asked)
+            if function_of(row) and isinstance(out.get("tests"), list) and is_untyped_stdin(out["tests"][0]):
+                self.notes.append(MAYBE_CALLS)
             known = {*self.facts.mapped, *self.facts.sources, *(self.choices.columns if self.choices else ())}
             known |= {"tools"} if {"completion", "chosen"} & out.keys() else set()  # trainers on replies render them
             rest = {name: value for name, value in rest.items() if name not in known}

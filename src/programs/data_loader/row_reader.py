@@ -156,34 +156,31 @@ def remapped(row: dict, settings: Settings) -> dict:
 
 
 class RowReader:
-    """Iterates over the good rows of all inputs, converted, in order; lists the bad ones in `rejected`.
+    """Reads all inputs: `rows` has the good rows in the schema, in order, and `rejected` the bad ones.
 
-    At any time, `counts` has read = kept + rejected + deduplicated.
+    `kind` and `why` say how they were read; in `counts`, read = kept + rejected + deduplicated. `watch` wraps the rows.
     """
 
-    def __init__(self, sources, settings: Settings):
+    def __init__(self, sources, settings: Settings, watch=iter):
         self.files, self.settings, self.rejected = expand(sources), settings, []
-        self.names, self.current = distinct_names(self.files), ""
+        self.names = distinct_names(self.files)
         self.counts = {"read": 0, "kept": 0, "rejected": 0, "deduplicated": 0}
         self.kinds, self.reasons, self.seen, self.notes = Counter(), [], set(), Counter()
         self.facts, self.unread = FileFacts(), Counter()  # of the current file; {column of a question: rows}
         self.no_answer, self.untaken = 0, Counter()  # rows without an answer; {column that they have: rows}
+        rows = itertools.chain.from_iterable(map(self.rows_of, self.files))
+        placed = [*watch(itertools.islice(rows, settings.limit))]
+        self.rows, self.row_names = [row for _, row in placed], [name for name, _ in placed]  # the input of each row
+        self.kind = "mixed" if len(self.kinds) > 1 else next(iter(self.kinds), "prompts")
+        self.why = "; ".join(self.reasons)
 
-    @property
-    def kind(self) -> str:
-        """The kind of all rows so far, or `mixed`."""
-        return "mixed" if len(self.kinds) > 1 else next(iter(self.kinds), "prompts")
-
-    def __iter__(self) -> Iterator[dict]:
-        return itertools.islice(itertools.chain.from_iterable(map(self.rows_of, self.files)), self.settings.limit)
-
-    def rows_of(self, file: str) -> Iterator[dict]:
+    def rows_of(self, file: str) -> Iterator[tuple[str, dict]]:
+        """(Default source, row) of each good row of one input."""
         name, before = self.names[file], self.counts["read"]
         label = "stdin" if file == "-" else file
         form, records = self.detect(label, records_of(file, self.settings))
         for number, record in records:
             self.counts["read"] += 1
-            self.current = name
             try:
                 row = self.read(record, form)
             except RowFlaw as error:
@@ -199,7 +196,7 @@ class RowReader:
                     continue
                 self.seen.add(mark)
             self.counts["kept"] += 1
-            yield row
+            yield name, row
         if self.counts["read"] == before:
             say(f"warning: {label} has no rows")
 
@@ -307,19 +304,8 @@ def digest(value) -> bytes:
     return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).digest()
 
 
-@dataclass
-class Loaded:
-    """The result of load_rows: rows in the schema, their kind and why it was chosen, and what was left out."""
-
-    rows: list[dict]
-    kind: str
-    why: str
-    rejected: list[dict]
-    counts: dict[str, int]
-
-
-def load_rows(sources, kind: str = "auto", **reading) -> Loaded:
-    """Read all rows of files, folders, globs or hub ids into the schema.
+def load_rows(sources, kind: str = "auto", **reading) -> RowReader:
+    """Read all rows of files, folders, globs or hub ids into the schema; returns `rows`, `kind`, `rejected`, `counts`.
 
     Args:
         sources: one input or a list: a path, a folder, a glob, `-` for stdin, `owner/name[:config][@split]`.
@@ -332,10 +318,9 @@ def load_rows(sources, kind: str = "auto", **reading) -> Loaded:
         UserError: an input cannot be read, an argument cannot be used, or there is no usable row.
     """
     reader = RowReader(sources, Settings(kind, **reading))
-    rows = list(reader)
     if reader.rejected and reader.settings.on_bad == "fail":
         raise BadRows(reader.rejected)
-    if not rows:
+    if not reader.rows:
         raise reader.no_rows()
     reader.say_notes()
-    return Loaded(rows, reader.kind, "; ".join(reader.reasons), reader.rejected, reader.counts)
+    return reader
