@@ -18,7 +18,7 @@ from parts.data.question_parts import TOOLS, is_media, is_system, plain_name
 from parts.data.rows import SUFFIXES, file_records, hub_rows, is_hub_id
 from parts.foundation.messages import RowFlaw, UserError, need, say, suggest
 from programs.data_loader.bad_rows import HEAD, BadRow, BadRows, as_plain, flaw_of, opened, shown
-from programs.data_loader.choices import shown_numbers
+from programs.data_loader.choices import numbering_of
 from programs.data_loader.form_names import check_kind, convert, form_of, kind_of, known_names, new_names
 from programs.data_loader.forms import LETTER_ALONE, FileFacts, marks_answer
 from programs.data_loader.messages import ANSWER_KEYS
@@ -235,7 +235,7 @@ class RowReader:
     def detect(self, label: str, records: Iterator) -> tuple[str, Iterator]:
         """(Form of a file, all its records): the given kind, or the form of most of the first rows; notes why."""
         settings, head = self.settings, list(itertools.islice(records, HEAD))
-        forms, kinds, fields, marked, numbers = Counter(), Counter(), {}, 0, set()
+        forms, kinds, fields, marked, rows = Counter(), Counter(), {}, 0, []
         for row in (row for _, row in head if isinstance(row, dict)):
             with contextlib.suppress(RowFlaw):
                 row = remapped(as_plain(row), settings)
@@ -245,13 +245,11 @@ class RowReader:
                 fields.setdefault(form, [name for name in row if row[name] is not None])
                 first = next((row[name] for name in ANSWER_KEYS if row.get(name) is not None), None)
                 marked += form == "math" and marks_answer(first)
-                numbers.update(shown_numbers(row))
+                rows.append(row)
                 if form in ("ours", "verl"):
                     kinds[kind_of(convert(row, form).out)] += 1
         sources = frozenset(plain_name(source.partition(".")[0]) for source in settings.mapping.values())
-        texts = frozenset(name for name, start in numbers if start is None)
-        start = min((start for name, start in numbers if name not in texts), default=None)
-        self.facts = FileFacts(frozenset(settings.mapping), sources, start, texts)
+        self.facts = FileFacts(frozenset(settings.mapping), sources, *numbering_of(rows))
         form, why = settings.kind, "as asked for"
         if form == "auto":  # in a tie, a form with answers wins
             form = max(forms, key=lambda form: (forms[form], form != "prompts"), default="prompts")

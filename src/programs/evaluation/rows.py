@@ -71,6 +71,7 @@ def task_rows(config, task) -> tuple[list[dict], list[dict]]:
             say(f"{task.label}: {len(found) - len(placed)} rows serve as worked examples and are not evaluated")
     placed = placed[: task.settings["limit"] or config.limit or None]
     rows = [row for _, row in placed]
+    task.decide(rows)
     for place, row in placed:
         try:
             task.check_row(row)
@@ -80,7 +81,6 @@ def task_rows(config, task) -> tuple[list[dict], list[dict]]:
                 given_texts(config, row)
         except UserError as error:
             raise type(error)(f"{place}: {error}") from None
-    task.decide(placed)
     if task.asks:
         asked = [(task.unused(row), task.question(row)) for row in rows]
         read = [
