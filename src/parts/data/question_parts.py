@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from parts.data.answer_marks import accepted, marked_gold
+from parts.data.data_files import PROMPT_TEXTS
 from parts.data.nested_rows import holds_answer, is_dialogue
 from parts.data.stated_answers import with_point
 from parts.foundation.bundle import in_bundle
@@ -31,7 +32,6 @@ DOUBTFUL = (
     *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
     *("上下文", "背景", "文章", "材料", "原文", "段落"),
 )
-SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
 MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram", "screenshot", "frame"}
 MEDIA_ENDS = {"url", "uri", "link", "path", "file", "byte", "base", "data", "list", "caption", "description"}
 PLACE = r"<(?:\|?(?:start_of_)?(?:image|video|audio)(?:[_ ]?(?:\d+|pad|placeholder))?\|?|\|vision_(?:start|end)\|)>"
@@ -113,7 +113,7 @@ def plain_name(name: str) -> str:
 @functools.lru_cache(4096)
 def names_part(name: str) -> bool:
     """Whether a column's name says that it holds a part of the question."""
-    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS) or is_system(name):
+    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *PROMPT_TEXTS) or is_system(name):
         return True
     words = words_in(name)
     is_part = is_media(name) or (len(words) > 1 and head_of(name) in (*READ_FIRST, *DOUBTFUL))
@@ -235,7 +235,7 @@ def unread_parts(row: dict, prompt) -> list[str]:
             inside = [match[3] for match in TOOL_NAME.finditer(str(row[name]))]
         is_note = isinstance(row[name], int | float) and name not in choices
         is_note = is_note or (name == "query" and SQL.match(str(row[name])) is not None)  # Spider's gold
-        is_whole = name in SECOND_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)  # Alpaca's
+        is_whole = name in PROMPT_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)  # Alpaca's
         is_there = all(text in asked for text in inside) and (name not in choices or has_letters)
         if not is_note and not is_whole and not is_there:
             unread.append(name)

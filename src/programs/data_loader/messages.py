@@ -2,12 +2,12 @@
 
 import re
 
+from parts.data.data_files import PROMPT_TEXTS
 from parts.data.nested_rows import VISIBLE, holds_answer
 from parts.data.question_parts import (
     MARKS,
     MEDIA,
     READ_FIRST,
-    SECOND_TEXTS,
     SHORT_NOTES,
     head_of,
     is_empty,
@@ -21,7 +21,7 @@ from parts.data.question_parts import (
 from programs.data_loader.bad_rows import BadRow, opened, shown
 
 PROMPT_KEYS = (
-    *SECOND_TEXTS,
+    *PROMPT_TEXTS,
     *("question_content", "problem_description", "problem_statement", "instruct_prompt", "complete_prompt"),
 )
 RESPONSE_KEYS = ("completion", "response", "output", "target", "answer")
