@@ -143,9 +143,6 @@ class Shape:
         names = [name for name in self.row if name not in self.used and (all_columns or name in mapped)]
         passages = passages_before(self.row, message["content"], names, mapped)
         self.used.update(passages)
-        for name, text in passages.items():
-            if isinstance(self.row[name], str) and self.row[name] != text:
-                self.notes.append(f"rows have documents as JSON in {name}, which are text in the prompt")
         if passages:
             message["content"] = "\n\n".join([*passages.values(), message["content"]])
 
