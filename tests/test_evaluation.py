@@ -605,6 +605,8 @@ def test_multiple_choice_forms_of_gold(ev):
         assert task.choices({"choices": choices, "answer": answer}) == (choices, 1)
     assert task.choices({"choices": {"text": choices, "label": ["1", "2"]}, "answerKey": "1"}) == (choices, 0)
     assert task.choices({"choices": {"text": choices, "label": ["1", "2"]}, "answerKey": 1}) == (choices, 0)
+    by_number = {"text": choices, "label": ["1", "2"]}
+    assert task.choices({"choices": by_number, "answer": "B"}) == (choices, 1), "a letter, as data_loader.py writes it"
     labelled = {"choices": {"text": ["2", "1"], "label": ["1", "2"]}, "answerKey": "1"}
     assert task.choices(labelled) == (["2", "1"], 0), "a label, where there are labels, not a text"
     by_letter = {"options": {"A": "red", "B": "blue"}}

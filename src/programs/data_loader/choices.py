@@ -193,7 +193,8 @@ def named_place(value, choices: Choices) -> int | None:
             return places[0]
     match = re.fullmatch(r"(?i)(?:option |choice |answer )?[(\[]?([a-z])[\])]?[.:]?(?:[)\s]\s*(.+))?", word, re.DOTALL)
     place = LETTERS.index(match[1].upper()) if match else len(texts)
-    fits = place < len(texts) and (not labels or is_letters(labels)) and match[2] in (None, texts[place])
+    counted = is_letters(labels) or all(map(str.isdigit, labels))  # or no labels: then letters count choices, too
+    fits = place < len(texts) and counted and match[2] in (None, texts[place])
     return place if fits else None
 
 
