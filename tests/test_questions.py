@@ -8,8 +8,9 @@ import pytest
 from conftest import TINY_LM, run_script, write_lines
 from transformers import AutoTokenizer
 
+from parts.data.odd_texts import odd_answers, warn_unread
 from parts.data.prompts import load_prompts
-from parts.data.question_parts import odd_answers, unread_parts, warn_unread
+from parts.data.question_parts import unread_parts
 from parts.data.rows import check_prompt
 from parts.foundation.messages import UserError
 from programs.data_loader.answers_and_tests import gold_of

@@ -13,7 +13,8 @@ from collections import Counter
 from pathlib import Path
 
 from parts.data.held_out import asked_words, of_swapped
-from parts.data.question_parts import head_of, odd_answers
+from parts.data.odd_texts import odd_answers
+from parts.data.question_parts import head_of
 from parts.data.rows import is_hub_id
 from parts.foundation.messages import Help, UserError, need, say, tell
 from parts.foundation.processes import transformers

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from parts.data.answer_marks import is_program, parsed
 from parts.data.nested_rows import holds_answer, is_dialogue, turns_in
-from parts.data.question_parts import ODD_PROMPTS, is_empty, is_system, unread_parts
+from parts.data.odd_texts import ODD_PROMPTS
+from parts.data.question_parts import is_empty, is_system, unread_parts
 from parts.data.stated_answers import visible
 from programs.data_loader.answers_and_tests import (
     BARE_MARK,

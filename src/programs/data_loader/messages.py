@@ -4,8 +4,8 @@ import re
 
 from parts.data.data_files import PROMPT_TEXTS
 from parts.data.nested_rows import VISIBLE, holds_answer
+from parts.data.odd_texts import MARKS, placeholder_in
 from parts.data.question_parts import (
-    MARKS,
     MEDIA,
     READ_FIRST,
     SHORT_NOTES,
@@ -13,7 +13,6 @@ from parts.data.question_parts import (
     is_empty,
     is_media,
     names_part,
-    placeholder_in,
     squeezed,
     texts_in,
     words_in,

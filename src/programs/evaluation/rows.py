@@ -8,8 +8,8 @@ from pathlib import Path
 
 from parts.data.data_files import PROMPT_TEXTS
 from parts.data.held_out import drawn_tasks, task_of
+from parts.data.odd_texts import warn_odd_answers, warn_unread
 from parts.data.prompts import RESERVED
-from parts.data.question_parts import warn_odd_answers, warn_unread
 from parts.data.rows import is_hub_id, placed_rows, read_rows
 from parts.foundation.bundle import BUNDLE, EMBEDDED_EVAL
 from parts.foundation.messages import UserError, need, say
