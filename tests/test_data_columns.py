@@ -127,12 +127,9 @@ REFUSED = {
         {"problem": "Add.", "entry_point": "add", "tests": [{"input": "add(1, 2)", "output": "3"}]},
         "a call of add; .*stdin",
     ),
-    "calls of two functions": (
-        {
-            "problem": "Write the functions encode(s) and decode(s).",
-            "tests": [{"input": "encode('a')", "output": "b"}, {"input": "decode('b')", "output": "a"}],
-        },
-        "a call of encode",
+    "calls as text, and fewer results": (
+        {"problem": "Add.", "tests": {"fn_name": "add", "inputs": ["1\n2", "3\n4"], "outputs": ["3"]}},
+        "2 inputs and 1 outputs",
     ),
     **{
         f"the place {place}": ({"question": f"{place} How many?", "answer": "7"}, "image placeholder")

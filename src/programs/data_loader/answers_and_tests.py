@@ -55,6 +55,10 @@ def read_tests(value, name: str, row: dict):
     if isinstance(value, dict) and isinstance(value.get("test_cases"), list):  # PrimeIntellect's verification_info
         check_language(value, name)
         value = value["test_cases"]
+    if isinstance(value, dict) and {"input", "output"} <= {*value}:
+        others = {key: item for key, item in value.items() if key not in ("input", "output")}  # fn_name among them
+        several = {**others, "inputs": value["input"], "outputs": value["output"]}
+        value = several if isinstance(value["input"], list) else [value]
     function = function_of(row)
     lists = isinstance(value, dict) and all(isinstance(item, list) for item in value.get("inputs") or "")
     if lists and function and not row.get("entry_point") and not value.get("fn_name"):
@@ -65,21 +69,16 @@ def read_tests(value, name: str, row: dict):
             raise BadRow(f"{name}[{calls.index(None)}]", "a test for stdin among calls", "tests in one form")
         value = paired(calls, value) if any(calls) else value
     elif isinstance(value, dict) and value.get("fn_name"):
-        for key in ("inputs", "input"):  # in PRIME's tests each line is an argument in JSON
-            if isinstance(value.get(key), list) and any(isinstance(item, str) for item in value[key]):
-                output = value.get(f"out{key[2:]}")
-                pairs = zip(value[key], output if isinstance(output, list) else [], strict=False)
-                cases = [{"input": given, "output": out, "testtype": "functional"} for given, out in pairs]
-                return read_tests(cases, name, {"entry_point": value["fn_name"]})
+        inputs, outputs = (value[key] if isinstance(value.get(key), list) else [] for key in ("inputs", "outputs"))
+        if len(inputs) == len(outputs) and any(isinstance(item, str) for item in inputs):
+            # in PRIME's tests each line is an argument in JSON
+            cases = [{"input": given, "output": outputs[i], "testtype": "functional"} for i, given in enumerate(inputs)]
+            return read_tests(cases, name, {"entry_point": value["fn_name"]})
     return as_tests(value, name)
 
 
 def as_tests(value, name: str):
     """Put tests into a form that scripts/sandbox.py takes; BadRow for an empty set, which every program would pass."""
-    if isinstance(value, dict) and {"input", "output"} <= set(value):
-        others = {key: item for key, item in value.items() if key not in ("input", "output")}  # fn_name among them
-        several = {**others, "inputs": value["input"], "outputs": value["output"]}
-        value = several if isinstance(value["input"], list) else [value]
     if isinstance(value, dict):
         inputs, outputs = value.get("inputs"), value.get("outputs")
         lists = isinstance(inputs, list) and isinstance(outputs, list)
