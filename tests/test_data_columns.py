@@ -320,9 +320,9 @@ def test_rows_of_several_splits_in_one_output_are_said(column, tmp_path):
 
 
 def test_words_that_also_name_splits_are_none(tmp_path):
-    rows = [{"question": f"Which is a {word}?", "topic": word, "answer": "2"} for word in ("train", "test")]
-    write_lines(tmp_path / "all.jsonl", rows)
-    assert "splits" not in command(tmp_path / "all.jsonl", "--out", tmp_path / "out.jsonl").stderr
+    rows = [{"question": f"Which is a {word}?", "topic": word, "answer": "2", "2019": 3} for word in ("train", "test")]
+    done = command(write_lines(tmp_path / "all.jsonl", rows), "--out", tmp_path / "out.jsonl")
+    assert done.returncode == 0 and "splits" not in done.stderr
 
 
 @pytest.mark.parametrize("rows", [[["1?", "1"], ["2?", ""]], [["1?", ""], ["2?", ""]]], ids=["one", "all"])

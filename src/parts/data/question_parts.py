@@ -66,8 +66,8 @@ def is_system(name: str) -> bool:
 
 
 def head_of(name: str) -> str:
-    """The head noun of a column's name: "passage" in `flores_passage` and `passage_text`."""
-    stems = [word.removesuffix("s") for word in words_in(name)]
+    """The head noun of a column's name: "passage" in `flores_passage` and `passage_text`; "" in a name of digits."""
+    stems = [word.removesuffix("s") for word in words_in(name)] or [""]
     return stems[-2] if len(stems) > 1 and stems[-1] in ("text", "content") else stems[-1]
 
 
@@ -136,9 +136,9 @@ def squeezed(text: str) -> str:
 
 def is_json_schema(name: str, value) -> bool:
     """Whether a `schema` column holds a JSON Schema, which a reward checks against, and not tables of a database."""
-    with contextlib.suppress(ValueError):
-        value = json.loads(value) if isinstance(value, str) else value
-    if head_of(name) != "schema" or not isinstance(value, dict):
+    with contextlib.suppress(ValueError, RecursionError):
+        value = json.loads(value) if isinstance(value, str) and head_of(name) == "schema" else value
+    if not isinstance(value, dict) or head_of(name) != "schema":
         return False
     properties = value.get("properties")
     has_types = isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values())
