@@ -1008,3 +1008,10 @@ def test_worked_examples_are_not_evaluated(ev, tmp_path, capsys, shots_at, kept_
     kept, shots = ev.task_rows(config, ev.make_task("math", config))
     assert shots == [rows[shots_at[0]]] and kept == [rows[i] for i in kept_at]
     assert said in capsys.readouterr().err
+
+
+def test_a_limit_does_not_change_how_answers_are_read(ev, tmp_path):
+    rows = [{"prompt": "Q?", "options": ["red", "blue"], "answer": number} for number in (1, 0)]
+    config = ev.Config(data=write_lines(tmp_path / "rows.jsonl", rows), limit=1)
+    task = ev.make_task("multiple_choice", config)
+    assert [task.choices(row) for row in ev.task_rows(config, task)[0]] == [(["red", "blue"], 1)]

@@ -68,9 +68,9 @@ def task_rows(config, task) -> tuple[list[dict], list[dict]]:
         need(placed, "got no rows besides the worked examples; expected others; try another --fewshot_data")
         if len(placed) < len(found):
             say(f"{task.label}: {len(found) - len(placed)} rows serve as worked examples and are not evaluated")
+    task.decide([row for _, row in placed])  # all of them, so that a limit changes no reading
     placed = placed[: task.settings["limit"] or config.limit or None]
     rows = [row for _, row in placed]
-    task.decide(rows)
     for place, row in placed:
         try:
             task.check_row(row)

@@ -88,7 +88,8 @@ class MultipleChoice(Task):
 
     def decide(self, rows):
         """Find out what all rows together show: whether numbers count from 0 or 1, or are the texts of choices."""
-        self.numbering = sibling("data_loader").numbering_of(rows)
+        loader = sibling("data_loader")
+        self.numbering = loader.numbering_of(map(loader.known_names, rows))
 
     def choices(self, row: dict) -> tuple[list[str], int]:
         """The choices and the index of the right one, as data_loader.py reads them."""
