@@ -101,7 +101,7 @@ class MultipleChoice(Task):
             need(choices, f"{got} choice; try data_loader.py, with --map choices=COLUMN answer=COLUMN")
             return choices.texts, loader.right_choice(row, choices, *self.numbering)[1]
         except loader.UserError as error:
-            raise UserError(f"{error} (flags of data_loader.py)") from None
+            raise UserError(f"{error}{' (flags of data_loader.py)' * ('--' in str(error))}") from None
 
     def unused(self, row):
         used = sibling("data_loader").choice_columns(row)
