@@ -7,6 +7,7 @@ ROOMS = (
     "stated_answers",
     "answer_marks",
     "question_parts",
+    "odd_texts",
     "chat",
     "held_out",
     "prompts",
