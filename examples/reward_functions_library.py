@@ -27,8 +27,8 @@ option value keeps; w: the advised weight. Presets have weights:
 #      882-1110  correctness      Right answers, and programs that pass tests
 #     1113-1284  format           Layouts, style and repetition
 #     1287-1390  length           Lengths
-#     1393-1557  judges           Models that judge
-#     1560-1662  combined         Combined rewards and presets
+#     1393-1560  judges           Models that judge
+#     1563-1665  combined         Combined rewards and presets
 
 import ast
 import asyncio
@@ -1536,13 +1536,16 @@ class RewardModel(_Model):
         return [score if math.isfinite(score) else None for score in scores]
 
     def _load(self):
+        import torch
         from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
         if not self.model:
             raise ValueError('got no model; expected a name or folder; try reward_model.configure(model="...")')
         sides = {"truncation_side": "left", "padding_side": "right", "model_max_length": self.max_length}
         tokenizer = AutoTokenizer.from_pretrained(self.model, **sides)
-        model = AutoModelForSequenceClassification.from_pretrained(self.model, device_map=self.device)
+        rank = os.environ.get("LOCAL_RANK") if torch.cuda.is_available() else None  # of a process with its own GPU
+        device = f"cuda:{rank}" if rank and self.device == "auto" else self.device
+        model = AutoModelForSequenceClassification.from_pretrained(self.model, device_map=device)
         tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
         model.config.pad_token_id = tokenizer.pad_token_id  # it scores the last token that is no padding
         return tokenizer, model.eval().requires_grad_(False)

@@ -36,59 +36,60 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 """
 
 # Contents
-#       147-158  python source     Parses Python source in a process with threads
-#       161-265  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       268-313  bundle            Paths of this bundle and of its embedded model, data and rewards
-#       316-506  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       509-700  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      703-1025  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1028-1097  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1100-1345  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1348-1463  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1466-1715  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1718-1821  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1824-1965  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1968-2275  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2278-2475  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2478-2569  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2572-2651  prompts           Load training and held-out prompts as token ids
-#     2654-2874  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2877-3145  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3148-3433  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3436-3591  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     3594-3826  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3829-3969  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     3972-4034  control tokens    Render messages so that their text never becomes control tokens, for versions of …
-#     4037-4292  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4295-4462  conversations     Conversations with environments: their record, limits, and calls of the …
-#     4465-4630  play              Play a policy's conversations with environments; each turn samples all open …
-#     4633-4771  play setup        Set up and score conversations, for all programs that take --environment
-#     4774-5114  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     5117-5239  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5242-5303  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5306-5322  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     5325-5331  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5334-5414  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5417-5524  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5527-5545  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5548-5810  memory            The memory that a run will need, from the shape of its networks
-#     5813-6021  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     6024-6108  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     6111-6271  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6274-6283  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6286-6333  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     6336-6368  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     6371-6440  summary           summary.json and the lines at the end of a run
-#     6443-6639  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6642-6673  paired tests      Intervals, paired tests, pass@k
-#     6676-6909  settings          Settings under TRL's names, profiles, and contradictions between settings
-#     6912-7025  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
-#     7028-7217  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
-#     7220-7372  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
-#     7375-7489  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
-#     7492-7727  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
-#     7730-7830  trainer           TRL's trainer with this bundle's weights, prompts and sampler
-#     7833-8057  run               Loading and checks before the first step, --dry_run, the run, and the command line
+#       148-159  python source     Parses Python source in a process with threads
+#       162-266  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       269-314  bundle            Paths of this bundle and of its embedded model, data and rewards
+#       317-507  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       510-701  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      704-1026  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1029-1098  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1101-1339  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1342-1457  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1460-1709  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1712-1815  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1818-1959  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1962-2122  question parts    Detect columns that look like part of the question but are not in the prompt
+#     2125-2268  odd texts         Warn of answers and prompts that a model or a reward would read otherwise than …
+#     2271-2468  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2471-2562  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2565-2644  prompts           Load training and held-out prompts as token ids
+#     2647-2867  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2870-3138  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3141-3427  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3430-3580  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3583-3815  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3818-3944  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     3947-4009  control tokens    Render messages so that their text never becomes control tokens, for versions of …
+#     4012-4267  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4270-4437  conversations     Conversations with environments: their record, limits, and calls of the …
+#     4440-4605  play              Play a policy's conversations with environments; each turn samples all open …
+#     4608-4746  play setup        Set up and score conversations, for all programs that take --environment
+#     4749-5089  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     5092-5214  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5217-5278  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5281-5297  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     5300-5306  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5309-5389  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5392-5499  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5502-5520  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5523-5785  memory            The memory that a run will need, from the shape of its networks
+#     5788-5996  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     5999-6083  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     6086-6246  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6249-6268  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6271-6318  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     6321-6353  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     6356-6425  summary           summary.json and the lines at the end of a run
+#     6428-6624  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     6627-6658  paired tests      Intervals, paired tests, pass@k
+#     6661-6894  settings          Settings under TRL's names, profiles, and contradictions between settings
+#     6897-7010  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
+#     7013-7202  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
+#     7205-7357  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
+#     7360-7474  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
+#     7477-7723  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
+#     7726-7826  trainer           TRL's trainer with this bundle's weights, prompts and sampler
+#     7829-8053  run               Loading and checks before the first step, --dry_run, the run, and the command line
 
 import argparse
 import ast
@@ -1114,12 +1115,9 @@ PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(
 REPLY = re.compile(
     rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
 )
-# prompt columns: ASKS always holds prompts; WEAK does in some files and annotates the rows in others
-ASKS = {
-    *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
-    *("chosen", "completion"),
-}
-WEAK = {"text", "input", "description"}
+PROMPT_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
+WEAK = {"text", "input", "description"}  # hold prompts in some files and annotate the rows in others
+ASKS = {*PROMPT_TEXTS, "messages", "conversations", "conversation", "chosen", "completion"} - WEAK
 ANSWER_BELOW = re.compile(r"(?i)(q|question|user|human) ?\d*[:.].*\n\s*(a|answer|assistant|ai) ?\d*[:.]")
 NUMBERING = re.compile(r"\A\s*(\d+[.:)]|[^\w\s])\t")  # of a line in a list
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
@@ -1247,12 +1245,8 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
     used = separator_of(text, delimiter, name)
     if used != delimiter:
         say(f"{name}: the columns are separated by {used!r}")
-    records = first_records(text, used)
-    header, *spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records] or [False]
-    unquoted = records != first_records(text, used, skipinitialspace=True)
-    padded = header or (spaced != [] and all(spaced) and unquoted and "completion" not in records[0])
-    if padded and not header:
-        say(f"{name}: read without the blank that follows each {used!r} of its rows")
+    header = next(iter(first_records(text, used)), [])
+    padded = len(header) > 1 and all(cell[:1] == " " for cell in header[1:])  # blanks follow all separators
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
         header = next((cells for cells in reader if any(cells)), [])
@@ -1324,9 +1318,9 @@ def filled(cells: list[str]) -> list[str]:
     return cells[:size]
 
 
-def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
+def first_records(text: str, delimiter: str) -> list[list[str]]:
     """The non-empty ones of the first 50 records, up to the first that is not valid CSV."""
-    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **form), []
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
     with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
     return records
@@ -1983,9 +1977,153 @@ DOUBTFUL = (
     *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
     *("上下文", "背景", "文章", "材料", "原文", "段落"),
 )
-SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
 MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram", "screenshot", "frame"}
 MEDIA_ENDS = {"url", "uri", "link", "path", "file", "byte", "base", "data", "list", "caption", "description"}
+JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # in JSON Schema
+JSON_SCHEMA_KEYS = {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
+NOTE_WORDS = {*"supporting gold answer output response correct solution is has num truth expected".split()}
+SYSTEM = re.compile(r"system|sys(tem)?_?(prompt|message|msg|instructions?)")
+TOOLS = ("tools", "functions")
+TOOL_NAME = re.compile(r"""(["'])name\1: ?(["'])([^"']+)\2""")
+SQL = re.compile(r"\s*SELECT\b(?s:.*)\bFROM\b")
+CHOICE_KEYS = (
+    *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
+    *("mc1_targets", "answers", "distractors", "incorrect_answers", "answer_option_list"),
+)
+NUMBER_KEYS = ("label", "gold_label", "correct", "correct_option", "answer_idx", "answer_index", "cop")
+# one choice per column: A, optionB, option_1, opa, sol2, ending0, mc_answer4, "Incorrect Answer 3"
+ONE_CHOICE = re.compile(
+    r"((?i:op(?=[A-Da-d])|opt(?:ion)?|choice|(?:mc_?)?answer|ans|sol|ending|candidate|alternative|distractor"
+    r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
+)
+WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of wrong choices
+
+
+def plain_name(name: str) -> str:
+    """A column's name in snake case: `Correct Answer` becomes `correct_answer`."""
+    return re.sub(r"[\s-]+", "_", name.strip()).lower()
+
+
+@functools.lru_cache(4096)
+def names_part(name: str) -> bool:
+    """Whether a column's name says that it holds a part of the question."""
+    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *PROMPT_TEXTS) or is_system(name):
+        return True
+    words = words_in(name)
+    is_part = is_media(name) or (len(words) > 1 and head_of(name) in (*READ_FIRST, *DOUBTFUL))
+    return is_part and not NOTE_WORDS & {*words}
+
+
+def is_system(name: str) -> bool:
+    """Whether a column's name says that it holds a system prompt."""
+    return SYSTEM.fullmatch(plain_name(name)) is not None
+
+
+def head_of(name: str) -> str:
+    """The head noun of a column's name: "passage" in `flores_passage` and `passage_text`; "" in a name of digits."""
+    stems = [word.removesuffix("s") for word in words_in(name)] or [""]
+    return stems[-2] if len(stems) > 1 and stems[-1] in ("text", "content") else stems[-1]
+
+
+def words_in(name: str) -> list[str]:
+    """The words of a column's name in snake or camel case, in lower case."""
+    return re.findall(r"[^\W\d_]+", plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)))
+
+
+def is_media(name: str) -> bool:
+    """Whether a column's name says that it holds images, video or sound, or their location."""
+    stems = [word.removesuffix("s") for word in words_in(name)]
+    return bool(MEDIA & {*stems}) and stems[-1] in MEDIA | MEDIA_ENDS
+
+
+@functools.lru_cache(4096)
+def choice_families(names: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """Groups of columns that may hold one choice each, such as A, B, C."""
+    families = {}
+    for name in names:
+        if match := ONE_CHOICE.fullmatch(re.sub(r"[\s-]+", "_", name)):
+            prefix, mark = match[1] or str(match[3].isupper()), match[2] or match[3]
+            place = int(mark) if mark.isdigit() else ord(mark.lower()) - ord("a")
+            families.setdefault(prefix.lower(), {})[place] = name
+    complete = []
+    for prefix, family in families.items():
+        least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are often two numbers
+        if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
+            complete.append(tuple(family[place] for place in sorted(family)))
+    return complete
+
+
+def choice_columns(row: dict) -> tuple[str, ...]:
+    """The column or columns that hold the choices of a question; () if there are none."""
+    listed = [name for name in CHOICE_KEYS if isinstance(row.get(name), str | list | dict)]
+    for name in listed:
+        value = row[name].strip() if isinstance(row[name], str) else row[name]
+        several = isinstance(value, list) and len(value) > 1 and row.get("answer") is None
+        numbered = any(row.get(number) is not None for number in NUMBER_KEYS)
+        is_one = name == "choice" and isinstance(value, str)
+        are_accepted = name == "answers" and not (several and numbered)  # ReClor's are choices
+        if value not in ("", "[]", "{}", [], {}) and not is_one and not are_accepted:
+            return (name,)
+    for family in choice_families(tuple(row)):
+        given = tuple(name for name in family if not is_empty(row[name]))
+        if len(given) > 1 or (given and WRONG.match(given[0])):
+            return given if given == family[: len(given)] else family
+    return ()
+
+
+def is_empty(value) -> bool:
+    return value is None or value in ([], {}) or (isinstance(value, str) and not value.strip())
+
+
+def texts_in(value) -> list[str]:
+    """Every text and number in a nested value, without the roles of chat messages."""
+    if isinstance(value, dict | list):
+        inner = value if isinstance(value, list) else [item for key, item in value.items() if key != "role"]
+        return [text for item in inner for text in texts_in(item)]
+    return [] if value is None or isinstance(value, bool) else [value if isinstance(value, str) else repr(value)[:100]]
+
+
+def squeezed(text: str) -> str:
+    """A text with one blank between its words."""
+    return " ".join(text.split())
+
+
+def is_json_schema(name: str, value) -> bool:
+    """Whether a `schema` column holds a JSON Schema, which a reward checks against, and not tables of a database."""
+    with contextlib.suppress(ValueError, RecursionError):
+        value = json.loads(value) if isinstance(value, str) and head_of(name) == "schema" else value
+    if not isinstance(value, dict) or head_of(name) != "schema":
+        return False
+    properties = value.get("properties")
+    has_types = isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values())
+    return has_types or str(value.get("type")) in JSON_TYPES or bool(value.keys() & JSON_SCHEMA_KEYS)
+
+
+def unread_parts(row: dict, prompt) -> list[str]:
+    """Columns that look like part of the question but whose text is not in the prompt (a text or messages)."""
+    choices = choice_columns(row)
+    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices]) if not is_empty(row[name])]
+    names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
+    if not names:
+        return []
+    whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
+    asked, parts, unread = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")], []
+    has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # choices A, B
+    for name in names:
+        inside = [squeezed(text) for text in texts_in(row[name])]
+        if name in TOOLS:  # a chat template may write them in another form
+            inside = [match[3] for match in TOOL_NAME.finditer(str(row[name]))]
+        is_note = isinstance(row[name], int | float) and name not in choices
+        is_note = is_note or (name == "query" and SQL.match(str(row[name])) is not None)  # Spider's gold
+        is_whole = name in PROMPT_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)  # Alpaca's
+        is_there = all(text in asked for text in inside) and (name not in choices or has_letters)
+        if not is_note and not is_whole and not is_there:
+            unread.append(name)
+    return unread
+
+
+# ----------------------------------------------------------------------------- odd texts (src/parts/data/odd_texts.py)
+
 PLACE = r"<(?:\|?(?:start_of_)?(?:image|video|audio)(?:[_ ]?(?:\d+|pad|placeholder))?\|?|\|vision_(?:start|end)\|)>"
 BRACKETED = r"\[(?:image|IMG)\]"  # after a word it may be a blank to fill in, so it counts at the start of a prompt
 PLACED = re.compile(rf"\A\s*(?:{PLACE}|{BRACKETED})|{PLACE}(?=\s*$)", re.MULTILINE)  # at the start or a line's end
@@ -2000,24 +2138,7 @@ HTML = re.compile(
     r"|</?(!doctype|html|head|body|div|span|p|a|[uo]l|li|h[1-6]|table|br|img|source|track|svg|script|style)\b"
 )
 TRUTH = "TRUE|FALSE|WAHR|FALSCH|VRAI|FAUX|VERDADERO|VERDADEIRO|VERO|FALSO|WAAR|ONWAAR|ИСТИНА|ЛОЖЬ"  # spreadsheets'
-JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # in JSON Schema
-NOTE_WORDS = {*"supporting gold answer output response correct solution is has num truth expected".split()}
-SYSTEM = re.compile(r"system|sys(tem)?_?(prompt|message|msg|instructions?)")
-TOOLS = ("tools", "functions")
-TOOL_NAME = re.compile(r"""(["'])name\1: ?(["'])([^"']+)\2""")
-SQL = re.compile(r"\s*SELECT\b(?s:.*)\bFROM\b")
 SINGLE = "[A-J]|true|True|false|False"  # letters of choices, truth values
-CHOICE_KEYS = (
-    *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
-    *("mc1_targets", "answers", "distractors", "incorrect_answers"),
-)
-NUMBER_KEYS = ("label", "gold_label", "correct", "correct_option", "answer_idx", "answer_index", "cop")
-# one choice per column: A, optionB, option_1, opa, sol2, ending0, mc_answer4, "Incorrect Answer 3"
-ONE_CHOICE = re.compile(
-    r"((?i:op(?=[A-Da-d])|opt(?:ion)?|choice|(?:mc_?)?answer|ans|sol|ending|candidate|alternative|distractor"
-    r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
-)
-WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of wrong choices
 MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|\\N|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
@@ -2056,95 +2177,6 @@ ODD_PROMPTS = {  # pattern of prompts that are not as their author wrote them ->
 }
 
 
-def plain_name(name: str) -> str:
-    """A column's name in snake case: `Correct Answer` becomes `correct_answer`."""
-    return re.sub(r"[\s-]+", "_", name.strip()).lower()
-
-
-@functools.lru_cache(4096)
-def names_part(name: str) -> bool:
-    """Whether a column's name says that it holds a part of the question."""
-    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS) or is_system(name):
-        return True
-    words = words_in(name)
-    if not words or NOTE_WORDS & {*words}:
-        return False
-    return is_media(name) or (len(words) > 1 and head_of(name) in {*READ_FIRST, *DOUBTFUL})
-
-
-def is_system(name: str) -> bool:
-    """Whether a column's name says that it holds a system prompt."""
-    return SYSTEM.fullmatch(plain_name(name)) is not None
-
-
-def head_of(name: str) -> str:
-    """The head noun of a column's name: "passage" in `flores_passage` and `passage_text`."""
-    stems = [word.removesuffix("s") for word in words_in(name)]
-    return stems[-2] if len(stems) > 1 and stems[-1] in ("text", "content") else stems[-1]
-
-
-def words_in(name: str) -> list[str]:
-    """The words of a column's name in snake or camel case, in lower case."""
-    return re.findall(r"[^\W\d_]+", plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)))
-
-
-def is_media(name: str) -> bool:
-    """Whether a column's name says that it holds images, video or sound, or their location."""
-    stems = [word.removesuffix("s") for word in words_in(name)]
-    return bool(MEDIA & {*stems}) and stems[-1] in MEDIA | MEDIA_ENDS
-
-
-@functools.lru_cache(4096)
-def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...]]]:
-    """(columns that may hold all choices, groups of columns that hold one choice each, such as A, B, C) of a row."""
-    families = {}
-    for name in names:
-        if match := ONE_CHOICE.fullmatch(re.sub(r"[\s-]+", "_", name)):
-            prefix, mark = match[1] or str(match[3].isupper()), match[2] or match[3]
-            place = int(mark) if mark.isdigit() else ord(mark.lower()) - ord("a")
-            families.setdefault(prefix.lower(), {})[place] = name
-    complete = []
-    for prefix, family in families.items():
-        least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are often two numbers
-        if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
-            complete.append(tuple(family[place] for place in sorted(family)))
-    listed = [name for name in names if re.fullmatch(r"(?i)\w+_(?:option|choice)s?_list", name)]
-    return [*(name for name in CHOICE_KEYS if name in names), *listed], complete
-
-
-def choice_columns(row: dict) -> tuple[str, ...]:
-    """The column or columns that hold the choices of a question; () if there are none."""
-    keys, families = choice_names(tuple(row))
-    for name in keys:
-        value = row[name]
-        if is_empty(value) or not isinstance(value, str | list | dict):
-            continue
-        if isinstance(value, str) and (name == "choice" or value.strip() in ("[]", "{}")):
-            continue
-        if name == "answers":  # choices in ReClor; in other data sets the accepted answers
-            several = isinstance(value, list) and len(value) > 1 and row.get("answer") is None
-            if not several or not any(row.get(number) is not None for number in NUMBER_KEYS):
-                continue
-        return (name,)
-    for family in families:
-        given = tuple(name for name in family if not is_empty(row[name]))
-        if len(given) > 1 or (given and WRONG.match(given[0])):
-            return given if given == family[: len(given)] else family
-    return ()
-
-
-def is_empty(value) -> bool:
-    return value is None or value in ([], {}) or (isinstance(value, str) and not value.strip())
-
-
-def texts_in(value) -> list[str]:
-    """Every text and number in a nested value, without the roles of chat messages."""
-    if isinstance(value, dict | list):
-        inner = value if isinstance(value, list) else [item for key, item in value.items() if key != "role"]
-        return [text for item in inner for text in texts_in(item)]
-    return [] if value is None or isinstance(value, bool) else [value if isinstance(value, str) else repr(value)[:100]]
-
-
 def placeholder_in(text: str) -> str | None:
     """The first placeholder of an image, video or sound in a prompt; None if there is none.
 
@@ -2160,64 +2192,19 @@ def placeholder_in(text: str) -> str | None:
     return None
 
 
-def squeezed(text: str) -> str:
-    """A text with one blank between its words."""
-    return " ".join(text.split())
-
-
-def is_json_schema(name: str, value) -> bool:
-    """Whether a `schema` column holds a JSON Schema, which a reward checks against, and not tables of a database."""
-    if head_of(name) != "schema":
-        return False
-    with contextlib.suppress(ValueError):
-        value = json.loads(value) if isinstance(value, str) else value
-    if not isinstance(value, dict):
-        return False
-    properties, kind = value.get("properties"), value.get("type")
-    if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
-        return True
-    marks = value.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
-    return bool(marks) or (isinstance(kind, str) and kind in JSON_TYPES)
-
-
-def unread_parts(row: dict, prompt) -> list[str]:
-    """Columns that look like part of the question but whose text is not in the prompt (a text or messages)."""
-    choices = choice_columns(row)
-    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices]) if not is_empty(row[name])]
-    names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
-    if not names:
-        return []
-    whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
-    asked, parts, unread = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")], []
-    has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # choices A, B
-    for name in names:
-        inside = [squeezed(text) for text in texts_in(row[name])]
-        if name in TOOLS:  # a chat template may write them in another form
-            inside = [match[3] for match in TOOL_NAME.finditer(str(row[name]))]
-        is_note = isinstance(row[name], int | float) and name not in choices
-        is_note = is_note or (name == "query" and SQL.match(str(row[name])) is not None)  # Spider's gold
-        is_whole = name in SECOND_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)  # Alpaca's
-        is_there = all(text in asked for text in inside) and (name not in choices or has_letters)
-        if not is_note and not is_whole and not is_there:
-            unread.append(name)
-    return unread
-
-
 def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     """One message for each kind of answer that a reward may misread; truth values may stay if most prompts name them.
 
     >>> odd_answers("gold", ["3,5", "4,25", "12"])
     ["2 of 3 values of gold look like '3,5': graders take commas for separators; write a decimal point, and no groups"]
     """
-    texts = [str(v).upper() if v is True or v is False else str(v) for v in values if isinstance(v, str | float | bool)]
+    texts = [str(v).upper() if isinstance(v, bool) else str(v) for v in values if isinstance(v, str | float | bool)]
     odd = {line: [text for text in texts if re.fullmatch(pattern, text)] for pattern, line in ODD_ANSWERS.items()}
-    formulas = [text for text in texts if not re.fullmatch(r"\s*([-+]?\d+|NaN)?\s*", text)]
     if any(re.fullmatch(r"\s*[-+]?\d*\.\d*[1-9]\d*\s*", text) for text in texts):  # not a column of integers
-        odd[ODD_ANSWERS[WHOLE]] = []
-    if odd[ODD_ANSWERS[TRUTH]]:
-        asking = sum(re.search(rf"(?i)\b({TRUTH})\b", str(prompt)) is not None for prompt in prompts)
-        if 2 * asking > len(prompts):
-            odd[ODD_ANSWERS[TRUTH]] = []
+        del odd[ODD_ANSWERS[WHOLE]]
+    if 2 * sum(re.search(rf"(?i)\b({TRUTH})\b", str(prompt)) is not None for prompt in prompts) > len(prompts):
+        del odd[ODD_ANSWERS[TRUTH]]
+    formulas = [text for text in texts if not re.fullmatch(r"\s*([-+]?\d+|NaN)?\s*", text)]
     commas = [t for t in formulas if with_point(t) != t and re.fullmatch(r"[-+\d.]*,[\d.,]+(\s?[^\d\s,;]{1,9})?", t)]
     if 2 * len(commas) >= len(formulas) and 20 * len(commas) >= len(texts):
         odd["look like {}: graders take commas for separators; write a decimal point, and no groups"] = commas
@@ -2227,16 +2214,22 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     if name != "ground_truth":  # an environment's own
         objects = [value for value in values if isinstance(value, dict) and "text" not in value]
         odd["are objects, like {}, which equal no answer; try data_loader.py, which reads some"] = objects
-    lists = (accepted(value) for value in values if isinstance(value, list))
-    numbers = ([str(i) for i in items if re.fullmatch(rf"[-+]?\d[\d.,]*|{SINGLE}", str(i))] for items in lists)
-    plain = ([item.replace(",", "") for item in items] for items in numbers)
-    kept = re.compile(rf"{SINGLE}|.*\..*\..*")  # dates
-    kinds = ((items, {i.lower() if kept.match(i) else round(float(i), 2) for i in items}) for items in plain)
-    several = [items[:3] for items, different in kinds if len(different) > 1]
+    lists = map(distinct_values, (value for value in values if isinstance(value, list)))
     line = "list several numbers, letters or truth values, like {}, any of which pays; write one text if all are needed"
-    odd[line] = several
+    odd[line] = [items for items in lists if len(items) > 1]
     findings = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
     return [f"{count} of {len(values)} values of {name} {line}" for line, count in findings]
+
+
+def distinct_values(gold: list) -> list[str]:
+    """The numbers, letters and truth values among accepted answers, each value once."""
+    texts = {}
+    for text in map(str, accepted(gold)):
+        if re.fullmatch(rf"[-+]?\d[\d.,]*|{SINGLE}", text):
+            plain = text.replace(",", "")
+            is_number = not re.match(rf"{SINGLE}|.*\..*\.", plain)  # nor a date
+            texts.setdefault(round(float(plain), 2) if is_number else plain.lower(), text)
+    return [*texts.values()]
 
 
 def warn_odd_answers(source: str, rows: list[dict], prompts: Sequence) -> None:
@@ -2513,12 +2506,12 @@ def of_swapped(held_out: list[str], trained: set[str]) -> str:
     return f"; {count} of them swap the numbers of a training question (a+b, b+a)" if count else ""
 
 
-def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
-    """Draw from the rows' tasks some with at most `count` rows together, by a hash: order and seed do not matter."""
+def drawn_tasks(tasks: list, count: int, salt: str = "") -> set:
+    """Draw from the rows' tasks some with at most `count` rows together, by a hash, so that order does not matter."""
     sizes, drawn, rows = {}, set(), 0
     for task in tasks:
         sizes[task] = sizes.get(task, 0) + 1
-    for task in sorted(sizes, key=lambda task: hashlib.sha256(repr(task).encode()).digest()):
+    for task in sorted(sizes, key=lambda task: hashlib.sha256((salt + repr(task)).encode()).digest()):
         if rows + sizes[task] <= count:
             drawn.add(task)
             rows += sizes[task]
@@ -3225,7 +3218,8 @@ class RewardLoop:
             async with self.slots.setdefault(limits.concurrency, asyncio.Semaphore(limits.concurrency)):
                 try:
                     with REWARD_STATE.swapped():
-                        return await within(call() if attempt else first, limits.timeout)
+                        late = TimeoutError(f"no answer in {limits.timeout:g} s; try a higher --reward_timeout")
+                        return await within(call() if attempt else first, limits.timeout or None, late)
                 except asyncio.CancelledError as error:
                     if asyncio.current_task().cancelling():  # by `gathered`
                         raise
@@ -3236,15 +3230,15 @@ class RewardLoop:
                 await asyncio.sleep(min(30.0, 0.5 * 2**attempt))
 
 
-async def within(awaitable, seconds: float):
-    """The result of an awaitable; TimeoutError after `seconds` (0: never)."""
+async def within(awaitable, seconds: float | None, late: Exception):
+    """The result of an awaitable; raises `late` after so many seconds, None: never."""
     try:
-        async with asyncio.timeout(seconds or None) as clock:
+        async with asyncio.timeout(seconds) as clock:
             return await awaitable
-    except TimeoutError as error:
+    except TimeoutError:
         if not clock.expired():
-            raise
-        raise TimeoutError(f"no answer in {seconds:g} s; try a higher --reward_timeout") from error
+            raise  # raised by the awaitable itself
+        raise late from None
 
 
 def close_unstarted(results: list) -> None:
@@ -3496,12 +3490,6 @@ class Environments:
             ) from None
 
 
-def method_names(environment) -> list[str]:
-    """Public functions of an environment's class, as TRL finds them."""
-    members = inspect.getmembers(type(environment), predicate=inspect.isfunction)
-    return [name for name, _ in members if not name.startswith("_")]
-
-
 def tool_schema(environment, name: str, subject: str) -> dict:
     """The JSON schema of a tool, as transformers makes it for TRL; UserError if it cannot have one.
 
@@ -3551,7 +3539,8 @@ def environment_kind(name: str, make, file: str, spec: str) -> EnvironmentKind:
         text = f"{subject}: making one raises at {where}: {raised}; expected a call without arguments"
         raise UserError(text) from error
     need(environment is not other, f"{subject}: got the same object twice; expected a new one for each conversation")
-    names = method_names(environment)
+    members = inspect.getmembers(type(environment), predicate=inspect.isfunction)  # as TRL finds them
+    names = [name for name, _ in members if not name.startswith("_")]
     check_hooks(environment, names, subject)
     tools = [tool_schema(environment, tool, subject) for tool in names if tool not in HOOKS]
     return EnvironmentKind(name, make, file, tools, "reply" in names, "get_reward" in names)
@@ -3850,17 +3839,6 @@ class LeftBehind(SystemExit):
     """Raised in the thread of a job that is out of time; a SystemExit ends a thread silently."""
 
 
-async def limited(awaitable, seconds: float, limit: float):
-    """The result of an awaitable; OutOfTime after `seconds`, the rest of a job's `limit`."""
-    try:
-        async with asyncio.timeout(seconds) as clock:
-            return await awaitable
-    except TimeoutError:
-        if not clock.expired():
-            raise  # raised by the awaitable itself
-        raise OutOfTime(f"no answer in {limit:g} s") from None
-
-
 class Job(threading.Thread):
     """A thread that waits for its gate, makes calls in order and records their outcomes."""
 
@@ -3891,18 +3869,14 @@ class Job(threading.Thread):
             return value
         self.awaits = True
         try:
-            return asyncio.run_coroutine_threadsafe(limited(value, seconds, self.seconds), self.loop).result()
+            late = OutOfTime(f"no answer in {self.seconds:g} s")
+            return asyncio.run_coroutine_threadsafe(within(value, seconds, late), self.loop).result()
         finally:
             self.awaits = False
 
     def over(self) -> bool:
         """Whether its time is up; the time of a job starts when it starts to run."""
         return time.monotonic() >= self.begun + self.seconds
-
-
-def leave_behind(thread: threading.Thread) -> None:
-    """Raise LeftBehind in a thread as soon as it executes Python code again."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(LeftBehind))
 
 
 def with_missing(calls: list, outcomes: list[Outcome], seconds: float) -> list[Outcome]:
@@ -3960,7 +3934,8 @@ def run_together(jobs: list[list], seconds: float) -> list[list[Outcome]]:
         while waiting := [thread for thread in threads if thread.is_alive() and thread not in late]:
             for thread in filter(Job.over, waiting):
                 late[thread], awaited = [*thread.outcomes], awaited or thread.awaits
-                leave_behind(thread)
+                # raises LeftBehind in it as soon as it executes Python code again
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(LeftBehind))
             waiting[0].join(POLL)
         if awaited:
             check_loop()
@@ -6283,6 +6258,16 @@ def trainer_checkpoints(folder: Path) -> dict[int, Path]:
     return complete
 
 
+def note_schedule(schedule: str, factor: Callable[[int, int], float], step: int, before: int, steps: int) -> None:
+    """Say so where `steps` in place of `before` move the learning rate after `step` steps, `factor(step, of)`."""
+    old, new = (factor(min(step, number), number) for number in (before, steps))
+    if step < steps and old != new:
+        say(
+            f"note: got --resume with steps {before} -> {steps}: by {schedule}, the learning rate of step {step + 1} "
+            f"is {new:.3g} of its peak, not {old:.3g}"
+        )
+
+
 # ------------------------------------------------------------------------------ run end (src/parts/running/run_end.py)
 
 LAST = 3  # steps at the end that are judged, fewer in a run as short
@@ -7564,6 +7549,14 @@ def our_metrics(logs: dict) -> dict:
     return {names[key]: logs[key] for key in ours}
 
 
+def trl_factor(args, step: int, steps: int) -> float:
+    """The multiplier of TRL's learning rate after `step` of `steps` steps; 1 for schedules that look at the loss."""
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+    given = args.lr_scheduler_type, optimizer, args.get_warmup_steps(steps), steps, args.lr_scheduler_kwargs
+    schedule = transformers.get_scheduler(*given)
+    return schedule.lr_lambdas[0](step) if hasattr(schedule, "lr_lambdas") else 1.0
+
+
 @dataclass
 class Prepared:
     """A run with all that can be known before the weights are loaded."""
@@ -7611,6 +7604,9 @@ class GrpoRun:
             "has; try as many --gradient_accumulation_steps more as --per_device_train_batch_size is smaller",
         )
         self.scorer.load_state_dict(saved["rewards"])
+        kind, factor = self.config.lr_scheduler_type, functools.partial(trl_factor, self.trainer.args)
+        after = state["global_step"] + 1  # the next step's rate is in the checkpoint
+        note_schedule(f"lr_scheduler_type {kind}", factor, after, state["max_steps"], self.plan.steps)
 
     def held_out_evaluation(self, step: int) -> dict:
         """Evaluate, write samples, and return metrics and a few examples."""

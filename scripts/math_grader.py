@@ -21,20 +21,20 @@ Deliberately left out: taking the last number of a text as its answer, which wou
 The reward library loads this file when a function grades mathematics.
 
     python scripts/math_grader.py "so it is \\boxed{\\frac{1}{2}}" 0.5
-    python scripts/math_grader.py --data rows.jsonl --answer_column answer
 """
 
 # Contents
 #         66-77  python source   Parses Python source in a process with threads
-#        80-222  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
-#       225-366  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#       369-436  contexts        What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
-#       439-752  vocabulary      Patterns, names and units; bringing texts into one notation
-#      755-1138  values          Read answers: expressions, evaluated at sample points, and the structures around them
-#     1141-1321  worker          The worker process that asks math-verify, with time limits
-#     1324-1564  equality        Equality of values and of answers
-#     1567-1714  answers         Find the final answer in a completion or a gold column, and tell results from copied …
-#     1717-1806  command         The score of a completion, and the command line
+#         80-90  messages        Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#        93-235  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
+#       238-379  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#       382-449  contexts        What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
+#       452-765  vocabulary      Patterns, names and units; bringing texts into one notation
+#      768-1151  values          Read answers: expressions, evaluated at sample points, and the structures around them
+#     1154-1334  worker          The worker process that asks math-verify, with time limits
+#     1337-1577  equality        Equality of values and of answers
+#     1580-1727  answers         Find the final answer in a completion or a gold column, and tell results from copied …
+#     1730-1788  command         The score of a completion, and the command line
 
 import argparse
 import ast
@@ -75,6 +75,19 @@ def parse_python(source: str, name: str = "<unknown>", mode: str = "exec") -> as
         except SystemError:
             continue
     return ast.parse(source, name, mode)
+
+
+# ------------------------------------------------------------------------- messages (src/parts/foundation/messages.py)
+
+
+def tell(*words, end: str = "\n") -> None:
+    """Print a result on stdout; escape characters that its encoding lacks, print nothing once its reader closed it."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    words = [str(word).encode(encoding, "backslashreplace").decode(encoding) for word in words]
+    try:
+        print(*words, end=end, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 # ------------------------------------------------------------------- stated answers (src/parts/data/stated_answers.py)
@@ -1747,21 +1760,6 @@ def _score(text: str, gold: Any, prompt: str) -> float | None:
     return None if equal is None else float(bool(answer) and equal)
 
 
-def graded_rows(path: str, completion: str, answer: str):
-    """Yield {"row", "score", "answer"} for each row of a JSONL file; ValueError names the line of a bad one."""
-    with open(path, encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-                text, gold = row[completion], row[answer]
-            except (ValueError, TypeError, KeyError, RecursionError) as error:
-                got = f"{path}, line {number}: got {type(error).__name__}: {error}"
-                raise ValueError(f"{got}; expected a JSON object with {completion!r} and {answer!r}") from None
-            yield {"row": number, "score": math_score(str(text), gold), "answer": final_answer(str(text))}
-
-
 def with_end_of_options(argv: list[str]) -> list[str]:
     """The arguments with `--` before the first that begins with a single minus, as -4i is an answer, not an option."""
     first = next((i for i, word in enumerate(argv) if re.match("-[^-]", word) and word != "-h"), len(argv))
@@ -1769,33 +1767,17 @@ def with_end_of_options(argv: list[str]) -> list[str]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command line: one JSON line a text on stdout; return the exit code."""
+    """Run the command line; return the exit code."""
     parser = argparse.ArgumentParser(
-        description="Grade mathematical answers: 1.0 right, 0.0 wrong, null if the gold answer cannot be read. "
-        "One JSON line a text on stdout; exit 0, or 2 for bad input.",
+        description="Grade a mathematical answer: 1.0 right, 0.0 wrong, null if the gold answer cannot be read. "
+        "One JSON line on stdout; exit 0, or 2 for bad input.",
         epilog='example: math_grader.py "so it is \\boxed{42}" 42',
         allow_abbrev=False,
     )
-    parser.add_argument("text", nargs="?", help="a completion")
-    parser.add_argument("gold", nargs="?", help="its gold answer")
-    parser.add_argument("--data", help="JSONL file to grade instead")
-    parser.add_argument("--completion_column", "--completion-column", default="completion", help="default: %(default)s")
-    parser.add_argument("--answer_column", "--answer-column", default="answer", help="default: %(default)s")
+    parser.add_argument("text", help="a completion")
+    parser.add_argument("gold", help="its gold answer")
     args = parser.parse_args(with_end_of_options(sys.argv[1:] if argv is None else argv))
-    if (args.gold is None) == (args.data is None):
-        parser.error("got neither or both; expected a text and its gold answer, or --data FILE")
-    if args.data is None:
-        print(json.dumps({"score": math_score(args.text, args.gold), "answer": final_answer(args.text)}))
-        return 0
-    try:
-        for row in graded_rows(args.data, args.completion_column, args.answer_column):
-            print(json.dumps(row), flush=True)
-    except BrokenPipeError:  # the reader of stdout has gone, as `| head` has
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (OSError, ValueError) as error:
-        told = f"got {error.filename}: {error.strerror}; expected a file" if isinstance(error, OSError) else error
-        print(f"error: {told}", file=sys.stderr)
-        return 2
+    tell(json.dumps({"score": math_score(args.text, args.gold), "answer": final_answer(args.text)}))
     return 0
 
 

@@ -27,24 +27,24 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 #        92-140  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #       143-147  bundle            Paths of this bundle and of its embedded model, data and rewards
 #       150-584  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
-#       587-832  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       835-923  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#      926-1136  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1139-1242  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
-#     1245-1283  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
-#     1286-1526  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
-#     1529-2384  tables            Changes between the versions of TRL and verl: tables read from their packages
-#     2387-2971  edits             Edits of a text by offset, and the table row that explains each
-#     2974-3072  trl run           A TRL run as one version of TRL sees it: the script's settings, and that version's …
-#     3075-3368  trl settings      The settings that make today's TRL do an old run: from tables, from rules by hand, …
-#     3371-3486  trainer parts     What a trainer is given: models loaded as today's transformers wants it, rewards …
-#     3489-3921  trl script        A script that trains with TRL: its trainers, their configs and their imports
-#     3924-3999  versions          Which version of a package a file was written for: a pin, or the names that it uses
-#     4002-4287  job files         Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
-#     4290-4351  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
-#     4354-4712  verl run          Migrate a verl job to the newest version: keys, values, and defaults that changed …
-#     4715-4860  trial             --check: run one step of the new script in a separate process, on four rows and …
-#     4863-5091  command           The command line: input, output, messages
+#       587-825  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       828-916  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#      919-1129  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1132-1235  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
+#     1238-1276  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
+#     1279-1519  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
+#     1522-2377  tables            Changes between the versions of TRL and verl: tables read from their packages
+#     2380-2964  edits             Edits of a text by offset, and the table row that explains each
+#     2967-3065  trl run           A TRL run as one version of TRL sees it: the script's settings, and that version's …
+#     3068-3361  trl settings      The settings that make today's TRL do an old run: from tables, from rules by hand, …
+#     3364-3479  trainer parts     What a trainer is given: models loaded as today's transformers wants it, rewards …
+#     3482-3914  trl script        A script that trains with TRL: its trainers, their configs and their imports
+#     3917-3992  versions          Which version of a package a file was written for: a pin, or the names that it uses
+#     3995-4280  job files         Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
+#     4283-4344  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
+#     4347-4705  verl run          Migrate a verl job to the newest version: keys, values, and defaults that changed …
+#     4708-4853  trial             --check: run one step of the new script in a separate process, on four rows and …
+#     4856-5084  command           The command line: input, output, messages
 
 import argparse
 import ast
@@ -601,12 +601,9 @@ PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(
 REPLY = re.compile(
     rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
 )
-# prompt columns: ASKS always holds prompts; WEAK does in some files and annotates the rows in others
-ASKS = {
-    *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
-    *("chosen", "completion"),
-}
-WEAK = {"text", "input", "description"}
+PROMPT_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
+WEAK = {"text", "input", "description"}  # hold prompts in some files and annotate the rows in others
+ASKS = {*PROMPT_TEXTS, "messages", "conversations", "conversation", "chosen", "completion"} - WEAK
 ANSWER_BELOW = re.compile(r"(?i)(q|question|user|human) ?\d*[:.].*\n\s*(a|answer|assistant|ai) ?\d*[:.]")
 NUMBERING = re.compile(r"\A\s*(\d+[.:)]|[^\w\s])\t")  # of a line in a list
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
@@ -734,12 +731,8 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
     used = separator_of(text, delimiter, name)
     if used != delimiter:
         say(f"{name}: the columns are separated by {used!r}")
-    records = first_records(text, used)
-    header, *spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records] or [False]
-    unquoted = records != first_records(text, used, skipinitialspace=True)
-    padded = header or (spaced != [] and all(spaced) and unquoted and "completion" not in records[0])
-    if padded and not header:
-        say(f"{name}: read without the blank that follows each {used!r} of its rows")
+    header = next(iter(first_records(text, used)), [])
+    padded = len(header) > 1 and all(cell[:1] == " " for cell in header[1:])  # blanks follow all separators
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
         header = next((cells for cells in reader if any(cells)), [])
@@ -811,9 +804,9 @@ def filled(cells: list[str]) -> list[str]:
     return cells[:size]
 
 
-def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
+def first_records(text: str, delimiter: str) -> list[list[str]]:
     """The non-empty ones of the first 50 records, up to the first that is not valid CSV."""
-    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **form), []
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
     with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
     return records

@@ -37,61 +37,62 @@ weights than the policy, 128 + n saved and stopped by signal n.
 """
 
 # Contents
-#       152-163  python source     Parses Python source in a process with threads
-#       166-270  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       273-296  bundle            Paths of this bundle and of its embedded model, data and rewards
-#       299-489  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       492-726  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      729-1158  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1161-1230  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1233-1478  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1481-1596  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1599-1848  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1851-1954  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1957-2098  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2101-2408  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2411-2608  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2611-2702  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2705-2784  prompts           Load training and held-out prompts as token ids
-#     2787-2816  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
-#     2819-3039  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     3042-3310  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3313-3634  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3637-3649  play              Play a policy's conversations with environments; each turn samples all open …
-#     3652-4125  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     4128-4344  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     4347-4601  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     4604-4926  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     4929-4977  folding           Fold LoRA into the weights while sampling: it saves a third of the kernels for …
-#     4980-5053  norms             Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
-#     5056-5308  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     5311-5393  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5396-5633  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     5636-5773  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5776-5968  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5971-6158  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     6161-6236  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     6239-6319  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     6322-6378  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     6381-6543  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     6546-6705  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     6708-7031  memory            The memory that a run will need, from the shape of its networks
-#     7034-7264  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     7267-7351  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     7354-7514  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     7517-7624  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     7627-7674  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     7677-7709  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     7712-7781  summary           summary.json and the lines at the end of a run
-#     7784-8150  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     8153-8255  paired tests      Intervals, paired tests, pass@k
-#     8258-8336  settings          Settings of the trainer, and contradictions between them
-#     8339-8523  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
+#       153-164  python source     Parses Python source in a process with threads
+#       167-271  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       274-297  bundle            Paths of this bundle and of its embedded model, data and rewards
+#       300-490  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       493-727  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      730-1159  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1162-1231  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1234-1472  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1475-1590  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1593-1842  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1845-1948  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1951-2092  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2095-2255  question parts    Detect columns that look like part of the question but are not in the prompt
+#     2258-2401  odd texts         Warn of answers and prompts that a model or a reward would read otherwise than …
+#     2404-2601  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2604-2695  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2698-2777  prompts           Load training and held-out prompts as token ids
+#     2780-2809  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
+#     2812-3032  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     3035-3303  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3306-3628  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3631-3643  play              Play a policy's conversations with environments; each turn samples all open …
+#     3646-4121  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     4124-4340  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     4343-4597  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     4600-4922  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     4925-4973  folding           Fold LoRA into the weights while sampling: it saves a third of the kernels for …
+#     4976-5049  norms             Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
+#     5052-5304  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     5307-5389  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5392-5630  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     5633-5770  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5773-5965  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5968-6155  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     6158-6233  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     6236-6316  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     6319-6375  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     6378-6540  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     6543-6715  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     6718-7036  memory            The memory that a run will need, from the shape of its networks
+#     7039-7269  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     7272-7356  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     7359-7519  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     7522-7629  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     7632-7679  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     7682-7714  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     7717-7786  summary           summary.json and the lines at the end of a run
+#     7789-8155  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     8158-8260  paired tests      Intervals, paired tests, pass@k
+#     8263-8341  settings          Settings of the trainer, and contradictions between them
+#     8344-8523  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
 #     8526-8720  teachers          The teacher, a local network or a server, and its log-probs of a batch's tokens
 #     8723-8770  models            Inputs of a run and their checks: prompts, student, teacher, an optional reward
 #     8773-8851  evaluation        The held-out gap between student and teacher
 #     8854-9004  step              One step, in the order of the data: rollout, the teacher's scores, update
-#     9007-9091  run               The memory and the plan of a run, its loop, and the command line
+#     9007-9092  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -1247,12 +1248,9 @@ PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(
 REPLY = re.compile(
     rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
 )
-# prompt columns: ASKS always holds prompts; WEAK does in some files and annotates the rows in others
-ASKS = {
-    *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
-    *("chosen", "completion"),
-}
-WEAK = {"text", "input", "description"}
+PROMPT_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
+WEAK = {"text", "input", "description"}  # hold prompts in some files and annotate the rows in others
+ASKS = {*PROMPT_TEXTS, "messages", "conversations", "conversation", "chosen", "completion"} - WEAK
 ANSWER_BELOW = re.compile(r"(?i)(q|question|user|human) ?\d*[:.].*\n\s*(a|answer|assistant|ai) ?\d*[:.]")
 NUMBERING = re.compile(r"\A\s*(\d+[.:)]|[^\w\s])\t")  # of a line in a list
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
@@ -1380,12 +1378,8 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
     used = separator_of(text, delimiter, name)
     if used != delimiter:
         say(f"{name}: the columns are separated by {used!r}")
-    records = first_records(text, used)
-    header, *spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records] or [False]
-    unquoted = records != first_records(text, used, skipinitialspace=True)
-    padded = header or (spaced != [] and all(spaced) and unquoted and "completion" not in records[0])
-    if padded and not header:
-        say(f"{name}: read without the blank that follows each {used!r} of its rows")
+    header = next(iter(first_records(text, used)), [])
+    padded = len(header) > 1 and all(cell[:1] == " " for cell in header[1:])  # blanks follow all separators
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
         header = next((cells for cells in reader if any(cells)), [])
@@ -1457,9 +1451,9 @@ def filled(cells: list[str]) -> list[str]:
     return cells[:size]
 
 
-def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
+def first_records(text: str, delimiter: str) -> list[list[str]]:
     """The non-empty ones of the first 50 records, up to the first that is not valid CSV."""
-    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **form), []
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
     with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
     return records
@@ -2116,9 +2110,153 @@ DOUBTFUL = (
     *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
     *("上下文", "背景", "文章", "材料", "原文", "段落"),
 )
-SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
 MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram", "screenshot", "frame"}
 MEDIA_ENDS = {"url", "uri", "link", "path", "file", "byte", "base", "data", "list", "caption", "description"}
+JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # in JSON Schema
+JSON_SCHEMA_KEYS = {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
+NOTE_WORDS = {*"supporting gold answer output response correct solution is has num truth expected".split()}
+SYSTEM = re.compile(r"system|sys(tem)?_?(prompt|message|msg|instructions?)")
+TOOLS = ("tools", "functions")
+TOOL_NAME = re.compile(r"""(["'])name\1: ?(["'])([^"']+)\2""")
+SQL = re.compile(r"\s*SELECT\b(?s:.*)\bFROM\b")
+CHOICE_KEYS = (
+    *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
+    *("mc1_targets", "answers", "distractors", "incorrect_answers", "answer_option_list"),
+)
+NUMBER_KEYS = ("label", "gold_label", "correct", "correct_option", "answer_idx", "answer_index", "cop")
+# one choice per column: A, optionB, option_1, opa, sol2, ending0, mc_answer4, "Incorrect Answer 3"
+ONE_CHOICE = re.compile(
+    r"((?i:op(?=[A-Da-d])|opt(?:ion)?|choice|(?:mc_?)?answer|ans|sol|ending|candidate|alternative|distractor"
+    r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
+)
+WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of wrong choices
+
+
+def plain_name(name: str) -> str:
+    """A column's name in snake case: `Correct Answer` becomes `correct_answer`."""
+    return re.sub(r"[\s-]+", "_", name.strip()).lower()
+
+
+@functools.lru_cache(4096)
+def names_part(name: str) -> bool:
+    """Whether a column's name says that it holds a part of the question."""
+    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *PROMPT_TEXTS) or is_system(name):
+        return True
+    words = words_in(name)
+    is_part = is_media(name) or (len(words) > 1 and head_of(name) in (*READ_FIRST, *DOUBTFUL))
+    return is_part and not NOTE_WORDS & {*words}
+
+
+def is_system(name: str) -> bool:
+    """Whether a column's name says that it holds a system prompt."""
+    return SYSTEM.fullmatch(plain_name(name)) is not None
+
+
+def head_of(name: str) -> str:
+    """The head noun of a column's name: "passage" in `flores_passage` and `passage_text`; "" in a name of digits."""
+    stems = [word.removesuffix("s") for word in words_in(name)] or [""]
+    return stems[-2] if len(stems) > 1 and stems[-1] in ("text", "content") else stems[-1]
+
+
+def words_in(name: str) -> list[str]:
+    """The words of a column's name in snake or camel case, in lower case."""
+    return re.findall(r"[^\W\d_]+", plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)))
+
+
+def is_media(name: str) -> bool:
+    """Whether a column's name says that it holds images, video or sound, or their location."""
+    stems = [word.removesuffix("s") for word in words_in(name)]
+    return bool(MEDIA & {*stems}) and stems[-1] in MEDIA | MEDIA_ENDS
+
+
+@functools.lru_cache(4096)
+def choice_families(names: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """Groups of columns that may hold one choice each, such as A, B, C."""
+    families = {}
+    for name in names:
+        if match := ONE_CHOICE.fullmatch(re.sub(r"[\s-]+", "_", name)):
+            prefix, mark = match[1] or str(match[3].isupper()), match[2] or match[3]
+            place = int(mark) if mark.isdigit() else ord(mark.lower()) - ord("a")
+            families.setdefault(prefix.lower(), {})[place] = name
+    complete = []
+    for prefix, family in families.items():
+        least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are often two numbers
+        if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
+            complete.append(tuple(family[place] for place in sorted(family)))
+    return complete
+
+
+def choice_columns(row: dict) -> tuple[str, ...]:
+    """The column or columns that hold the choices of a question; () if there are none."""
+    listed = [name for name in CHOICE_KEYS if isinstance(row.get(name), str | list | dict)]
+    for name in listed:
+        value = row[name].strip() if isinstance(row[name], str) else row[name]
+        several = isinstance(value, list) and len(value) > 1 and row.get("answer") is None
+        numbered = any(row.get(number) is not None for number in NUMBER_KEYS)
+        is_one = name == "choice" and isinstance(value, str)
+        are_accepted = name == "answers" and not (several and numbered)  # ReClor's are choices
+        if value not in ("", "[]", "{}", [], {}) and not is_one and not are_accepted:
+            return (name,)
+    for family in choice_families(tuple(row)):
+        given = tuple(name for name in family if not is_empty(row[name]))
+        if len(given) > 1 or (given and WRONG.match(given[0])):
+            return given if given == family[: len(given)] else family
+    return ()
+
+
+def is_empty(value) -> bool:
+    return value is None or value in ([], {}) or (isinstance(value, str) and not value.strip())
+
+
+def texts_in(value) -> list[str]:
+    """Every text and number in a nested value, without the roles of chat messages."""
+    if isinstance(value, dict | list):
+        inner = value if isinstance(value, list) else [item for key, item in value.items() if key != "role"]
+        return [text for item in inner for text in texts_in(item)]
+    return [] if value is None or isinstance(value, bool) else [value if isinstance(value, str) else repr(value)[:100]]
+
+
+def squeezed(text: str) -> str:
+    """A text with one blank between its words."""
+    return " ".join(text.split())
+
+
+def is_json_schema(name: str, value) -> bool:
+    """Whether a `schema` column holds a JSON Schema, which a reward checks against, and not tables of a database."""
+    with contextlib.suppress(ValueError, RecursionError):
+        value = json.loads(value) if isinstance(value, str) and head_of(name) == "schema" else value
+    if not isinstance(value, dict) or head_of(name) != "schema":
+        return False
+    properties = value.get("properties")
+    has_types = isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values())
+    return has_types or str(value.get("type")) in JSON_TYPES or bool(value.keys() & JSON_SCHEMA_KEYS)
+
+
+def unread_parts(row: dict, prompt) -> list[str]:
+    """Columns that look like part of the question but whose text is not in the prompt (a text or messages)."""
+    choices = choice_columns(row)
+    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices]) if not is_empty(row[name])]
+    names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
+    if not names:
+        return []
+    whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
+    asked, parts, unread = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")], []
+    has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # choices A, B
+    for name in names:
+        inside = [squeezed(text) for text in texts_in(row[name])]
+        if name in TOOLS:  # a chat template may write them in another form
+            inside = [match[3] for match in TOOL_NAME.finditer(str(row[name]))]
+        is_note = isinstance(row[name], int | float) and name not in choices
+        is_note = is_note or (name == "query" and SQL.match(str(row[name])) is not None)  # Spider's gold
+        is_whole = name in PROMPT_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)  # Alpaca's
+        is_there = all(text in asked for text in inside) and (name not in choices or has_letters)
+        if not is_note and not is_whole and not is_there:
+            unread.append(name)
+    return unread
+
+
+# ----------------------------------------------------------------------------- odd texts (src/parts/data/odd_texts.py)
+
 PLACE = r"<(?:\|?(?:start_of_)?(?:image|video|audio)(?:[_ ]?(?:\d+|pad|placeholder))?\|?|\|vision_(?:start|end)\|)>"
 BRACKETED = r"\[(?:image|IMG)\]"  # after a word it may be a blank to fill in, so it counts at the start of a prompt
 PLACED = re.compile(rf"\A\s*(?:{PLACE}|{BRACKETED})|{PLACE}(?=\s*$)", re.MULTILINE)  # at the start or a line's end
@@ -2133,24 +2271,7 @@ HTML = re.compile(
     r"|</?(!doctype|html|head|body|div|span|p|a|[uo]l|li|h[1-6]|table|br|img|source|track|svg|script|style)\b"
 )
 TRUTH = "TRUE|FALSE|WAHR|FALSCH|VRAI|FAUX|VERDADERO|VERDADEIRO|VERO|FALSO|WAAR|ONWAAR|ИСТИНА|ЛОЖЬ"  # spreadsheets'
-JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # in JSON Schema
-NOTE_WORDS = {*"supporting gold answer output response correct solution is has num truth expected".split()}
-SYSTEM = re.compile(r"system|sys(tem)?_?(prompt|message|msg|instructions?)")
-TOOLS = ("tools", "functions")
-TOOL_NAME = re.compile(r"""(["'])name\1: ?(["'])([^"']+)\2""")
-SQL = re.compile(r"\s*SELECT\b(?s:.*)\bFROM\b")
 SINGLE = "[A-J]|true|True|false|False"  # letters of choices, truth values
-CHOICE_KEYS = (
-    *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
-    *("mc1_targets", "answers", "distractors", "incorrect_answers"),
-)
-NUMBER_KEYS = ("label", "gold_label", "correct", "correct_option", "answer_idx", "answer_index", "cop")
-# one choice per column: A, optionB, option_1, opa, sol2, ending0, mc_answer4, "Incorrect Answer 3"
-ONE_CHOICE = re.compile(
-    r"((?i:op(?=[A-Da-d])|opt(?:ion)?|choice|(?:mc_?)?answer|ans|sol|ending|candidate|alternative|distractor"
-    r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
-)
-WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of wrong choices
 MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|\\N|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
@@ -2189,95 +2310,6 @@ ODD_PROMPTS = {  # pattern of prompts that are not as their author wrote them ->
 }
 
 
-def plain_name(name: str) -> str:
-    """A column's name in snake case: `Correct Answer` becomes `correct_answer`."""
-    return re.sub(r"[\s-]+", "_", name.strip()).lower()
-
-
-@functools.lru_cache(4096)
-def names_part(name: str) -> bool:
-    """Whether a column's name says that it holds a part of the question."""
-    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS) or is_system(name):
-        return True
-    words = words_in(name)
-    if not words or NOTE_WORDS & {*words}:
-        return False
-    return is_media(name) or (len(words) > 1 and head_of(name) in {*READ_FIRST, *DOUBTFUL})
-
-
-def is_system(name: str) -> bool:
-    """Whether a column's name says that it holds a system prompt."""
-    return SYSTEM.fullmatch(plain_name(name)) is not None
-
-
-def head_of(name: str) -> str:
-    """The head noun of a column's name: "passage" in `flores_passage` and `passage_text`."""
-    stems = [word.removesuffix("s") for word in words_in(name)]
-    return stems[-2] if len(stems) > 1 and stems[-1] in ("text", "content") else stems[-1]
-
-
-def words_in(name: str) -> list[str]:
-    """The words of a column's name in snake or camel case, in lower case."""
-    return re.findall(r"[^\W\d_]+", plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)))
-
-
-def is_media(name: str) -> bool:
-    """Whether a column's name says that it holds images, video or sound, or their location."""
-    stems = [word.removesuffix("s") for word in words_in(name)]
-    return bool(MEDIA & {*stems}) and stems[-1] in MEDIA | MEDIA_ENDS
-
-
-@functools.lru_cache(4096)
-def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...]]]:
-    """(columns that may hold all choices, groups of columns that hold one choice each, such as A, B, C) of a row."""
-    families = {}
-    for name in names:
-        if match := ONE_CHOICE.fullmatch(re.sub(r"[\s-]+", "_", name)):
-            prefix, mark = match[1] or str(match[3].isupper()), match[2] or match[3]
-            place = int(mark) if mark.isdigit() else ord(mark.lower()) - ord("a")
-            families.setdefault(prefix.lower(), {})[place] = name
-    complete = []
-    for prefix, family in families.items():
-        least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are often two numbers
-        if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
-            complete.append(tuple(family[place] for place in sorted(family)))
-    listed = [name for name in names if re.fullmatch(r"(?i)\w+_(?:option|choice)s?_list", name)]
-    return [*(name for name in CHOICE_KEYS if name in names), *listed], complete
-
-
-def choice_columns(row: dict) -> tuple[str, ...]:
-    """The column or columns that hold the choices of a question; () if there are none."""
-    keys, families = choice_names(tuple(row))
-    for name in keys:
-        value = row[name]
-        if is_empty(value) or not isinstance(value, str | list | dict):
-            continue
-        if isinstance(value, str) and (name == "choice" or value.strip() in ("[]", "{}")):
-            continue
-        if name == "answers":  # choices in ReClor; in other data sets the accepted answers
-            several = isinstance(value, list) and len(value) > 1 and row.get("answer") is None
-            if not several or not any(row.get(number) is not None for number in NUMBER_KEYS):
-                continue
-        return (name,)
-    for family in families:
-        given = tuple(name for name in family if not is_empty(row[name]))
-        if len(given) > 1 or (given and WRONG.match(given[0])):
-            return given if given == family[: len(given)] else family
-    return ()
-
-
-def is_empty(value) -> bool:
-    return value is None or value in ([], {}) or (isinstance(value, str) and not value.strip())
-
-
-def texts_in(value) -> list[str]:
-    """Every text and number in a nested value, without the roles of chat messages."""
-    if isinstance(value, dict | list):
-        inner = value if isinstance(value, list) else [item for key, item in value.items() if key != "role"]
-        return [text for item in inner for text in texts_in(item)]
-    return [] if value is None or isinstance(value, bool) else [value if isinstance(value, str) else repr(value)[:100]]
-
-
 def placeholder_in(text: str) -> str | None:
     """The first placeholder of an image, video or sound in a prompt; None if there is none.
 
@@ -2293,64 +2325,19 @@ def placeholder_in(text: str) -> str | None:
     return None
 
 
-def squeezed(text: str) -> str:
-    """A text with one blank between its words."""
-    return " ".join(text.split())
-
-
-def is_json_schema(name: str, value) -> bool:
-    """Whether a `schema` column holds a JSON Schema, which a reward checks against, and not tables of a database."""
-    if head_of(name) != "schema":
-        return False
-    with contextlib.suppress(ValueError):
-        value = json.loads(value) if isinstance(value, str) else value
-    if not isinstance(value, dict):
-        return False
-    properties, kind = value.get("properties"), value.get("type")
-    if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
-        return True
-    marks = value.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
-    return bool(marks) or (isinstance(kind, str) and kind in JSON_TYPES)
-
-
-def unread_parts(row: dict, prompt) -> list[str]:
-    """Columns that look like part of the question but whose text is not in the prompt (a text or messages)."""
-    choices = choice_columns(row)
-    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices]) if not is_empty(row[name])]
-    names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
-    if not names:
-        return []
-    whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
-    asked, parts, unread = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")], []
-    has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # choices A, B
-    for name in names:
-        inside = [squeezed(text) for text in texts_in(row[name])]
-        if name in TOOLS:  # a chat template may write them in another form
-            inside = [match[3] for match in TOOL_NAME.finditer(str(row[name]))]
-        is_note = isinstance(row[name], int | float) and name not in choices
-        is_note = is_note or (name == "query" and SQL.match(str(row[name])) is not None)  # Spider's gold
-        is_whole = name in SECOND_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)  # Alpaca's
-        is_there = all(text in asked for text in inside) and (name not in choices or has_letters)
-        if not is_note and not is_whole and not is_there:
-            unread.append(name)
-    return unread
-
-
 def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     """One message for each kind of answer that a reward may misread; truth values may stay if most prompts name them.
 
     >>> odd_answers("gold", ["3,5", "4,25", "12"])
     ["2 of 3 values of gold look like '3,5': graders take commas for separators; write a decimal point, and no groups"]
     """
-    texts = [str(v).upper() if v is True or v is False else str(v) for v in values if isinstance(v, str | float | bool)]
+    texts = [str(v).upper() if isinstance(v, bool) else str(v) for v in values if isinstance(v, str | float | bool)]
     odd = {line: [text for text in texts if re.fullmatch(pattern, text)] for pattern, line in ODD_ANSWERS.items()}
-    formulas = [text for text in texts if not re.fullmatch(r"\s*([-+]?\d+|NaN)?\s*", text)]
     if any(re.fullmatch(r"\s*[-+]?\d*\.\d*[1-9]\d*\s*", text) for text in texts):  # not a column of integers
-        odd[ODD_ANSWERS[WHOLE]] = []
-    if odd[ODD_ANSWERS[TRUTH]]:
-        asking = sum(re.search(rf"(?i)\b({TRUTH})\b", str(prompt)) is not None for prompt in prompts)
-        if 2 * asking > len(prompts):
-            odd[ODD_ANSWERS[TRUTH]] = []
+        del odd[ODD_ANSWERS[WHOLE]]
+    if 2 * sum(re.search(rf"(?i)\b({TRUTH})\b", str(prompt)) is not None for prompt in prompts) > len(prompts):
+        del odd[ODD_ANSWERS[TRUTH]]
+    formulas = [text for text in texts if not re.fullmatch(r"\s*([-+]?\d+|NaN)?\s*", text)]
     commas = [t for t in formulas if with_point(t) != t and re.fullmatch(r"[-+\d.]*,[\d.,]+(\s?[^\d\s,;]{1,9})?", t)]
     if 2 * len(commas) >= len(formulas) and 20 * len(commas) >= len(texts):
         odd["look like {}: graders take commas for separators; write a decimal point, and no groups"] = commas
@@ -2360,16 +2347,22 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     if name != "ground_truth":  # an environment's own
         objects = [value for value in values if isinstance(value, dict) and "text" not in value]
         odd["are objects, like {}, which equal no answer; try data_loader.py, which reads some"] = objects
-    lists = (accepted(value) for value in values if isinstance(value, list))
-    numbers = ([str(i) for i in items if re.fullmatch(rf"[-+]?\d[\d.,]*|{SINGLE}", str(i))] for items in lists)
-    plain = ([item.replace(",", "") for item in items] for items in numbers)
-    kept = re.compile(rf"{SINGLE}|.*\..*\..*")  # dates
-    kinds = ((items, {i.lower() if kept.match(i) else round(float(i), 2) for i in items}) for items in plain)
-    several = [items[:3] for items, different in kinds if len(different) > 1]
+    lists = map(distinct_values, (value for value in values if isinstance(value, list)))
     line = "list several numbers, letters or truth values, like {}, any of which pays; write one text if all are needed"
-    odd[line] = several
+    odd[line] = [items for items in lists if len(items) > 1]
     findings = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
     return [f"{count} of {len(values)} values of {name} {line}" for line, count in findings]
+
+
+def distinct_values(gold: list) -> list[str]:
+    """The numbers, letters and truth values among accepted answers, each value once."""
+    texts = {}
+    for text in map(str, accepted(gold)):
+        if re.fullmatch(rf"[-+]?\d[\d.,]*|{SINGLE}", text):
+            plain = text.replace(",", "")
+            is_number = not re.match(rf"{SINGLE}|.*\..*\.", plain)  # nor a date
+            texts.setdefault(round(float(plain), 2) if is_number else plain.lower(), text)
+    return [*texts.values()]
 
 
 def warn_odd_answers(source: str, rows: list[dict], prompts: Sequence) -> None:
@@ -2646,12 +2639,12 @@ def of_swapped(held_out: list[str], trained: set[str]) -> str:
     return f"; {count} of them swap the numbers of a training question (a+b, b+a)" if count else ""
 
 
-def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
-    """Draw from the rows' tasks some with at most `count` rows together, by a hash: order and seed do not matter."""
+def drawn_tasks(tasks: list, count: int, salt: str = "") -> set:
+    """Draw from the rows' tasks some with at most `count` rows together, by a hash, so that order does not matter."""
     sizes, drawn, rows = {}, set(), 0
     for task in tasks:
         sizes[task] = sizes.get(task, 0) + 1
-    for task in sorted(sizes, key=lambda task: hashlib.sha256(repr(task).encode()).digest()):
+    for task in sorted(sizes, key=lambda task: hashlib.sha256((salt + repr(task)).encode()).digest()):
         if rows + sizes[task] <= count:
             drawn.add(task)
             rows += sizes[task]
@@ -3390,7 +3383,8 @@ class RewardLoop:
             async with self.slots.setdefault(limits.concurrency, asyncio.Semaphore(limits.concurrency)):
                 try:
                     with REWARD_STATE.swapped():
-                        return await within(call() if attempt else first, limits.timeout)
+                        late = TimeoutError(f"no answer in {limits.timeout:g} s; try a higher --reward_timeout")
+                        return await within(call() if attempt else first, limits.timeout or None, late)
                 except asyncio.CancelledError as error:
                     if asyncio.current_task().cancelling():  # by `gathered`
                         raise
@@ -3401,15 +3395,15 @@ class RewardLoop:
                 await asyncio.sleep(min(30.0, 0.5 * 2**attempt))
 
 
-async def within(awaitable, seconds: float):
-    """The result of an awaitable; TimeoutError after `seconds` (0: never)."""
+async def within(awaitable, seconds: float | None, late: Exception):
+    """The result of an awaitable; raises `late` after so many seconds, None: never."""
     try:
-        async with asyncio.timeout(seconds or None) as clock:
+        async with asyncio.timeout(seconds) as clock:
             return await awaitable
-    except TimeoutError as error:
+    except TimeoutError:
         if not clock.expired():
-            raise
-        raise TimeoutError(f"no answer in {seconds:g} s; try a higher --reward_timeout") from error
+            raise  # raised by the awaitable itself
+        raise late from None
 
 
 def close_unstarted(results: list) -> None:
@@ -4090,8 +4084,10 @@ def end_and_pad_ids(config: BaseConfig, policy, tokenizer) -> tuple[list[int], i
     """(ids of tokens that end a completion, pad id). Masks never depend on the pad."""
     rows = range(unwrapped(policy).get_input_embeddings().weight.shape[0])  # an id beyond them has no embedding
     given = ending_ids(unwrapped(policy).generation_config.eos_token_id, tokenizer)
-    ends, got = [i for i in given if i in rows], f"got model {config.model!r} ({len(rows)} embeddings) with end tokens"
-    need(ends, f"{got} {given}; expected one with an embedding; try eos_token_id in its generation_config.json")
+    ends = [i for i in given if i in rows]
+    wrong = f", whose end tokens {given} have no embedding" if given else " without an end token"
+    expected = f"expected an id below {len(rows)}; try setting eos_token_id in its generation_config.json"
+    need(ends, f"got model {config.model!r}{wrong}; {expected}")
     return ends, tokenizer.pad_token_id if tokenizer.pad_token_id in rows else ends[0]
 
 
@@ -5422,7 +5418,8 @@ class Ended:
         """Tell of those among rows [n] of tokens [B, T] that are new; of none, too."""
         new = [row for row in rows.tolist() if row not in self.reported]
         self.reported.update(new)
-        self.tell([(self.numbers[row], tokens[row, : lengths[row]].tolist()) for row in new])
+        sampled = zip(new, tokens[new].tolist(), lengths[new].tolist(), strict=True)  # a GPU is waited for twice
+        self.tell([(self.numbers[row], ids[:length]) for row, ids, length in sampled])
 
 
 class HFEngine:
@@ -6572,11 +6569,24 @@ def lr_factor(step: int, total: int, warmup: int, schedule: str) -> float:
     return {"constant": 1.0, "linear": 1 - progress, "cosine": 0.5 * (1 + math.cos(math.pi * progress))}[schedule]
 
 
+def recomputed(layer, forward, *args):
+    """What a layer's forward returns, in eval mode: Falcon's takes dropout from the config. Backward runs it again."""
+
+    def run(*args):
+        layer.training = False
+        try:
+            return forward(*args)
+        finally:
+            layer.training = True
+
+    return torch.utils.checkpoint.checkpoint(run, *args, use_reentrant=False)
+
+
 def switch_checkpointing(models: Models, on: bool) -> None:
     """Put the layers that recompute into train mode, or back; all else stays in eval mode, free of dropout."""
     for network in filter(None, (models.policy, models.critic and models.critic.backbone)):
         for layer in recomputing_layers(network):
-            layer.training = on
+            layer.training, layer._gradient_checkpointing_func = on, functools.partial(recomputed, layer)
 
 
 def adamw(config: BaseConfig, networks: list[tuple]):
@@ -6895,12 +6905,6 @@ def head_bytes(model: DecoderShape, run: PassShape, logits: float, buffers: int)
     return 4 * (buffers * logits + model.vocab * model.hidden * (not run.lora_rank))
 
 
-def head_of_pieces(config: BaseConfig, shape: DecoderShape, run: PassShape, buffers: int) -> float:
-    """`head_bytes` of a micro-batch of which every token is trained on, in pieces of --logits_chunk."""
-    logits = min(max(config.logits_chunk, shape.vocab), run.tokens * shape.vocab)
-    return head_bytes(shape, run, logits, buffers)
-
-
 def saved_for_backward(model: DecoderShape, run: PassShape) -> float:
     """Bytes that the network below its output layer keeps for the backward pass, with autocast's copies of weights.
 
@@ -7011,7 +7015,8 @@ def memory_of_trainer(
     run = pass_of_rows(config, model, max(1, rows), longest)
     trained = tuple(networks * x for x in network_bytes(config, shape, parameters))
     at_once = 0 if config.rollout_engine == "vllm" else min(config.rollout_batch_size or share, share)
-    head = head_of_pieces(config, shape, run, buffers)
+    piece = min(max(config.logits_chunk, shape.vocab), run.tokens * shape.vocab)  # every token is trained on
+    head = head_bytes(shape, run, piece, buffers)
     memory = memory_of_run(shape, run, trained, frozen, head, at_once, config.max_new_tokens)
     memory["peak of sampling"] += folded_bytes(config, shape, run)
     return memory
@@ -7583,17 +7588,14 @@ def restore(config: BaseConfig, models: Models, optimizer, scaler, checkpoint: P
     return TrainState(**{f.name: saved[f.name] for f in dataclasses.fields(TrainState) if f.name in saved})
 
 
-def note_schedule(config: BaseConfig, step: int) -> None:
-    """Say so where another number of steps moves the learning rate after `step` steps."""
-    before = saved_settings(Path(config.output_dir)).get("steps", config.steps)
-    if config.lr_schedule == "constant" or config.steps <= step or before == config.steps:
-        return
-    shape = config.warmup_steps, config.lr_schedule
-    old, new = (lr_factor(step, steps, *shape) for steps in (before, config.steps))
-    say(
-        f"note: got --resume with steps {before} -> {config.steps}: by lr_schedule {config.lr_schedule}, the learning "
-        f"rate of step {step + 1} is {new:.3g} of its peak, not {old:.3g}"
-    )
+def note_schedule(schedule: str, factor: Callable[[int, int], float], step: int, before: int, steps: int) -> None:
+    """Say so where `steps` in place of `before` move the learning rate after `step` steps, `factor(step, of)`."""
+    old, new = (factor(min(step, number), number) for number in (before, steps))
+    if step < steps and old != new:
+        say(
+            f"note: got --resume with steps {before} -> {steps}: by {schedule}, the learning rate of step {step + 1} "
+            f"is {new:.3g} of its peak, not {old:.3g}"
+        )
 
 
 def find_checkpoint(config: BaseConfig) -> Path | None:
@@ -7602,7 +7604,10 @@ def find_checkpoint(config: BaseConfig) -> Path | None:
     if config.resume and not saved:
         say(f"warning: got --resume, but {config.output_dir} holds no checkpoint of it; starting at step 0")
     if saved:
-        note_schedule(config, int(saved[-1].name.removeprefix("step-")))
+        step = int(saved[-1].name.removeprefix("step-"))
+        before = saved_settings(Path(config.output_dir)).get("steps", config.steps)
+        factor = functools.partial(lr_factor, warmup=config.warmup_steps, schedule=config.lr_schedule)
+        note_schedule(f"lr_schedule {config.lr_schedule}", factor, step, before, config.steps)
     return saved[-1] if saved else None
 
 
@@ -8377,12 +8382,6 @@ def chosen_and_rest(logits, ids):
     return torch.cat([logits.gather(-1, ids), rest], -1) - logits.logsumexp(-1, keepdim=True)
 
 
-def with_rest(logprobs):
-    """Append to log-probs [n, k] that a server gave the log-prob of all other tokens together: [n, k + 1]."""
-    total = torch.logsumexp(logprobs, -1, keepdim=True).clamp(max=-1e-7)  # rounding may reach 1
-    return torch.cat([logprobs, torch.log(-torch.expm1(total))], -1)
-
-
 COMPARED = 8  # most likely tokens of each model in the metric `overlap`
 LOOKED_AT = 256  # about how many tokens of a piece it is taken of while training: to find the likeliest is slow
 
@@ -8442,10 +8441,9 @@ def token_gradients(config: Config, policy, hidden, known: dict, dist, scale):
         share = config.kl_coef * weights
         loss, heads, gradients = (value * share).sum(), [head], [gradient.mul_((share * scale)[:, None])]
     if config.entropy_coef:  # d H / d logits = -p (log p + H)
-        p, log_p = student.exp(), student
-        entropy = -(p * log_p).sum(-1, keepdim=True)
+        share = (config.entropy_coef * weights * scale)[:, None]
         heads.append(shared)
-        gradients.append(p * (log_p + entropy) * (config.entropy_coef * weights * scale)[:, None])
+        gradients.append((student + entropies(student)[:, None]).mul_(student.exp()).mul_(share))
     clipped = kl = ratio = weights * 0
     if "advantages" in known or "old_logprobs" in known:
         logprobs = logits.gather(-1, known["input_ids"][:, None]).squeeze(-1) - logits.logsumexp(-1)
@@ -8474,7 +8472,9 @@ def divergence_head(config: Config, logits, student, known: dict, dist):
     if dist is not None and not 0 < k < dist.shape[1]:
         return logits, *divergence(student, dist, beta)
     if dist is None:
-        ids, teacher = known["teacher_ids"], with_rest(known["teacher_top"])
+        ids, top = known["teacher_ids"], known["teacher_top"]
+        total = torch.logsumexp(top, -1, keepdim=True).clamp(max=-1e-7)  # rounding may reach 1
+        teacher = torch.cat([top, torch.log(-torch.expm1(total))], -1)  # with all other tokens together: [n, k + 1]
     else:
         ids = (dist if config.top_k_of == "teacher" else student).topk(k).indices
         teacher = chosen_and_rest(dist, ids)
@@ -9023,7 +9023,8 @@ def sizes_of_run(config: Config, rows: list[dict], processes: int) -> Sizes:
     frozen = {"teacher": network_weights(teacher, *widths) if teacher else 0}
 
     def estimate(changed: Config) -> dict[str, float]:
-        return memory_of_trainer(changed, student, prompt, processes, STUDENT_BUFFERS, frozen)
+        buffers = STUDENT_BUFFERS + 2 * bool(changed.entropy_coef)  # a gradient of its own, and its sum with the other
+        return memory_of_trainer(changed, student, prompt, processes, buffers, frozen)
 
     return rollout_sizes(config, estimate, prompt, processes)
 

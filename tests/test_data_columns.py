@@ -141,6 +141,7 @@ REFUSED = {
         for line in ("Image A: <image>", "<image>\nAnswer in a <div>.", "In a <div>: <image 1>")
     },
     "an image's place at the end": ({"question": "How many cats? <image>", "answer": "7"}, "image placeholder"),
+    "an image's place in a sentence": ({"question": "What's in <image>", "answer": "a cat"}, "image placeholder"),
     "an image's place among tags": (
         {"question": "Look.\n<image>\nAnswer in <answer></answer> tags.", "answer": "7"},
         "image placeholder",

@@ -18,10 +18,11 @@ BRACKETED = r"\[(?:image|IMG)\]"  # after a word it may be a blank to fill in, s
 MARKS = re.compile(rf"{PLACE}|(?<!\w){BRACKETED}")
 PLACED = re.compile(rf"\A\s*(?:{PLACE}|{BRACKETED})|{PLACE}(?=\s*$)", re.MULTILINE)  # at the start or a line's end
 HTML_TAGS = ("<image>", "<video>", "<audio>")
-# ends of the text on the line before a placeholder: nothing, a sentence or label (not `A.`), or the medium's name
-BEFORE_PLACE = re.compile(
-    r"(?i)(?:\A|(?<!\A\w)[.?!:。？！：]|\b(?:image|picture|photo|figure|video|clip|audio|sound)(?: ?\w)?)\s*\Z"
+# text on the line before a placeholder: LABELS, such as `Image A:`, confirm it; NO_PLACE makes it a word or an option
+LABELS = re.compile(
+    r"(?i)\s*(?:(?=.*[^\W\d_]{2})(?:[\w#]+ ?){1,3}:|(?:image|picture|photo|figure|video|clip|audio|sound)\b ?\w?)?\s*"
 )
+NO_PLACE = re.compile(r"(?i)(?:\b(?:with|the|an?)|\A\s*\(?\w[.):]|\A\s*[*-]|\b[A-J]\))\s*\Z")
 HTML = re.compile(
     r"(?i)</(video|audio|image)>|\b(html5?|elements?|(?<![>`] )tags?)\b"
     r"|</?(!doctype|html|head|body|div|span|p|a|[uo]l|li|h[1-6]|table|br|img|source|track|svg|script|style)\b"
@@ -74,8 +75,9 @@ def placeholder_in(text: str) -> str | None:
     is_html = HTML.search(text) is not None
     for place in PLACED.finditer(text):
         before = re.sub("|".join(HTML_TAGS), "", text[: place.start()].rpartition("\n")[2])
-        is_tag = place[0] in HTML_TAGS and (is_html or not BEFORE_PLACE.search(before))
-        if not place.start() or not is_tag:
+        ends = not text[place.end() :].strip()
+        is_place = LABELS.fullmatch(before) or (ends and not NO_PLACE.search(before))
+        if not place.start() or place[0] not in HTML_TAGS or (is_place and not is_html):
             return place[0].strip()
     return None
 
