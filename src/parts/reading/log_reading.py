@@ -119,11 +119,8 @@ class Table:
                 self.add(dict(zip(row, cells, strict=True)))
             return
         self.rows += 1
-        for key in [key for key in row if key not in self.trains]:
-            names = {common_name(key, dialect) or "held_out" for dialect in NAMES}
-            self.trains[key] = not all(name.startswith("held_out") for name in names)
-            self.step_names += [key] if key == self.step_name or names_step(key) else []
-            self.step_names.sort(key=lambda name: (name != self.step_name, step_rank(name)))
+        if not row.keys() <= self.trains.keys():
+            self.learn_names(row)
         step = self.step = self.step_of(row)
         for key, value in row.items():
             number = value if type(value) is float else number_of(value)
@@ -132,17 +129,25 @@ class Table:
             if not abs(number) < 1e18:  # is_finite, without its calls
                 self.bad.append((key, step, number))
                 continue
-            points = self.columns.setdefault(key, {})
+            points = self.columns.get(key) or self.columns.setdefault(key, {})
             points[step] = number
             if len(points) > 2 * MOST_STEPS:
                 kept = list(points.items())
                 self.columns[key] = dict(kept[:FIRST_STEPS] + kept[FIRST_STEPS::2])
 
+    def learn_names(self, row: dict) -> None:
+        """Note of a row's new names whether they are of training, and whether they name its step."""
+        for key in [key for key in row if key not in self.trains]:
+            names = {common_name(key, dialect) or "held_out" for dialect in NAMES}
+            self.trains[key] = not all(name.startswith("held_out") for name in names)
+            self.step_names += [key] if key == self.step_name or names_step(key) else []
+        self.step_names.sort(key=lambda name: (name != self.step_name, step_rank(name)))
+
     def plain_row(self, row: dict) -> dict:
         """A row as {metric: value}: flat, cells `key` and `value` joined, with eval_ before an evaluation's names."""
         if isinstance(row.get("data"), dict):  # verl's file logger
             row, self.nested = {"step": row.get("step"), **row["data"]}, self.nested + 1
-        if any(isinstance(value, dict) for value in row.values()):
+        if dict in map(type, row.values()):
             row = {key.replace(".", "/"): value for key, value in flat_config(row).items()}
         if ODD_KEYS.isdisjoint(row):
             return row
