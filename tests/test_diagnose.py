@@ -1150,6 +1150,12 @@ def test_long_logs_are_read_with_flat_memory(tmp_path, monkeypatch):
         assert [*kept][:100] == [*range(1, 101)] and max(kept) == steps and kept[steps] == math.sin(steps)
         assert any("the log is long" in remark for remark in run.remarks)
     assert runs[0].columns == runs[1].columns and runs[1].config == {"max_steps": steps}
+    lines = (" ".join(f"{name}={value}" for name, value in row.items()) for row in long_rows(steps))
+    (tmp_path / "plain.log").write_text("\n".join(lines))
+    plain = diagnose.load_run(str(tmp_path / "plain.log"))  # of lines that are alike some are left out, but never a NaN
+    assert [*plain.series["score"]][:100] == [*range(1, 101)] and plain.bad == [("kl", 777, plain.bad[0][2])]
+    assert diagnose.MOST_STEPS <= len(plain.series["score"]) and max(plain.series["score"]) > steps - 4
+    assert {step: math.sin(step) for step in plain.series["score"]} == plain.series["score"]
 
 
 def test_console_and_state_of_one_trl_run_agree():

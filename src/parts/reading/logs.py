@@ -34,7 +34,7 @@ PAIR = re.compile(
 HEADING = re.compile(
     r"\b(?:step|iter(?:ation)?|rollout|perf)[ :#[]+(\d+)\b(?!\.\d)", re.IGNORECASE
 )  # above its figures
-HEADING_WORDS = ("step", "iter", "rollout", "perf")  # one of them is in every heading
+HEADING_WORDS = ("step", "iter", "rollout", "perf", "epoch")  # one of them is in every heading and epoch
 EPOCH = re.compile(r"\bepoch[ :=#[]+(\d+)\b(?!\.\d)", re.IGNORECASE)
 SPACED = re.compile(r"(?:^|[•|] )((?:[a-z]\w*\.? )+)$", re.IGNORECASE)  # "• Avg " before "Reward: 1" of NeMo-RL
 EVALUATED = re.compile(  # [eval], eval: or eval at step 3 before a line's figures; "eval " before one of them
@@ -48,6 +48,8 @@ BAND = re.compile("__M(IN|AX)$")  # wandb exports NAME__MIN and NAME__MAX beside
 ERROR = re.compile(r"(?:\(\w+ pid=[^)]*\) )?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*)")  # ends a traceback
 VERL_STEP = re.compile(r"\bstep:(\d+) - (.+)")
 CELL = re.compile(r"[-+]?[.\d]+(e[-+]?\d+)?")
+NUMBERS = b"0123456789.+-e"  # what numbers are written with
+MOST_SHAPES = 100_000
 
 
 class Reader:
@@ -62,8 +64,10 @@ class Reader:
         self.unread = 0  # printed dicts that could not be read
         self.error = ""  # the last line of the last traceback
         self.cut = ""  # the beginning of a printed dict that the terminal wrapped
-        self.epoch, self.named = {}, False  # {"epoch": …} of the last line with one; whether figures name their step
+        self.epoch = {}  # {"epoch": …} of the last line with one
+        self.named = self.stepped = False  # whether figures name their step, whether their line does
         self.heading, self.sections = {}, []  # {"step": …} of the last heading; enclosing YAML sections (indent, name)
+        self.alike = {}  # hash of a line without its numbers -> how many there were
 
     def take(self, line: str) -> None:
         """Take a line. Cheap tests of it come before searches, as logs may have millions of lines."""
@@ -73,11 +77,13 @@ class Reader:
         if not text:
             return
         self.lines += 1
-        row = json_object(text) if text[0] == "{" else None
+        row = json_object(text) if text[0] == "{" and text[1] != "'" else None
         if row is not None:
             return self.json.add(row)
         self.bad += 1
         self.first_bad = self.first_bad or self.number
+        if self.stepped and not self.is_due(line):
+            return
         self.take_config(line)
         if "Err" in line or "Exc" in line or "Interrupt" in line:
             match = ERROR.match(line)
@@ -95,29 +101,40 @@ class Reader:
         if not self.console.rows:
             self.take_pairs(line)
 
+    def is_due(self, line: str) -> bool:
+        """Whether a line is to be read: of lines that differ in numbers only, ever fewer are after MOST_STEPS."""
+        if len(self.alike) > MOST_SHAPES:
+            self.alike.clear()
+        shape = hash(line.encode().translate(None, NUMBERS))
+        count = self.alike[shape] = self.alike.get(shape, 0) + 1
+        return count % (1 + count // MOST_STEPS) == 0
+
     def take_verl_step(self, step: str, text: str) -> None:
         """Add the figures "key:value - key:value" that verl prints of a step."""
+        self.stepped = True
         pairs = [part.rpartition(":") for part in text.split(" - ")]
         values = {key: WRAPPED.sub(r"\1", value) if value[-1:] == ")" else value for key, _, value in pairs if key}
         self.console.add({"step": step} | values)
 
     def take_pairs(self, line: str) -> None:
         """Add the pairs of a line, at the step that it names or that the last heading above it names."""
-        boxed, has_pairs = "│" in line, "=" in line or ":" in line
+        boxed, has_pairs, small = "│" in line, "=" in line or ":" in line, line.lower()
         if boxed or (not has_pairs and line.count(" | ") > 1):
             line, has_pairs = CELL_PAIR.sub("=", line), True
         if has_pairs and (section := SECTION.fullmatch(line.rstrip())):
             self.sections = [outer for outer in self.sections if len(outer[0]) < len(section[1])]
             self.sections += [] if section[3] else [section.groups()]
             line = "/".join([*(name for _, name, _ in self.sections), f"{section[2]}: {section[3]}"])
-        pairs, small = pairs_of(line) if has_pairs else {}, line.lower()
-        headings = HEADING.findall(line) if any(word in small for word in HEADING_WORDS) else ()
-        *_, last = [None, *headings]
+        is_headed = any(word in small for word in HEADING_WORDS)
+        if not (has_pairs or is_headed):
+            return
+        pairs, (*_, last) = pairs_of(line), [None, *(HEADING.findall(line) if is_headed else ())]
         ends = len(pairs) > 1 and not boxed and any(common_name(name, "trl") for name in pairs)
         self.named = self.named or (ends and any(names_step(name) and "/" not in name for name in pairs))
+        self.stepped = self.stepped or (ends and (self.named or bool(last)))
         begins = last and (ends or not self.named)  # "Step 1:" may be of a completion
         self.heading = {"step": last} if begins else {} if ends else self.heading
-        self.epoch = {"epoch": epoch[1]} if "epoch" in small and (epoch := EPOCH.search(line)) else self.epoch
+        self.epoch = {"epoch": epoch[1]} if is_headed and (epoch := EPOCH.search(line)) else self.epoch
         if len(self.heading | pairs) > 1:
             self.plain.add(self.epoch | self.heading | pairs)
 
