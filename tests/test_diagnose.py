@@ -1076,7 +1076,7 @@ def test_trend_by_hand():
     assert diagnose.ends(rising) == (2.0, 11.0)
     assert diagnose.trend(rising) == 1 and diagnose.trend(rising[::-1]) == -1
     assert diagnose.trend(rising[:9]) == 0  # too few
-    assert diagnose.standard_error(rising) == pytest.approx(1.25 * 1.4826 / math.sqrt(3))  # sqrt(2 / 3) / sqrt 2
+    assert diagnose.noise(rising) == pytest.approx(1.4826 / math.sqrt(2))
     outlier = [1.0, 1.1, 0.9, 1.0, 1.1, 0.9, 50.0, 1.0, 1.1, 0.9, 1.0, 1.1]
     assert diagnose.trend([0.0, 1.0] * 6) == diagnose.trend(outlier) == 0
     # of 14 distances two are 1: their median and quartile are 0, their mean 1/7; sqrt(pi / 2) / sqrt 2 = 0.8862
@@ -1526,11 +1526,6 @@ READINGS = {  # who writes it: (file, text, common name -> its figures; None: no
         "run_id,key,value,step,timestamp\n" + lines("ab,reward,{r},{n},17\n") + lines("ab,kl,{k},{n},17\n"),
         {"score": EVERY, "kl": KLS},
     ),
-    "a history by columns": (
-        "a.json",
-        json.dumps({"step": [*EVERY], "reward": [*EVERY.values()], "kl": [*KLS.values()]}, indent=1),
-        {"score": EVERY, "kl": KLS},
-    ),
     "a tracker's calls beside the steps": (
         "a.csv",
         "_step,train/global_step,train/reward\n" + lines("{n},{m},{r}\n"),
@@ -1569,7 +1564,6 @@ READINGS = {  # who writes it: (file, text, common name -> its figures; None: no
         "step,reward,kl\n" + "".join(lines("{n},{r},{k}\n").splitlines(True)[::-1]),
         {"score": EVERY, "kl": KLS},
     ),
-    "a comment above the columns": ("a.csv", "# mine\nstep,reward\n" + lines("{n},{r}\n"), {"score": EVERY}),
     "an agent's steps": ("a.jsonl", lines('{{"reward": {r}, "steps": 8.{n:02d}1}}\n'), {"score": EVERY}),
     "completions in between": (
         "a.log",

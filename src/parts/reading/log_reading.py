@@ -112,12 +112,8 @@ class Table:
         self.epoch, self.epochs = -math.inf, {}  # of the last training row; {epoch: its last step} of counted rows
 
     def add(self, row: dict) -> None:
-        """Add a row, or those of a history by columns. A training row without a step counts as the next step."""
+        """Add a row. A training row without a step counts as the next step."""
         row = self.plain_row(row)
-        if row and all(isinstance(value, list) for value in row.values()):
-            for cells in zip(*row.values(), strict=False):
-                self.add(dict(zip(row, cells, strict=True)))
-            return
         self.rows += 1
         for key in [key for key in row if key not in self.trains]:
             names = {common_name(key, dialect) or "held_out" for dialect in NAMES}

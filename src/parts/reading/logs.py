@@ -6,6 +6,7 @@ import io
 import json
 import mmap
 import re
+import zlib
 from collections import Counter
 from pathlib import Path
 
@@ -47,7 +48,6 @@ BAND = re.compile("__M(IN|AX)$")  # wandb exports NAME__MIN and NAME__MAX beside
 ERROR = re.compile(r"(?:\(\w+ pid=[^)]*\) )?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*)")  # ends a traceback
 CELL = re.compile(r"[-+]?[.\d]+(e[-+]?\d+)?")
 NUMBERS = b"0123456789.+-e"  # what numbers are written with
-MOST_SHAPES = 100_000
 
 
 class Reader:
@@ -65,7 +65,7 @@ class Reader:
         self.epoch = {}  # {"epoch": …} of the last line with one
         self.named = self.stepped = False  # whether figures name their step, whether their line does
         self.heading = {}  # {"step": …} of the last heading
-        self.alike = {}  # hash of a line without its numbers -> how many there were
+        self.alike = {}  # number of a line's words and signs -> how many there were
 
     def take(self, line: str) -> None:
         """Take a line. Cheap tests of it come before searches, as logs may have millions of lines."""
@@ -103,9 +103,7 @@ class Reader:
 
     def is_due(self, line: str) -> bool:
         """Whether a line is to be read: of lines that differ in numbers only, ever fewer are after MOST_STEPS."""
-        if len(self.alike) > MOST_SHAPES:
-            self.alike.clear()
-        shape = hash(line.encode().translate(None, NUMBERS))
+        shape = zlib.crc32(line.encode().translate(None, NUMBERS)) % 100_003  # so that memory stays flat
         count = self.alike[shape] = self.alike.get(shape, 0) + 1
         return count % (1 + count // MOST_STEPS) == 0
 
@@ -189,7 +187,6 @@ def pairs_of(line: str) -> dict[str, str]:
 
 def csv_separator(head: str) -> str:
     """The cell separator of a CSV file or of a pasted table, guessed from its first lines; "" for other text."""
-    head = re.sub(r"^\ufeff?(#.*\n)+", "", head)
     header, _, rest = head.lstrip("\ufeff\n ").partition("\n")
     separator = max((",", ";", "\t", "|", "  "), key=header.strip().count)
     rows = [line.strip().split(separator) for line in rest.splitlines()[:9] if line.strip()]
@@ -232,8 +229,7 @@ def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
         return read_state(path, table, columns)
     if separator := csv_separator(head):
         with opened(path) as file:
-            lines = (line for line in file if line[0] != "#")
-            lines = (re.sub(" {2,}", "\t", line.strip()) for line in lines) if separator == "  " else lines
+            lines = (re.sub(" {2,}", "\t", line.strip()) for line in file) if separator == "  " else file
             if separator != "," and re.search(r"\d,\d", head) and not re.search(r"\d\.\d", head):  # decimal commas
                 lines = (line.replace(",", ".") for line in lines)
             reader = csv.DictReader(lines, delimiter=separator.replace("  ", "\t"))
@@ -246,10 +242,6 @@ def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
         run = run_of_rows(path, table, columns)
         run.remarks += [f"NaN in {', '.join(gaps)} is read as an empty cell"] if gaps else []
         return run
-    if re.match(r"\{\s*\n", head):
-        with contextlib.suppress(ValueError):
-            table.add(json.loads(path.read_text(encoding="utf-8")))
-            return run_of_rows(path, table, columns)
     reader, line = Reader(columns), "\n"
     for start in paths:
         with opened(start) as file:
