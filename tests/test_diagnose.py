@@ -1324,7 +1324,7 @@ def test_a_table_of_trl_that_is_named_as_samples(parts, score, tmp_path):
 SAMPLES = {  # files of samples: the texts and scores in them
     "numbers.csv": ("prompt,completion,score\n1+1=,2,1.0\n1+2=,04,0\n", [("2", 1.0), ("04", 0.0)]),
     "capitals.csv": ("Prompt,Response,Reward\na,so 2,1.0\n", [("so 2", 1.0)]),
-    "semicolons.csv": ("prompt;completion;score\na;so 2;0.5\n", [("so 2", 0.5)]),
+    "commas.csv": ("prompt;completion;score\na;so 2;0,5\n", [("so 2", 0.5)]),
     "table.tsv": ("prompt\tcompletion\tscore\na\tso 2\t0.5\n", [("so 2", 0.5)]),
     "groups.jsonl": ('{"prompt": "a", "completions": ["x", "y"], "rewards": [1.0, 0.0]}\n', [("x", 1.0), ("y", 0.0)]),
     "truth.jsonl": ('{"prompt": "a", "completion": "x", "score": true}\n', [("x", 1.0)]),
@@ -1443,6 +1443,12 @@ STYLES = {  # how logs come here: a line, what stands above it, the steps of 30 
     ),
     "AReaL": ("Step {0}/30\n│ ppo_actor/task_reward/avg │ {1:.4e} │ kl │ {2:.4e} │\n│ a │ 1 │\n", "╭──╮\n", 1),
     "slime": ("a: rollout {0}: {{'rollout/raw_reward': {1}}}\nb: step {0}: {{'train/kl_loss': {2}, 'x': 1}}\n", "", 1),
+    "EasyR1": (
+        "(Runner pid=1) Step {0}\n(Runner pid=1) actor:\n(Runner pid=1)   kl_loss: {2:.4f}\n"
+        "(Runner pid=1) critic:\n(Runner pid=1)   score:\n(Runner pid=1)     mean: {1:.3f}\n",
+        "",
+        1,
+    ),
     "nested JSON": ('{{"step": {0}, "actor": {{"kl_loss": {2}}}, "reward": {{"overall": {1}}}}}\n', "", 1),
     "Megatron": (" iteration {0:8d}/ 30 | reward: {1:.6E} | kl: {2:.6E} | number of nan iterations:   0 |\n", "", 1),
 }
@@ -1492,6 +1498,11 @@ READINGS = {  # who writes it: (file, text, common name -> its figures; None: no
             '"policy/policy_entropy": 0.5, "eval/all/avg_score": 0.25}}\n'
         ),
         {"score": EVERY, "kl": KLS, "entropy": dict.fromkeys(EVERY, 0.5), "held_out": dict.fromkeys(EVERY, 0.25)},
+    ),
+    "torchtune, whose KL is a sum": (
+        "a.log",
+        lines("Step {n} | scores:{r} rlhf_reward:{r} kl:12.{n} clipfrac:0.02 approx_policy_kl:{k}\n"),
+        {"score": EVERY, "kl": None, "clip_frac": dict.fromkeys(EVERY, 0.02), "kl_step": KLS},
     ),
     "trlX, whose reward/mean is held out": (
         "a.jsonl",
@@ -1650,7 +1661,7 @@ def test_figures_of_other_writers(who, tmp_path):
     assert any("runs" in remark for remark in run.remarks) == who.startswith("a second run")
 
 
-@pytest.mark.parametrize("name", ["log.txt", "table.ipynb", "dicts.ipynb"])
+@pytest.mark.parametrize("name", ["log.txt", "utf-16.log", "table.ipynb", "dicts.ipynb"])
 def test_files_of_other_kinds_hold_the_same_figures(name, tmp_path):
     rows = [json.loads(printed(n).replace("'", '"')) for n in range(1, 41)]
     text = "".join(f"{row}\n" for row in rows)
@@ -1658,7 +1669,8 @@ def test_files_of_other_kinds_hold_the_same_figures(name, tmp_path):
     page = {"data": {"text/html": f"<p>Step</p><table><tr><th>Step</th><th>reward</th></tr>{cells}</table>"}}
     outputs = [page, {"text": ["no figures\n"]}] if "table" in name else [{"text": text.splitlines(True)}]
     notebook = json.dumps({"cells": [{"source": ["train()"]}, {"outputs": outputs}]})
-    (tmp_path / name).write_text(notebook if name.endswith("ipynb") else text)
+    encoding = "utf-16" if "16" in name else "utf-8"
+    (tmp_path / name).write_text(notebook if name.endswith("ipynb") else text, encoding=encoding)
     run = diagnose.load_run(str(tmp_path))
     assert run.series["score"] == {n: row["reward"] for n, row in enumerate(rows, 1)}
     (tmp_path / name).write_text(notebook[:-9])

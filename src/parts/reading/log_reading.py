@@ -115,11 +115,8 @@ class Table:
         """Add a row. A training row without a step counts as the next step."""
         row = self.plain_row(row)
         self.rows += 1
-        for key in [key for key in row if key not in self.trains]:
-            names = {common_name(key, dialect) or "held_out" for dialect in NAMES}
-            self.trains[key] = not all(name.startswith("held_out") for name in names)
-            self.step_names += [key] if key == self.step_name or names_step(key) else []
-            self.step_names.sort(key=lambda name: (name != self.step_name, step_rank(name)))
+        if not row.keys() <= self.trains.keys():
+            self.learn_names(row)
         step = self.step = self.step_of(row)
         for key, value in row.items():
             number = value if type(value) is float else number_of(value)
@@ -136,6 +133,14 @@ class Table:
                 if len(points) > MOST_STEPS:
                     kept = list(points.items())
                     self.columns[key] = dict(kept[:FIRST_STEPS] + kept[FIRST_STEPS::2])
+
+    def learn_names(self, row: dict) -> None:
+        """Note of a row's new names whether they are of training, and whether they name its step."""
+        for key in [key for key in row if key not in self.trains]:
+            names = {common_name(key, dialect) or "held_out" for dialect in NAMES}
+            self.trains[key] = not all(name.startswith("held_out") for name in names)
+            self.step_names += [key] if key == self.step_name or names_step(key) else []
+        self.step_names.sort(key=lambda name: (name != self.step_name, step_rank(name)))
 
     def plain_row(self, row: dict) -> dict:
         """A row as {metric: value}: flat, cells `key` and `value` joined, with eval_ before an evaluation's names."""
@@ -215,6 +220,14 @@ def run_of_rows(path: Path, table: Table, columns: dict[str, str], kind: str = "
     return run_of(path, "metrics.jsonl", trainer if "optim/lr" in keys else "one_page", table, columns)
 
 
+def other_quantity(name: str, points: dict[int, float], columns) -> str:
+    """Why a metric's figures are not what its common name means; "" if they may be."""
+    if name in SHARES and max(points.values()) > 1.001:
+        return "exceeds 1, so it is no share,"
+    is_sum = name == "kl" and any("rlhf_reward" in column for column in columns)  # torchtune's
+    return "beside rlhf_reward is a sum over tokens" if is_sum else ""
+
+
 def run_of(path: Path | str, kind: str, trainer: str, table: Table, columns: dict[str, str]) -> LoggedRun:
     """A run with a table's metrics under common names. Names given by --columns take precedence."""
     run = LoggedRun(str(path), kind, trainer, table.columns, table.bad)
@@ -246,8 +259,8 @@ def run_of(path: Path | str, kind: str, trainer: str, table: Table, columns: dic
         name, points = names.get(key) or common_name(key, run.dialect), run.columns[key]
         if not name or not points or (key not in names and name in names.values()):
             continue
-        if name in SHARES and max(points.values()) > 1.001:
-            run.remarks.append(f"{key} exceeds 1, so it is no share, and was not read")
+        if other := other_quantity(name, points, run.columns):
+            run.remarks.append(f"{key} {other} and was not read")
             continue
         if name == "entropy" and max(points.values()) <= 0:  # the term of the loss
             points = {step: -value for step, value in points.items()}

@@ -43,9 +43,11 @@ EVALUATED = re.compile(  # [eval], eval: or eval at step 3 before a line's figur
 )
 CUT = re.compile(r"\{'(?:loss|reward|num_tokens|eval_\w+)': [^{}]*+$")  # a printed dict that continues on the next line
 CELL_PAIR = re.compile(r"(?<=\w) *[ │] *(?=(?:[-+.\de]+|nan|inf) *([|│]|$))")  # | kl 1 |; │ kl │ 1 │ of AReaL
+SECTION = re.compile(r"(?:\(\w+ pid=[^)]*\) )?( *)([\w-]+):(?: ([^ ]+))?")  # a line of EasyR1's YAML console output
 ODD = re.compile(r"(?<=: )(-?inf|nan|None|True|False)(?=[,}])")  # Python literals in a printed dict that JSON lacks
 BAND = re.compile("__M(IN|AX)$")  # wandb exports NAME__MIN and NAME__MAX beside each NAME
 ERROR = re.compile(r"(?:\(\w+ pid=[^)]*\) )?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*)")  # ends a traceback
+VERL_STEP = re.compile(r"\bstep:(\d+) - (.+)")
 CELL = re.compile(r"[-+]?[.\d]+(e[-+]?\d+)?")
 NUMBERS = b"0123456789.+-e"  # what numbers are written with
 
@@ -64,7 +66,7 @@ class Reader:
         self.cut = ""  # the beginning of a printed dict that the terminal wrapped
         self.epoch = {}  # {"epoch": …} of the last line with one
         self.named = self.stepped = False  # whether figures name their step, whether their line does
-        self.heading = {}  # {"step": …} of the last heading
+        self.heading, self.sections = {}, []  # {"step": …} of the last heading; enclosing YAML sections (indent, name)
         self.alike = {}  # number of a line's words and signs -> how many there were
 
     def take(self, line: str) -> None:
@@ -86,10 +88,8 @@ class Reader:
         if "Err" in line or "Exc" in line or "Interrupt" in line:
             match = ERROR.match(line)
             self.error = match[1].strip()[:200] if match else self.error
-        if "step:" in line and (match := re.search(r"\bstep:(\d+) - (.+)", line)):
-            self.stepped = True
-            pairs = [part.rpartition(":") for part in WRAPPED.sub(r"\1", match[2]).strip().split(" - ")]
-            return self.console.add({"step": match[1], **{key: value for key, _, value in pairs if key}})
+        if "step:" in line and (match := VERL_STEP.search(line)):
+            return self.take_verl_step(match[1], match[2].strip())
         if self.cut or ("{'" in line and CUT.search(line)):
             self.cut += line.rstrip()
             if "}" not in line and len(self.cut) < 4000:
@@ -107,11 +107,22 @@ class Reader:
         count = self.alike[shape] = self.alike.get(shape, 0) + 1
         return count % (1 + count // MOST_STEPS) == 0
 
+    def take_verl_step(self, step: str, text: str) -> None:
+        """Add the figures "key:value - key:value" that verl prints of a step."""
+        self.stepped = True
+        pairs = [part.rpartition(":") for part in text.split(" - ")]
+        values = {key: WRAPPED.sub(r"\1", value) if value[-1:] == ")" else value for key, _, value in pairs if key}
+        self.console.add({"step": step} | values)
+
     def take_pairs(self, line: str) -> None:
         """Add the pairs of a line, at the step that it names or that the last heading above it names."""
         boxed, has_pairs, small = "│" in line, "=" in line or ":" in line, line.lower()
         if boxed or (not has_pairs and line.count(" | ") > 1):
             line, has_pairs = CELL_PAIR.sub("=", line), True
+        if has_pairs and (section := SECTION.fullmatch(line.rstrip())):
+            self.sections = [outer for outer in self.sections if len(outer[0]) < len(section[1])]
+            self.sections += [] if section[3] else [section.groups()]
+            line = "/".join([*(name for _, name, _ in self.sections), f"{section[2]}: {section[3]}"])
         is_headed = any(word in small for word in HEADING_WORDS)
         if not (has_pairs or is_headed):
             return
@@ -197,7 +208,9 @@ def csv_separator(head: str) -> str:
 def opened(path: Path) -> io.TextIOBase:
     """A log as a text stream; for a notebook, the output of its cells. A progress bar's "\\r" ends a line."""
     if path.suffix != ".ipynb":
-        return path.open(encoding="utf-8-sig", errors="replace")
+        with path.open("rb") as file:  # PowerShell redirects as UTF-16
+            encoding = "utf-16" if file.read(2) in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+        return path.open(encoding=encoding, errors="replace")
     try:
         outputs = [one for cell in json.loads(path.read_bytes())["cells"] for one in cell.get("outputs", ())]
         pages = ["".join(output.get("data", {}).get("text/html", ())) for output in outputs]

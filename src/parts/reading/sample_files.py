@@ -186,8 +186,7 @@ def rows_of_samples(path: Path, run: LoggedRun | None = None) -> list[dict]:
             text = path.read_text(encoding="utf-8-sig", errors="replace")
             separator = separator_of(text.partition("\n")[0])
             rows = [*csv.DictReader(io.StringIO(text, newline=""), delimiter=separator)]
-            texts = {*SAMPLE_NAMES["prompt"], *SAMPLE_NAMES["completion"]}  # they stay as they are
-            rows = [{k: v if str(k).lower() in texts else number_or_text(v) for k, v in row.items()} for row in rows]
+            rows = [{key: cell_value(key, cell, separator) for key, cell in row.items()} for row in rows]
         elif path.read_bytes()[:1] == b"[":
             rows = json.loads(path.read_text(encoding="utf-8", errors="replace"))
         else:
@@ -206,6 +205,14 @@ def rows_of_samples(path: Path, run: LoggedRun | None = None) -> list[dict]:
         return []
     weights = reward_weights(run) if run else None
     return [one for row in rows for one in unfolded(renamed_row(row, weights or {}))]
+
+
+def cell_value(key: str, cell: str, separator: str):
+    """A cell as a number or text: texts of prompts and completions stay as they are; 0,5 between semicolons is 0.5."""
+    if str(key).lower() in (*SAMPLE_NAMES["prompt"], *SAMPLE_NAMES["completion"]):
+        return cell
+    is_decimal = separator != "," and re.fullmatch(r"-?\d+,\d+", str(cell))
+    return number_or_text(cell.replace(",", ".") if is_decimal else cell)
 
 
 def renamed_row(row: dict, weights: dict[str, float]) -> dict:
