@@ -18,17 +18,15 @@ def test_tables_hold_changes_that_the_old_packages_documented():
     folder = ROOT / "src" / "programs" / "migrate"
     trl, verl = (json.loads((folder / f"{name}_changes.json").read_text()) for name in ("trl", "verl"))
     grpo = trl["configs"]["GRPOConfig"]
-    assert grpo["beta"] == [{"since": "0.14", "default": 0.04}, {"since": "0.19", "default": 0.0}]
-    assert grpo["temperature"] == [{"since": "0.14", "default": 0.9}, {"since": "0.18", "default": 1.0}]
-    assert grpo["max_prompt_length"][-1] == {"since": "0.28", "gone": True}
-    assert [entry["default"] for entry in grpo["per_device_train_batch_size"]] == [1, 8]
-    assert trl["modules"]["PPOTrainer"][-1] == {"since": "1.13", "gone": True}
+    assert grpo["beta"] == {"0.14": 0.04, "0.19": 0.0}
+    assert grpo["temperature"] == {"0.14": 0.9, "0.18": 1.0}
+    assert grpo["max_prompt_length"]["0.28"] == {"gone": ""}
+    assert [*grpo["per_device_train_batch_size"].values()] == [1, 8]
+    assert trl["modules"]["PPOTrainer"]["1.13"] == {"gone": ""}
     assert trl["trainers"]["GRPOTrainer"].get("tokenizer") is None
-    assert trl["trainers"]["SFTTrainer"]["max_seq_length"][-1]["renamed"] == "args.max_length"
-    keys = verl["keys"]
-    entropy = [{"since": "0.2", "default": 0.001}, {"since": "0.4", "default": 0}]
-    assert keys["actor_rollout_ref.actor.entropy_coeff"] == entropy
-    assert keys["reward_model.reward_manager"][-1]["renamed"] == "reward.reward_manager.name"
+    assert trl["trainers"]["SFTTrainer"]["max_seq_length"]["0.13"] == {"gone": "args.max_length"}
+    assert verl["keys"]["actor_rollout_ref.actor.entropy_coeff"] == {"0.2": 0.001, "0.4": 0}
+    assert verl["keys"]["ray_init.num_cpus"]["0.6"] == {"gone": "ray_kwargs.ray_init.num_cpus"}
 
 
 @pytest.mark.long

@@ -22,12 +22,14 @@ def rows() -> list[tuple[str, str, str, str]]:
     """(Version, what, before, since then) of GRPOConfig's changed defaults and of changes that no signature shows."""
     changes = json.loads((TABLES / "trl_changes.json").read_text(encoding="utf-8"))
     result = []
-    for name, entries in changes["configs"]["GRPOConfig"].items():
-        for before, after in pairwise(entries):
-            if before["default"] is None or after.get("default", before["default"]) is None:
-                continue  # an unused option, or a deprecation; "gone" has its own row
-            now = "gone" if after.get("gone") else f"`{after['default']}`"
-            result.append((f"TRL {after['since']}", f"`{name}`", f"`{before['default']}`", now))
+    for name, history in changes["configs"]["GRPOConfig"].items():
+        for (_, before), (since, after) in pairwise(history.items()):
+            if before is None or after is None:
+                continue  # an unused option, or a deprecation
+            if isinstance(after, dict) and "gone" in after:
+                result.append((f"TRL {since}", f"`{name}`", f"`{before}`", "gone"))
+            else:
+                result.append((f"TRL {since}", f"`{name}`", f"`{before}`", f"`{after}`"))
     for entry in json.loads((TABLES / "by_hand.json").read_text(encoding="utf-8")).values():
         if "what" in entry:
             package = "" if " " in entry["since"] else {"verl": "verl "}.get(entry.get("package"), "TRL ")

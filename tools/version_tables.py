@@ -7,16 +7,17 @@
 
 The wheels of all minor versions are downloaded into a folder and parsed; nothing is installed or run.
 
-- `trl_changes.json`: "configs" (fields and their defaults), "trainers" (arguments; "<required>" without default),
-  "modules" (where a class is imported from), "exports" (what `from trl import` finds in the newest), "transformers"
-  (the minor versions that a TRL version allows, up to the newest at its release). Entries of TrainingArguments have
-  versions of transformers; fields that a TRL config does not list come from TrainingArguments.
+- `trl_changes.json`: "configs" (fields and their defaults), "trainers" (arguments), "modules" (where a class is
+  imported from), "exports" (what `from trl import` finds in the newest), "transformers" (the minor versions that a TRL
+  version allows, up to the newest at its release). The histories of TrainingArguments have versions of transformers;
+  fields that a TRL config does not list come from TrainingArguments.
 - `verl_changes.json`: the leaf keys of ppo_trainer.yaml that changed or are gone.
 - `parts/data/trl_names.json`: the newest TRL: "defaults" of its configs and of TrainingArguments, "trainers" (names of
   their arguments), "modules" (names that its modules define).
 
-An entry holds from "since" on; "gone" names the first version without it. Names that never changed since their class
-appeared are left out. A default is a JSON value, or {"expr": source} if it is no literal.
+A name has its history: {version: what holds from it on}, a default (for an argument null, for a class its module), or
+{"gone": its new name, or ""}. Names that never changed since their class appeared are left out. A default is a JSON
+value, or {"expr": source} if it is no literal.
 
     python tools/version_tables.py --cache /tmp/wheels
     python tools/version_tables.py --check               # the newest entries against the installed packages
@@ -182,21 +183,15 @@ class Classes:
         node = self.nodes.get(name)
         return node is not None and any(x == base or self.inherits(x, base) for x in bases(node))
 
-    def arguments(self, name: str) -> dict[str, object]:
-        """{argument: default} of a class's `__init__`, or of its base's."""
+    def arguments(self, name: str) -> list[str]:
+        """The arguments of a class's `__init__`, or of its base's."""
         node = self.nodes.get(name)
         if node is None:
-            return {}
+            return []
         start = next((x for x in node.body if isinstance(x, ast.FunctionDef) and x.name == "__init__"), None)
         if start is None:
-            return next(filter(None, map(self.arguments, bases(node))), {})
-        names = start.args.args[1:]
-        defaults = [*["<required>"] * (len(names) - len(start.args.defaults)), *start.args.defaults]
-        pairs = [*zip(names, defaults, strict=True), *zip(start.args.kwonlyargs, start.args.kw_defaults, strict=True)]
-        return {
-            arg.arg: value if value == "<required>" else "<required>" if value is None else literal(value, {})
-            for arg, value in pairs
-        }
+            return next(filter(None, map(self.arguments, bases(node))), [])
+        return [x.arg for x in (*start.args.args[1:], *start.args.kwonlyargs)]
 
 
 def bases(node: ast.ClassDef) -> list[str]:
@@ -224,28 +219,33 @@ def exports(sources: Sources) -> list[str]:
     return sorted(text for text in texts if text.isidentifier() and not text.startswith("_"))
 
 
-def changes(versions: dict[str, dict], key: str = "default", renamed: dict | None = None, kept=()) -> dict[str, list]:
-    """{name: its entries} for names that changed over {version: {name: value}}; versions without names are skipped."""
+def changes(versions: dict[str, dict], renamed: dict | None = None, kept=()) -> dict[str, dict]:
+    """{name: its history} for names that changed over {version: {name: value}}; versions without names are skipped."""
     present = {number: values for number, values in versions.items() if values}
-    result: dict[str, list] = {}
+    histories: dict[str, dict] = {}
     for number, values in present.items():
         for name, value in values.items():
-            entries = result.setdefault(name, [])
-            if not entries or not is_same(entries[-1].get(key, ...), value):
-                entries.append({"since": number, key: value})
-        for name in result.keys() - values.keys():
-            if not result[name][-1].get("gone"):
-                result[name].append({"since": number, "gone": True})
+            history = histories.setdefault(name, {})
+            if not history or not is_same(newest(history), value):
+                history[number] = value
+        for name in histories.keys() - values.keys():
+            if not is_gone(newest(histories[name])):
+                histories[name][number] = {"gone": new_name(name, renamed or {})}
     first = next(iter(present), None)
-    result = {
-        name: entries
-        for name, entries in sorted(result.items())
-        if len(entries) > 1 or entries[0]["since"] != first or name in kept
+    return {
+        name: history
+        for name, history in sorted(histories.items())
+        if len(history) > 1 or first not in history or name in kept
     }
-    for name, entries in result.items():
-        if new := new_name(name, renamed or {}):
-            entries[-1]["renamed"] = new
-    return result
+
+
+def newest(history: dict):
+    """What holds of a name today."""
+    return [*history.values()][-1]
+
+
+def is_gone(value) -> bool:
+    return isinstance(value, dict) and "gone" in value
 
 
 def is_same(old, new) -> bool:
@@ -254,10 +254,10 @@ def is_same(old, new) -> bool:
     return old == new and isinstance(old, bool) is isinstance(new, bool)
 
 
-def new_name(name: str, renamed: dict[str, str]) -> str | None:
-    """Today's name of a key, from its own entry or that of a section, which ends with a dot."""
+def new_name(name: str, renamed: dict[str, str]) -> str:
+    """Today's name of a key, from its own entry or that of a section, which ends with a dot; "" if it has none."""
     section = next((old for old in renamed if old.endswith(".") and name.startswith(old)), None)
-    return renamed.get(name) or (section and renamed[section] + name.removeprefix(section))
+    return renamed.get(name) or (renamed[section] + name.removeprefix(section) if section else "")
 
 
 def trl_tables(trl: dict[str, Sources], transformers: dict[str, Sources]) -> dict:
@@ -276,9 +276,9 @@ def trl_tables(trl: dict[str, Sources], transformers: dict[str, Sources]) -> dic
         overridden = {field for c in classes.values() for field in c.fields(name)} & {*inherited[newest_trl]}
         configs[name] = changes(versions, renamed=RENAMED["configs"] | RENAMED.get(name, {}), kept={*base, *overridden})
         if name.startswith("PPO"):
-            configs[name] = {field: entries for field, entries in configs[name].items() if field in CARRIED}
+            configs[name] = {field: history for field, history in configs[name].items() if field in CARRIED}
     for name in TRAINERS:
-        versions = {n: c.arguments(name) for n, c in classes.items()}
+        versions = {n: dict.fromkeys(c.arguments(name)) for n, c in classes.items()}
         config = name.replace("Trainer", "Config")
         today = next(reversed(classes.values())).fields(config)
         moved = {field: f"args.{field}" for field in today}
@@ -290,7 +290,7 @@ def trl_tables(trl: dict[str, Sources], transformers: dict[str, Sources]) -> dic
         "versions": list(trl),
         "transformers": transformers_of,
         "exports": exports(trl[newest_trl]),
-        "modules": changes({number: modules(sources) for number, sources in trl.items()}, "at"),
+        "modules": changes({number: modules(sources) for number, sources in trl.items()}),
         "trainers": {name: table for name, table in trainers.items() if table},
         "configs": {"TrainingArguments": base, **configs},
     }
@@ -365,7 +365,7 @@ def trl_names(trl: Sources, transformers: Sources) -> dict:
     return {
         "defaults": {"TrainingArguments": base}
         | {name: classes.fields(name) for name in CONFIGS if classes.fields(name)},
-        "trainers": {name: [*classes.arguments(name)] for name in TRAINERS if classes.arguments(name)},
+        "trainers": {name: classes.arguments(name) for name in TRAINERS if classes.arguments(name)},
         "modules": {name.removesuffix(".py").replace("/", "."): top_names(trl.text(name)) for name in sorted(files)}
         | {"trl.experimental": sorted(experimental)},
     }
@@ -393,7 +393,7 @@ def outdated() -> list[str]:
         tables |= {name: table for kind in ("configs", "trainers") for name, table in trl[kind].items()}
         for name in CONFIGS:
             actual[name] = (base if classes.inherits(name, "TrainingArguments") else {}) | classes.fields(name)
-        actual |= {name: classes.arguments(name) for name in TRAINERS} | {"TrainingArguments": base}
+        actual |= {name: dict.fromkeys(classes.arguments(name)) for name in TRAINERS} | {"TrainingArguments": base}
         if trl["exports"] != exports(installed["trl"]):
             return ["exports: the table is not what the installed trl has"]
         names = trl_names(installed["trl"], installed["transformers"])
@@ -402,12 +402,12 @@ def outdated() -> list[str]:
     if "verl" in installed:
         tables["verl"] = json.loads((FOLDER / "verl_changes.json").read_text(encoding="utf-8"))["keys"]
         actual["verl"] = verl_keys(installed["verl"])
-    return [
-        f"{name}.{key}: the table ends with {entries[-1]}, installed is {actual[name].get(key, 'nothing')}"
-        for name, table in tables.items()
-        for key, entries in table.items()
-        if actual[name] and not is_same(entries[-1].get("default", "nothing"), actual[name].get(key, "nothing"))
-    ]
+    lines = []
+    for name, key, last in [(name, key, newest(h)) for name, table in tables.items() for key, h in table.items()]:
+        today = actual[name].get(key, {"gone": ""})
+        if actual[name] and not (is_same(last, today) or (is_gone(last) and is_gone(today))):
+            lines.append(f"{name}.{key}: the table ends with {last}, installed is {today}")
+    return lines
 
 
 def main() -> int:
@@ -430,7 +430,7 @@ def main() -> int:
         "trl_changes.json": trl_tables(packages["trl"], packages["transformers"]),
         "verl_changes.json": {
             "versions": list(packages["verl"]),
-            "keys": {name: entries for name, entries in keys.items() if len(entries) > 1},
+            "keys": {name: history for name, history in keys.items() if len(history) > 1},
         },
     }
     today = [[*packages[name].values()][-1] for name in ("trl", "transformers")]

@@ -18,7 +18,21 @@ ABSENT = object()  # the default of a setting that a version does not have
 
 @functools.cache
 def changes(package: str) -> dict:
-    return json.loads(TRL_CHANGES if package == "trl" else VERL_CHANGES)
+    """The tables of a package, with the history of each name as `entries`."""
+    tables = json.loads(TRL_CHANGES if package == "trl" else VERL_CHANGES)
+    of_trl = [tables["modules"], *tables["configs"].values(), *tables["trainers"].values()] if package == "trl" else []
+    for table in of_trl or [tables["keys"]]:
+        table |= {name: entries(history) for name, history in table.items()}
+    return tables
+
+
+def entries(history: dict) -> list[dict]:
+    """A history {version: what holds from it on} as a list; each entry has "value", or "gone" and its new name."""
+    result = []
+    for since, value in history.items():
+        is_gone = isinstance(value, dict) and "gone" in value
+        result.append({"since": since} | ({"gone": True, "renamed": value["gone"]} if is_gone else {"value": value}))
+    return result
 
 
 def numbers(version: str) -> tuple[int, ...]:
@@ -66,10 +80,10 @@ def default_at(config: str, name: str, version: str):
     """The default of a setting in a version of TRL, from its config or from transformers; ABSENT if it is not there."""
     in_config, in_base = entries_of(config, name)
     if is_there(in_config, version):
-        return entry_at(in_config, version)["default"]
+        return entry_at(in_config, version)["value"]
     if in_base:
         exists = is_there(in_base, transformers_of(version))
-        return entry_at(in_base, transformers_of(version))["default"] if exists else ABSENT
+        return entry_at(in_base, transformers_of(version))["value"] if exists else ABSENT
     return trl_defaults("" if in_config else config).get(name, ABSENT)
 
 

@@ -370,9 +370,9 @@ class TrlMigration:
         inside = [x for place, names in modules.items() if f"{place}.".startswith(f"{module}.") for x in names]
         if name in ["*", *(exports if is_top else inside)]:
             return module
-        was_there = "experimental" not in module or module in [entry.get("at") for entry in entries]
+        was_there = "experimental" not in module or module in [entry.get("value") for entry in entries]
         if is_there(entries, newest("trl")) and was_there:
-            return entries[-1]["at"]
+            return entries[-1]["value"]
         if module.startswith("trl.experimental"):  # folders, whose names may change
             return module if (module.split(".")[2:3] or [name])[0] in modules["trl.experimental"] else ""
         places = ["trl"] * (name in exports) or [x for x, names in modules.items() if name in names]

@@ -177,7 +177,7 @@ class VerlMigration:
 
     def is_off(self, word: Word) -> bool:
         """Whether the old version did the same without this setting."""
-        default = entry_at(changes("verl")["keys"].get(word.key, []), self.version).get("default")
+        default = entry_at(changes("verl")["keys"].get(word.key, []), self.version).get("value")
         return word.plain in UNSET or is_equal(word.plain, default) or (word.key, word.plain) in UNREAD
 
     def moved(self, word: Word) -> tuple[list[str], str, str] | None:
@@ -239,7 +239,7 @@ class VerlMigration:
             is_here = is_there(entries, self.version) and not entries[-1].get("gone") and not is_packed
             if not is_here or key in NAMES["not_written"] or key.startswith(OLD_SECTIONS):
                 continue
-            old, new = entry_at(entries, self.version)["default"], entries[-1]["default"]
+            old, new = entry_at(entries, self.version)["value"], entries[-1]["value"]
             if not is_equal(old, new) and "$" not in f"{old}{new}":
                 value = "null" if old is None else str(old)
                 shown = "none: it has to be given" if new == "???" else str(new)

@@ -31,7 +31,7 @@ def uses(source: PythonSource) -> list[Use]:
                 version_uses.append((f"{config}({name}=…)", place, in_config))
     for name, (module, original, node) in source.imports.items():
         if (module == "trl" or "experimental" in module) and original in tables["modules"]:
-            entries = [e for e in tables["modules"][original] if e.get("gone") or e["at"] == module or module != "trl"]
+            entries = [e for e in tables["modules"][original] if module != "trl" or e.get("value", module) == module]
             version_uses.append((f"from {module} import {name}", source.place(node), entries))
     return version_uses
 
