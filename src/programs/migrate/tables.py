@@ -18,15 +18,15 @@ ABSENT = object()  # the default of a setting that a version does not have
 
 @functools.cache
 def changes(package: str) -> dict:
-    """The tables of a package, with the history of each name as `entries`."""
+    """The tables of a package, with the history of each name as a list of entries."""
     tables = json.loads(TRL_CHANGES if package == "trl" else VERL_CHANGES)
     of_trl = [tables["modules"], *tables["configs"].values(), *tables["trainers"].values()] if package == "trl" else []
     for table in of_trl or [tables["keys"]]:
-        table |= {name: entries(history) for name, history in table.items()}
+        table |= {name: as_entries(history) for name, history in table.items()}
     return tables
 
 
-def entries(history: dict) -> list[dict]:
+def as_entries(history: dict) -> list[dict]:
     """A history {version: what holds from it on} as a list; each entry has "value", or "gone" and its new name."""
     result = []
     for since, value in history.items():
