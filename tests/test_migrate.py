@@ -767,45 +767,42 @@ CALLBACK = (
     "print(args.max_prompt_length, other.max_prompt_length)\n"
 )
 KTO = "from trl import KTOConfig\nKTOConfig('o')\n"
-FORMS = [  # (version, script, exit code, what the new one says, what it no longer says, what is said)
-    ("1.0", "from trl.scripts.grpo import GRPOScriptArguments\n", 0, "trl.scripts.grpo import GRPOScript", "", ""),
+FORMS = [  # (version, script, exit code, what the new one says, -x if it no longer has x; what is said)
+    ("1.0", "from trl.scripts.grpo import GRPOScriptArguments\n", 0, "trl.scripts.grpo import GRPOScript", ""),
     # dictionaries that are copied, updated, chosen, or made of themselves
     (
         "0.17",
         GRPO + COPIES + TRAINED,
         0,
-        "limit=9|dict(c, warmup_steps=0.1)|d.update(seed=1)|{'eval_strategy': 'no'}|beta=0.04",
-        "max_prompt_length'|logging_dir",
+        "limit=9|dict(c, warmup_steps=0.1)|d.update(seed=1)|{'eval_strategy': 'no'}|-max_prompt_length'|-logging_dir",
         "",
     ),
     (
         "0.17",
         GRPO + f"args = GRPOConfig('o', {TWO_DICTIONARIES})\n" + TRAINED,
         0,
-        "limit=(None if x else 9) or 0|**({'seed': 1} if x else {})|beta=0.04",
-        "logging_dir",
+        "limit=(None if x else 9) or 0|**({'seed': 1} if x else {})|beta=0.04|-logging_dir",
         "",
     ),
-    ("0.17", GRPO + "d = dict(d, seed=1)\nd.update(d)\nargs = GRPOConfig(**d)\n" + TRAINED, 3, "", "", '"**d'),
+    ("0.17", GRPO + "d = dict(d, seed=1)\nd.update(d)\nargs = GRPOConfig(**d)\n" + TRAINED, 3, "", '"**d'),
     # settings made where they are used; a parameter that gets the variable of its own name
-    ("0.17", GRPO + IN_CALL, 0, "limit=9|beta=0.04", "max_prompt", ""),
-    ("0.17", GRPO + IN_TEST, 0, "limit=9|beta=0.04", "max_prompt", ""),
-    ("0.17", GRPO + OF_PARAMETER, 0, "limit=a.n or 0|beta=0.04", "max_prompt", ""),
-    ("0.17", GRPO + OF_PARAMETER.replace("make(a):", "make(b):").replace("=a.n", "=b.n"), 3, "", "", "b may be"),
-    ("0.20", "from trl import GRPOTrainer\nGRPOTrainer('m', print)\n", 0, "args=GRPOConfig(", "", "as none were given"),
+    ("0.17", GRPO + IN_CALL, 0, "limit=9|beta=0.04|-max_prompt", ""),
+    ("0.17", GRPO + IN_TEST, 0, "limit=9|beta=0.04|-max_prompt", ""),
+    ("0.17", GRPO + OF_PARAMETER, 0, "limit=a.n or 0|beta=0.04|-max_prompt", ""),
+    ("0.17", GRPO + OF_PARAMETER.replace("make(a):", "make(b):").replace("=a.n", "=b.n"), 3, "", "b may be"),
+    ("0.20", "from trl import GRPOTrainer\nGRPOTrainer('m', print)\n", 0, "args=GRPOConfig(", "as none were given"),
     # the old default of a setting that only a branch gives
-    ("0.17", GRPO + LATER_BETA + TRAINED, 0, "beta=0.04|.beta = 0.1", "", ""),
-    ("0.17", GRPO + BETA.format("if x", ""), 3, "", "beta=0.04", "its default was 0.04 then"),
-    ("0.17", GRPO + BETA.format("for x in y", "    ").replace("\nGRPO", "\n    GRPO"), 0, "", "beta=0.04", "top_k=50"),
+    ("0.17", GRPO + LATER_BETA + TRAINED, 0, "beta=0.04|.beta = 0.1", ""),
+    ("0.17", GRPO + BETA.format("if x", ""), 3, "-beta=0.04", "its default was 0.04 then"),
+    ("0.17", GRPO + BETA.format("for x in y", "    ").replace("\nGRPO", "\n    GRPO"), 0, "-beta=0.04", "top_k=50"),
     # kto_trainer.py:211 of 1.2.0 adds both; 1.3.0:615 to plain texts alone
-    ("1.2", KTO, 0, "", "", "of a chat too, an end token"),
+    ("1.2", KTO, 0, "", "of a chat too, an end token"),
     # the property is not in transformers 5
     (
         "0.17",
         SFT + "t = SFTTrainer('m', args=SFTConfig('o'))\nt.tokenizer.save_pretrained('o')\nprint(other.tokenizer)\n",
         0,
         "\nt.processing_class.save_pretrained('o')\nprint(other.tokenizer)\n",
-        "",
         "t.tokenizer is gone",
     ),
     # what stands inside an argument that goes
@@ -813,8 +810,7 @@ FORMS = [  # (version, script, exit code, what the new one says, what it no long
         "0.22",
         DPO.replace("rpo", "ref_model_init_kwargs={'torch_dtype': 'auto'}, rpo"),
         3,
-        "DPOConfig(",
-        "dtype",
+        "DPOConfig(|-dtype",
         "ref_model_init_kwargs={'torch_dtype'",
     ),
     # an assignment to parsed settings, and what reads them; the default of an own class stands
@@ -822,8 +818,7 @@ FORMS = [  # (version, script, exit code, what the new one says, what it no long
         "0.17",
         PARSED,
         3,
-        "\nargs.eval_strategy = 'no'|< 300)|limit=300",
-        "set_defaults|_strategy =  '",
+        "\nargs.eval_strategy = 'no'|< 300)|limit=300|-set_defaults|-_strategy =  '",
         "where nothing sets them, the old version had beta=0.04, bf16=False",
     ),
     (
@@ -831,8 +826,7 @@ FORMS = [  # (version, script, exit code, what the new one says, what it no long
         GRPO + "args = GRPOConfig('o', max_prompt_length=9, use_liger_loss=x, logging_dir='d')\n"
         "print(args.max_prompt_length, args.use_liger_loss, args.logging_dir, args.warmup_ratio)\n" + TRAINED,
         0,
-        'print(9, args.use_liger_kernel, "d", 0.0)',
-        "args.logging_dir",
+        'print(9, args.use_liger_kernel, "d", 0.0)|-args.logging_dir',
         "args.max_prompt_length is gone",
     ),
     (
@@ -840,176 +834,138 @@ FORMS = [  # (version, script, exit code, what the new one says, what it no long
         "import trl\nargs = trl.GKDConfig('o')\ntrl.setup_chat_format(m, t)\n",
         3,
         "args = trl.GKDConfig(",
-        "",
         "from trl.experimental.gkd import GKDConfig",
     ),
     # sft_trainer.py:242 of 0.14.0: min(the model's, 1024) for None; :287 of 0.9.6 throws that away
-    ("0.14", SFT + "SFTTrainer('m', SFTConfig('o', max_seq_length=None))\n", 0, "SFTConfig(", "max_", "at most 1024"),
+    ("0.14", SFT + "SFTTrainer('m', SFTConfig('o', max_seq_length=None))\n", 0, "SFTConfig(|-max_", "at most 1024"),
     (
         "0.15",
         SFT + "SFTTrainer('m', SFTConfig('o', max_seq_length=None))\n",
         0,
-        "max_length=None",
-        "max_seq",
+        "max_length=None|-max_seq",
         "max_length",
     ),
     (
         "0.9",
         SFT + "SFTTrainer('m', args=SFTConfig('o'), max_seq_length=None)\n",
         0,
-        "max_length=None",
-        "max_seq",
+        "max_length=None|-max_seq",
         "no text is longer than the tokenizer's model_max_length",
     ),
     # False in transformers 4.51; True in the SFTConfig of TRL 0.19
-    ("0.17", SFT + "SFTConfig('o')\n", 0, "average_tokens_across_devices=False", "", ""),
-    ("0.17", GRPO + "GRPOConfig('o')\n", 0, "beta", "average_tokens", ""),
+    ("0.17", SFT + "SFTConfig('o')\n", 0, "average_tokens_across_devices=False", ""),
+    ("0.17", GRPO + "GRPOConfig('o')\n", 0, "beta|-average_tokens", ""),
     # grpo_trainer.py of 1.8.0 and 1.9.2: num_items_in_batch; of 1.5.1 and 1.6.0: unscorable_mask
-    ("1.8", GRPO + "GRPOConfig('o', steps_per_generation=x)\n", 0, "", "", "all steps_per_generation micro-batches"),
-    ("1.8", GRPO + "GRPOConfig('o', steps_per_generation=4)\n", 3, "", "", "all steps_per_generation micro-batches"),
-    ("1.8", GRPO + "GRPOConfig('o', mask_truncated_completions=True)\n", 0, "", "", "truncated completions, too"),
+    ("1.8", GRPO + "GRPOConfig('o', steps_per_generation=x)\n", 0, "", "all steps_per_generation micro-batches"),
+    ("1.8", GRPO + "GRPOConfig('o', steps_per_generation=4)\n", 3, "", "all steps_per_generation micro-batches"),
+    ("1.8", GRPO + "GRPOConfig('o', mask_truncated_completions=True)\n", 0, "", "truncated completions, too"),
     (
         "1.5",
         GRPO + "f = lambda completions: [None for _ in completions]\nGRPOConfig('o')\n",
         0,
         "",
-        "",
         "every reward is None",
     ),
-    ("0.14", SFT + "SFTConfig('o', dataset_kwargs={'add_special_tokens': False})\n", 0, "", "", "skip_prepare_dataset"),
-    ("0.23", "from trl import RewardConfig\nRewardConfig('o')\n", 0, "", "", "plain texts got no end token"),
-    ("0.28", DPO, 0, "limit=512", "rpo_alpha", "tokenized apart"),  # dpo_config.py:675 of 0.28.0: -1 is 512
+    ("0.14", SFT + "SFTConfig('o', dataset_kwargs={'add_special_tokens': False})\n", 0, "", "skip_prepare_dataset"),
+    ("0.23", "from trl import RewardConfig\nRewardConfig('o')\n", 0, "", "plain texts got no end token"),
+    ("0.28", DPO, 0, "limit=512|-rpo_alpha", "tokenized apart"),  # dpo_config.py:675 of 0.28.0: -1 is 512
     # dpo_trainer.py:1117-1195 of 0.28.0 against :1360-1465 of 1.16.0
-    ("0.28", DPO.replace("rpo", "label_smoothing=0.1, rpo"), 3, "", "", "conservative DPO"),
-    ("0.28", DPO.replace("rpo", "loss_type='robust', label_smoothing=0.1, rpo"), 0, "", "", "apart"),
-    ("0.28", DPO.replace("rpo", "loss_type=['bco_pair'], rpo"), 3, "", "", "running mean"),
-    ("0.28", DPO.replace("rpo", "loss_type='exo_pair', rpo"), 0, "label_smoothing=1e-3", "", "took 0.001"),
+    ("0.28", DPO.replace("rpo", "label_smoothing=0.1, rpo"), 3, "", "conservative DPO"),
+    ("0.28", DPO.replace("rpo", "loss_type='robust', label_smoothing=0.1, rpo"), 0, "", "apart"),
+    ("0.28", DPO.replace("rpo", "loss_type=['bco_pair'], rpo"), 3, "", "running mean"),
+    ("0.28", DPO.replace("rpo", "loss_type='exo_pair', rpo"), 0, "label_smoothing=1e-3", "took 0.001"),
     (
         "0.28",
         DPO.replace("rpo", "loss_type='exo_pair', label_smoothing=0.0, rpo"),
         0,
-        "label_smoothing=1e-3",
-        "0.0",
+        "label_smoothing=1e-3|-0.0",
         "0.001",
     ),
-    (
-        "0.28",
-        DPO.replace("rpo", "loss_type=a.aot_pair, rpo"),
-        0,
-        "=a.aot_pair",
-        "",
-        "if it is aot_pair: the name is gone",
-    ),
-    ("0.28", DPO.replace("rpo", "loss_type=x, rpo"), 0, "DPOConfig(", "1e-3", "if it is bco_pair: bco_pair subtracted"),
-    ("0.24", DPO.replace("rpo", "loss_type='aot_pair', rpo"), 0, "loss_type='aot_unpaired'", "", "its new name"),
-    ("0.20", DPO.replace("rpo", "f_divergence_type='alpha_divergence', rpo"), 0, "coef=0.0", "", "exponent"),
-    ("0.20", DPO.replace("rpo", "f_divergence_type=x, rpo"), 0, "=x", "coef", "if it is alpha_divergence: the coeff"),
+    ("0.28", DPO.replace("rpo", "loss_type=a.aot_pair, rpo"), 0, "=a.aot_pair", "if it is aot_pair: the name is gone"),
+    ("0.28", DPO.replace("rpo", "loss_type=x, rpo"), 0, "DPOConfig(|-1e-3", "if it is bco_pair: bco_pair subtracted"),
+    ("0.24", DPO.replace("rpo", "loss_type='aot_pair', rpo"), 0, "loss_type='aot_unpaired'", "its new name"),
+    ("0.20", DPO.replace("rpo", "f_divergence_type='alpha_divergence', rpo"), 0, "coef=0.0", "exponent"),
+    ("0.20", DPO.replace("rpo", "f_divergence_type=x, rpo"), 0, "=x|-coef", "if it is alpha_divergence: the coeff"),
     # dpo_trainer.py:1049 of 0.23.1: member == its text is False; dpo_config.py:499 of 0.24.0 makes both a member;
     # :748 of 0.28.0 makes both the text, which dpo_trainer.py:1118 compares with a member
-    ("0.23", MEMBER.format("ALPHA"), 0, 'import DPOConfig, DPOTrainer\n|="reverse_kl"', "FDiv", "never equalled"),
-    ("0.24", MEMBER.format("ALPHA"), 0, '="alpha_divergence"|coef=0.7', "FDiv", "the exponent -a; now a - 1"),
-    ("0.27", MEMBER.format("JS"), 0, '="js_divergence"|coef=0.3', "FDiv", "the text of a member"),
-    ("0.28", MEMBER.format("JS"), 0, '="reverse_kl"|coef=0.3', "FDiv", "never matched"),
-    (
-        "0.28",
-        DPO.replace("rpo", "f_divergence_type='js_divergence', rpo"),
-        0,
-        '="reverse_kl"',
-        "js_",
-        "never matched",
-    ),
-    ("0.20", MEMBER.format("JS") + "print(FDivergenceType)\n", 3, "import FDivergenceType", "", "text of its member"),
+    ("0.23", MEMBER.format("ALPHA"), 0, 'import DPOConfig, DPOTrainer\n|="reverse_kl"|-FDiv', "never equalled"),
+    ("0.24", MEMBER.format("ALPHA"), 0, '="alpha_divergence"|coef=0.7|-FDiv', "the exponent -a; now a - 1"),
+    ("0.27", MEMBER.format("JS"), 0, '="js_divergence"|coef=0.3|-FDiv', "the text of a member"),
+    ("0.28", MEMBER.format("JS"), 0, '="reverse_kl"|coef=0.3|-FDiv', "never matched"),
+    ("0.28", DPO.replace("rpo", "f_divergence_type='js_divergence', rpo"), 0, '="reverse_kl"|-js_', "never matched"),
+    ("0.20", MEMBER.format("JS") + "print(FDivergenceType)\n", 3, "import FDivergenceType", "text of its member"),
     # dpo_trainer.py:810 of 1.16.0 refuses it
     (
         "0.27",
         DPO.replace("rpo", "f_divergence_type='js_divergence', loss_type='apo_zero', rpo"),
         3,
         "",
-        "",
         "apo now refuse it",
     ),
-    ("0.20", JS, 0, "='js_divergence'", "", "apart"),
+    ("0.20", JS, 0, "='js_divergence'", "apart"),
     # a class of constants, which are no texts: trl/trainer/dpo_config.py:49 of 0.27.2
-    ("0.27", CONSTANT, 3, "f_alpha_divergence_coef=FDivergenceConstants.", 'coef="', "a copy of it in the script"),
+    ("0.27", CONSTANT, 3, 'f_alpha_divergence_coef=FDivergenceConstants.|-coef="', "a copy of it in the script"),
     # dpo_trainer.py:208 of 0.11.4 cuts rows that are longer than max_length; :1255 of 0.12.2 keeps their start
-    ("0.11", DPO, 0, "DPOTrainerWithCutRows(m|longest=512|limit=128", "CutPrompts", "then the answers"),
-    ("0.12", DPO.replace("rpo", "max_length=9, rpo"), 0, 'truncation_mode="keep_start"', "Cut", "was not read"),
+    ("0.11", DPO, 0, "DPOTrainerWithCutRows(m|longest=512|limit=128|-CutPrompts", "then the answers"),
+    ("0.12", DPO.replace("rpo", "max_length=9, rpo"), 0, 'truncation_mode="keep_start"|-Cut', "was not read"),
     # gkd_trainer.py:199 of 0.15.2 against 0.16.1: KL(S||T) was beta 0, is beta 1
-    ("0.15", GKD + "GKDConfig('o', beta=0.0)\n", 0, "beta=1.0", "beta=0", "other way round"),
-    ("0.15", GKD + "GKDConfig('o', beta=0.3)\n", 3, "beta=0.3", "", "other way round"),
-    ("0.16", GKD + "GKDConfig('o', gradient_accumulation_steps=x)\n", 0, "across_devices=False", "", "step's micro"),
-    ("0.16", GKD + "GKDConfig('o', gradient_accumulation_steps=4)\n", 3, "", "", "step's micro"),
+    ("0.15", GKD + "GKDConfig('o', beta=0.0)\n", 0, "beta=1.0|-beta=0", "other way round"),
+    ("0.15", GKD + "GKDConfig('o', beta=0.3)\n", 3, "beta=0.3", "other way round"),
+    ("0.16", GKD + "GKDConfig('o', gradient_accumulation_steps=x)\n", 0, "across_devices=False", "step's micro"),
+    ("0.16", GKD + "GKDConfig('o', gradient_accumulation_steps=4)\n", 3, "", "step's micro"),
     # online_dpo_trainer.py:303 of 0.22.2; :563 of 0.23.1, whose None is left out: the 50 of transformers
-    ("0.22", "from trl import OnlineDPOConfig\nOnlineDPOConfig('o', use_vllm=x)\n", 0, "top_k=50", "", "50 tokens"),
-    ("0.23", "from trl import OnlineDPOConfig\nOnlineDPOConfig('o', use_vllm=x)\n", 0, "top_k=0 if x", "", "50 tokens"),
-    ("0.11", SFT + "SFTConfig('o', max_seq_length=8)\n", 0, "across_devices=False", "", "over its own tokens"),
+    ("0.22", "from trl import OnlineDPOConfig\nOnlineDPOConfig('o', use_vllm=x)\n", 0, "top_k=50", "50 tokens"),
+    ("0.23", "from trl import OnlineDPOConfig\nOnlineDPOConfig('o', use_vllm=x)\n", 0, "top_k=0 if x", "50 tokens"),
+    ("0.11", SFT + "SFTConfig('o', max_seq_length=8)\n", 0, "across_devices=False", "over its own tokens"),
     # of each process; rloo_trainer.py:113 of 0.11.4: local_batch_size
-    ("0.13", RLOO, 3, "", "", "--group_size 4 --batch_size 24"),
+    ("0.13", RLOO, 3, "", "--group_size 4 --batch_size 24"),
     (
         "0.13",
         f"from trl import RLOOConfig, RLOOTrainer\nargs = {PARSED_AT_ONCE}\nRLOOTrainer(config=args[0], policy=m)\n",
         3,
         "",
-        "",
         "defaults of RLOOConfig, whose settings cannot be seen",
     ),
     # prompts that are not cut, but tokenized without BOS
-    ("0.21", GRPO + "args = GRPOConfig('o', max_prompt_length=None)\n" + TRAINED, 0, "WithPlainPrompts(", "Cut", "BOS"),
+    ("0.21", GRPO + "args = GRPOConfig('o', max_prompt_length=None)\n" + TRAINED, 0, "WithPlainPrompts(|-Cut", "BOS"),
     # what a trainer takes from its own config; what is known at run time only
-    (
-        "0.11",
-        READS,
-        0,
-        "args = DPOConfig(|beta=0.2, max_length=64)|args=args, train_dataset=d|limit=32",
-        "=args.",
-        "",
-    ),
-    (
-        "0.11",
-        NONE.replace("beta=args.max", "x=args.max"),
-        3,
-        "limit=a.n or 128",
-        "",
-        "no DPOTrainer of TRL has it",
-    ),
-    ("0.13", PACKED, 0, "WithoutEndToken(|        if packing:", "", "texts got no end token"),
-    ("0.16", LAMBDA, 0, "lambda row: (lambda b: [x for x in b['t']])({", "", "took a batch"),
-    ("0.28", DPO, 0, "", "", "no token spans prompt and answer"),
+    ("0.11", READS, 0, "args = DPOConfig(|beta=0.2, max_length=64)|args=args, train_dataset=d|limit=32|-=args.", ""),
+    ("0.11", NONE.replace("beta=args.max", "x=args.max"), 3, "limit=a.n or 128", "no DPOTrainer of TRL has it"),
+    ("0.13", PACKED, 0, "WithoutEndToken(|        if packing:", "texts got no end token"),
+    ("0.16", LAMBDA, 0, "lambda row: (lambda b: [x for x in b['t']])({", "took a batch"),
+    ("0.28", DPO, 0, "", "no token spans prompt and answer"),
     (
         "0.12",
         SFT + SFT_ARGS + "n = 16\nSFTTrainer('m', args=args, max_seq_length=n)\n",
         0,
         "max_length=16|'m', args=args)",
         "",
-        "",
     ),
     # dictionaries made of each other, too many to follow
-    ("0.17", GRPO + CHAIN + "args = GRPOConfig(**d8)\n" + TRAINED, 3, "", "", "**d8.update(d7)"),
+    ("0.17", GRPO + CHAIN + "args = GRPOConfig(**d8)\n" + TRAINED, 3, "", "**d8.update(d7)"),
     # settings that cannot be seen: a class derived from the config, a dictionary made at run time
-    ("0.20", GRPO + DERIVED, 3, "dtype=model_args.dtype)", "torch_dtype", "the 512 of the class"),
-    ("0.20", GRPO + f"(args,) = {PARSED_AT_ONCE}\n" + TRAINED, 3, "()\n", "set_defaults", "version had gradient_"),
-    ("0.20", GRPO + f"args = {PARSED_AT_ONCE}[0]\n" + TRAINED, 3, "()[0]\n", "set_defaults", "version had gradient_"),
-    ("0.20", GRPO + "args = GRPOConfig(**f())\n" + TRAINED, 3, "limit=512", "", "the 512 of the class"),
+    ("0.20", GRPO + DERIVED, 3, "dtype=model_args.dtype)|-torch_dtype", "the 512 of the class"),
+    ("0.20", GRPO + f"(args,) = {PARSED_AT_ONCE}\n" + TRAINED, 3, "()\n|-set_defaults", "version had gradient_"),
+    ("0.20", GRPO + f"args = {PARSED_AT_ONCE}[0]\n" + TRAINED, 3, "()[0]\n|-set_defaults", "version had gradient_"),
+    ("0.20", GRPO + "args = GRPOConfig(**f())\n" + TRAINED, 3, "limit=512", "the 512 of the class"),
     # fields of the script's own config; the class stays, so that its limit is read when the run starts
     (
         "0.20",
         GRPO + DERIVED.replace("beta: float = 0.5", "max_prompt_length: int = 9\n    warmup_ratio: float = 0.1"),
         3,
-        "limit=args.max_prompt_length or 0|max_prompt_length: int = 9|warmup_steps: float = 0.1",
-        "warmup_ratio",
+        "limit=args.max_prompt_length or 0|max_prompt_length: int = 9|warmup_steps: float = 0.1|-warmup_ratio",
         "gradient_checkpointing=False",
     ),
     # another trainer of the same name
-    ("1.2", "from trl.experimental.gspo_token import GRPOTrainer\n", 3, "gspo_token", "", "in trl.experimental.gspo_"),
+    ("1.2", "from trl.experimental.gspo_token import GRPOTrainer\n", 3, "gspo_token", "in trl.experimental.gspo_"),
     # sft_trainer.py of 0.15.2 puts no end token behind texts, of a column `text` too
-    ("0.15", SFT + "SFTTrainer('m', args=SFTConfig('o'), train_dataset=d)\n", 0, "", "Without", '"rows are chats"'),
+    ("0.15", SFT + "SFTTrainer('m', args=SFTConfig('o'), train_dataset=d)\n", 0, "-Without", '"rows are chats"'),
     # both are there, at other places
     (
         "0.18",
         "from trl.commands.cli_utils import TrlParser\nfrom trl.trainer.grpo_trainer import nanstd\n",
         0,
         "from trl import TrlParser\nfrom trl.trainer.utils import nanstd\n",
-        "",
         "its new place",
     ),
     # the trainer is in another file
@@ -1017,20 +973,18 @@ FORMS = [  # (version, script, exit code, what the new one says, what it no long
         "0.20",
         GRPO + "hasattr(GRPOTrainer, 'log')\nGRPOConfig('o')\n",
         0,
-        "",
-        "Cut",
+        "-Cut",
         '"same_if": ["the model has one end token", "the trainer of GRPO',
     ),
     # a call without a name: rules whose `unless` is missing found it
-    ("0.17", GRPO + "REWARDS[name]()\nGRPOConfig('o')\n", 0, "use_bias_correction_kl=False", "", "the KL was k3"),
-    ("0.17", "from trl import *\nfrom os import *\nGRPOConfig('o')\n", 0, "beta=0.04", "", ""),
-    ("0.26", "from trl import RLOOConfig\nRLOOConfig('o', top_k=None)\n", 0, "top_k=0", "None", "None was all tokens"),
+    ("0.17", GRPO + "REWARDS[name]()\nGRPOConfig('o')\n", 0, "use_bias_correction_kl=False", "the KL was k3"),
+    ("0.17", "from trl import *\nfrom os import *\nGRPOConfig('o')\n", 0, "beta=0.04", ""),
+    ("0.26", "from trl import RLOOConfig\nRLOOConfig('o', top_k=None)\n", 0, "top_k=0|-None", "None was all tokens"),
     (
         "0.17",
         MODEL.format("").replace("AutoModelForCausalLM", "GPT2LMHeadModel"),
         0,
         'dtype="float32"',
-        "",
         "loaded as float32",
     ),
     # no value of a reward is another thing than None elsewhere
@@ -1039,39 +993,29 @@ FORMS = [  # (version, script, exit code, what the new one says, what it no long
         GRPO + "f = lambda completions: [None if c else 1.0 for c in completions]\nGRPOConfig('o')\n",
         0,
         "",
-        "",
         "every reward is None",
     ),
     # dpo_trainer.py:1245 of 0.15.2: no term where rpo_alpha is None
-    ("0.15", DPO.replace("=None", "=a.alpha"), 0, "loss_weights=[1.0, a.alpha or 0.0]", "rpo", ""),
+    ("0.15", DPO.replace("=None", "=a.alpha"), 0, "loss_weights=[1.0, a.alpha or 0.0]|-rpo", ""),
     # both switches False: transformers 5 would load 4 bits (quantizers/auto.py:219)
     (
         "0.15",
         MODEL.format("load_in_4bit=a.x"),
         0,
         "=BitsAndBytesConfig(load_in_4bit=a.x) if a.x else None",
-        "",
         "the new form of load_in_4bit",
     ),
-    ("0.15", MODEL.format("load_in_4bit=a.x"), 0, 'dtype="float16" if a.x else "float32"', "", "quantised ones"),
-    ("0.15", MODEL.format("quantization_config=q"), 0, 'dtype="float16" if q else "float32"', "", "quantised ones"),
-    ("0.15", MODEL.format("quantization_config=BitsAndBytesConfig()"), 0, 'dtype="float16", q', "", "quantised ones"),
+    ("0.15", MODEL.format("load_in_4bit=a.x"), 0, 'dtype="float16" if a.x else "float32"', "quantised ones"),
+    ("0.15", MODEL.format("quantization_config=q"), 0, 'dtype="float16" if q else "float32"', "quantised ones"),
+    ("0.15", MODEL.format("quantization_config=BitsAndBytesConfig()"), 0, 'dtype="float16", q', "quantised ones"),
     # names that are gone, without a trainer; arguments for a trainer that takes what cannot be seen
-    ("0.18", "from trl import PPOConfig\nPPOConfig('o')\n", 3, "", "", "scripts/ppo_train.py"),
-    (
-        "0.12",
-        TRAINING.format("") + "SFTTrainer(**f(args))\n",
-        3,
-        "eval_strategy='no'",
-        "evaluation",
-        "made at run time",
-    ),
+    ("0.18", "from trl import PPOConfig\nPPOConfig('o')\n", 3, "", "scripts/ppo_train.py"),
+    ("0.12", TRAINING.format("") + "SFTTrainer(**f(args))\n", 3, "eval_strategy='no'|-evaluation", "made at run time"),
     (
         "0.12",
         TRAINING.format(", **k") + "SFTTrainer('m', args=args, max_seq_length=7)\n",
         3,
-        "max_length=7",
-        "max_seq",
+        "max_length=7|-max_seq",
         "**k",
     ),
     (
@@ -1079,24 +1023,26 @@ FORMS = [  # (version, script, exit code, what the new one says, what it no long
         GRPO + CALLBACK + "args = GRPOConfig('o', max_prompt_length=9)\n" + TRAINED,
         0,
         "print(9, other.max_prompt_length)",
-        "",
         "args.max_prompt_length is gone",
     ),
 ]
 
 
-@pytest.mark.parametrize(("version", "text", "code", "there", "gone", "said"), FORMS)
-def test_one_form_of_a_script(version, text, code, there, gone, said, tmp_path, capsys):
+@pytest.mark.parametrize(("version", "text", "code", "words", "said"), FORMS)
+def test_one_form_of_a_script(version, text, code, words, said, tmp_path, capsys):
     """Unix and DOS lines give the same new script."""
     news = []
     for newline in ("\n", "\r\n"):
         (tmp_path / "old.py").write_text(text, newline=newline)
         got, table, _ = migrated(tmp_path, capsys, tmp_path / "old.py", "--from", f"trl=={version}")
         news.append((tmp_path / "new.py").read_bytes().decode())
-    assert got == code and said in json.dumps(table)
+    assert got == code and [x for x in said.split("|") if x not in json.dumps(table)] == [], table
     assert news[1] == news[0].replace("\n", "\r\n")
-    assert [x for x in there.split("|") if x not in news[0]] == [], news[0]
-    assert not gone or [x for x in gone.split("|") if x in news[0]] == [], news[0]
+    gone, there = (
+        [x.removeprefix("-") for x in words.split("|") if x.startswith("-") is is_gone] for is_gone in (1, 0)
+    )
+    assert [x for x in there if x not in news[0]] == [] == [x for x in gone if x in news[0]], news[0]
+    compile(news[0], "new.py", "exec")
 
 
 @pytest.mark.parametrize("name", SAME)
