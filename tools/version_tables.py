@@ -12,8 +12,8 @@ The wheels of all minor versions are downloaded into a folder and parsed; nothin
   version allows, up to the newest at its release). The histories of TrainingArguments have versions of transformers;
   fields that a TRL config does not list come from TrainingArguments.
 - `verl_changes.json`: the leaf keys of ppo_trainer.yaml that changed or are gone.
-- `parts/data/trl_names.json`: the newest TRL: "defaults" of its configs and of TrainingArguments, "trainers" (names of
-  their arguments), "modules" (names that its modules define).
+- `parts/data/trl_names.json`: the newest TRL: "defaults" of TrainingArguments, and those of its configs that differ;
+  "trainers" (names of their arguments), "modules" (names that its modules define).
 
 A name has its history: {version: what holds from it on}, a default (for an argument null, for a class its module), or
 {"gone": its new name, or ""}. Names that never changed since their class appeared are left out. A default is a JSON
@@ -362,9 +362,11 @@ def trl_names(trl: Sources, transformers: Sources) -> dict:
     experimental = {m[1] for name in trl.names if (m := re.match(r"trl/experimental/([a-z]\w+)(/.*)?\.py", name))}
     pattern = r"trl/((trainer|models|extras|rewards|scripts)/)?[a-z]\w+\.py"
     files = [name for name in trl.names if re.fullmatch(pattern, name)]
+    configs = {
+        name: {k: v for k, v in classes.fields(name).items() if k not in base or v != base[k]} for name in CONFIGS
+    }
     return {
-        "defaults": {"TrainingArguments": base}
-        | {name: classes.fields(name) for name in CONFIGS if classes.fields(name)},
+        "defaults": {"TrainingArguments": base} | {name: fields for name, fields in configs.items() if fields},
         "trainers": {name: classes.arguments(name) for name in TRAINERS if classes.arguments(name)},
         "modules": {name.removesuffix(".py").replace("/", "."): top_names(trl.text(name)) for name in sorted(files)}
         | {"trl.experimental": sorted(experimental)},
