@@ -15,7 +15,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 prove = load_script("prove")
 REWARDS = '''"""Rewards, sound and not."""
-import random
 
 
 def text_of(completion):
@@ -24,19 +23,6 @@ def text_of(completion):
 
 def right(completions, answer, **kwargs):
     return [float(f"<answer>{a}</answer>" == text_of(c).strip()) for c, a in zip(completions, answer)]
-
-
-def chance(completions, answer, **kwargs):
-    return [random.random() for _ in completions]
-
-
-def generous(completions, answer, **kwargs):
-    return [1.0 for _ in completions]
-
-
-def relative(completions, answer, **kwargs):
-    scores = right(completions, answer)
-    return [score - sum(scores) / (2 * len(scores)) for score in scores]
 
 
 def compute_score(data_source, solution_str, ground_truth, extra_info=None):
@@ -65,14 +51,6 @@ async def by_keyword(*, data_source, solution_str, ground_truth, extra_info):
     return {"score": float(solution_str.strip() == ground_truth)}
 
 
-SEEN = {}
-
-
-def first_kept(prompts, completions, answer, **kwargs):
-    scores = [SEEN.setdefault(str(p), s) for p, s in zip(prompts, right(completions, answer))]
-    return scores
-
-
 def in_words(completions, answer, **kwargs):
     return [float(f"It is {a}!" == text_of(c).strip()) for c, a in zip(completions, answer)]
 
@@ -81,16 +59,8 @@ def after_a_word(completions, answer, **kwargs):
     return [2 * float(f"Answer: {a}" == text_of(c).strip()) - 1 for c, a in zip(completions, answer)]
 
 
-def weighted(completions, answer, level, **kwargs):
-    return [score * n for score, n in zip(right(completions, answer), level)]
-
-
 def by_class(completions, answer, level, **kwargs):
     return [score * (1 + (n == 2)) for score, n in zip(right(completions, answer), level)]
-
-
-def joins(completions, answer, **kwargs):
-    return [float("<answer>" + a + "</answer>" == text_of(c).strip()) for c, a in zip(completions, answer)]
 
 
 def flipped(completions, answer, **kwargs):
@@ -507,14 +477,10 @@ def test_a_fault_of_an_evaluation_is_named(compared, tmp_path, capsys, finding):
     [
         ("right", ""),
         ("compute_score", ""),
-        ("chance", "not_deterministic"),
-        ("generous", "empty: pays 100%"),
-        ("relative", "batch: "),
         ("flipped", "sign: in one form of the answer"),
         ("of_the_next_row", "sign: in one form of the answer"),
         ("goes_on", "batch: "),
         ("needs_gold", "neither TRL, verl nor this bundle can call"),
-        ("first_kept", "state: first_kept scores 0.0, then 1.0 in a new process"),
         ("by_text", "state: by_text scores 1.0, then 0.0 in a new process"),
         ("leaks", " KiB of each completion, even of one that it scores again"),
         ("judge", ""),
@@ -540,24 +506,13 @@ def test_a_form_of_gold_that_is_not_known_is_not_measured(rewards, capsys):
 
 
 @pytest.mark.long
-def test_rows_of_other_weights_and_rows_without_a_reference(tmp_path, rewards, capsys):
-    rows = [
-        {"prompt": [{"role": "user", "content": f"{i}+1="}], "answer": str(i + 1), "level": 1 + i % 3}
-        for i in range(12)
-    ]
-    file = tmp_path / "rows.jsonl"
-    write_lines(file, rows)
-    code, report, _ = run(capsys, f"{rewards}:weighted", "--data", file)
-    assert (code, report["findings"], report["figures"]["gold"]["weighted_by"]) == (0, [], ["level"])
+def test_rows_of_other_classes_and_rows_that_get_none(tmp_path, rewards, capsys):
+    rows = [{"prompt": f"{i}+1=", "answer": str(i + 1), "level": 1 + i % 3} for i in range(12)]
+    file = write_lines(tmp_path / "rows.jsonl", rows)
     code, report, err = run(capsys, f"{rewards}:by_class", "--data", file)
     assert (code, report["proved"]) == (0, False) and "gold of level=1 gets 1, of level=2 2, by a weight or" in err
-    code, report, err = run(capsys, f"{rewards}:skips", "--data", file)
+    code, _, err = run(capsys, f"{rewards}:skips", "--data", file)
     assert code == 0 and "8.3% got None and do not count" in err
-    rows[4]["answer"] = None
-    code, report, _ = run(capsys, f"{rewards}:joins", "--data", write_lines(file, rows))
-    assert (
-        code == 1 and "TypeError" in report["findings"][0] and "row 5, which has no reference" in report["findings"][0]
-    )
 
 
 def test_rows_as_verl_has_them_a_class_and_flags_of_the_preflight(tmp_path, rewards, capsys):

@@ -136,14 +136,12 @@ class EnvironmentPreflight(Checks):
     # ---- the same again
 
     def same_again(self, plays: list[Played]) -> None:
-        """Replay conversations: alone, all at once turn by turn, and with an object that has served another one."""
-        for play in plays:
-            self.compare(play, play_in(self.process, [play.job]), "when it is played again")
-        together = play_in(self.process, [play.job for play in plays]) if len(plays) > 1 else {"outcomes": []}
-        if "outcomes" not in together:  # all are lost at once: one finding
-            self.compare(plays[0], together, "when it is played beside others")
-        for play, outcome in zip(plays, together.get("outcomes", []), strict=False):
-            self.compare(play, {"outcomes": [outcome]}, "when it is played beside others")
+        """Replay conversations: all at once, turn by turn, and with an object that has served another one."""
+        reply = play_in(self.process, [play.job for play in plays]) if plays else {"outcomes": []}
+        if "outcomes" not in reply:
+            self.name_cause(plays[0], f"is lost beside others: {loss_of(reply)[1]}", True)
+        for play, outcome in zip(plays, reply.get("outcomes", []), strict=False):
+            self.compare(play, outcome)
         by_kind = {}
         for play in [] if self.causes else plays:
             by_kind.setdefault(self.kinds[play.job["row"]]["name"], []).append(play)
@@ -156,17 +154,13 @@ class EnvironmentPreflight(Checks):
                 text = f"an object's second conversation differs from its first ({', '.join(names)})"
                 self.find("reset", text, last, False)
 
-    def compare(self, play: Played, reply: dict, how: str) -> None:
-        """Add a failure if a replayed conversation is lost or ends differently, a warning if only its texts differ."""
-        if "outcomes" not in reply:
-            return self.name_cause(play, f"is lost {how}: {loss_of(reply)[1]}", True)
-        outcome = reply["outcomes"][0]
+    def compare(self, play: Played, outcome: dict) -> None:
+        """Add a failure if a conversation ends differently when played again, a warning if only its texts differ."""
         if names := differs(play.outcome, outcome):
             changes = ", ".join(f"{name} {play.outcome[name]} becomes {outcome[name]}" for name in names)
-            self.name_cause(play, f"changes {how}: {changes}", True)
+            self.name_cause(play, f"changes beside others: {changes}", True)
         elif outcome["said"] != play.outcome["said"]:
-            self.name_cause(play, f"has other messages {how}", False)
-        return None
+            self.name_cause(play, "has other messages beside others", False)
 
     def name_cause(self, play: Played, message: str, failed: bool) -> None:
         """Add a finding that says whether the cause is chance or what another conversation left behind."""
