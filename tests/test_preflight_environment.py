@@ -7,11 +7,12 @@ import sys
 import pytest
 from conftest import EVAL_DATA, ROOT, run_script, write_lines
 
+from parts.environments.scripted_play import LAST_NUMBER, copied
 from parts.foundation.messages import UserError
 from programs.reward_preflight import environment_process
 from programs.reward_preflight.command import check_arguments, make_parser
 from programs.reward_preflight.environment_preflight import EnvironmentPreflight
-from programs.reward_preflight.policies import LAST_NUMBER, POLICIES, as_typed, call_text, copied
+from programs.reward_preflight.policies import POLICIES, as_typed, call_text
 from programs.reward_preflight.probes import prompt_echo
 from programs.reward_preflight.reward_process import OwnProcess
 from programs.reward_preflight.rows_and_gold import load_rows

@@ -6,8 +6,8 @@ ROOMS = (
     "tool_runs",
     "control_tokens",
     "turn_bridge",
-    "text_turns",
     "conversations",
+    "scripted_play",
     "play",
     "play_setup",
 )

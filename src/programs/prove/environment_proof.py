@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 from parts.data.prompts import RESERVED
 from parts.data.rows import prompt_of, read_rows
-from parts.environments.conversations import PlayLimits, PlaySetup
+from parts.environments.conversations import PlayLimits
 from parts.environments.environments import load_environments
-from parts.environments.text_turns import TextTurns
+from parts.environments.scripted_play import ScriptedPlayer
 from parts.foundation.bundle import BUNDLE
 from parts.foundation.messages import UserError
 from parts.rewards.reward_forms import import_file
@@ -30,28 +30,7 @@ def is_environment(file: Path, name: str) -> bool:
     return isinstance(member, dict) or (callable(member) and needs_none)
 
 
-class Script:
-    """Conversations with known answers, in place of each program's sampler."""
-
-    def __init__(self, spec: str, rows: list[dict], answers: list[list[str]]):
-        self.spec, self.rows, self.answers, self.turns = spec, rows, answers, [0] * len(rows)
-        self.texts, self.environments = TextTurns(), load_environments(spec)
-        self.setup = PlaySetup(self.environments, self.texts, "hermes", PlayLimits(TURNS, 10**15, 1))
-
-    def say(self, number: int) -> list[int]:
-        """Token ids of a conversation's next answer, with the end token 0."""
-        turn, answers = self.turns[number], self.answers[number]
-        self.turns[number] += 1
-        over = answers[-1] if self.environments.kind_of(self.rows[number]["columns"]).talks else ""
-        return [*self.texts.encode(answers[turn] if turn < len(answers) else over), 0]
-
-    def continued(self, prompts: list[list[int]]) -> list[list[int]]:
-        """The next answer to each prompt [ids]; conversations begin in the order of the rows."""
-        begun = list(self.texts.begun)
-        return [self.say(begun.index(ids[0])) for ids in prompts]
-
-
-def in_ppo_train(module, s: Script) -> list[float]:
+def in_ppo_train(module, spec: str, s: ScriptedPlayer) -> list[float]:
     """Returns of ppo_train.py's rollout."""
     engine = SimpleNamespace(generate=lambda prompts, noise: [(ids, [0.0] * 2) for ids in s.continued(prompts)])
     models, config = SimpleNamespace(tokenizer=s.texts, eos_ids=[0]), SimpleNamespace(max_turns=TURNS)
@@ -59,17 +38,17 @@ def in_ppo_train(module, s: Script) -> list[float]:
     return [sample["score"] for sample in samples]
 
 
-def in_grpo_train(module, s: Script) -> list[float]:
+def in_grpo_train(module, spec: str, s: ScriptedPlayer) -> list[float]:
     """Returns that grpo_train.py hands to TRL for conversations played in its rollout_func."""
     scorer, numbers, blank = module.Scorer(s.rows), list(range(len(s.rows))), [""] * len(s.rows)
-    module.let_environments_score(SimpleNamespace(tool_format=""), s.environments, scorer, [module.Stage({}, 1)])
+    module.let_environments_score(SimpleNamespace(tool_format=""), s.setup.environments, scorer, [module.Stage({}, 1)])
     trainer = SimpleNamespace(use_vllm=False, _generate_single_turn=lambda ids, *_: (s.continued(ids), None))
     ids = module.rollout_function(s.setup, scorer)(list(map(str, numbers)), trainer)["completion_ids"]
     (reward,) = scorer.for_trl()
     return [score or 0.0 for score in reward(blank, blank, completion_ids=ids, row=numbers)]
 
 
-def in_evaluation(module, s: Script) -> list[float]:
+def in_evaluation(module, spec: str, s: ScriptedPlayer) -> list[float]:
     """Scores of evaluation.py's conversations."""
 
     def generate(requests: list, done, numbers: list[int]) -> None:
@@ -85,10 +64,10 @@ def in_evaluation(module, s: Script) -> list[float]:
     return [record["metrics"]["score"] for record in records]
 
 
-def in_verl(module, s: Script) -> list[float]:
+def in_verl(module, spec: str, s: ScriptedPlayer) -> list[float]:
     """Scores of the agent loop that verl_train.py gives to verl, with all conversations at once."""
-    tools = {kind.name: kind.tools for kind in s.environments.kinds.values()}
-    environment = {"file": s.spec, "tools": tools, "limits": vars(s.setup.limits), "form": "hermes"}
+    tools = {kind.name: kind.tools for kind in s.setup.environments.kinds.values()}
+    environment = {"file": spec, "tools": tools, "limits": vars(s.setup.limits), "form": "hermes"}
     job = {"environment": environment, "rewards": [], "reward_limits": (), "columns": []}
     player = module.Player(job, SimpleNamespace(chat_template="-", apply_chat_template=len), [0])
     player.setup = s.setup  # which has texts in place of a tokenizer
@@ -134,12 +113,13 @@ def prove_environment(spec: str, data: str, flags: list[str], seconds: float) ->
 
 def compare_places(proof: Proof, spec: str, plays: list[dict], rows: list[dict]) -> None:
     """Play reward_preflight.py's answers in every program; add findings where its returns differ."""
-    returns, expected = {}, [play["return"] for play in plays]
+    returns, expected, scripts = {}, [play["return"] for play in plays], [play["script"] for play in plays]
     for name, play_there in PLACES.items():
         try:
             with contextlib.redirect_stdout(sys.stderr):
                 module = import_file("script", name, str(BUNDLE / "scripts" / f"{name}.py"))
-                returns[name] = play_there(module, Script(spec, rows, [play["script"] for play in plays]))
+                player = ScriptedPlayer(load_environments(spec), rows, scripts, PlayLimits(TURNS, 10**15, 1))
+                returns[name] = play_there(module, spec, player)
         except UserError as error:  # raised by the import: a script's own UserError is another class
             proof.skip(f"What {name}.py pays", str(error))
             continue

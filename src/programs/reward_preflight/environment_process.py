@@ -8,14 +8,13 @@ import re
 from multiprocessing.connection import Connection
 from types import SimpleNamespace
 
-from parts.environments.conversations import Conversation, PlayLimits, PlaySetup
+from parts.environments.conversations import Conversation, PlayLimits
 from parts.environments.environments import Environments
 from parts.environments.play import play
 from parts.environments.play_setup import check_environment_rows, load_scored, score_talks, score_weights
-from parts.environments.text_turns import TextTurns
+from parts.environments.scripted_play import ScriptedPlayer
 from parts.foundation.messages import UserError
 from parts.rewards.reward_forms import spec_parts
-from programs.reward_preflight.policies import copied
 from programs.reward_preflight.reward_process import OwnProcess, load_functions, own_frame, raised_at, serve_calls
 
 # defaults of a run's settings that the parts read
@@ -55,8 +54,7 @@ def load_environment_process(**given) -> tuple:
         try:
             if name == "reuse":
                 kinds, batches = same_objects(environments), [[job] for job in jobs]
-            setup = PlaySetup(kinds, TextTurns(), "hermes", limits)
-            return {"outcomes": [one for batch in batches for one in played(setup, rows, batch, reward)]}
+            return {"outcomes": [one for batch in batches for one in played(kinds, rows, batch, reward, limits)]}
         except UserError as error:  # names the file and line in the environment or a reward
             return {"fault": str(error)}
         except BaseException as error:  # SystemExit of a reset ends a run too
@@ -77,27 +75,14 @@ def same_objects(environments: Environments) -> Environments:
     return Environments({name: kept(kind) for name, kind in environments.kinds.items()})
 
 
-def played(setup: PlaySetup, rows: list[dict], jobs: list[dict], reward) -> list[dict]:
+def played(kinds: Environments, rows: list[dict], jobs: list[dict], reward, limits: PlayLimits) -> list[dict]:
     """Play conversations together and return their outcomes."""
-    chosen, texts = [rows[job["row"]] for job in jobs], setup.bridge
-    late = str({"error": f"no answer in {setup.limits.seconds:g} s"})  # what a tool that hangs returns
-
-    def say_next(prompts: list[list[int]], numbers: list[int], turn: int) -> list[tuple[list[int], list[float]]]:
-        answers = []
-        for ids, number in zip(prompts, numbers, strict=True):
-            script, messages = jobs[number]["script"], texts.begun[ids[0]]
-            further = script[-1] if setup.environments.kind_of(chosen[number]["columns"]).talks else ""
-            answer = script[turn] if turn < len(script) else further
-            answer = copied(answer, messages, chosen[number]["prompt"]) if answer.startswith("\0the ") else answer
-            if any(message["content"] == late for message in messages if message["role"] == "tool"):
-                answer = ""  # no more calls: each would wait for the time limit again
-            answers.append(([*texts.encode(answer), 0], [0.0, 0.0]))
-        return answers
-
-    conversations = play(chosen, setup, say_next)
-    scores = score_talks(setup, chosen, conversations, reward)
+    chosen = [rows[job["row"]] for job in jobs]
+    player = ScriptedPlayer(kinds, chosen, [job["script"] for job in jobs], limits)
+    conversations = play(chosen, player.setup, player.sample)
+    scores = score_talks(player.setup, chosen, conversations, reward)
     weights = score_weights(reward, scores[0]) if scores else {}
-    return [outcome_of(c, values, weights, late) for c, values in zip(conversations, scores, strict=True)]
+    return [outcome_of(c, values, weights, player.late) for c, values in zip(conversations, scores, strict=True)]
 
 
 def outcome_of(conversation: Conversation, scores: dict, weights: dict, late: str) -> dict:

@@ -5,15 +5,14 @@ import functools
 import itertools
 import json
 import random
-import re
 
+from parts.environments.scripted_play import LAST_NUMBER, LAST_WORDS
 from parts.foundation.messages import need
 from programs.reward_preflight.probes import distractors, listed
 from programs.reward_preflight.rows_and_gold import answer_columns, gold_variants
 
 POLICIES = {}  # name -> (share of gold's return it may get, function)
 policy = functools.partial(listed, POLICIES)  # decorates `policy(row, kind, args) -> scripts`
-LAST_NUMBER, LAST_WORDS = "\0the last number", "\0the last words"  # stand for parts of the environment's last message
 ECHOED = 0.9  # share of rows in which copying may be paid, as it sometimes hits the right one of several options
 HUGE = 10_000_000  # characters of the longest argument where the run sets no limit
 OTHER_TYPES = {"string": {"a": [1]}, "integer": "one", "number": "one", "boolean": "maybe", "array": 1, "object": 1}
@@ -95,19 +94,6 @@ def listing(row: dict, kind: dict, args) -> list[list[str]]:
     first, last, *_ = distractors(row["answer"], [], random.Random(0))
     answers = f"{first}, {row['answer']}, {last}"
     return [[text] for text in gold_variants(row | {"answer": answers}, args).values() if answers in text]
-
-
-def copied(mark: str, messages: list[dict], prompt) -> str:
-    """The text for LAST_NUMBER or LAST_WORDS, from the environment's last message without the prompt; "-" if none."""
-    answers = [message.get("content") for message in messages if message["role"] == "assistant"]
-    asked = [prompt] if isinstance(prompt, str) else [message.get("content") for message in prompt[-1:]]
-    last = messages[-1].get("content") if messages else None
-    if not isinstance(last, str):  # content parts, such as images
-        return "-"
-    last = last.removeprefix(asked[0]) if asked and isinstance(asked[0], str) else last
-    pattern = r"-?\d+(?:\.\d+)?" if mark == LAST_NUMBER else r"(?:[:=]|\b(?:is|was)\b)\s*[\"'`]?([^:=.!?\"'`)\]\n]+)"
-    matches = [text.strip() for text in re.findall(pattern, last) if text.strip() not in answers]
-    return matches[-1] if matches else "-"
 
 
 HOSTILE = (  # they contain no small number, which might be a right answer
