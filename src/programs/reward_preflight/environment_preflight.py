@@ -3,13 +3,12 @@
 import math
 import re
 import statistics
-from dataclasses import dataclass
 
-from programs.reward_preflight.environment_process import environment_process, play_in
+from programs.reward_preflight.environment_process import PLAY, environment_process, play_in
 from programs.reward_preflight.policies import ECHOED, POLICIES, gold_scripts, shared_scripts
 from programs.reward_preflight.preflight import FULL_SHARE, MIN_RECALL, TRIAL_ROWS
 from programs.reward_preflight.reward_process import OwnProcess
-from programs.reward_preflight.scoring import GIVE_UP, PAYING_ROWS, Checks, ranked
+from programs.reward_preflight.scoring import KINDS, PAYING_ROWS, Checks, Graded, Grader, ranked
 
 POLICY_ROWS = 8  # rows on which scripted policies play; gold plays all
 AGAIN_ROWS = 4  # conversations of each policy that are played again, alone and all at once
@@ -30,22 +29,13 @@ ENVIRONMENT_ADVICE = {
 }
 
 
-@dataclass
-class Played:
-    """A conversation of a scripted policy; its outcome is None if it did not end or was not played."""
-
-    policy: str
-    row: dict
-    job: dict  # what the environment's process plays: the row's place and the answers
-    outcome: dict | None = None
-
-
 class EnvironmentPreflight(Checks):
     """Plays scripted policies and checks what they are paid, what fails, and whether results repeat."""
 
     def __init__(self, args, rows: list[dict], process: OwnProcess):
         super().__init__(args, rows, environment=args.environment)
-        self.process, self.kinds, self.lost, self.causes = process, process.about, 0, {}
+        self.process, self.kinds, self.causes = process, process.about, {}
+        self.grader = Grader(process, {PLAY: 1.0}, self.jobs, self.problem)
 
     def run(self) -> dict:
         """All checks; returns the report with the verdict."""
@@ -61,32 +51,34 @@ class EnvironmentPreflight(Checks):
         self.same_again(few)
         self.report["policies"] = [self.line(name, plays, golds) for name, plays in plays_of.items() if plays]
         self.report["plays"] = [
-            {"policy": p.policy, "row": p.row["number"], "script": p.job["script"], "return": p.outcome["return"]}
-            for p in few
+            {"policy": p.policy, "row": p.row["number"], "script": p.text, "return": p.outcome["return"]} for p in few
         ]
         return self.verdict()
 
-    def find(self, check: str, message: str, play: Played | None = None, failed: bool = True, advice: str = "") -> None:
+    def find(self, check: str, message: str, play: Graded | None = None, failed: bool = True, advice: str = "") -> None:
         extra = {"row": play.row["number"], "policy": play.policy} if play else {}
         self.add(check, message, failed, advice or ENVIRONMENT_ADVICE[check], extra)
 
-    def played(self, policy: str, pairs: list[tuple]) -> list[Played]:
+    def problem(self, kind: str, _, text: str, play: Graded) -> None:
+        """Add a finding about a conversation that did not come to its end."""
+        if "gave no answer in" in text:
+            self.grader.tallies[PLAY]["hung"] += 1
+        text = re.sub(r"row \d+ of the batch", f"row {play.row['number']}", text)
+        check, noun = ("fault", "") if kind == "raised" else (kind, "a conversation ")
+        self.find(check, noun + text, play)
+
+    def jobs(self, plays: list[Graded]) -> dict:
+        """What the environment's process plays: the rows' places and the answers."""
+        return {"jobs": [{"row": self.rows.index(play.row), "script": play.text} for play in plays]}
+
+    def played(self, policy: str, pairs: list[tuple]) -> list[Graded]:
         """Play (row, script) pairs one after the other, until too many hung or died."""
-        plays = [Played(policy, row, {"row": self.rows.index(row), "script": script}) for row, script in pairs]
-        for play in plays:
-            if self.lost >= GIVE_UP:
-                break
-            reply = play_in(self.process, [play.job])
-            if "outcomes" not in reply:
-                check, text = loss_of(reply)
-                self.lost += check != "fault" or "gave no answer in" in text
-                text = re.sub(r"row \d+ of the batch", f"row {play.row['number']}", text)
-                where = f" ({reply['where']})" if reply.get("where") else ""
-                self.find(check, f"{text}{where}" if check == "fault" else f"a conversation {text}{where}", play)
-                continue
-            play.outcome = reply["outcomes"][0]
-            for name in dict.fromkeys(play.outcome["hung"]):
-                self.lost += 1
+        plays = []
+        for pair in pairs:
+            (play,) = self.grader.grade([pair], policy=policy)
+            plays.append(play)
+            for name in dict.fromkeys(play.outcome["hung"] if play.outcome else ()):
+                self.grader.tallies[PLAY]["hung"] += 1
                 limit = f"{self.args.tool_timeout:g} s"
                 text = f"tool {name} did not answer within {limit}: each such call delays a step by that time"
                 self.find("hung_tool", text, play)
@@ -94,7 +86,7 @@ class EnvironmentPreflight(Checks):
 
     # ---- gold
 
-    def gold(self) -> list[Played]:
+    def gold(self) -> list[Graded]:
         """Play gold answers in the variant that is paid best, and add findings about them."""
         scripts = [gold_scripts(row, kind, self.args) for row, kind in zip(self.rows, self.kinds, strict=True)]
         scripts = [(row, variants) for row, variants in zip(self.rows, scripts, strict=True) if variants]
@@ -103,7 +95,7 @@ class EnvironmentPreflight(Checks):
             forms = "a text or a call {name, arguments}"
             self.find("gold", message, None, False, f"a column gold with the answers of each turn, {forms}")
             return []
-        order = ranked(scripts, self.trial, self.merit)
+        order = ranked(scripts, lambda pairs: self.grader.grade(pairs[:TRIAL_ROWS], alone=True), self.merit)
         golds = self.played("gold", [(row, next(v[name] for name in order if name in v)) for row, v in scripts])
         ended, low = [play for play in golds if play.outcome], []
         full = sum(play.outcome["return"] >= self.full() for play in ended) / len(golds)
@@ -112,20 +104,15 @@ class EnvironmentPreflight(Checks):
             outcome = play.outcome
             reason = next(iter(outcome["errors"]), f"it ended by {outcome['ended_by']}")
             low.append((f"gold gets {outcome['return']:g} after {outcome['turns']} turns: {reason}", play))
-        over = [x for x in ended if x.outcome["ended_by"] == "turns" and x.outcome["turns"] > len(x.job["script"])]
+        over = [x for x in ended if x.outcome["ended_by"] == "turns" and x.outcome["turns"] > len(x.text)]
         if ended and over == ended and not low:
             self.find("goes_on", f"gold has full marks, and goes on to turn {over[0].outcome['turns']}", over[0], False)
         self.judge_gold("conversations", full < MIN_RECALL, [play.outcome["return"] for play in ended], low)
         return golds
 
-    def trial(self, pairs: list[tuple]) -> list[float]:
-        """Returns of one variant of gold on the first rows."""
-        jobs = [{"row": self.rows.index(row), "script": script} for row, script in pairs[:TRIAL_ROWS]]
-        replies = [play_in(self.process, [job]) for job in jobs]
-        return [outcome["return"] for reply in replies for outcome in reply.get("outcomes", ())]
-
-    def merit(self, paid: list[float]) -> tuple[float, float]:
+    def merit(self, plays: list[Graded]) -> tuple[float, float]:
         """(Share of full marks, mean) of returns."""
+        paid = [play.outcome["return"] for play in plays if play.outcome]
         return sum(value >= self.full() for value in paid) / max(1, len(paid)), statistics.fmean(paid or [-math.inf])
 
     def full(self) -> float:
@@ -135,26 +122,27 @@ class EnvironmentPreflight(Checks):
 
     # ---- the same again
 
-    def same_again(self, plays: list[Played]) -> None:
+    def same_again(self, plays: list[Graded]) -> None:
         """Replay conversations: all at once, turn by turn, and with an object that has served another one."""
-        reply = play_in(self.process, [play.job for play in plays]) if plays else {"outcomes": []}
+        reply = play_in(self.process, self.jobs(plays)) if plays else {"outcomes": []}
         if "outcomes" not in reply:
-            self.name_cause(plays[0], f"is lost beside others: {loss_of(reply)[1]}", True)
+            lost = next(reply[kind] for kind in KINDS if kind in reply)
+            self.name_cause(plays[0], f"is lost beside others: {lost}", True)
         for play, outcome in zip(plays, reply.get("outcomes", []), strict=False):
             self.compare(play, outcome)
         by_kind = {}
         for play in [] if self.causes else plays:
-            by_kind.setdefault(self.kinds[play.job["row"]]["name"], []).append(play)
+            by_kind.setdefault(self.kinds[self.rows.index(play.row)]["name"], []).append(play)
         for group in by_kind.values():
             first = max(group, key=lambda play: play.outcome["return"])  # the best, then the worst: leftovers show
             last = min((x for x in group if x.row is first.row), key=lambda play: play.outcome["return"])
-            outcomes = play_in(self.process, [first.job, last.job], reuse=True).get("outcomes")
+            outcomes = play_in(self.process, self.jobs([first, last]), reuse=True).get("outcomes")
             names = differs(last.outcome, outcomes[1]) if outcomes else ["raises"]
             if names:
                 text = f"an object's second conversation differs from its first ({', '.join(names)})"
                 self.find("reset", text, last, False)
 
-    def compare(self, play: Played, outcome: dict) -> None:
+    def compare(self, play: Graded, outcome: dict) -> None:
         """Add a failure if a conversation ends differently when played again, a warning if only its texts differ."""
         if names := differs(play.outcome, outcome):
             changes = ", ".join(f"{name} {play.outcome[name]} becomes {outcome[name]}" for name in names)
@@ -162,13 +150,13 @@ class EnvironmentPreflight(Checks):
         elif outcome["said"] != play.outcome["said"]:
             self.name_cause(play, "has other messages beside others", False)
 
-    def name_cause(self, play: Played, message: str, failed: bool) -> None:
+    def name_cause(self, play: Graded, message: str, failed: bool) -> None:
         """Add a finding that says whether the cause is chance or what another conversation left behind."""
         if failed not in self.causes:  # the first such conversation is played alone in two new processes
             alone = []
             for _ in range(2):
                 with environment_process(self.args, self.rows) as fresh:
-                    alone += play_in(fresh, [play.job]).get("outcomes", [])
+                    alone += play_in(fresh, self.jobs([play])).get("outcomes", [])
             same = len(alone) == 2 and not differs(*alone) and alone[0]["said"] == alone[1]["said"]
             self.causes[failed] = "shared_state" if same else "not_deterministic"
         cause = self.causes[failed]
@@ -176,7 +164,7 @@ class EnvironmentPreflight(Checks):
 
     # ---- what is paid
 
-    def line(self, name: str, plays: list[Played], golds: list[Played]) -> dict:
+    def line(self, name: str, plays: list[Graded], golds: list[Graded]) -> dict:
         """The report's line for a policy, with findings if it is paid too much."""
         ended = [play for play in plays if play.outcome]
         outcomes = [play.outcome for play in ended]
@@ -195,11 +183,6 @@ class EnvironmentPreflight(Checks):
         gold, pairs = statistics.fmean(best) if best else self.full(), list(zip(paid, ended, strict=True))
         rows = ECHOED if name == "echo" else PAYING_ROWS
         return self.payment(line, pairs, gold, min(paid, default=0.0), "return", "pay for the task alone", rows)
-
-
-def loss_of(reply: dict) -> tuple[str, str]:
-    """("fault", "hung" or "died", the message) of a reply without outcomes."""
-    return next((kind, str(reply[kind])) for kind in ("fault", "hung", "died") if kind in reply)
 
 
 def differs(one: dict, two: dict) -> list[str]:

@@ -17,6 +17,7 @@ from parts.foundation.messages import UserError
 from parts.rewards.reward_forms import spec_parts
 from programs.reward_preflight.reward_process import OwnProcess, load_functions, own_frame, raised_at, serve_calls
 
+PLAY = "play"  # the call that plays conversations
 # defaults of a run's settings that the parts read
 RUN = {"tool_format": "", "reward_timeout": 600.0, "reward_concurrency": 32, "reward_retries": 2}
 
@@ -30,12 +31,13 @@ def environment_process(args, rows: list[dict]) -> OwnProcess:
     return OwnProcess("environment", f"environment {args.environment}", loaded, files, limit_s)
 
 
-def play_in(process: OwnProcess, jobs: list[dict], reuse: bool = False) -> dict:
-    """Play conversations {"row": index, "script": answers} in one batch.
+def play_in(process: OwnProcess, arguments: dict, reuse: bool = False) -> dict:
+    """Play conversations {"jobs": [{"row": index, "script": answers}, …]} in one batch.
 
     `reuse`: one object per kind of environment plays one conversation after the other, as with TRL.
     """
-    return process.call("reuse" if reuse else "play", {"jobs": jobs}, process.timeout_s * max(1, len(jobs) / 4))
+    limit_s = process.timeout_s * max(1, len(arguments["jobs"]) / 4)
+    return process.call("reuse" if reuse else PLAY, arguments, limit_s)
 
 
 def load_environment_process(**given) -> tuple:
@@ -54,12 +56,14 @@ def load_environment_process(**given) -> tuple:
         try:
             if name == "reuse":
                 kinds, batches = same_objects(environments), [[job] for job in jobs]
-            return {"outcomes": [one for batch in batches for one in played(kinds, rows, batch, reward, limits)]}
+            outcomes = [one for batch in batches for one in played(kinds, rows, batch, reward, limits)]
+            reply = {"values": [outcome["return"] for outcome in outcomes], "bad": {}, "outcomes": outcomes}
+            return reply | {"seconds": sum(outcome["seconds"] for outcome in outcomes)}
         except UserError as error:  # names the file and line in the environment or a reward
-            return {"fault": str(error)}
+            return {"raised": str(error)}
         except BaseException as error:  # SystemExit of a reset ends a run too
             where = own_frame(raised_at(error), files)
-            return {"fault": f"raised {type(error).__name__}: {error} ({where})"[:500]}
+            return {"raised": f"raised {type(error).__name__}: {error} ({where})"[:500]}
 
     about = {n: {"name": k.name, "tools": k.tools, "talks": k.talks} for n, k in environments.kinds.items()}
     return [about[None if None in about else row["columns"]["environment"]] for row in rows], answer

@@ -11,7 +11,7 @@ from parts.rewards.user_code import reward_arguments
 from programs.reward_preflight.probes import LONGEST, PROBES, PROFILES, in_place, prepare_probes
 from programs.reward_preflight.reward_process import OwnProcess, bounds
 from programs.reward_preflight.rows_and_gold import SOLUTIONS, answer_columns, gold_variants
-from programs.reward_preflight.scoring import KINDS, Checks, Graded, Grader, excerpt, ranked
+from programs.reward_preflight.scoring import KINDS, Checks, Graded, Grader, as_batch, excerpt, ranked
 
 FULL_SHARE = 0.95  # share of the highest score that counts as full marks, as a part may shape the length
 MIN_RECALL = 0.95  # share of gold that must have full marks
@@ -49,7 +49,8 @@ class Preflight(Checks):
     def __init__(self, args, rows: list[dict], process: OwnProcess):
         super().__init__(args, rows, profile=args.profile)
         self.functions = process.about
-        self.grader = Grader(process, lambda kind, name, text, graded: self.find(kind, f"{name} {text}", graded))
+        weights = {function["name"]: function["weight"] for function in self.functions}
+        self.grader = Grader(process, weights, as_batch, lambda k, name, text, g: self.find(k, f"{name} {text}", g))
         self.best = {}  # {function: the highest score of gold, at least 1}
         self.weighted = {}  # {function: its `weight_column`}
         self.upside_down = False  # whether a form of gold is paid less than wrong answers in that form

@@ -116,29 +116,38 @@ def excerpt(text: str) -> str:
 
 @dataclass
 class Graded:
-    """A completion with its scores by function; `problems` says why a score is missing."""
+    """A completion, or a script of answers, with its scores by function; `problems` says why a score is missing."""
 
     row: dict
-    text: str
+    text: str | list[str]
+    policy: str = ""  # that gives the script's answers
     parts: dict[str, float | None] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)  # only if it was scored alone
+    outcome: dict | None = None  # of a conversation that came to its end
+
+
+def as_batch(piece: list[Graded]) -> dict:
+    """The arguments with which a trainer calls a reward."""
+    texts = [graded.text for graded in piece]
+    ids = [list(range(1, 1 + math.ceil(len(text) / TOKEN_CHARACTERS))) for text in texts]
+    return reward_arguments([graded.row for graded in piece], texts, ids)
 
 
 class Grader:
     """Scores completions with every function, in batches; a batch that fails is scored one completion at a time.
 
-    `on_problem(kind, function, message, graded)` is called for each problem.
+    `arguments(batch)` is what a function is called with; `on_problem(kind, function, message, graded)` is called for
+    each problem.
     """
 
-    def __init__(self, process: OwnProcess, on_problem):
-        self.process, self.on_problem = process, on_problem
-        self.weights = {f["name"]: f["weight"] for f in process.about}
+    def __init__(self, process: OwnProcess, weights: dict[str, float], arguments, on_problem):
+        self.process, self.weights, self.arguments, self.on_problem = process, weights, arguments, on_problem
         self.tallies = {name: Counter() for name in self.weights}  # completions, None scores and problems by kind
         self.singly = set()  # functions that took too long for a batch
 
-    def grade(self, pairs: list[tuple[dict, str]], alone: bool = False) -> list[Graded]:
-        results = [Graded(row, text) for row, text in pairs]
+    def grade(self, pairs: list[tuple], alone: bool = False, policy: str = "") -> list[Graded]:
+        results = [Graded(row, text, policy) for row, text in pairs]
         for name in self.weights:
             size = 1 if alone or name in self.singly else BATCH
             for start in range(0, len(results), size):
@@ -152,9 +161,7 @@ class Grader:
             for graded in piece:
                 graded.problems[name] = f"not called after {GIVE_UP} calls that hung or died"
             return
-        texts = [graded.text for graded in piece]
-        ids = [list(range(1, 1 + math.ceil(len(text) / TOKEN_CHARACTERS))) for text in texts]
-        reply = self.process.call(name, reward_arguments([graded.row for graded in piece], texts, ids))
+        reply = self.process.call(name, self.arguments(piece))
         if reply.get("changed"):
             self.count("changed", name, "changes its inputs", piece[0])
         if "values" in reply:
@@ -181,6 +188,7 @@ class Grader:
         self.tallies[name] += Counter(completions=len(piece), none=reply["values"].count(None) - len(reply["bad"]))
         for i, (graded, value) in enumerate(zip(piece, reply["values"], strict=True)):
             graded.parts[name] = value
+            graded.outcome = reply["outcomes"][i] if "outcomes" in reply else None
             if len(piece) == 1:
                 graded.seconds[name] = reply["seconds"]
             if i in reply["bad"]:
