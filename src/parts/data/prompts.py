@@ -47,18 +47,23 @@ def checked_ids(tokenizer, prompt, where: str, **template) -> list[int]:
     return ids
 
 
+def prompt_row(row: dict, column: str, where: str) -> dict:
+    """A row of data as {"prompt", "columns"}; UserError if it has no prompt in that column."""
+    reserved = {*RESERVED, column}
+    columns = {name: value for name, value in row.items() if name not in reserved}
+    return {"prompt": prompt_of(row, column, where), "columns": columns}
+
+
 def load_prompts(config: BaseConfig, tokenizer, source: str) -> list[dict]:
     """Rows {"prompt", "prompt_ids", "columns", "place"} of a source; prompts that are too long are only counted."""
     rows = placed_rows(source)
     need(rows, f"got data {source!r} without rows; expected at least one")
-    kept, reserved = [], (*RESERVED, config.prompt_column)
-    template = template_settings(config)
+    kept, template = [], template_settings(config)
     for place, row in rows:
-        prompt = prompt_of(row, config.prompt_column, place)
-        ids = checked_ids(tokenizer, as_turns(prompt, config.chat), place, **template)
+        known = prompt_row(row, config.prompt_column, place)
+        ids = checked_ids(tokenizer, as_turns(known["prompt"], config.chat), place, **template)
         if len(ids) <= config.max_prompt_tokens:
-            columns = {name: value for name, value in row.items() if name not in reserved}
-            kept.append({"prompt": prompt, "prompt_ids": ids, "columns": columns, "place": place})
+            kept.append(known | {"prompt_ids": ids, "place": place})
     too_long = f"{len(rows) - len(kept)} of {len(rows)} prompts longer than {config.max_prompt_tokens} tokens"
     need(kept, f"{source}: got {too_long}; expected some that fit; try a higher --max_prompt_tokens")
     if len(kept) < len(rows):

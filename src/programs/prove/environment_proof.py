@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-from parts.data.prompts import RESERVED
-from parts.data.rows import prompt_of, read_rows
+from parts.data.prompts import prompt_row
+from parts.data.rows import read_rows
 from parts.environments.conversations import PlayLimits
 from parts.environments.environments import load_environments
 from parts.environments.scripted_play import ScriptedPlayer
@@ -104,10 +104,7 @@ def prove_environment(spec: str, data: str, flags: list[str], seconds: float) ->
     if not plays:
         proof.skip("What the four places pay", "no conversation came to its end")
         return proof
-    played = [rows[play["row"] - 1] for play in plays]
-    columns = [{name: value for name, value in row.items() if name not in RESERVED} for row in played]
-    talks = [{"prompt": prompt_of(row, "prompt", data), "columns": c} for row, c in zip(played, columns, strict=True)]
-    compare_places(proof, spec, plays, talks)
+    compare_places(proof, spec, plays, [prompt_row(rows[play["row"] - 1], "prompt", data) for play in plays])
     return proof
 
 

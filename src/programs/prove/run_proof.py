@@ -11,8 +11,8 @@ from types import SimpleNamespace
 
 from parts.data.chat import as_turns, template_settings
 from parts.data.held_out import drawn_tasks, of_swapped, task_of
-from parts.data.prompts import RESERVED, encode_prompt
-from parts.data.rows import placed_rows, prompt_of
+from parts.data.prompts import encode_prompt, prompt_row
+from parts.data.rows import placed_rows
 from parts.foundation.bundle import BUNDLE, held_out_source, specs_for
 from parts.foundation.messages import UserError, need
 from parts.foundation.processes import CpuThreads
@@ -98,10 +98,7 @@ def run_settings(folder: Path) -> SimpleNamespace:
 
 def rows_of(source: str, run) -> list[dict]:
     """Rows {"prompt", "columns"} of a file."""
-    rows, reserved = placed_rows(source), (*RESERVED, run.prompt_column)
-    prompts = [prompt_of(row, run.prompt_column, place) for place, row in rows]
-    columns = [{name: value for name, value in row.items() if name not in reserved} for _, row in rows]
-    return [{"prompt": prompt, "columns": values} for prompt, values in zip(prompts, columns, strict=True)]
+    return [prompt_row(row, run.prompt_column, place) for place, row in placed_rows(source)]
 
 
 def prove_run(folder: Path, seconds: float) -> Proof:
