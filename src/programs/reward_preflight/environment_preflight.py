@@ -95,7 +95,7 @@ class EnvironmentPreflight(Checks):
             forms = "a text or a call {name, arguments}"
             self.find("gold", message, None, False, f"a column gold with the answers of each turn, {forms}")
             return []
-        order = ranked(scripts, lambda pairs: self.grader.grade(pairs[:TRIAL_ROWS], alone=True), self.merit)
+        order = ranked(scripts, lambda pairs: self.played("gold", pairs[:TRIAL_ROWS]), self.merit)
         golds = self.played("gold", [(row, next(v[name] for name in order if name in v)) for row, v in scripts])
         ended, low = [play for play in golds if play.outcome], []
         full = sum(play.outcome["return"] >= self.full() for play in ended) / len(golds)
