@@ -59,47 +59,47 @@ could not be measured.
 #       315-482  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
 #       485-518  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
 #       521-672  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       675-698  user scripts        A user's Python script or notebook: read from its source, or run in a separate …
+#       675-698  user scripts        A user's Python script or notebook, read from its source
 #       701-770  exit codes          Program exit: errors that a user can fix become a message and an exit code
 #      773-1011  data files          Open data files as text: decompress, decode, refuse files without data; parse …
 #     1014-1103  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
 #     1106-1360  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
 #     1363-1467  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
 #     1470-1517  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
-#     1520-1544  prompts             Load training and held-out prompts as token ids
-#     1547-1846  attacks             Correct and hostile programs, and calling a code reward on them in a separate …
-#     1849-2063  user code           What users' rewards get: texts, copies of the columns, and their own state of …
-#     2066-2334  reward forms        The forms that a reward function may have, and loading rewards from files
-#     2337-2645  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
-#     2648-2786  environments        Load and check environments: classes whose methods are tools for the model, or …
-#     2789-2821  text turns          Plain-text conversations: a stand-in for tokenizer and chat template when no …
-#     2824-2846  conversations       Conversations with environments: their record, limits, and calls of the …
-#     2849-2868  models              Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     2871-2941  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
-#     2944-3003  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
-#     3006-3018  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     3021-3047  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     3050-3078  dialects            Names of metrics and settings in our trainers, TRL, verl and others
-#     3081-3256  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     3259-3269  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
-#     3272-3343  proof               The record of a proof, and reports of the bundle's other scripts
-#     3346-3396  exact figures       Intervals and paired tests from their formulas, independent of the programs …
-#     3399-3743  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
-#     3746-3984  other evaluations   Evaluations of other programs: scored samples in JSON, JSONL, CSV or parquet, …
-#     3987-4103  graded again        Compute an evaluation's scores again from its stored completions
-#     4106-4360  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
-#     4363-4443  attack proof        Try a reward that runs programs on hostile ones: are they paid, do they read, …
-#     4446-4610  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
-#     4613-4751  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
-#     4754-4795  trainer proof       A trainer or a verl job: what selfcheck.py and verl_train.py --check find, with …
-#     4798-4936  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
-#     4939-5097  recognition         Recognise a function's formula and its parameters' roles by name; nothing is …
-#     5100-5185  signatures          Callables of a file as functions of named inputs: of methods, compiled code, …
-#     5188-5449  function calls      Make inputs by role for functions of losses and advantages; call a function with …
-#     5452-5590  function faults     Compare a function with every published way of its formula, and name the fault …
-#     5593-5752  function checks     Further checks of a function that computes its formula: other inputs, other …
-#     5755-6029  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
-#     6032-6129  command             The command line
+#     1520-1551  prompts             Load training and held-out prompts as token ids
+#     1554-1853  attacks             Correct and hostile programs, and calling a code reward on them in a separate …
+#     1856-2070  user code           What users' rewards get: texts, copies of the columns, and their own state of …
+#     2073-2341  reward forms        The forms that a reward function may have, and loading rewards from files
+#     2344-2652  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
+#     2655-2793  environments        Load and check environments: classes whose methods are tools for the model, or …
+#     2796-2818  conversations       Conversations with environments: their record, limits, and calls of the …
+#     2821-2899  scripted play       Scripted conversations: plain texts in place of tokenizer, chat template and …
+#     2902-2921  models              Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     2924-2994  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
+#     2997-3056  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
+#     3059-3071  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     3074-3100  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#     3103-3132  dialects            Names of metrics and settings in our trainers, TRL, verl and others
+#     3135-3310  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     3313-3323  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
+#     3326-3397  proof               The record of a proof, and reports of the bundle's other scripts
+#     3400-3450  exact figures       Intervals and paired tests from their formulas, independent of the programs …
+#     3453-3794  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
+#     3797-4035  other evaluations   Evaluations of other programs: scored samples in JSON, JSONL, CSV or parquet, …
+#     4038-4154  graded again        Compute an evaluation's scores again from its stored completions
+#     4157-4411  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
+#     4414-4494  attack proof        Try a reward that runs programs on hostile ones: are they paid, do they read, …
+#     4497-4661  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
+#     4664-4779  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
+#     4782-4823  trainer proof       A trainer or a verl job: what selfcheck.py and verl_train.py --check find, with …
+#     4826-4964  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
+#     4967-5125  recognition         Recognise a function's formula and its parameters' roles by name; nothing is …
+#     5128-5213  signatures          Callables of a file as functions of named inputs: of methods, compiled code, …
+#     5216-5477  function calls      Make inputs by role for functions of losses and advantages; call a function with …
+#     5480-5618  function faults     Compare a function with every published way of its formula, and name the fault …
+#     5621-5780  function checks     Further checks of a function that computes its formula: other inputs, other …
+#     5783-6057  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
+#     6060-6157  command             The command line
 
 import argparse
 import ast
@@ -1544,6 +1544,13 @@ def encode_prompt(tokenizer, prompt, **template) -> list[int]:
     return encode_text(tokenizer, joined_text(prompt))
 
 
+def prompt_row(row: dict, column: str, where: str) -> dict:
+    """A row of data as {"prompt", "columns"}; UserError if it has no prompt in that column."""
+    reserved = {*RESERVED, column}
+    columns = {name: value for name, value in row.items() if name not in reserved}
+    return {"prompt": prompt_of(row, column, where), "columns": columns}
+
+
 # ------------------------------------------------------------------------------ attacks (src/parts/rewards/attacks.py)
 
 # Programs for the test `assert f(2) == 4`. A hostile one passes only if its attack succeeds: @MARK@ is a file that it
@@ -2786,7 +2793,34 @@ def fault_place(error: BaseException, file: str) -> str:
     return f"{frame.filename}:{frame.lineno}" if frame else file
 
 
-# ------------------------------------------------------------------- text turns (src/parts/environments/text_turns.py)
+# ------------------------------------------------------------- conversations (src/parts/environments/conversations.py)
+
+
+@dataclass
+class PlayLimits:
+    """Limits of conversations: turns, tokens, time and length of tools' results."""
+
+    turns: int = 8  # sampled answers
+    tokens: int = 4096  # in a whole conversation, including the first prompt
+    answer_tokens: int = 512  # a turn starts only if an answer of this length still fits
+    seconds: float = 30.0  # for all tool calls of an answer, or for a reply
+    characters: int = 8000  # in a tool's result; the rest is cut
+    side_by_side: int = 256  # conversations whose tools run concurrently
+
+
+@dataclass
+class PlaySetup:
+    """What conversations are played with."""
+
+    environments: Environments
+    bridge: object  # a TurnBridge, or TextTurns
+    form: str | dict  # of tool calls, by `call_format`
+    limits: PlayLimits
+
+
+# ------------------------------------------------------------- scripted play (src/parts/environments/scripted_play.py)
+
+LAST_NUMBER, LAST_WORDS = "\0the last number", "\0the last words"  # stand for parts of the environment's last message
 
 
 class TextTurns:
@@ -2821,29 +2855,48 @@ class TextTurns:
         return True
 
 
-# ------------------------------------------------------------- conversations (src/parts/environments/conversations.py)
+class ScriptedPlayer:
+    """Gives the answers of each row's script, in place of a sampler."""
+
+    def __init__(self, environments: Environments, rows: list[dict], scripts: list[list[str]], limits: PlayLimits):
+        self.rows, self.scripts, self.turns, self.texts = rows, scripts, [0] * len(rows), TextTurns()
+        self.setup = PlaySetup(environments, self.texts, "hermes", limits)
+        self.late = str({"error": f"no answer in {limits.seconds:g} s"})  # what a tool that hangs returns
+
+    def say(self, number: int, messages: list[dict] = ()) -> list[int]:
+        """Token ids of a conversation's next answer, with the end token 0; `messages`: those so far."""
+        script, turn, row = self.scripts[number], self.turns[number], self.rows[number]
+        self.turns[number] += 1
+        further = script[-1] if self.setup.environments.kind_of(row["columns"]).talks else ""
+        answer = script[turn] if turn < len(script) else further
+        if answer in (LAST_NUMBER, LAST_WORDS):
+            answer = copied(answer, messages, row["prompt"])
+        if any(message["content"] == self.late for message in messages if message["role"] == "tool"):
+            answer = ""  # no more calls: each would wait for the time limit again
+        return [*self.texts.encode(answer), 0]
+
+    def sample(self, prompts: list[list[int]], numbers: list[int], turn: int) -> list[tuple[list[int], list[float]]]:
+        """Answers for `play`."""
+        begun = [self.texts.begun[ids[0]] for ids in prompts]
+        return [(self.say(number, messages), [0.0, 0.0]) for number, messages in zip(numbers, begun, strict=True)]
+
+    def continued(self, prompts: list[list[int]]) -> list[list[int]]:
+        """The next answer to each prompt [ids]; conversations begin in the order of the rows."""
+        begun = list(self.texts.begun)
+        return [self.say(begun.index(ids[0])) for ids in prompts]
 
 
-@dataclass
-class PlayLimits:
-    """Limits of conversations: turns, tokens, time and length of tools' results."""
-
-    turns: int = 8  # sampled answers
-    tokens: int = 4096  # in a whole conversation, including the first prompt
-    answer_tokens: int = 512  # a turn starts only if an answer of this length still fits
-    seconds: float = 30.0  # for all tool calls of an answer, or for a reply
-    characters: int = 8000  # in a tool's result; the rest is cut
-    side_by_side: int = 256  # conversations whose tools run concurrently
-
-
-@dataclass
-class PlaySetup:
-    """What conversations are played with."""
-
-    environments: Environments
-    bridge: object  # a TurnBridge, or TextTurns
-    form: str | dict  # of tool calls, by `call_format`
-    limits: PlayLimits
+def copied(mark: str, messages: list[dict], prompt) -> str:
+    """The text for LAST_NUMBER or LAST_WORDS, from the environment's last message without the prompt; "-" if none."""
+    answers = [message.get("content") for message in messages if message["role"] == "assistant"]
+    asked = [prompt] if isinstance(prompt, str) else [message.get("content") for message in prompt[-1:]]
+    last = messages[-1].get("content") if messages else None
+    if not isinstance(last, str):  # content parts, such as images
+        return "-"
+    last = last.removeprefix(asked[0]) if asked and isinstance(asked[0], str) else last
+    pattern = r"-?\d+(?:\.\d+)?" if mark == LAST_NUMBER else r"(?:[:=]|\b(?:is|was)\b)\s*[\"'`]?([^:=.!?\"'`)\]\n]+)"
+    matches = [text.strip() for text in re.findall(pattern, last) if text.strip() not in answers]
+    return matches[-1] if matches else "-"
 
 
 # ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
@@ -3070,6 +3123,7 @@ SETTINGS = {
     "data": "data data.train_files dataset train_dataset prompt_data",
     "eval_data": "eval_data data.val_files val_dataset eval_dataset",
     "reward": "reward reward_funcs custom_reward_function.path reward.reward_function",
+    "reward_name": "custom_reward_function.name",
     "grad_clip": "max_grad_norm grad_clip clip_grad",
     "repetition_penalty": "repetition_penalty",
     "critic_lr": "critic_lr critic.optim.lr",
@@ -3472,10 +3526,7 @@ def run_settings(folder: Path) -> SimpleNamespace:
 
 def rows_of(source: str, run) -> list[dict]:
     """Rows {"prompt", "columns"} of a file."""
-    rows, reserved = placed_rows(source), (*RESERVED, run.prompt_column)
-    prompts = [prompt_of(row, run.prompt_column, place) for place, row in rows]
-    columns = [{name: value for name, value in row.items() if name not in reserved} for _, row in rows]
-    return [{"prompt": prompt, "columns": values} for prompt, values in zip(prompts, columns, strict=True)]
+    return [prompt_row(row, run.prompt_column, place) for place, row in placed_rows(source)]
 
 
 def prove_run(folder: Path, seconds: float) -> Proof:
@@ -4625,28 +4676,7 @@ def is_environment(file: Path, name: str) -> bool:
     return isinstance(member, dict) or (callable(member) and needs_none)
 
 
-class Script:
-    """Conversations with known answers, in place of each program's sampler."""
-
-    def __init__(self, spec: str, rows: list[dict], answers: list[list[str]]):
-        self.spec, self.rows, self.answers, self.turns = spec, rows, answers, [0] * len(rows)
-        self.texts, self.environments = TextTurns(), load_environments(spec)
-        self.setup = PlaySetup(self.environments, self.texts, "hermes", PlayLimits(TURNS, 10**15, 1))
-
-    def say(self, number: int) -> list[int]:
-        """Token ids of a conversation's next answer, with the end token 0."""
-        turn, answers = self.turns[number], self.answers[number]
-        self.turns[number] += 1
-        over = answers[-1] if self.environments.kind_of(self.rows[number]["columns"]).talks else ""
-        return [*self.texts.encode(answers[turn] if turn < len(answers) else over), 0]
-
-    def continued(self, prompts: list[list[int]]) -> list[list[int]]:
-        """The next answer to each prompt [ids]; conversations begin in the order of the rows."""
-        begun = list(self.texts.begun)
-        return [self.say(begun.index(ids[0])) for ids in prompts]
-
-
-def in_ppo_train(module, s: Script) -> list[float]:
+def in_ppo_train(module, spec: str, s: ScriptedPlayer) -> list[float]:
     """Returns of ppo_train.py's rollout."""
     engine = SimpleNamespace(generate=lambda prompts, noise: [(ids, [0.0] * 2) for ids in s.continued(prompts)])
     models, config = SimpleNamespace(tokenizer=s.texts, eos_ids=[0]), SimpleNamespace(max_turns=TURNS)
@@ -4654,17 +4684,17 @@ def in_ppo_train(module, s: Script) -> list[float]:
     return [sample["score"] for sample in samples]
 
 
-def in_grpo_train(module, s: Script) -> list[float]:
+def in_grpo_train(module, spec: str, s: ScriptedPlayer) -> list[float]:
     """Returns that grpo_train.py hands to TRL for conversations played in its rollout_func."""
     scorer, numbers, blank = module.Scorer(s.rows), list(range(len(s.rows))), [""] * len(s.rows)
-    module.let_environments_score(SimpleNamespace(tool_format=""), s.environments, scorer, [module.Stage({}, 1)])
+    module.let_environments_score(SimpleNamespace(tool_format=""), s.setup.environments, scorer, [module.Stage({}, 1)])
     trainer = SimpleNamespace(use_vllm=False, _generate_single_turn=lambda ids, *_: (s.continued(ids), None))
     ids = module.rollout_function(s.setup, scorer)(list(map(str, numbers)), trainer)["completion_ids"]
     (reward,) = scorer.for_trl()
     return [score or 0.0 for score in reward(blank, blank, completion_ids=ids, row=numbers)]
 
 
-def in_evaluation(module, s: Script) -> list[float]:
+def in_evaluation(module, spec: str, s: ScriptedPlayer) -> list[float]:
     """Scores of evaluation.py's conversations."""
 
     def generate(requests: list, done, numbers: list[int]) -> None:
@@ -4680,10 +4710,10 @@ def in_evaluation(module, s: Script) -> list[float]:
     return [record["metrics"]["score"] for record in records]
 
 
-def in_verl(module, s: Script) -> list[float]:
+def in_verl(module, spec: str, s: ScriptedPlayer) -> list[float]:
     """Scores of the agent loop that verl_train.py gives to verl, with all conversations at once."""
-    tools = {kind.name: kind.tools for kind in s.environments.kinds.values()}
-    environment = {"file": s.spec, "tools": tools, "limits": vars(s.setup.limits), "form": "hermes"}
+    tools = {kind.name: kind.tools for kind in s.setup.environments.kinds.values()}
+    environment = {"file": spec, "tools": tools, "limits": vars(s.setup.limits), "form": "hermes"}
     job = {"environment": environment, "rewards": [], "reward_limits": (), "columns": []}
     player = module.Player(job, SimpleNamespace(chat_template="-", apply_chat_template=len), [0])
     player.setup = s.setup  # which has texts in place of a tokenizer
@@ -4720,21 +4750,19 @@ def prove_environment(spec: str, data: str, flags: list[str], seconds: float) ->
     if not plays:
         proof.skip("What the four places pay", "no conversation came to its end")
         return proof
-    played = [rows[play["row"] - 1] for play in plays]
-    columns = [{name: value for name, value in row.items() if name not in RESERVED} for row in played]
-    talks = [{"prompt": prompt_of(row, "prompt", data), "columns": c} for row, c in zip(played, columns, strict=True)]
-    compare_places(proof, spec, plays, talks)
+    compare_places(proof, spec, plays, [prompt_row(rows[play["row"] - 1], "prompt", data) for play in plays])
     return proof
 
 
 def compare_places(proof: Proof, spec: str, plays: list[dict], rows: list[dict]) -> None:
     """Play reward_preflight.py's answers in every program; add findings where its returns differ."""
-    returns, expected = {}, [play["return"] for play in plays]
+    returns, expected, scripts = {}, [play["return"] for play in plays], [play["script"] for play in plays]
     for name, play_there in PLACES.items():
         try:
             with contextlib.redirect_stdout(sys.stderr):
                 module = import_file("script", name, str(BUNDLE / "scripts" / f"{name}.py"))
-                returns[name] = play_there(module, Script(spec, rows, [play["script"] for play in plays]))
+                player = ScriptedPlayer(load_environments(spec), rows, scripts, PlayLimits(TURNS, 10**15, 1))
+                returns[name] = play_there(module, spec, player)
         except UserError as error:  # raised by the import: a script's own UserError is another class
             proof.skip(f"What {name}.py pays", str(error))
             continue

@@ -44,7 +44,7 @@ failed, 128 + n stopped by signal n.
 #       333-523  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
 #       526-756  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
 #       759-803  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#      806-1219  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
+#      806-1219  user scripts      A user's Python script or notebook, read from its source
 #     1222-1273  exit codes        Program exit: errors that a user can fix become a message and an exit code
 #     1276-1514  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
 #     1517-1632  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
@@ -59,47 +59,47 @@ failed, 128 + n stopped by signal n.
 #     2692-2709  verl layout       verl's row layout: the ground truth in reward_model, all other columns in extra_info
 #     2712-2816  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
 #     2819-2857  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
-#     2860-3100  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
-#     3103-3177  extracts          Extract from a Python file what some of its names need
-#     3180-3406  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     3409-3677  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3680-3992  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3995-4145  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     4148-4380  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     4383-4509  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     4512-4574  control tokens    Render messages so that their text never becomes control tokens, for versions of …
-#     4577-4832  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4835-5002  conversations     Conversations with environments: their record, limits, and calls of the …
-#     5005-5145  play              Play a policy's conversations with environments; each turn samples all open …
-#     5148-5311  play setup        Set up and score conversations, for all programs that take --environment
-#     5314-5423  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     5426-5432  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5435-5515  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5518-5563  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     5566-5674  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     5677-5971  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5974-6057  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     6060-6085  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     6088-6277  memory            The memory that a run will need, from the shape of its networks
-#     6280-6287  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6290-6393  names             verl's name of each setting, and the settings that verl refuses or ignores
-#     6396-6491  settings          Settings, and hardware by name
-#     6494-6932  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
-#     6935-7004  hydra             Overrides in Hydra's grammar, and those whose keys verl does not have, from …
-#     7007-7085  refusals          Settings that verl cannot express, ignores, or silently changes: errors and notes
-#     7088-7186  data              Rows as verl reads them
-#     7189-7277  model files       Facts from a model's files: shape, number of weights, end tokens, and the template …
-#     7280-7524  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, missing …
-#     7527-7778  overrides         Our settings as verl's overrides
-#     7781-7905  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
-#     7908-8003  memory            Memory of one GPU, and sizes that do not divide
-#     8006-8227  reward files      The reward's files, copied into the job with their imports, and tried there: verl …
-#     8230-8376  job folder        The folder of a job: data, rewards, an environment, settings
-#     8379-8498  checks            --check: everything that can be verified before a run
-#     8501-8775  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
-#     8778-8999  export            --export: a job as four files that need neither this script nor its bundle
-#     9002-9155  hand written      --overrides: check a file of hand-written overrides, without our settings
-#     9158-9204  command           The command line
+#     2860-3089  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
+#     3092-3166  extracts          Extract from a Python file what some of its names need
+#     3169-3395  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     3398-3666  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3669-3981  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3984-4134  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     4137-4369  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     4372-4498  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     4501-4563  control tokens    Render messages so that their text never becomes control tokens, for versions of …
+#     4566-4821  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4824-4991  conversations     Conversations with environments: their record, limits, and calls of the …
+#     4994-5134  play              Play a policy's conversations with environments; each turn samples all open …
+#     5137-5300  play setup        Set up and score conversations, for all programs that take --environment
+#     5303-5412  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     5415-5421  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5424-5504  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5507-5552  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     5555-5663  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     5666-5960  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5963-6046  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     6049-6074  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     6077-6266  memory            The memory that a run will need, from the shape of its networks
+#     6269-6276  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6279-6382  names             verl's name of each setting, and the settings that verl refuses or ignores
+#     6385-6480  settings          Settings, and hardware by name
+#     6483-6921  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
+#     6924-6993  hydra             Overrides in Hydra's grammar, and those whose keys verl does not have, from …
+#     6996-7074  refusals          Settings that verl cannot express, ignores, or silently changes: errors and notes
+#     7077-7175  data              Rows as verl reads them
+#     7178-7266  model files       Facts from a model's files: shape, number of weights, end tokens, and the template …
+#     7269-7513  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, missing …
+#     7516-7767  overrides         Our settings as verl's overrides
+#     7770-7894  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
+#     7897-7992  memory            Memory of one GPU, and sizes that do not divide
+#     7995-8216  reward files      The reward's files, copied into the job with their imports, and tried there: verl …
+#     8219-8365  job folder        The folder of a job: data, rewards, an environment, settings
+#     8368-8487  checks            --check: everything that can be verified before a run
+#     8490-8764  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
+#     8767-8988  export            --export: a job as four files that need neither this script nor its bundle
+#     8991-9144  hand written      --overrides: check a file of hand-written overrides, without our settings
+#     9147-9193  command           The command line
 
 import argparse
 import ast
@@ -2887,8 +2887,7 @@ TRL_NAMES = """\
 "ddp_find_unused_parameters":null, "ddp_bucket_cap_mb":null, "ddp_broadcast_buffers":null, "ddp_static_graph":null,
 "ddp_backend":null, "ddp_timeout":1800, "fsdp":null, "fsdp_config":null, "deepspeed":null, "debug":"",
 "skip_memory_metrics":true, "do_train":false, "do_eval":false, "do_predict":false, "resume_from_checkpoint":null,
-"local_rank":-1}, "GRPOConfig":{"logging_steps":10, "gradient_checkpointing":true, "bf16":null,
-"lr_scheduler_kwargs":null, "use_liger_kernel":false, "torch_empty_cache_steps":null, "learning_rate":1e-06,
+"local_rank":-1}, "GRPOConfig":{"logging_steps":10, "gradient_checkpointing":true, "bf16":null, "learning_rate":1e-06,
 "model_init_kwargs":null, "trust_remote_code":false, "router_aux_loss_coef":null, "disable_dropout":false,
 "cast_lm_head_to_fp32":false, "remove_unused_columns":false, "num_generations":8, "num_generations_eval":null,
 "max_completion_length":512, "ds3_gather_for_generation":true, "shuffle_dataset":true, "pad_to_multiple_of":"auto",
@@ -2909,14 +2908,13 @@ TRL_NAMES = """\
 "use_bias_correction_kl":true, "log_completions":false, "log_multimodal":true, "num_completions_to_print":null,
 "log_unique_prompts":false, "log_completions_hub_repo":null, "use_transformers_continuous_batching":false,
 "transformers_continuous_batching_config":null, "use_transformers_paged":false, "vllm_importance_sampling_cap":null},
-"RLOOConfig":{"logging_steps":10, "gradient_checkpointing":true, "bf16":null, "lr_scheduler_kwargs":null,
-"use_liger_kernel":false, "torch_empty_cache_steps":null, "learning_rate":1e-06, "model_init_kwargs":null,
-"trust_remote_code":false, "router_aux_loss_coef":null, "disable_dropout":false, "remove_unused_columns":false,
-"num_generations":2, "num_generations_eval":null, "max_completion_length":512, "ds3_gather_for_generation":true,
-"shuffle_dataset":true, "pad_to_multiple_of":"auto", "generation_batch_size":null, "steps_per_generation":null,
-"temperature":1.0, "top_p":1.0, "top_k":0, "min_p":null, "generation_kwargs":null, "chat_template_kwargs":null,
-"repetition_penalty":1.0, "cache_implementation":null, "use_vllm":false, "vllm_mode":"colocate",
-"vllm_model_impl":"vllm", "vllm_enable_sleep_mode":false, "vllm_structured_outputs_regex":null,
+"RLOOConfig":{"logging_steps":10, "gradient_checkpointing":true, "bf16":null, "learning_rate":1e-06,
+"model_init_kwargs":null, "trust_remote_code":false, "router_aux_loss_coef":null, "disable_dropout":false,
+"remove_unused_columns":false, "num_generations":2, "num_generations_eval":null, "max_completion_length":512,
+"ds3_gather_for_generation":true, "shuffle_dataset":true, "pad_to_multiple_of":"auto", "generation_batch_size":null,
+"steps_per_generation":null, "temperature":1.0, "top_p":1.0, "top_k":0, "min_p":null, "generation_kwargs":null,
+"chat_template_kwargs":null, "repetition_penalty":1.0, "cache_implementation":null, "use_vllm":false,
+"vllm_mode":"colocate", "vllm_model_impl":"vllm", "vllm_enable_sleep_mode":false, "vllm_structured_outputs_regex":null,
 "vllm_server_base_url":null, "vllm_server_host":"0.0.0.0", "vllm_server_port":8000, "vllm_server_timeout":240.0,
 "vllm_group_port":51216, "vllm_gpu_memory_utilization":0.3, "vllm_max_model_length":null, "vllm_tensor_parallel_size":1,
 "beta":0.05, "num_iterations":1, "epsilon":0.2, "epsilon_high":null, "reward_weights":null,
@@ -2924,14 +2922,12 @@ TRL_NAMES = """\
 "ref_model_mixup_alpha":0.6, "ref_model_sync_steps":512, "log_completions":false, "log_multimodal":true,
 "num_completions_to_print":null, "log_unique_prompts":false, "use_transformers_continuous_batching":false,
 "transformers_continuous_batching_config":null, "use_transformers_paged":false}, "SFTConfig":{"logging_steps":10,
-"gradient_checkpointing":true, "bf16":null, "lr_scheduler_kwargs":null, "use_liger_kernel":false,
-"torch_empty_cache_steps":null, "learning_rate":2e-05, "model_init_kwargs":null, "trust_remote_code":false,
+"gradient_checkpointing":true, "bf16":null, "learning_rate":2e-05, "model_init_kwargs":null, "trust_remote_code":false,
 "router_aux_loss_coef":null, "chat_template_path":null, "dataset_text_field":"text", "dataset_kwargs":null,
 "dataset_num_proc":null, "eos_token":null, "max_length":1024, "truncation_mode":"keep_start", "shuffle_dataset":false,
 "packing":false, "packing_strategy":"bfd", "padding_free":false, "pad_to_multiple_of":"auto", "eval_packing":null,
 "completion_only_loss":null, "assistant_only_loss":false, "loss_type":"nll", "activation_offloading":false,
-"pad_token":null}, "DPOConfig":{"logging_steps":10, "gradient_checkpointing":true, "bf16":null,
-"lr_scheduler_kwargs":null, "use_liger_kernel":false, "torch_empty_cache_steps":null, "learning_rate":1e-06,
+"pad_token":null}, "DPOConfig":{"logging_steps":10, "gradient_checkpointing":true, "bf16":null, "learning_rate":1e-06,
 "model_init_kwargs":null, "trust_remote_code":false, "router_aux_loss_coef":null, "disable_dropout":true,
 "dataset_num_proc":null, "max_length":1024, "truncation_mode":"keep_start", "padding_free":false,
 "pad_to_multiple_of":"auto", "precompute_ref_log_probs":false, "precompute_ref_batch_size":null,
@@ -2939,20 +2935,17 @@ TRL_NAMES = """\
 "f_alpha_divergence_coef":0.5, "label_smoothing":0.0, "beta":0.1, "use_weighting":false, "discopop_tau":0.05,
 "activation_offloading":false, "sync_ref_model":false, "ref_model_mixup_alpha":0.6, "ref_model_sync_steps":512,
 "pad_token":null}, "RewardConfig":{"logging_steps":10, "gradient_checkpointing":true, "bf16":null,
-"lr_scheduler_kwargs":null, "use_liger_kernel":false, "torch_empty_cache_steps":null, "learning_rate":0.0001,
-"model_init_kwargs":null, "trust_remote_code":false, "chat_template_path":null, "disable_dropout":true,
-"dataset_num_proc":null, "eos_token":null, "max_length":1024, "pad_to_multiple_of":"auto",
+"learning_rate":0.0001, "model_init_kwargs":null, "trust_remote_code":false, "chat_template_path":null,
+"disable_dropout":true, "dataset_num_proc":null, "eos_token":null, "max_length":1024, "pad_to_multiple_of":"auto",
 "center_rewards_coefficient":null, "activation_offloading":false, "pad_token":null}, "GKDConfig":{"logging_steps":10,
-"gradient_checkpointing":true, "bf16":null, "lr_scheduler_kwargs":null, "use_liger_kernel":false,
-"torch_empty_cache_steps":null, "learning_rate":2e-05, "model_init_kwargs":null, "trust_remote_code":false,
+"gradient_checkpointing":true, "bf16":null, "learning_rate":2e-05, "model_init_kwargs":null, "trust_remote_code":false,
 "router_aux_loss_coef":null, "chat_template_path":null, "dataset_text_field":"text", "dataset_kwargs":null,
 "dataset_num_proc":null, "eos_token":null, "max_length":1024, "truncation_mode":"keep_start", "shuffle_dataset":false,
 "packing":false, "packing_strategy":"bfd", "padding_free":false, "pad_to_multiple_of":"auto", "eval_packing":null,
 "completion_only_loss":null, "assistant_only_loss":false, "loss_type":"nll", "activation_offloading":false,
 "pad_token":null, "temperature":0.9, "lmbda":0.5, "beta":0.5, "max_new_tokens":128, "teacher_model_name_or_path":null,
 "teacher_model_init_kwargs":null, "disable_dropout":true, "seq_kd":false}, "DistillationConfig":{"logging_steps":10,
-"gradient_checkpointing":true, "bf16":null, "lr_scheduler_kwargs":null, "use_liger_kernel":false,
-"torch_empty_cache_steps":null, "learning_rate":1e-06, "model_init_kwargs":null, "trust_remote_code":false,
+"gradient_checkpointing":true, "bf16":null, "learning_rate":1e-06, "model_init_kwargs":null, "trust_remote_code":false,
 "teacher_model_name_or_path":null, "teacher_model_revision":null, "teacher_model_init_kwargs":null,
 "disable_dropout":false, "remove_unused_columns":false, "max_completion_length":512, "ds3_gather_for_generation":true,
 "shuffle_dataset":true, "pad_to_multiple_of":"auto", "temperature":1.0, "top_p":1.0, "top_k":0, "min_p":null,
@@ -2962,44 +2955,40 @@ TRL_NAMES = """\
 "vllm_server_port":8000, "vllm_server_timeout":240.0, "vllm_group_port":51216, "vllm_gpu_memory_utilization":0.3,
 "vllm_max_model_length":null, "vllm_tensor_parallel_size":1, "beta":1.0, "max_tool_calling_iterations":null,
 "log_completions":false, "num_completions_to_print":null, "log_unique_prompts":false},
-"OnlineDPOConfig":{"logging_steps":10, "gradient_checkpointing":true, "bf16":null, "lr_scheduler_kwargs":null,
-"use_liger_kernel":false, "torch_empty_cache_steps":null, "learning_rate":5e-07, "remove_unused_columns":false,
-"reward_model_path":null, "max_new_tokens":64, "max_length":512, "temperature":0.9, "top_p":1.0, "top_k":0,
-"min_p":null, "repetition_penalty":1.0, "generation_kwargs":null, "cache_implementation":null,
+"OnlineDPOConfig":{"logging_steps":10, "gradient_checkpointing":true, "bf16":null, "learning_rate":5e-07,
+"remove_unused_columns":false, "reward_model_path":null, "max_new_tokens":64, "max_length":512, "temperature":0.9,
+"top_p":1.0, "top_k":0, "min_p":null, "repetition_penalty":1.0, "generation_kwargs":null, "cache_implementation":null,
 "missing_eos_penalty":null, "beta":[0.1], "loss_type":"sigmoid", "disable_dropout":true, "use_vllm":false,
 "vllm_model_impl":"vllm", "vllm_structured_outputs_regex":null, "vllm_gpu_memory_utilization":0.55,
 "vllm_mode":"colocate", "vllm_server_base_url":null, "vllm_server_host":"0.0.0.0", "vllm_server_port":8000,
 "vllm_server_timeout":240.0, "vllm_group_port":51216, "vllm_tensor_parallel_size":1, "vllm_enable_sleep_mode":false,
 "ds3_gather_for_generation":true, "model_init_kwargs":null, "trust_remote_code":false, "reward_weights":null},
-"KTOConfig":{"logging_steps":10, "gradient_checkpointing":true, "bf16":null, "lr_scheduler_kwargs":null,
-"use_liger_kernel":false, "torch_empty_cache_steps":null, "learning_rate":1e-06, "train_sampling_strategy":"sequential",
-"model_init_kwargs":null, "trust_remote_code":false, "router_aux_loss_coef":null, "disable_dropout":true,
-"dataset_num_proc":null, "max_length":1024, "pad_to_multiple_of":"auto", "precompute_ref_log_probs":false,
-"precompute_ref_batch_size":null, "loss_type":"kto", "beta":0.1, "desirable_weight":1.0, "undesirable_weight":1.0,
-"activation_offloading":false, "sync_ref_model":false, "ref_model_mixup_alpha":0.6, "ref_model_sync_steps":512},
-"ORPOConfig":{"logging_steps":10, "gradient_checkpointing":true, "bf16":null, "lr_scheduler_kwargs":null,
-"use_liger_kernel":false, "torch_empty_cache_steps":null, "learning_rate":1e-06, "max_length":1024,
-"max_completion_length":null, "beta":0.1, "disable_dropout":true, "padding_value":null, "generate_during_eval":false,
-"is_encoder_decoder":null, "model_init_kwargs":null, "trust_remote_code":false, "dataset_num_proc":null},
-"CPOConfig":{"logging_steps":10, "gradient_checkpointing":true, "bf16":null, "lr_scheduler_kwargs":null,
-"use_liger_kernel":false, "torch_empty_cache_steps":null, "learning_rate":1e-06, "max_length":1024,
-"max_completion_length":null, "beta":0.1, "label_smoothing":0.0, "loss_type":"sigmoid", "disable_dropout":true,
-"cpo_alpha":1.0, "simpo_gamma":0.5, "alpha":0.0, "generate_during_eval":false, "is_encoder_decoder":null,
-"model_init_kwargs":null, "trust_remote_code":false, "dataset_num_proc":null}, "ModelConfig":{"model_name_or_path":null,
-"model_revision":"main", "dtype":"float32", "attn_implementation":null, "use_peft":false, "lora_r":16, "lora_alpha":32,
-"lora_dropout":0.05, "lora_target_modules":null, "lora_target_parameters":null, "lora_modules_to_save":null,
-"lora_task_type":"CAUSAL_LM", "use_rslora":false, "use_dora":false, "load_in_8bit":false, "load_in_4bit":false,
-"bnb_4bit_quant_type":"nf4", "use_bnb_nested_quant":false, "bnb_4bit_quant_storage":null}},
-"trainers":{"GRPOTrainer":["model", "reward_funcs", "args", "train_dataset", "eval_dataset", "processing_class",
-"reward_processing_classes", "callbacks", "optimizers", "quantization_config", "peft_config", "tools", "rollout_func",
-"environment_factory"], "RLOOTrainer":["model", "reward_funcs", "args", "train_dataset", "eval_dataset",
-"processing_class", "reward_processing_classes", "callbacks", "optimizers", "quantization_config", "peft_config"],
-"SFTTrainer":["model", "args", "data_collator", "train_dataset", "eval_dataset", "processing_class",
-"compute_loss_func", "compute_metrics", "callbacks", "optimizers", "optimizer_cls_and_kwargs",
-"preprocess_logits_for_metrics", "quantization_config", "peft_config", "formatting_func"], "DPOTrainer":["model",
-"ref_model", "args", "data_collator", "train_dataset", "eval_dataset", "processing_class", "compute_metrics",
-"callbacks", "optimizers", "quantization_config", "peft_config"], "RewardTrainer":["model", "args", "data_collator",
-"train_dataset", "eval_dataset", "processing_class", "compute_metrics", "callbacks", "optimizers",
+"KTOConfig":{"logging_steps":10, "gradient_checkpointing":true, "bf16":null, "learning_rate":1e-06,
+"train_sampling_strategy":"sequential", "model_init_kwargs":null, "trust_remote_code":false,
+"router_aux_loss_coef":null, "disable_dropout":true, "dataset_num_proc":null, "max_length":1024,
+"pad_to_multiple_of":"auto", "precompute_ref_log_probs":false, "precompute_ref_batch_size":null, "loss_type":"kto",
+"beta":0.1, "desirable_weight":1.0, "undesirable_weight":1.0, "activation_offloading":false, "sync_ref_model":false,
+"ref_model_mixup_alpha":0.6, "ref_model_sync_steps":512}, "ORPOConfig":{"logging_steps":10,
+"gradient_checkpointing":true, "bf16":null, "learning_rate":1e-06, "max_length":1024, "max_completion_length":null,
+"beta":0.1, "disable_dropout":true, "padding_value":null, "generate_during_eval":false, "is_encoder_decoder":null,
+"model_init_kwargs":null, "trust_remote_code":false, "dataset_num_proc":null}, "CPOConfig":{"logging_steps":10,
+"gradient_checkpointing":true, "bf16":null, "learning_rate":1e-06, "max_length":1024, "max_completion_length":null,
+"beta":0.1, "label_smoothing":0.0, "loss_type":"sigmoid", "disable_dropout":true, "cpo_alpha":1.0, "simpo_gamma":0.5,
+"alpha":0.0, "generate_during_eval":false, "is_encoder_decoder":null, "model_init_kwargs":null,
+"trust_remote_code":false, "dataset_num_proc":null}, "ModelConfig":{"model_name_or_path":null, "model_revision":"main",
+"dtype":"float32", "attn_implementation":null, "use_peft":false, "lora_r":16, "lora_alpha":32, "lora_dropout":0.05,
+"lora_target_modules":null, "lora_target_parameters":null, "lora_modules_to_save":null, "lora_task_type":"CAUSAL_LM",
+"use_rslora":false, "use_dora":false, "load_in_8bit":false, "load_in_4bit":false, "bnb_4bit_quant_type":"nf4",
+"use_bnb_nested_quant":false, "bnb_4bit_quant_storage":null}}, "trainers":{"GRPOTrainer":["model", "reward_funcs",
+"args", "train_dataset", "eval_dataset", "processing_class", "reward_processing_classes", "callbacks", "optimizers",
+"quantization_config", "peft_config", "tools", "rollout_func", "environment_factory"], "RLOOTrainer":["model",
+"reward_funcs", "args", "train_dataset", "eval_dataset", "processing_class", "reward_processing_classes", "callbacks",
+"optimizers", "quantization_config", "peft_config"], "SFTTrainer":["model", "args", "data_collator", "train_dataset",
+"eval_dataset", "processing_class", "compute_loss_func", "compute_metrics", "callbacks", "optimizers",
+"optimizer_cls_and_kwargs", "preprocess_logits_for_metrics", "quantization_config", "peft_config", "formatting_func"],
+"DPOTrainer":["model", "ref_model", "args", "data_collator", "train_dataset", "eval_dataset", "processing_class",
+"compute_metrics", "callbacks", "optimizers", "quantization_config", "peft_config"], "RewardTrainer":["model", "args",
+"data_collator", "train_dataset", "eval_dataset", "processing_class", "compute_metrics", "callbacks", "optimizers",
 "optimizer_cls_and_kwargs", "preprocess_logits_for_metrics", "quantization_config", "peft_config"],
 "GKDTrainer":["model", "teacher_model", "args", "data_collator", "train_dataset", "eval_dataset", "processing_class",
 "compute_metrics", "callbacks", "optimizers", "preprocess_logits_for_metrics", "peft_config", "formatting_func"],
