@@ -92,7 +92,7 @@ def with_status(rows: dict, status: str = "FAIL") -> set[str]:
 
 # ------------------------------------------------------------------------------------------------ clean trainers
 
-TURNS = {"turn_ids", "turn_mask", "turn_environments"}
+TURNS = {"turn_ids", "turn_mask", "turn_rewards", "turn_state"}
 GROUPS, REFERENCE = {"group_advantages"}, {"reference_is_initial"}
 FORMULA, CLIP = {"experience_formula"}, {"policy_clip"}
 CRITIC = {"value_loss_gradient"} | FORMULA

@@ -161,25 +161,25 @@ FAULTS = {
         [('            talk.messages += [{"role": "assistant", "content": text}] + said * talk.goes_on\n', RENDERED)],
     ),
     "rewards of the conversations in reverse": (
-        {"turn_environments"},
-        r"returns grow with the number of the conversation, their scores are \{0: 300",
+        {"turn_rewards"},
+        r"of conversation 0: score 3 changes with its return",
         [(SCORED, SCORED.replace("in talks]", "in talks[::-1]]"))],
     ),
     "the reward asked for too soon": (
-        {"turn_environments"},
-        r"conversation 3: asked for the return before the environment heard its last answer",
+        {"turn_rewards"},
+        r"conversation 0, 1, 2, 3: asked for the return before the environment heard its last answer",
         [
             ("            talk.turns, talk.ended = turn,", SOON),
             (SCORED, "    scores = [t.score for t in talks]"),
         ],
     ),
     "an environment for all": (
-        {"turn_environments"},
+        {"turn_state", "turn_rewards"},
         r"one environment object serves conversations 0 and 1 at once",
         [(MADE, "    one = make()\n" + MADE.replace("make()", "one"))],
     ),
     "columns shared by a group": (
-        {"turn_environments"},
+        {"turn_state"},
         r"reset of conversation 1 got columns that reset of 0 changed",
         [
             (
@@ -189,12 +189,12 @@ FAULTS = {
         ],
     ),
     "messages shared by a group": (
-        {"turn_environments"},
+        {"turn_state"},
         r"conversation 1 gets text of conversation 0",
         [("messages=copy.deepcopy(row[", "messages=(row[")],
     ),
     "answers heard by a neighbour": (
-        {"turn_environments"},
+        {"turn_state"},
         r"the environment of conversation 0 heard answers of 1",
         [
             (

@@ -26,11 +26,11 @@ class Row:
     outside: int  # pads at which the mask is 1
 
 
-def played(s: Trainer) -> tuple[Record, list[Row]]:
+def played(s: Trainer, paid: int | None = None) -> tuple[Record, list[Row]]:
     """Let the trainer play two rows, each passed twice as the same object, as in a group of two completions."""
     tokenizer, ends = s.models.tokenizer, [*s.models.eos_ids]
     end = next((i for i in turn_end(tokenizer) if i in ends), ends[0])  # the template's end of an answer
-    record, few, rows = Record(tokenizer, end), copy.deepcopy(s.rows[:2]), []
+    record, few, rows = Record(tokenizer, end, paid), copy.deepcopy(s.rows[:2]), []
     for row in few:
         row["columns"][NOTED] = []
     batch, scores = s.play(record, [row for row in few for _ in range(PLAYED // len(few))])
@@ -123,18 +123,40 @@ def turn_mask(s: Trainer):
 
 
 @turn_check
-def turn_environments(s: Trainer):
-    """Each conversation has its own environment, row, prompt, replies and return.
+def turn_rewards(s: Trainer):
+    """A changed return changes the score of its own conversation and of no other.
 
-    Try: make an environment and a copy of the row for each conversation; get its return after it has heard the last
-        answer, and keep scores in the order of the batch.
+    Try: get each conversation's return from its own environment, after that has heard the last answer, and keep scores
+        in the order of the batch.
     """
-    (record, rows), tokenizer = played(s), s.models.tokenizer
+    (record, usual), faults = played(s), []
+    for paid in range(PLAYED):
+        _, rows = played(s, paid)
+        numbers = [row.number for row in rows]
+        if {*numbers} != {*range(PLAYED)}:
+            return None, "the batch's conversations cannot be told apart: see turn_ids"
+        changed = [i for i, (a, b) in enumerate(zip(usual, rows, strict=True)) if abs(a.score - b.score) > 1e-6]
+        if changed != [numbers.index(paid)]:
+            names = ", ".join(map(str, changed)) or "none"
+            faults.append(f"of conversation {paid}: score {names} changes with its return")
+    if record.early:
+        early = ", ".join(map(str, sorted(record.early)))
+        faults.append(f"conversation {early}: asked for the return before the environment heard its last answer")
+    return not faults, "; ".join(faults) or f"{PLAYED} returns, each in the score of its own conversation"
+
+
+@turn_check
+def turn_state(s: Trainer):
+    """Each conversation has its own environment, row, prompt and replies.
+
+    Try: make an environment and a copy of the row for each conversation: what one changes, no other may see.
+    """
+    (record, _), tokenizer = played(s), s.models.tokenizer
     answers = {
         n: [squeezed(tokenizer.decode(turn.ids, skip_special_tokens=True)) for turn in turns]
         for n, turns in sorted(record.turns.items())
     }
-    faults = [*record.faults]
+    faults = [*record.shared]
     for number, given in answers.items():
         strangers = {*numbers_in(tokenizer.decode(record.turns[number][-1].prompt))} - {number}
         if strangers:
@@ -145,12 +167,7 @@ def turn_environments(s: Trainer):
             faults.append(f"the environment of conversation {number} heard answers of {', '.join(others)}")
         elif len(given) != len(heard):
             faults.append(f"the environment of conversation {number} heard {len(heard)} of its {len(given)} answers")
-    scores = {row.number: row.score for row in rows}  # a trainer may shape and bound the returns
-    ordered = [scores[number] for number in sorted(scores)] if {*scores} == {*answers} else []
-    if not faults and ordered and (ordered != sorted(ordered) or len({*ordered}) == 1):
-        faults.append(f"returns grow with the number of the conversation, their scores are {scores}")
-    text = "; ".join(dict.fromkeys(faults))
-    return not faults, text or f"{PLAYED} environments, rows, prompts and returns, none shared"
+    return not faults, "; ".join(dict.fromkeys(faults)) or f"{PLAYED} environments, rows and prompts, none shared"
 
 
-TURN_CHECKS = (turn_ids, turn_mask, turn_environments)
+TURN_CHECKS = (turn_ids, turn_mask, turn_rewards, turn_state)

@@ -44,12 +44,19 @@ class Turn(NamedTuple):
 
 
 class Record:
-    """What a trainer does with the conversations of one rollout, by their numbers; `end` ends an answer."""
+    """What a trainer does with the conversations of one rollout, by their numbers.
 
-    def __init__(self, tokenizer, end: int):
-        self.tokenizer, self.count, self.answers = tokenizer, 0, odd_answers(tokenizer, end)
+    Args:
+        end: the token that ends an answer.
+        paid: the conversation whose return is 1 higher.
+    """
+
+    def __init__(self, tokenizer, end: int, paid: int | None):
+        self.tokenizer, self.paid, self.count = tokenizer, paid, 0
+        self.answers = odd_answers(tokenizer, end)
         self.turns, self.heard = defaultdict(list), defaultdict(list)
-        self.faults = []  # what the environments see, in words
+        self.shared = []  # what conversations wrongly share, in words
+        self.early = set()  # conversations whose return was asked for before their last answer
 
     def answer(self, prompts: list[list[int]]) -> list[tuple[list[int], list[float]]]:
         """(Ids, log-probs) of the scripted answer to each prompt, in place of a sampler."""
@@ -68,16 +75,16 @@ class Record:
         record = self
 
         class Probe:
-            """Answers by `reply`; its return grows with its number."""
+            """Answers by `reply`; its return depends on its number."""
 
             def reset(self, **row) -> str:
                 notes, number = row.get(NOTED, []), record.count
                 if "number" in vars(self) and not self.scored:
                     both = f"{self.number} and {number}"
-                    record.faults.append(f"one environment object serves conversations {both} at once")
+                    record.shared.append(f"one environment object serves conversations {both} at once")
                 if notes:
                     others = " and ".join(map(str, notes))
-                    record.faults.append(f"reset of conversation {number} got columns that reset of {others} changed")
+                    record.shared.append(f"reset of conversation {number} got columns that reset of {others} changed")
                 notes.append(number)
                 record.count += 1
                 self.number, self.count, self.scored = number, 0, False
@@ -85,16 +92,14 @@ class Record:
 
             def reply(self, text: str) -> str | None:
                 record.heard[self.number].append(text)
-                if self.scored:
-                    soon = "asked for the return before the environment heard its last answer"
-                    record.faults.append(f"conversation {self.number}: {soon}")
+                record.early |= {self.number} if self.scored else set()
                 self.count += 1
                 is_over = self.count >= ANSWERS[self.number % PLAYED]
                 return None if is_over else f"[talk {self.number}] No, {self.count}."
 
             def get_reward(self) -> float:
                 self.scored = True
-                return 100.0 * self.number  # far apart, as a trainer may shape them
+                return 0.5 * (self.number % 2) + float(self.number == record.paid)
 
         return Probe
 
