@@ -155,7 +155,7 @@ def trial(text: str, home: Path, model: str, data: str) -> dict:
         command = [sys.executable, __file__, ONE_STEP, str(script), folder, model, data]
         modules = os.pathsep.join(filter(None, [str(home.resolve()), os.environ.get("PYTHONPATH")]))
         env = os.environ | QUIET | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": modules}
-        options = {"cwd": home, "env": env, "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "errors": "replace"}
+        options = {"cwd": home, "env": env, "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "text": True}
         try:
             done = subprocess.run(command, stderr=subprocess.STDOUT, timeout=TRIAL_SECONDS, **options)
             end = last_error(done.stdout) if done.returncode else "it ended without a training step"
