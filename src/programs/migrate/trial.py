@@ -2,9 +2,7 @@
 
 import json
 import os
-import re
 import runpy
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -12,9 +10,9 @@ from pathlib import Path
 from parts.data.rows import hub_is_reached, read_rows
 from parts.foundation.bundle import EMBEDDED_MODEL
 from parts.foundation.messages import need, say
+from parts.foundation.user_scripts import script_end
 
 TRIAL_SECONDS = 600
-QUIET = {"WANDB_MODE": "disabled", "TOKENIZERS_PARALLELISM": "false"}
 ONE_STEP = "--one_step"  # the first argument of the process
 ROWS = 4
 # Settings that replace the run's: one step, in one process on the CPU, without saving or reporting.
@@ -154,19 +152,7 @@ def trial(text: str, home: Path, model: str, data: str) -> dict:
         model = str(Path(model).resolve()) if model and Path(model).is_dir() else model or ""
         command = [sys.executable, __file__, ONE_STEP, str(script), folder, model, data]
         modules = os.pathsep.join(filter(None, [str(home.resolve()), os.environ.get("PYTHONPATH")]))
-        env = os.environ | QUIET | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": modules}
-        options = {"cwd": home, "env": env, "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "text": True}
-        try:
-            done = subprocess.run(command, stderr=subprocess.STDOUT, timeout=TRIAL_SECONDS, **options)
-            end = last_error(done.stdout) if done.returncode else "it ended without a training step"
-        except subprocess.TimeoutExpired:
-            end = f"it takes more than {TRIAL_SECONDS} s"
+        end = script_end(command, home, TRIAL_SECONDS, CUDA_VISIBLE_DEVICES="", PYTHONPATH=modules)
+        end = end or "it ended without a training step"
         need(answer.is_file(), f"--check: got {end}; expected one step; try --data FILE, or the new script by hand")
         return json.loads(answer.read_text(encoding="utf-8"))
-
-
-def last_error(said: str) -> str:
-    """The last line of a script's output that names an error, else its last line."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)]
-    return (errors or lines or [""])[-1]
