@@ -56,23 +56,23 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 #       171-180  bundle           Paths of this bundle and of its embedded model, data and rewards
 #       183-350  dialect          Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
 #       353-374  settings         Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       377-384  user scripts     A user's Python script or notebook, read from its source
-#       387-625  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       628-716  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       719-924  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#      927-1226  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
-#     1229-1335  extracts         Extract from a Python file what some of its names need
-#     1338-1553  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
-#     1556-1667  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#     1670-1938  reward forms     The forms that a reward function may have, and loading rewards from files
-#     1941-2092  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2095-2311  assembly         Assemble the written file: the statements that it needs from files/, below its own …
-#     2314-2384  json reward      The task json_schema: constants of the reward, and the cases of its self-test
-#     2387-2943  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
-#     2946-3243  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
-#     3246-3382  trials           Trials of a written file: its self-test, its rows, the original of a port
-#     3385-3527  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3530-3729  command          The command line
+#       377-384  user scripts     A user's Python script or notebook: read from its source, or run in a separate process
+#       387-632  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       635-723  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
+#       726-931  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#      934-1233  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
+#     1236-1342  extracts         Extract from a Python file what some of its names need
+#     1345-1560  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
+#     1563-1674  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#     1677-1945  reward forms     The forms that a reward function may have, and loading rewards from files
+#     1948-2099  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2102-2318  assembly         Assemble the written file: the statements that it needs from files/, below its own …
+#     2321-2391  json reward      The task json_schema: constants of the reward, and the cases of its self-test
+#     2394-2950  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
+#     2953-3250  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
+#     3253-3389  trials           Trials of a written file: its self-test, its rows, the original of a port
+#     3392-3534  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3537-3736  command          The command line
 
 import argparse
 import ast
@@ -401,9 +401,12 @@ PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(
 REPLY = re.compile(
     rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
 )
-PROMPT_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
-WEAK = {"text", "input", "description"}  # hold prompts in some files and annotate the rows in others
-ASKS = {*PROMPT_TEXTS, "messages", "conversations", "conversation", "chosen", "completion"} - WEAK
+# prompt columns: ASKS always holds prompts; WEAK does in some files and annotates the rows in others
+ASKS = {
+    *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
+    *("chosen", "completion"),
+}
+WEAK = {"text", "input", "description"}
 ANSWER_BELOW = re.compile(r"(?i)(q|question|user|human) ?\d*[:.].*\n\s*(a|answer|assistant|ai) ?\d*[:.]")
 NUMBERING = re.compile(r"\A\s*(\d+[.:)]|[^\w\s])\t")  # of a line in a list
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
@@ -531,8 +534,12 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
     used = separator_of(text, delimiter, name)
     if used != delimiter:
         say(f"{name}: the columns are separated by {used!r}")
-    header = next(iter(first_records(text, used)), [])
-    padded = len(header) > 1 and all(cell[:1] == " " for cell in header[1:])  # blanks follow all separators
+    records = first_records(text, used)
+    header, *spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records] or [False]
+    unquoted = records != first_records(text, used, skipinitialspace=True)
+    padded = header or (spaced != [] and all(spaced) and unquoted and "completion" not in records[0])
+    if padded and not header:
+        say(f"{name}: read without the blank that follows each {used!r} of its rows")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
         header = next((cells for cells in reader if any(cells)), [])
@@ -604,9 +611,9 @@ def filled(cells: list[str]) -> list[str]:
     return cells[:size]
 
 
-def first_records(text: str, delimiter: str) -> list[list[str]]:
+def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
     """The non-empty ones of the first 50 records, up to the first that is not valid CSV."""
-    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **form), []
     with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
     return records

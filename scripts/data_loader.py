@@ -14,7 +14,7 @@ parquet (.gz too), folders, globs, stdin and the hub, become one schema: `prompt
 `tests`, `completion`, `chosen`, `rejected`, `source`, `id`; other columns stay unchanged. Errors name the file, line
 and field of a row that does not fit. references/data_formats.md describes schema, formats and targets.
 
-As a library: `load_rows`, `normalise`, `write_rows`, `create_dataloader`.
+As a library: `load_rows`, `normalise`, `write_rows`, `create_dataloader`, `stream_dataset`.
 
 Deliberately left out: images and audio, tokenised data sets, packing, and any cleaning of texts. Code in the data is
 parsed, never run; paths and URLs in the data are never opened; nothing is unpickled.
@@ -28,35 +28,34 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 """
 
 # Contents
-#        97-108  python source      Parses Python source in a process with threads
-#       111-159  messages           Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       162-170  bundle             Paths of this bundle and of its embedded model, data and rewards
-#       173-340  dialect            Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       343-364  settings           Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       367-385  processes          The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       388-626  data files         Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       629-760  nested rows        Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       763-950  rows               Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#      953-1062  stated answers     Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1065-1231  answer marks       Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1234-1394  question parts     Detect columns that look like part of the question but are not in the prompt
-#     1397-1505  odd texts          Warn of answers and prompts that a model or a reward would read otherwise than …
-#     1508-1594  chat               Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1597-1638  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
-#     1641-1663  prompts            Load training and held-out prompts as token ids
-#     1666-1684  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
-#     1687-1753  models             Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     1756-1764  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
-#     1767-1873  bad rows           Errors about bad rows, and the values that a row may hold
-#     1876-2152  messages           Chat messages, names of columns, passages that a question is about, and media, …
-#     2155-2474  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
-#     2477-2709  choices            Questions with choices: find the choices of a row, and which one is right
-#     2712-3155  forms              Convert rows of each form to the schema
-#     3158-3271  form names         Tell a row's form by the names of its fields, and convert it
-#     3274-3474  writing            Write rows for each target, and choose held-out rows
-#     3477-3777  row reader         Read rows from files, globs and the hub; convert, check and count them
-#     3780-3878  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
-#     3881-4141  command            The command line, and what --inspect shows
+#        96-107  python source      Parses Python source in a process with threads
+#       110-158  messages           Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       161-169  bundle             Paths of this bundle and of its embedded model, data and rewards
+#       172-339  dialect            Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       342-363  settings           Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       366-384  processes          The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       387-632  data files         Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       635-766  nested rows        Find rows inside other JSON: an object with a list of rows, columns instead of …
+#       769-956  rows               Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#      959-1068  stated answers     Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1071-1237  answer marks       Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1240-1512  question parts     Detect columns that look like part of the question but are not in the prompt, and …
+#     1515-1601  chat               Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1604-1633  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1636-1658  prompts            Load training and held-out prompts as token ids
+#     1661-1679  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
+#     1682-1748  models             Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     1751-1759  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
+#     1762-1868  bad rows           Errors about bad rows, and the values that a row may hold
+#     1871-2159  messages           Chat messages, names of columns, passages that a question is about, and media, …
+#     2162-2509  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
+#     2512-2736  choices            Questions with choices: find the choices of a row, and which one is right
+#     2739-3183  forms              Convert rows of each form to the schema
+#     3186-3301  form names         Tell a row's form by the names of its fields, and convert it
+#     3304-3510  writing            Write rows for each target, and choose held-out rows
+#     3513-3830  row reader         Read rows from files, globs and the hub; convert, check and count them
+#     3833-3965  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
+#     3968-4230  command            The command line, and what --inspect shows
 
 import argparse
 import ast
@@ -402,9 +401,12 @@ PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(
 REPLY = re.compile(
     rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
 )
-PROMPT_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
-WEAK = {"text", "input", "description"}  # hold prompts in some files and annotate the rows in others
-ASKS = {*PROMPT_TEXTS, "messages", "conversations", "conversation", "chosen", "completion"} - WEAK
+# prompt columns: ASKS always holds prompts; WEAK does in some files and annotates the rows in others
+ASKS = {
+    *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
+    *("chosen", "completion"),
+}
+WEAK = {"text", "input", "description"}
 ANSWER_BELOW = re.compile(r"(?i)(q|question|user|human) ?\d*[:.].*\n\s*(a|answer|assistant|ai) ?\d*[:.]")
 NUMBERING = re.compile(r"\A\s*(\d+[.:)]|[^\w\s])\t")  # of a line in a list
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
@@ -532,8 +534,12 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
     used = separator_of(text, delimiter, name)
     if used != delimiter:
         say(f"{name}: the columns are separated by {used!r}")
-    header = next(iter(first_records(text, used)), [])
-    padded = len(header) > 1 and all(cell[:1] == " " for cell in header[1:])  # blanks follow all separators
+    records = first_records(text, used)
+    header, *spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records] or [False]
+    unquoted = records != first_records(text, used, skipinitialspace=True)
+    padded = header or (spaced != [] and all(spaced) and unquoted and "completion" not in records[0])
+    if padded and not header:
+        say(f"{name}: read without the blank that follows each {used!r} of its rows")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
         header = next((cells for cells in reader if any(cells)), [])
@@ -605,9 +611,9 @@ def filled(cells: list[str]) -> list[str]:
     return cells[:size]
 
 
-def first_records(text: str, delimiter: str) -> list[list[str]]:
+def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
     """The non-empty ones of the first 50 records, up to the first that is not valid CSV."""
-    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **form), []
     with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
     return records
@@ -1249,153 +1255,9 @@ DOUBTFUL = (
     *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
     *("上下文", "背景", "文章", "材料", "原文", "段落"),
 )
+SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
 MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram", "screenshot", "frame"}
 MEDIA_ENDS = {"url", "uri", "link", "path", "file", "byte", "base", "data", "list", "caption", "description"}
-JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # in JSON Schema
-JSON_SCHEMA_KEYS = {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
-NOTE_WORDS = {*"supporting gold answer output response correct solution is has num truth expected".split()}
-SYSTEM = re.compile(r"system|sys(tem)?_?(prompt|message|msg|instructions?)")
-TOOLS = ("tools", "functions")
-TOOL_NAME = re.compile(r"""(["'])name\1: ?(["'])([^"']+)\2""")
-SQL = re.compile(r"\s*SELECT\b(?s:.*)\bFROM\b")
-CHOICE_KEYS = (
-    *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
-    *("mc1_targets", "answers", "distractors", "incorrect_answers", "answer_option_list"),
-)
-NUMBER_KEYS = ("label", "gold_label", "correct", "correct_option", "answer_idx", "answer_index", "cop")
-# one choice per column: A, optionB, option_1, opa, sol2, ending0, mc_answer4, "Incorrect Answer 3"
-ONE_CHOICE = re.compile(
-    r"((?i:op(?=[A-Da-d])|opt(?:ion)?|choice|(?:mc_?)?answer|ans|sol|ending|candidate|alternative|distractor"
-    r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
-)
-WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of wrong choices
-
-
-def plain_name(name: str) -> str:
-    """A column's name in snake case: `Correct Answer` becomes `correct_answer`."""
-    return re.sub(r"[\s-]+", "_", name.strip()).lower()
-
-
-@functools.lru_cache(4096)
-def names_part(name: str) -> bool:
-    """Whether a column's name says that it holds a part of the question."""
-    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *PROMPT_TEXTS) or is_system(name):
-        return True
-    words = words_in(name)
-    is_part = is_media(name) or (len(words) > 1 and head_of(name) in (*READ_FIRST, *DOUBTFUL))
-    return is_part and not NOTE_WORDS & {*words}
-
-
-def is_system(name: str) -> bool:
-    """Whether a column's name says that it holds a system prompt."""
-    return SYSTEM.fullmatch(plain_name(name)) is not None
-
-
-def head_of(name: str) -> str:
-    """The head noun of a column's name: "passage" in `flores_passage` and `passage_text`; "" in a name of digits."""
-    stems = [word.removesuffix("s") for word in words_in(name)] or [""]
-    return stems[-2] if len(stems) > 1 and stems[-1] in ("text", "content") else stems[-1]
-
-
-def words_in(name: str) -> list[str]:
-    """The words of a column's name in snake or camel case, in lower case."""
-    return re.findall(r"[^\W\d_]+", plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)))
-
-
-def is_media(name: str) -> bool:
-    """Whether a column's name says that it holds images, video or sound, or their location."""
-    stems = [word.removesuffix("s") for word in words_in(name)]
-    return bool(MEDIA & {*stems}) and stems[-1] in MEDIA | MEDIA_ENDS
-
-
-@functools.lru_cache(4096)
-def choice_families(names: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """Groups of columns that may hold one choice each, such as A, B, C."""
-    families = {}
-    for name in names:
-        if match := ONE_CHOICE.fullmatch(re.sub(r"[\s-]+", "_", name)):
-            prefix, mark = match[1] or str(match[3].isupper()), match[2] or match[3]
-            place = int(mark) if mark.isdigit() else ord(mark.lower()) - ord("a")
-            families.setdefault(prefix.lower(), {})[place] = name
-    complete = []
-    for prefix, family in families.items():
-        least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are often two numbers
-        if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
-            complete.append(tuple(family[place] for place in sorted(family)))
-    return complete
-
-
-def choice_columns(row: dict) -> tuple[str, ...]:
-    """The column or columns that hold the choices of a question; () if there are none."""
-    listed = [name for name in CHOICE_KEYS if isinstance(row.get(name), str | list | dict)]
-    for name in listed:
-        value = row[name].strip() if isinstance(row[name], str) else row[name]
-        several = isinstance(value, list) and len(value) > 1 and row.get("answer") is None
-        numbered = any(row.get(number) is not None for number in NUMBER_KEYS)
-        is_one = name == "choice" and isinstance(value, str)
-        are_accepted = name == "answers" and not (several and numbered)  # ReClor's are choices
-        if value not in ("", "[]", "{}", [], {}) and not is_one and not are_accepted:
-            return (name,)
-    for family in choice_families(tuple(row)):
-        given = tuple(name for name in family if not is_empty(row[name]))
-        if len(given) > 1 or (given and WRONG.match(given[0])):
-            return given if given == family[: len(given)] else family
-    return ()
-
-
-def is_empty(value) -> bool:
-    return value is None or value in ([], {}) or (isinstance(value, str) and not value.strip())
-
-
-def texts_in(value) -> list[str]:
-    """Every text and number in a nested value, without the roles of chat messages."""
-    if isinstance(value, dict | list):
-        inner = value if isinstance(value, list) else [item for key, item in value.items() if key != "role"]
-        return [text for item in inner for text in texts_in(item)]
-    return [] if value is None or isinstance(value, bool) else [value if isinstance(value, str) else repr(value)[:100]]
-
-
-def squeezed(text: str) -> str:
-    """A text with one blank between its words."""
-    return " ".join(text.split())
-
-
-def is_json_schema(name: str, value) -> bool:
-    """Whether a `schema` column holds a JSON Schema, which a reward checks against, and not tables of a database."""
-    with contextlib.suppress(ValueError, RecursionError):
-        value = json.loads(value) if isinstance(value, str) and head_of(name) == "schema" else value
-    if not isinstance(value, dict) or head_of(name) != "schema":
-        return False
-    properties = value.get("properties")
-    has_types = isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values())
-    return has_types or str(value.get("type")) in JSON_TYPES or bool(value.keys() & JSON_SCHEMA_KEYS)
-
-
-def unread_parts(row: dict, prompt) -> list[str]:
-    """Columns that look like part of the question but whose text is not in the prompt (a text or messages)."""
-    choices = choice_columns(row)
-    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices]) if not is_empty(row[name])]
-    names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
-    if not names:
-        return []
-    whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
-    asked, parts, unread = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")], []
-    has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # choices A, B
-    for name in names:
-        inside = [squeezed(text) for text in texts_in(row[name])]
-        if name in TOOLS:  # a chat template may write them in another form
-            inside = [match[3] for match in TOOL_NAME.finditer(str(row[name]))]
-        is_note = isinstance(row[name], int | float) and name not in choices
-        is_note = is_note or (name == "query" and SQL.match(str(row[name])) is not None)  # Spider's gold
-        is_whole = name in PROMPT_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)  # Alpaca's
-        is_there = all(text in asked for text in inside) and (name not in choices or has_letters)
-        if not is_note and not is_whole and not is_there:
-            unread.append(name)
-    return unread
-
-
-# ----------------------------------------------------------------------------- odd texts (src/parts/data/odd_texts.py)
-
 PLACE = r"<(?:\|?(?:start_of_)?(?:image|video|audio)(?:[_ ]?(?:\d+|pad|placeholder))?\|?|\|vision_(?:start|end)\|)>"
 BRACKETED = r"\[(?:image|IMG)\]"  # after a word it may be a blank to fill in, so it counts at the start of a prompt
 MARKS = re.compile(rf"{PLACE}|(?<!\w){BRACKETED}")
@@ -1411,7 +1273,24 @@ HTML = re.compile(
     r"|</?(!doctype|html|head|body|div|span|p|a|[uo]l|li|h[1-6]|table|br|img|source|track|svg|script|style)\b"
 )
 TRUTH = "TRUE|FALSE|WAHR|FALSCH|VRAI|FAUX|VERDADERO|VERDADEIRO|VERO|FALSO|WAAR|ONWAAR|ИСТИНА|ЛОЖЬ"  # spreadsheets'
+JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # in JSON Schema
+NOTE_WORDS = {*"supporting gold answer output response correct solution is has num truth expected".split()}
+SYSTEM = re.compile(r"system|sys(tem)?_?(prompt|message|msg|instructions?)")
+TOOLS = ("tools", "functions")
+TOOL_NAME = re.compile(r"""(["'])name\1: ?(["'])([^"']+)\2""")
+SQL = re.compile(r"\s*SELECT\b(?s:.*)\bFROM\b")
 SINGLE = "[A-J]|true|True|false|False"  # letters of choices, truth values
+CHOICE_KEYS = (
+    *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
+    *("mc1_targets", "answers", "distractors", "incorrect_answers"),
+)
+NUMBER_KEYS = ("label", "gold_label", "correct", "correct_option", "answer_idx", "answer_index", "cop")
+# one choice per column: A, optionB, option_1, opa, sol2, ending0, mc_answer4, "Incorrect Answer 3"
+ONE_CHOICE = re.compile(
+    r"((?i:op(?=[A-Da-d])|opt(?:ion)?|choice|(?:mc_?)?answer|ans|sol|ending|candidate|alternative|distractor"
+    r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
+)
+WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of wrong choices
 MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|\\N|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
@@ -1450,6 +1329,95 @@ ODD_PROMPTS = {  # pattern of prompts that are not as their author wrote them ->
 }
 
 
+def plain_name(name: str) -> str:
+    """A column's name in snake case: `Correct Answer` becomes `correct_answer`."""
+    return re.sub(r"[\s-]+", "_", name.strip()).lower()
+
+
+@functools.lru_cache(4096)
+def names_part(name: str) -> bool:
+    """Whether a column's name says that it holds a part of the question."""
+    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS) or is_system(name):
+        return True
+    words = words_in(name)
+    if not words or NOTE_WORDS & {*words}:
+        return False
+    return is_media(name) or (len(words) > 1 and head_of(name) in {*READ_FIRST, *DOUBTFUL})
+
+
+def is_system(name: str) -> bool:
+    """Whether a column's name says that it holds a system prompt."""
+    return SYSTEM.fullmatch(plain_name(name)) is not None
+
+
+def head_of(name: str) -> str:
+    """The head noun of a column's name: "passage" in `flores_passage` and `passage_text`."""
+    stems = [word.removesuffix("s") for word in words_in(name)]
+    return stems[-2] if len(stems) > 1 and stems[-1] in ("text", "content") else stems[-1]
+
+
+def words_in(name: str) -> list[str]:
+    """The words of a column's name in snake or camel case, in lower case."""
+    return re.findall(r"[^\W\d_]+", plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)))
+
+
+def is_media(name: str) -> bool:
+    """Whether a column's name says that it holds images, video or sound, or their location."""
+    stems = [word.removesuffix("s") for word in words_in(name)]
+    return bool(MEDIA & {*stems}) and stems[-1] in MEDIA | MEDIA_ENDS
+
+
+@functools.lru_cache(4096)
+def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...]]]:
+    """(columns that may hold all choices, groups of columns that hold one choice each, such as A, B, C) of a row."""
+    families = {}
+    for name in names:
+        if match := ONE_CHOICE.fullmatch(re.sub(r"[\s-]+", "_", name)):
+            prefix, mark = match[1] or str(match[3].isupper()), match[2] or match[3]
+            place = int(mark) if mark.isdigit() else ord(mark.lower()) - ord("a")
+            families.setdefault(prefix.lower(), {})[place] = name
+    complete = []
+    for prefix, family in families.items():
+        least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are often two numbers
+        if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
+            complete.append(tuple(family[place] for place in sorted(family)))
+    listed = [name for name in names if re.fullmatch(r"(?i)\w+_(?:option|choice)s?_list", name)]
+    return [*(name for name in CHOICE_KEYS if name in names), *listed], complete
+
+
+def choice_columns(row: dict) -> tuple[str, ...]:
+    """The column or columns that hold the choices of a question; () if there are none."""
+    keys, families = choice_names(tuple(row))
+    for name in keys:
+        value = row[name]
+        if is_empty(value) or not isinstance(value, str | list | dict):
+            continue
+        if isinstance(value, str) and (name == "choice" or value.strip() in ("[]", "{}")):
+            continue
+        if name == "answers":  # choices in ReClor; in other data sets the accepted answers
+            several = isinstance(value, list) and len(value) > 1 and row.get("answer") is None
+            if not several or not any(row.get(number) is not None for number in NUMBER_KEYS):
+                continue
+        return (name,)
+    for family in families:
+        given = tuple(name for name in family if not is_empty(row[name]))
+        if len(given) > 1 or (given and WRONG.match(given[0])):
+            return given if given == family[: len(given)] else family
+    return ()
+
+
+def is_empty(value) -> bool:
+    return value is None or value in ([], {}) or (isinstance(value, str) and not value.strip())
+
+
+def texts_in(value) -> list[str]:
+    """Every text and number in a nested value, without the roles of chat messages."""
+    if isinstance(value, dict | list):
+        inner = value if isinstance(value, list) else [item for key, item in value.items() if key != "role"]
+        return [text for item in inner for text in texts_in(item)]
+    return [] if value is None or isinstance(value, bool) else [value if isinstance(value, str) else repr(value)[:100]]
+
+
 def placeholder_in(text: str) -> str | None:
     """The first placeholder of an image, video or sound in a prompt; None if there is none.
 
@@ -1465,19 +1433,64 @@ def placeholder_in(text: str) -> str | None:
     return None
 
 
+def squeezed(text: str) -> str:
+    """A text with one blank between its words."""
+    return " ".join(text.split())
+
+
+def is_json_schema(name: str, value) -> bool:
+    """Whether a `schema` column holds a JSON Schema, which a reward checks against, and not tables of a database."""
+    if head_of(name) != "schema":
+        return False
+    with contextlib.suppress(ValueError):
+        value = json.loads(value) if isinstance(value, str) else value
+    if not isinstance(value, dict):
+        return False
+    properties, kind = value.get("properties"), value.get("type")
+    if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
+        return True
+    marks = value.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
+    return bool(marks) or (isinstance(kind, str) and kind in JSON_TYPES)
+
+
+def unread_parts(row: dict, prompt) -> list[str]:
+    """Columns that look like part of the question but whose text is not in the prompt (a text or messages)."""
+    choices = choice_columns(row)
+    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices]) if not is_empty(row[name])]
+    names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
+    if not names:
+        return []
+    whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
+    asked, parts, unread = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")], []
+    has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # choices A, B
+    for name in names:
+        inside = [squeezed(text) for text in texts_in(row[name])]
+        if name in TOOLS:  # a chat template may write them in another form
+            inside = [match[3] for match in TOOL_NAME.finditer(str(row[name]))]
+        is_note = isinstance(row[name], int | float) and name not in choices
+        is_note = is_note or (name == "query" and SQL.match(str(row[name])) is not None)  # Spider's gold
+        is_whole = name in SECOND_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)  # Alpaca's
+        is_there = all(text in asked for text in inside) and (name not in choices or has_letters)
+        if not is_note and not is_whole and not is_there:
+            unread.append(name)
+    return unread
+
+
 def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     """One message for each kind of answer that a reward may misread; truth values may stay if most prompts name them.
 
     >>> odd_answers("gold", ["3,5", "4,25", "12"])
     ["2 of 3 values of gold look like '3,5': graders take commas for separators; write a decimal point, and no groups"]
     """
-    texts = [str(v).upper() if isinstance(v, bool) else str(v) for v in values if isinstance(v, str | float | bool)]
+    texts = [str(v).upper() if v is True or v is False else str(v) for v in values if isinstance(v, str | float | bool)]
     odd = {line: [text for text in texts if re.fullmatch(pattern, text)] for pattern, line in ODD_ANSWERS.items()}
-    if any(re.fullmatch(r"\s*[-+]?\d*\.\d*[1-9]\d*\s*", text) for text in texts):  # not a column of integers
-        del odd[ODD_ANSWERS[WHOLE]]
-    if 2 * sum(re.search(rf"(?i)\b({TRUTH})\b", str(prompt)) is not None for prompt in prompts) > len(prompts):
-        del odd[ODD_ANSWERS[TRUTH]]
     formulas = [text for text in texts if not re.fullmatch(r"\s*([-+]?\d+|NaN)?\s*", text)]
+    if any(re.fullmatch(r"\s*[-+]?\d*\.\d*[1-9]\d*\s*", text) for text in texts):  # not a column of integers
+        odd[ODD_ANSWERS[WHOLE]] = []
+    if odd[ODD_ANSWERS[TRUTH]]:
+        asking = sum(re.search(rf"(?i)\b({TRUTH})\b", str(prompt)) is not None for prompt in prompts)
+        if 2 * asking > len(prompts):
+            odd[ODD_ANSWERS[TRUTH]] = []
     commas = [t for t in formulas if with_point(t) != t and re.fullmatch(r"[-+\d.]*,[\d.,]+(\s?[^\d\s,;]{1,9})?", t)]
     if 2 * len(commas) >= len(formulas) and 20 * len(commas) >= len(texts):
         odd["look like {}: graders take commas for separators; write a decimal point, and no groups"] = commas
@@ -1487,22 +1500,16 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     if name != "ground_truth":  # an environment's own
         objects = [value for value in values if isinstance(value, dict) and "text" not in value]
         odd["are objects, like {}, which equal no answer; try data_loader.py, which reads some"] = objects
-    lists = map(distinct_values, (value for value in values if isinstance(value, list)))
+    lists = (accepted(value) for value in values if isinstance(value, list))
+    numbers = ([str(i) for i in items if re.fullmatch(rf"[-+]?\d[\d.,]*|{SINGLE}", str(i))] for items in lists)
+    plain = ([item.replace(",", "") for item in items] for items in numbers)
+    kept = re.compile(rf"{SINGLE}|.*\..*\..*")  # dates
+    kinds = ((items, {i.lower() if kept.match(i) else round(float(i), 2) for i in items}) for items in plain)
+    several = [items[:3] for items, different in kinds if len(different) > 1]
     line = "list several numbers, letters or truth values, like {}, any of which pays; write one text if all are needed"
-    odd[line] = [items for items in lists if len(items) > 1]
+    odd[line] = several
     findings = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
     return [f"{count} of {len(values)} values of {name} {line}" for line, count in findings]
-
-
-def distinct_values(gold: list) -> list[str]:
-    """The numbers, letters and truth values among accepted answers, each value once."""
-    texts = {}
-    for text in map(str, accepted(gold)):
-        if re.fullmatch(rf"[-+]?\d[\d.,]*|{SINGLE}", text):
-            plain = text.replace(",", "")
-            is_number = not re.match(rf"{SINGLE}|.*\..*\.", plain)  # nor a date
-            texts.setdefault(round(float(plain), 2) if is_number else plain.lower(), text)
-    return [*texts.values()]
 
 
 # --------------------------------------------------------------------------------------- chat (src/parts/data/chat.py)
@@ -1624,18 +1631,6 @@ def of_swapped(held_out: list[str], trained: set[str]) -> str:
     """A note on how many held-out questions swap the numbers of a training question; "" if none do."""
     count = sum(mirrored(asked) in trained for asked in held_out)
     return f"; {count} of them swap the numbers of a training question (a+b, b+a)" if count else ""
-
-
-def drawn_tasks(tasks: list, count: int, salt: str = "") -> set:
-    """Draw from the rows' tasks some with at most `count` rows together, by a hash, so that order does not matter."""
-    sizes, drawn, rows = {}, set(), 0
-    for task in tasks:
-        sizes[task] = sizes.get(task, 0) + 1
-    for task in sorted(sizes, key=lambda task: hashlib.sha256((salt + repr(task)).encode()).digest()):
-        if rows + sizes[task] <= count:
-            drawn.add(task)
-            rows += sizes[task]
-    return drawn
 
 
 # --------------------------------------------------------------------------------- prompts (src/parts/data/prompts.py)
@@ -1783,10 +1778,10 @@ class BadRow(RowFlaw):
 
 
 class BadRows(UserError):
-    """Rows that do not fit; the message shows 20 of `rejected`."""
+    """Rows that do not fit; the message shows 20 of `rejected`, and `count` is the number of all."""
 
-    def __init__(self, rejected: list[dict]):
-        self.rejected, count = rejected, len(rejected)
+    def __init__(self, rejected: list[dict], count: int):
+        self.rejected, self.count = rejected, count
         lines: dict[tuple, list] = {}  # rows with the same flaw are one line
         for item in rejected[:20]:
             lines.setdefault((item["file"], flaw_of(item)), []).append(item["line"])
@@ -1876,7 +1871,7 @@ def opened(value):
 # --------------------------------------------------------------------- messages (src/programs/data_loader/messages.py)
 
 PROMPT_KEYS = (
-    *PROMPT_TEXTS,
+    *SECOND_TEXTS,
     *("question_content", "problem_description", "problem_statement", "instruct_prompt", "complete_prompt"),
 )
 RESPONSE_KEYS = ("completion", "response", "output", "target", "answer")
@@ -1911,6 +1906,7 @@ LONG_NAMES = ("context", "passage", "article", "document", "story", "paragraph",
 WORD = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]|[^\W\d_]+")  # a Chinese or Japanese letter counts as one
 MAY_SOLVE = {"code", "test", "target"}  # words of columns that may hold the solution, as DS-1000's code_context does
 TEXT_KEYS = ("text", "contexts", "sentences", "paragraphs", "passages", "paragraph_text", "passage_text", "content")
+DOCUMENT_KEYS = {"title", *TEXT_KEYS, "header", "columns", "rows", "data"}
 ANSWER_MARK = re.compile(r"(?i)\b(?:output|response|answer|assistant|solution|completion)\W*[:>\n]\W*\Z")
 
 
@@ -2089,7 +2085,7 @@ def passages_before(row: dict, question: str, names: list[str], mapped: frozense
     if not passages and len(longer) == 1:  # such as flores_passage; several might include distractors
         passages = longer
     for name in passages:
-        text = passage(row[name])
+        text = passage(row[name], name, "json" in question.lower())
         if text is None and name in mapped:
             expected = "text, texts, a table, or {title, text} with any of these"
             raise BadRow(name, shown(row[name]), expected, f"--map {name}=COLUMN.FIELD, or --drop COLUMN")
@@ -2106,20 +2102,31 @@ def is_note(text: str, name: str) -> bool:
     return len(words) < 3 and not re.search(r"\w\s*[=+]\s*\w|[^\W\d_]{2}[.!?][\"'”]?(\s|\Z)|[。！？]", text)
 
 
-def passage(value) -> str | None:
+def passage(value, name: str, keep_json: bool = False) -> str | None:
     """The text of a passage, a list of passages, titled documents or a table; None for other values."""
+    if isinstance(value, str) and isinstance(parts := opened(value), list) and not keep_json:  # 2WikiMultihopQA's
+        text = passage(parts, name) if is_documents(parts) else None
+        return text if text and all(part.strip() in text for part in texts_in(parts)) else value
     if not isinstance(value, list):
         return value if isinstance(value, str) else document(value)
     if value and all(isinstance(item, list) for item in value):
         if all(map(is_titled, value)):
             return joined([document({"title": title, "sentences": texts}) for title, texts in value])  # HotpotQA's file
         return table(value)
+    if name.startswith("table") and all(isinstance(item, dict) for item in value):
+        header = list(dict.fromkeys(key for item in value for key in item))
+        return table([header, *([item.get(key, "") for key in header] for item in value)])
     return joined([item if isinstance(item, str) else document(item) for item in value]) if value else None
 
 
 def is_titled(pair) -> bool:
     """Whether a value is [title, sentences]."""
     return isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], list)
+
+
+def is_documents(items: list) -> bool:
+    """Whether all values are documents without keys that `document` would leave out."""
+    return all(is_titled(item) or (isinstance(item, dict) and item.keys() <= DOCUMENT_KEYS) for item in items)
 
 
 def document(value) -> str | None:
@@ -2155,7 +2162,6 @@ def table(rows: list[list]) -> str | None:
 # --------------------------------------------------- answers and tests (src/programs/data_loader/answers_and_tests.py)
 
 METHOD = re.compile(r"\ASolution\(\)\.(\w+)\Z")  # the sandbox finds a method of class Solution by its bare name
-CALL = re.compile(r"\s*([A-Za-z_]\w*)\(.*\)\s*")
 NAMED = re.compile(r"\s*[A-Za-z_]\w*\s*=(?!=)")  # `nums = [3, 3], target = 6`
 PARTS = (("public_test_cases", "private_test_cases"), ("public_tests", "private_tests", "generated_tests"))
 OTHER_LANGUAGES = re.compile(
@@ -2199,10 +2205,6 @@ def read_tests(value, name: str, row: dict):
     if isinstance(value, dict) and isinstance(value.get("test_cases"), list):  # PrimeIntellect's verification_info
         check_language(value, name)
         value = value["test_cases"]
-    if isinstance(value, dict) and {"input", "output"} <= {*value}:
-        others = {key: item for key, item in value.items() if key not in ("input", "output")}  # fn_name among them
-        several = {**others, "inputs": value["input"], "outputs": value["output"]}
-        value = several if isinstance(value["input"], list) else [value]
     function = function_of(row)
     lists = isinstance(value, dict) and all(isinstance(item, list) for item in value.get("inputs") or "")
     if lists and function and not row.get("entry_point") and not value.get("fn_name"):
@@ -2213,16 +2215,21 @@ def read_tests(value, name: str, row: dict):
             raise BadRow(f"{name}[{calls.index(None)}]", "a test for stdin among calls", "tests in one form")
         value = paired(calls, value) if any(calls) else value
     elif isinstance(value, dict) and value.get("fn_name"):
-        inputs, outputs = (value[key] if isinstance(value.get(key), list) else [] for key in ("inputs", "outputs"))
-        if len(inputs) == len(outputs) and any(isinstance(item, str) for item in inputs):
-            # in PRIME's tests each line is an argument in JSON
-            cases = [{"input": given, "output": outputs[i], "testtype": "functional"} for i, given in enumerate(inputs)]
-            return read_tests(cases, name, {"entry_point": value["fn_name"]})
+        for key in ("inputs", "input"):  # in PRIME's tests each line is an argument in JSON
+            if isinstance(value.get(key), list) and any(isinstance(item, str) for item in value[key]):
+                output = value.get(f"out{key[2:]}")
+                pairs = zip(value[key], output if isinstance(output, list) else [], strict=False)
+                cases = [{"input": given, "output": out, "testtype": "functional"} for given, out in pairs]
+                return read_tests(cases, name, {"entry_point": value["fn_name"]})
     return as_tests(value, name)
 
 
 def as_tests(value, name: str):
     """Put tests into a form that scripts/sandbox.py takes; BadRow for an empty set, which every program would pass."""
+    if isinstance(value, dict) and {"input", "output"} <= set(value):
+        others = {key: item for key, item in value.items() if key not in ("input", "output")}  # fn_name among them
+        several = {**others, "inputs": value["input"], "outputs": value["output"]}
+        value = several if isinstance(value["input"], list) else [value]
     if isinstance(value, dict):
         inputs, outputs = value.get("inputs"), value.get("outputs")
         lists = isinstance(inputs, list) and isinstance(outputs, list)
@@ -2276,9 +2283,33 @@ def as_call(case: dict, name: str, function: str | None) -> dict | None:
     return {"function": function, "args": arguments, "expected": output}
 
 
-def is_untyped_stdin(test) -> bool:
-    """Whether a test is text on stdin, and does not say so itself: a call may be meant."""
-    return isinstance(test, dict) and isinstance(test.get("input"), str) and not {"testtype", "type"} & {*test}
+def calls_on_stdin(tests, name: str, function: str | None, asked: str) -> list[str]:
+    """A note if text on stdin may be meant for a function; BadRow if it calls a function that the row names.
+
+    A row names it by a column (`function`) or in the prompt (`asked`): `add`, add(…), def add, "a function add"; the
+    bare word add counts only if each of several tests is a call.
+    """
+    tests = tests if isinstance(tests, list) else []
+    cases = [case for case in tests if isinstance(case, dict) and not {"testtype", "type", "expected"} & {*case}]
+    given = [case["input"] for case in cases if isinstance(case.get("input"), str)]
+    called = [called_in(text) for text in given]
+    for text in filter(None, given):  # examples in the prompt do not count
+        asked = asked.replace(text.strip(), "")
+    for text, word in zip(given, called, strict=True):
+        in_code = rf"`{word}\b|\b{word}\(|\b(?:def|functions?|methods?|called|named)\W{{1,3}}{word}\b"
+        in_words = None not in called and len(given) > 1 and re.search(rf"(?i)\b{word}\b", asked)
+        if word and (word == function or in_words or re.search(in_code, asked)):
+            expected, advice = "calls as {function, args, expected}, or asserts", '"testtype": "stdin" if it is stdin'
+            raise BadRow(f"{name}[{given.index(text)}]", f"{shown(text)}, a call of {word}", expected, advice)
+    note = 'rows have tests that may be calls of a function, read as stdin; "testtype": "stdin" in a test says so'
+    return [note] if given and (function or any(called)) else []
+
+
+def called_in(text: str) -> str | None:
+    """The function that a text consists of a call to, or None."""
+    tree = parsed(text.strip()) if re.match(r"\s*[A-Za-z_]\w*\(", text) else None
+    value = getattr(tree.body[0], "value", None) if tree and len(tree.body) == 1 else None
+    return getattr(value.func, "id", None) if isinstance(value, ast.Call) else None
 
 
 def paired(calls: list[dict], cases: list[dict]):
@@ -2336,9 +2367,6 @@ def check_case(test, name: str, entry_point: str | None, on_stdin: bool) -> None
         if wrong := wrong or (["fn_name"] if test.get("fn_name") else []):
             got = f"{wrong[0]} {shown(test[wrong[0]])} in a test with input and output"
             raise BadRow(name, got, "text on stdin and stdout", 'calls as {"function", "args", "expected"}')
-        if is_untyped_stdin(test) and (call := CALL.fullmatch(test["input"])):
-            expected, advice = "calls as {function, args, expected}, or asserts", '"testtype": "stdin" if it is stdin'
-            raise BadRow(name, f"{shown(test['input'])}, a call of {call[1]}", expected, advice)
         return
     function, arguments, named = test.get("function") or entry_point, test.get("args", []), test.get("kwargs") or {}
     if function is None:
@@ -2376,9 +2404,16 @@ def check_asserts(sources: list[str], name: str, entry_point: str | None, row: d
 
 
 def is_counted(node: ast.AST) -> bool:
-    """Whether scripts/sandbox.py may count a piece of source as a test: an assert, or a name such as assertEqual."""
-    name = getattr(node, "attr", getattr(node, "id", ""))
-    return isinstance(node, ast.Assert) or name.startswith("assert") or name == "raises"
+    """Whether scripts/sandbox.py counts a statement as a test: asserts, calls of assert…, raises, test cases."""
+    if isinstance(node, ast.With):
+        called = [getattr(item.context_expr, "func", None) for item in node.items]
+        return any(getattr(f, "attr", getattr(f, "id", "")) in ("raises", "assertRaises") for f in called)
+    if isinstance(node, ast.ClassDef):
+        return bool(node.bases)
+    function = getattr(node.value, "func", None) if isinstance(node, ast.Expr) else None
+    name = getattr(function, "attr", getattr(function, "id", ""))
+    is_method = isinstance(function, ast.Attribute) and getattr(function.value, "id", "") == "self"
+    return isinstance(node, ast.Assert) or (name.startswith("assert") and not is_method)
 
 
 def gold_of(text: str) -> str | None:
@@ -2438,7 +2473,7 @@ def accepted_answers(value: dict):
         return [value["value"], *value["aliases"]]
     if isinstance(value.get("text"), list) and set(value) <= SPAN:
         return value["text"]
-    if set(value) == {"spans", "types"} and isinstance(value["spans"], list) and len({*map(str, value["spans"])}) == 1:
+    if set(value) == {"spans", "types"} and len({str(span) for span in value["spans"] or ()}) == 1:
         return value["spans"][:1]
     if len(value) == 1 and set(value) <= set(GOLD_KEYS):
         return next(iter(value.values()))
@@ -2658,8 +2693,7 @@ def named_place(value, choices: Choices) -> int | None:
             return places[0]
     match = re.fullmatch(r"(?i)(?:option |choice |answer )?[(\[]?([a-z])[\])]?[.:]?(?:[)\s]\s*(.+))?", word, re.DOTALL)
     place = LETTERS.index(match[1].upper()) if match else len(texts)
-    counted = is_letters(labels) or all(map(str.isdigit, labels))  # or no labels: then letters count choices, too
-    fits = place < len(texts) and counted and match[2] in (None, texts[place])
+    fits = place < len(texts) and (not labels or is_letters(labels)) and match[2] in (None, texts[place])
     return place if fits else None
 
 
@@ -2688,13 +2722,6 @@ def shown_numbers(row: dict) -> Iterator[tuple[str, int | None]]:
                 yield name, None
             elif not is_text and number in (0, len(choices.texts)):
                 yield name, min(number, 1)
-
-
-def numbering_of(rows: Iterable[dict]) -> tuple[int | None, frozenset[str]]:
-    """(Number of the first choice, columns whose numbers are texts of choices), as `right_choice` takes them."""
-    shown = {pair for row in rows for pair in shown_numbers(row)}
-    texts = frozenset(name for name, start in shown if start is None)
-    return min((start for name, start in shown if name not in texts), default=None), texts
 
 
 def with_choices(question: str, texts: list[str]) -> str:
@@ -2732,7 +2759,6 @@ class FileFacts:
 
 NO_FACTS = FileFacts()
 LETTERED = re.compile(r"(?is)(?<![a-z])a(?![a-z]).*(?<![a-z])b(?![a-z])")
-MAYBE_CALLS = 'rows have tests that may be calls of a function, read as stdin; "testtype": "stdin" in a test says so'
 LETTER_ALONE = "rows have a letter as answer, but no choices in the prompt"  # noted if half of the rows are so
 
 
@@ -2810,6 +2836,9 @@ class Shape:
         names = [name for name in self.row if name not in self.used and (all_columns or name in mapped)]
         passages = passages_before(self.row, message["content"], names, mapped)
         self.used.update(passages)
+        for name, text in passages.items():
+            if isinstance(self.row[name], str) and self.row[name] != text:
+                self.notes.append(f"rows have documents as JSON in {name}, which are text in the prompt")
         if passages:
             message["content"] = "\n\n".join([*passages.values(), message["content"]])
 
@@ -2886,8 +2915,7 @@ class Shape:
         for name, value in rest.items():
             out.setdefault(name, value)
         if not self.is_ours:
-            if function_of(row) and isinstance(out.get("tests"), list) and is_untyped_stdin(out["tests"][0]):
-                self.notes.append(MAYBE_CALLS)
+            self.notes += calls_on_stdin(out.get("tests"), self.tests_name, function_of(row), asked)
             known = {*self.facts.mapped, *self.facts.sources, *(self.choices.columns if self.choices else ())}
             known |= {"tools"} if {"completion", "chosen"} & out.keys() else set()  # trainers on replies render them
             rest = {name: value for name, value in rest.items() if name not in known}
@@ -3191,10 +3219,12 @@ def present(row: dict) -> tuple[str, ...]:
 
 
 def repeats_prompt(row: dict) -> bool:
-    """Whether the prompt only repeats the first or second turn (after a system message) of a conversation."""
-    turns = next((row[name] for name in CHAT_KEYS if isinstance(row.get(name), list)), [])
-    begun = [turn.get("content", turn.get("value")) for turn in turns[:2] if isinstance(turn, dict)]
-    return isinstance(row.get("prompt"), str) and row["prompt"] in begun
+    """Whether the prompt only repeats the first user turn of a conversation in another column."""
+    name = next((name for name in CHAT_KEYS if isinstance(row.get(name), list)), None)
+    turns = [turn for turn in (row[name] if name else ()) if isinstance(turn, dict)]
+    first = next((turn for turn in turns if turn.get("role", turn.get("from")) in ("user", "human")), {})
+    prompt = row.get("prompt")
+    return isinstance(prompt, str) and prompt == first.get("content", first.get("value"))
 
 
 @functools.lru_cache(4096)
@@ -3312,9 +3342,6 @@ def verl_row(row: dict, index: int, split: str, data_source: str = "") -> dict:
 
 def own_verl_columns(row: dict, index: int, split: str) -> dict:
     """The original columns of a row in verl's form, with its present answer or tests as ground truth."""
-    for name in ("reward_model", "extra_info"):
-        got = f"got the column {name} {str(row.get(name))[:60]!r}, a name of verl's"
-        need(isinstance(row.get(name), dict | None), f"{got}; expected an object; try --map old_{name}={name}")
     extra, model = row.get("extra_info"), row.get("reward_model") or {"style": "rule"}
     truth = model.get("ground_truth")
     held = ground_truth(truth, "reward_model.ground_truth", row) if truth not in (None, "") else {}
@@ -3466,12 +3493,21 @@ def split_size(text: str, count: int) -> tuple[str, int]:
 
 
 def held_out_rows(prompts: list[str], size: int, seed: int) -> set[int]:
-    """Indices of rows to hold out, by a seed; the rows of a prompt stay together, so their number may miss `size`."""
-    counts = Counter(prompts)
+    """Indices of rows to hold out, at random; the rows of a prompt stay together, so their number may miss `size`."""
+    groups: dict[str, list[int]] = {}
+    for row, prompt in enumerate(prompts):
+        groups.setdefault(prompt, []).append(row)
     got = f"got --split of {len(prompts)} rows of one prompt"
-    need(len(counts) > 1, f"{got}; expected several prompts, as the rows of a prompt stay together")
-    drawn = drawn_tasks(prompts, size, str(seed)) or {min(counts, key=counts.get)}
-    return {row for row, prompt in enumerate(prompts) if prompt in drawn}
+    need(len(groups) > 1, f"{got}; expected several prompts, as the rows of a prompt stay together")
+    generator, owned = random.Random(seed), [*groups.values()]
+    picked = generator.sample(range(len(owned)), min(size, len(owned)))
+    rest = [*{*range(len(owned))}.difference(picked)]
+    generator.shuffle(rest)  # used if the picked prompts have too many rows
+    chosen: set[int] = set()
+    for group in [*picked, *rest]:
+        if len(chosen) + len(owned[group]) <= size:
+            chosen.update(owned[group])
+    return chosen or {*min((owned[group] for group in picked), key=len)}
 
 
 # ----------------------------------------------------------------- row reader (src/programs/data_loader/row_reader.py)
@@ -3609,36 +3645,39 @@ def remapped(row: dict, settings: Settings) -> dict:
 
 
 class RowReader:
-    """Reads all inputs: `rows` has the good rows in the schema, in order, and `rejected` the bad ones.
+    """Iterates over the good rows of all inputs, converted, in order; counts the others.
 
-    `kind` and `why` say how they were read; in `counts`, read = kept + rejected + deduplicated. `watch` wraps the rows.
+    At any time, `counts` has read = kept + rejected + deduplicated. `on_reject` gets each bad row.
     """
 
-    def __init__(self, sources, settings: Settings, watch=iter):
-        self.files, self.settings, self.rejected = expand(sources), settings, []
-        self.names = distinct_names(self.files)
+    def __init__(self, sources, settings: Settings, on_reject: Callable[[dict], None]):
+        self.files, self.settings, self.on_reject = expand(sources), settings, on_reject
+        self.names, self.current = distinct_names(self.files), ""
         self.counts = {"read": 0, "kept": 0, "rejected": 0, "deduplicated": 0}
         self.kinds, self.reasons, self.seen, self.notes = Counter(), [], set(), Counter()
         self.facts, self.unread = FileFacts(), Counter()  # of the current file; {column of a question: rows}
         self.no_answer, self.untaken = 0, Counter()  # rows without an answer; {column that they have: rows}
-        rows = itertools.chain.from_iterable(map(self.rows_of, self.files))
-        placed = [*watch(itertools.islice(rows, settings.limit))]
-        self.rows, self.row_names = [row for _, row in placed], [name for name, _ in placed]  # the input of each row
-        self.kind = "mixed" if len(self.kinds) > 1 else next(iter(self.kinds), "prompts")
-        self.why = "; ".join(self.reasons)
 
-    def rows_of(self, file: str) -> Iterator[tuple[str, dict]]:
-        """(Default source, row) of each good row of one input."""
+    @property
+    def kind(self) -> str:
+        """The kind of all rows so far, or `mixed`."""
+        return "mixed" if len(self.kinds) > 1 else next(iter(self.kinds), "prompts")
+
+    def __iter__(self) -> Iterator[dict]:
+        return itertools.islice(itertools.chain.from_iterable(map(self.rows_of, self.files)), self.settings.limit)
+
+    def rows_of(self, file: str) -> Iterator[dict]:
         name, before = self.names[file], self.counts["read"]
         label = "stdin" if file == "-" else file
         form, records = self.detect(label, records_of(file, self.settings))
         for number, record in records:
             self.counts["read"] += 1
+            self.current = name
             try:
                 row = self.read(record, form)
             except RowFlaw as error:
                 self.counts["rejected"] += 1
-                self.rejected.append({"file": label, "line": number, "row": writable(record), **error.parts})
+                self.on_reject({"file": label, "line": number, "row": writable(record), **error.parts})
                 continue
             row.setdefault("source", name)
             row.setdefault("id", f"{name}:{number}")
@@ -3649,7 +3688,7 @@ class RowReader:
                     continue
                 self.seen.add(mark)
             self.counts["kept"] += 1
-            yield name, row
+            yield row
         if self.counts["read"] == before:
             say(f"warning: {label} has no rows")
 
@@ -3688,7 +3727,7 @@ class RowReader:
     def detect(self, label: str, records: Iterator) -> tuple[str, Iterator]:
         """(Form of a file, all its records): the given kind, or the form of most of the first rows; notes why."""
         settings, head = self.settings, list(itertools.islice(records, HEAD))
-        forms, kinds, fields, marked, rows = Counter(), Counter(), {}, 0, []
+        forms, kinds, fields, marked, numbers = Counter(), Counter(), {}, 0, set()
         for row in (row for _, row in head if isinstance(row, dict)):
             with contextlib.suppress(RowFlaw):
                 row = remapped(as_plain(row), settings)
@@ -3698,11 +3737,13 @@ class RowReader:
                 fields.setdefault(form, [name for name in row if row[name] is not None])
                 first = next((row[name] for name in ANSWER_KEYS if row.get(name) is not None), None)
                 marked += form == "math" and marks_answer(first)
-                rows.append(row)
+                numbers.update(shown_numbers(row))
                 if form in ("ours", "verl"):
                     kinds[kind_of(convert(row, form).out)] += 1
         sources = frozenset(plain_name(source.partition(".")[0]) for source in settings.mapping.values())
-        self.facts = FileFacts(frozenset(settings.mapping), sources, *numbering_of(rows))
+        texts = frozenset(name for name, start in numbers if start is None)
+        start = min((start for name, start in numbers if name not in texts), default=None)
+        self.facts = FileFacts(frozenset(settings.mapping), sources, start, texts)
         form, why = settings.kind, "as asked for"
         if form == "auto":  # in a tie, a form with answers wins
             form = max(forms, key=lambda form: (forms[form], form != "prompts"), default="prompts")
@@ -3715,13 +3756,12 @@ class RowReader:
         self.reasons.append(f"{label}: {form}, {why}{cut if worked else ''}")
         return "worked" if worked else form, itertools.chain(head, records)
 
-    def no_rows(self) -> UserError:
+    def no_rows(self, rejected: list[dict] = ()) -> UserError:
         """The error for inputs without a usable row, with the first rejected one."""
-        inputs, bad = " ".join(self.files[:5]) + " …" * (len(self.files) > 5), len(self.rejected)
+        inputs, bad = " ".join(self.files[:5]) + " …" * (len(self.files) > 5), self.counts["rejected"]
         counts = f"{self.counts['read']} read" + f", {bad} bad" * bool(bad)
-        got = f"got no usable row from {inputs} ({counts}); expected at least one"
-        first = self.rejected[0] if bad else None
-        return UserError(f"{got}; the first bad one: {first['file']}:{first['line']}: {flaw_of(first)}" if bad else got)
+        first = "".join(f"; the first bad one: {bad['file']}:{bad['line']}: {flaw_of(bad)}" for bad in rejected[:1])
+        return UserError(f"got no usable row from {inputs} ({counts}); expected at least one{first}")
 
     def say_notes(self) -> None:
         """Warn about columns that seem to belong to the question but are in no prompt; print the notes on rows."""
@@ -3755,8 +3795,19 @@ def digest(value) -> bytes:
     return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).digest()
 
 
-def load_rows(sources, kind: str = "auto", **reading) -> RowReader:
-    """Read all rows of files, folders, globs or hub ids into the schema; returns `rows`, `kind`, `rejected`, `counts`.
+@dataclass
+class Loaded:
+    """The result of load_rows: rows in the schema, their kind and why it was chosen, and what was left out."""
+
+    rows: list[dict]
+    kind: str
+    why: str
+    rejected: list[dict]
+    counts: dict[str, int]
+
+
+def load_rows(sources, kind: str = "auto", **reading) -> Loaded:
+    """Read all rows of files, folders, globs or hub ids into the schema.
 
     Args:
         sources: one input or a list: a path, a folder, a glob, `-` for stdin, `owner/name[:config][@split]`.
@@ -3768,13 +3819,15 @@ def load_rows(sources, kind: str = "auto", **reading) -> RowReader:
         BadRows: rows do not fit, and on_bad is "fail".
         UserError: an input cannot be read, an argument cannot be used, or there is no usable row.
     """
-    reader = RowReader(sources, Settings(kind, **reading))
-    if reader.rejected and reader.settings.on_bad == "fail":
-        raise BadRows(reader.rejected)
-    if not reader.rows:
-        raise reader.no_rows()
+    rejected = []
+    reader = RowReader(sources, Settings(kind, **reading), rejected.append)
+    rows = list(reader)
+    if rejected and reader.settings.on_bad == "fail":
+        raise BadRows(rejected, len(rejected))
+    if not rows:
+        raise reader.no_rows(rejected)
     reader.say_notes()
-    return reader
+    return Loaded(rows, reader.kind, "; ".join(reader.reasons), rejected, reader.counts)
 
 
 # ----------------------------------------------------------------------- batches (src/programs/data_loader/batches.py)
@@ -3789,7 +3842,7 @@ def prompt_ids(tokenizer, row: dict) -> list[int]:
 class Collator:
     """Turns rows into a batch: `input_ids` and `attention_mask` [B, T], padded on the left, and each column as a list.
 
-    A column that a row lacks is None there. Also works as `collate_fn` of a torch DataLoader over rows.
+    A column that a row lacks is None there. Also works as `collate_fn` of a torch DataLoader.
     """
 
     def __init__(self, tokenizer):
@@ -3809,37 +3862,47 @@ class Collator:
 class PromptLoader:
     """Batches of prompts, epoch after epoch: each `for` goes through the rest of the current epoch.
 
-    The order depends only on the rows, the seed and the epoch, so that `load_state_dict` with what `state_dict`
-    returned gives exactly the batches that would have followed. `left_out` counts prompts that were too long.
+    The order depends only on the rows, the settings and the epoch, so that `state_dict()` after a batch and
+    `load_state_dict()` in another process give exactly the batches that would have followed. `left_out` counts prompts
+    of more than `longest` tokens.
     """
 
-    def __init__(self, rows: list[dict], collator: Collator, batch_size: int, seed: int | None, left_out: int):
-        self.rows, self.collator, self.batch_size, self.seed, self.left_out = rows, collator, batch_size, seed, left_out
+    def __init__(self, rows, collator: Collator, batch_size: int, longest: int | None, seed: int | None, ranks: tuple):
+        self.collator, self.batch_size, self.seed, (self.rank, self.world) = collator, batch_size, seed, ranks
         self.epoch = self.position = 0
+        self.rows = [row for row in rows if longest is None or len(prompt_ids(collator.tokenizer, row)) <= longest]
+        need(self.rows, f"got no prompt within max_prompt_tokens {longest}; expected at least one; try a higher limit")
+        self.left_out = len(rows) - len(self.rows)
+        if self.left_out:
+            say(f"warning: left out {self.left_out} of {len(rows)} prompts longer than max_prompt_tokens {longest}")
+        # what the order of rows depends on; a saved position only fits if this is equal
+        self.order = {"shuffle_seed": seed, "max_prompt_tokens": longest, "world_size": self.world}
+        self.order["rows"] = digest([row["id"] for row in self.rows]).hex()
 
     def __iter__(self) -> Iterator[dict]:
         order = list(range(len(self.rows)))
         if self.seed is not None:
             random.Random(f"{self.seed} {self.epoch}").shuffle(order)
-        while picked := order[self.position : self.position + self.batch_size]:
-            self.position += len(picked)
-            yield self.collator([self.rows[index] for index in picked])
+        while group := order[self.position : self.position + self.batch_size * self.world]:
+            self.position += len(group)
+            end = len(group) - len(group) % self.world  # all processes get the same number of rows
+            if indices := group[self.rank : end : self.world]:
+                yield self.collator([self.rows[index] for index in indices])
         self.epoch, self.position = self.epoch + 1, 0
 
     def __len__(self) -> int:
-        return math.ceil(len(self.rows) / self.batch_size)
+        full, rest = divmod(len(self.rows), self.batch_size * self.world)
+        return full + (rest >= self.world)
 
     def state_dict(self) -> dict:
-        """The loader's position, and what the order of its rows depends on."""
-        rows = digest([row["id"] for row in self.rows]).hex()
-        return {"epoch": self.epoch, "position": self.position, "shuffle_seed": self.seed, "rows": rows}
+        """The loader's position: epoch, rows consumed in it by all processes, and what the order depends on."""
+        return {"epoch": self.epoch, "position": self.position, "order": self.order}
 
     def load_state_dict(self, state: dict) -> None:
-        """Continue from the state of a loader with the same rows and seed."""
-        own = self.state_dict()
-        fits = isinstance(state, dict) and state.keys() == own.keys()
+        """Continue from the state of a loader with the same rows and settings."""
+        fits = isinstance(state, dict) and {"epoch", "position", "order"} <= set(state)
         need(fits, f"got the state {shown(state)}; expected what state_dict returned")
-        wrong = ", ".join(name for name in ("shuffle_seed", "rows") if state[name] != own[name])
+        wrong = ", ".join(key for key, value in self.order.items() if state["order"].get(key) != value)
         need(not wrong, f"got the state of a loader with other {wrong}; expected the same rows and settings")
         self.epoch, self.position = state["epoch"], state["position"]
 
@@ -3852,6 +3915,8 @@ def create_dataloader(
     batch_size: int,
     max_prompt_tokens: int | None = None,
     shuffle_seed: int | None = None,
+    rank: int = 0,
+    world_size: int = 1,
     **reading,
 ) -> PromptLoader:
     """Batches of prompts with all their columns, from any input that load_rows reads.
@@ -3860,22 +3925,44 @@ def create_dataloader(
         kind: one of KINDS, or "auto".
         sources: an input or a list of them.
         tokenizer: a Hugging Face tokenizer; its chat template makes the text.
-        batch_size: prompts a batch; the last of an epoch may be smaller.
+        batch_size: prompts a batch and process; the last of an epoch may be smaller.
         max_prompt_tokens: leave out longer prompts, and count them in `left_out`.
         shuffle_seed: shuffle anew in each epoch, by this seed (default: the order of the files).
+        rank, world_size: this process and the number of processes, which share the rows of one order.
         **reading: further arguments of load_rows: mapping, system_prompt, on_bad, limit, …
 
     Raises:
         UserError: an argument cannot be used, or an input cannot be read; BadRows if rows do not fit.
     """
     need(batch_size > 0, f"got batch_size {batch_size}; expected 1 or more")
-    rows, longest = load_rows(sources, kind, **reading).rows, max_prompt_tokens
-    kept = [row for row in rows if longest is None or len(prompt_ids(tokenizer, row)) <= longest]
-    need(kept, f"got no prompt within max_prompt_tokens {longest}; expected at least one; try a higher limit")
-    left_out = len(rows) - len(kept)
-    if left_out:
-        say(f"warning: left out {left_out} of {len(rows)} prompts longer than max_prompt_tokens {longest}")
-    return PromptLoader(kept, Collator(tokenizer), batch_size, shuffle_seed, left_out)
+    need(0 <= rank < world_size, f"got rank {rank} of {world_size}; expected 0 to world_size - 1")
+    rows, ranks = load_rows(sources, kind, **reading).rows, (rank, world_size)
+    return PromptLoader(rows, Collator(tokenizer), batch_size, max_prompt_tokens, shuffle_seed, ranks)
+
+
+def stream_dataset(kind: str, sources, **reading):
+    """The rows as a torch IterableDataset, read while iterating, for JSONL and parquet larger than memory.
+
+    For a torch DataLoader with `collate_fn=Collator(tokenizer)`; its workers, in all processes of torch.distributed,
+    share the rows. A bad row raises BadRows at once unless on_bad is "skip".
+    """
+    settings = Settings(kind, **reading)
+
+    def refuse(item: dict) -> None:
+        if settings.on_bad == "fail":
+            raise BadRows([item], 1)
+
+    class RowStream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            info, is_multi = torch.utils.data.get_worker_info(), torch.distributed.is_initialized()
+            rank, world = (torch.distributed.get_rank(), torch.distributed.get_world_size()) if is_multi else (0, 1)
+            worker, workers = (info.id, info.num_workers) if info else (0, 1)
+            reader = RowReader(sources, settings, refuse)
+            yield from itertools.islice(reader, rank * workers + worker, None, world * workers)
+            if not reader.counts["kept"]:
+                raise reader.no_rows()
+
+    return RowStream()
 
 
 # ----------------------------------------------------------------------- command (src/programs/data_loader/command.py)
@@ -4073,11 +4160,13 @@ def of_splits(rows: list[dict], files: list[str]) -> list[str]:
 def run_command(args) -> int:
     from tqdm import tqdm
 
-    settings, tokenizer = settings_of(args), open_tokenizer(args.tokenizer) if args.tokenizer else None
-    watch = functools.partial(tqdm, desc="rows", unit="", delay=1, disable=None, file=sys.stderr)
-    reader = RowReader(args.inputs, settings, watch)
-    rows, rejected = reader.rows, reader.rejected
-    error = BadRows(rejected) if rejected and args.on_bad == "fail" else None
+    rejected, rows, files = [], [], []
+    reader = RowReader(args.inputs, settings_of(args), rejected.append)
+    tokenizer = open_tokenizer(args.tokenizer) if args.tokenizer else None
+    for row in tqdm(reader, desc="rows", unit="", delay=1, disable=None, file=sys.stderr):
+        rows.append(row)
+        files.append(reader.current)
+    error = BadRows(rejected, len(rejected)) if rejected and args.on_bad == "fail" else None
     if not error and not rows and (args.out or not reader.counts["read"]):
         error = reader.no_rows()
     outputs = write(args, rows, reader.files, rejected) if args.out and not error else []
@@ -4089,17 +4178,17 @@ def run_command(args) -> int:
     if count := sum(n > 1 for n in Counter(prompt for prompt, _ in pairs).values()):
         lines.append(f"{count} prompts have another answer in another row; each answer is paid in its own row only")
     lines += [collapse] if collapse else []
-    for line in [*lines, *(of_splits(rows, reader.row_names) if args.out else [])]:
+    for line in [*lines, *(of_splits(rows, files) if args.out else [])]:
         say(f"warning: {line}")
     report = {
         "kind": reader.kind,
-        "why": reader.why,
+        "why": "; ".join(reader.reasons),
         "counts": reader.counts,
         "outputs": outputs,
         "unread": dict(reader.unread),
         "no_answer": reader.no_answer,
         "errors": rejected[:20] or ([{"message": str(error)}] if error else []),
-        "stats": statistics_of(rows, reader.row_names, tokenizer) if args.inspect else {},
+        "stats": statistics_of(rows, files, tokenizer) if args.inspect else {},
     }
     if args.json:
         tell(json.dumps(report))

@@ -38,62 +38,61 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 """
 
 # Contents
-#       153-164  python source       Parses Python source in a process with threads
-#       167-271  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       274-285  bundle              Paths of this bundle and of its embedded model, data and rewards
-#       288-478  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       481-668  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      671-1031  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1034-1103  exit codes          Program exit: errors that a user can fix become a message and an exit code
-#     1106-1344  data files          Open data files as text: decompress, decode, refuse files without data; parse …
-#     1347-1462  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1465-1707  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1710-1813  stated answers      Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1816-1957  answer marks        Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1960-2120  question parts      Detect columns that look like part of the question but are not in the prompt
-#     2123-2266  odd texts           Warn of answers and prompts that a model or a reward would read otherwise than …
-#     2269-2407  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2410-2436  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2439-2463  prompts             Load training and held-out prompts as token ids
-#     2466-2477  pass rates          Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
-#     2480-2530  text servers        Completions from OpenAI-compatible servers, one per request, with retries if a …
-#     2533-2758  user code           What users' rewards get: texts, copies of the columns, and their own state of …
-#     2761-3029  reward forms        The forms that a reward function may have, and loading rewards from files
-#     3032-3344  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3347-3497  environments        Load and check environments: classes whose methods are tools for the model, or …
-#     3500-3732  tool calls          Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3735-3861  tool runs           Run the calls of many conversations concurrently, each with a time limit; none …
-#     3864-3926  control tokens      Render messages so that their text never becomes control tokens, for versions of …
-#     3929-4184  turn bridge         Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4187-4354  conversations       Conversations with environments: their record, limits, and calls of the …
-#     4357-4510  play                Play a policy's conversations with environments; each turn samples all open …
-#     4513-4679  play setup          Set up and score conversations, for all programs that take --environment
-#     4682-4971  models              Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     4974-4982  batches             Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
-#     4985-5272  key cache           The key-value cache while sampling: it grows in blocks, holds shared prompts …
-#     5275-5442  forward             The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     5445-5493  folding             Fold LoRA into the weights while sampling: it saves a third of the kernels for …
-#     5496-5569  norms               Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
-#     5572-5760  cache probe         Probe what a model's cache and attention can do, before sampling and training …
-#     5763-5845  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5848-6081  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
-#     6084-6138  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
-#     6141-6154  rollouts            Sample and score a batch's rows over all processes; slow rewards run while other …
-#     6157-6183  trainer settings    Settings that several trainers have, with their defaults: a trainer's Config …
-#     6186-6337  memory              The memory that a run will need, from the shape of its networks
-#     6340-6394  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
-#     6397-6434  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     6437-6601  paired tests        Intervals, paired tests, pass@k
-#     6604-6656  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     6659-6800  settings            Settings
-#     6803-6967  rows                Rows: reading and checking them, those that the model was trained on, files that …
-#     6970-7252  tasks               What a task is; generation, mathematics, code
-#     7255-7367  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     7370-7556  requests            What is asked of a model: worked examples, templates, token ids; and what was …
-#     7559-7707  own tasks           Tasks of the user: reward functions, conversations with an environment
-#     7710-7976  local model         A model of transformers: batched sampling and scoring; the beginning that all …
-#     7979-8098  models              Models in vLLM, on servers, and none; opening those that were named
-#     8101-8270  run                 Running the tasks, and the command line
+#       152-163  python source       Parses Python source in a process with threads
+#       166-270  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       273-284  bundle              Paths of this bundle and of its embedded model, data and rewards
+#       287-477  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       480-667  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      670-1030  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1033-1102  exit codes          Program exit: errors that a user can fix become a message and an exit code
+#     1105-1350  data files          Open data files as text: decompress, decode, refuse files without data; parse …
+#     1353-1468  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1471-1713  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1716-1819  stated answers      Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1822-1963  answer marks        Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1966-2273  question parts      Detect columns that look like part of the question but are not in the prompt, …
+#     2276-2414  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2417-2443  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2446-2470  prompts             Load training and held-out prompts as token ids
+#     2473-2484  pass rates          Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
+#     2487-2537  text servers        Completions from OpenAI-compatible servers, one per request, with retries if a …
+#     2540-2765  user code           What users' rewards get: texts, copies of the columns, and their own state of …
+#     2768-3036  reward forms        The forms that a reward function may have, and loading rewards from files
+#     3039-3351  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3354-3504  environments        Load and check environments: classes whose methods are tools for the model, or …
+#     3507-3739  tool calls          Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3742-3868  tool runs           Run the calls of many conversations concurrently, each with a time limit; none …
+#     3871-3933  control tokens      Render messages so that their text never becomes control tokens, for versions of …
+#     3936-4191  turn bridge         Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4194-4361  conversations       Conversations with environments: their record, limits, and calls of the …
+#     4364-4517  play                Play a policy's conversations with environments; each turn samples all open …
+#     4520-4686  play setup          Set up and score conversations, for all programs that take --environment
+#     4689-4978  models              Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     4981-4989  batches             Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
+#     4992-5279  key cache           The key-value cache while sampling: it grows in blocks, holds shared prompts …
+#     5282-5449  forward             The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     5452-5500  folding             Fold LoRA into the weights while sampling: it saves a third of the kernels for …
+#     5503-5576  norms               Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
+#     5579-5767  cache probe         Probe what a model's cache and attention can do, before sampling and training …
+#     5770-5852  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5855-6088  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
+#     6091-6145  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
+#     6148-6161  rollouts            Sample and score a batch's rows over all processes; slow rewards run while other …
+#     6164-6190  trainer settings    Settings that several trainers have, with their defaults: a trainer's Config …
+#     6193-6344  memory              The memory that a run will need, from the shape of its networks
+#     6347-6401  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
+#     6404-6441  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     6444-6608  paired tests        Intervals, paired tests, pass@k
+#     6611-6663  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#     6666-6807  settings            Settings
+#     6810-6976  rows                Rows: reading and checking them, those that the model was trained on, files that …
+#     6979-7261  tasks               What a task is; generation, mathematics, code
+#     7264-7409  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     7412-7598  requests            What is asked of a model: worked examples, templates, token ids; and what was …
+#     7601-7749  own tasks           Tasks of the user: reward functions, conversations with an environment
+#     7752-8018  local model         A model of transformers: batched sampling and scoring; the beginning that all …
+#     8021-8140  models              Models in vLLM, on servers, and none; opening those that were named
+#     8143-8312  run                 Running the tasks, and the command line
 
 import argparse
 import ast
@@ -1120,9 +1119,12 @@ PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(
 REPLY = re.compile(
     rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
 )
-PROMPT_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
-WEAK = {"text", "input", "description"}  # hold prompts in some files and annotate the rows in others
-ASKS = {*PROMPT_TEXTS, "messages", "conversations", "conversation", "chosen", "completion"} - WEAK
+# prompt columns: ASKS always holds prompts; WEAK does in some files and annotates the rows in others
+ASKS = {
+    *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
+    *("chosen", "completion"),
+}
+WEAK = {"text", "input", "description"}
 ANSWER_BELOW = re.compile(r"(?i)(q|question|user|human) ?\d*[:.].*\n\s*(a|answer|assistant|ai) ?\d*[:.]")
 NUMBERING = re.compile(r"\A\s*(\d+[.:)]|[^\w\s])\t")  # of a line in a list
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
@@ -1250,8 +1252,12 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
     used = separator_of(text, delimiter, name)
     if used != delimiter:
         say(f"{name}: the columns are separated by {used!r}")
-    header = next(iter(first_records(text, used)), [])
-    padded = len(header) > 1 and all(cell[:1] == " " for cell in header[1:])  # blanks follow all separators
+    records = first_records(text, used)
+    header, *spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records] or [False]
+    unquoted = records != first_records(text, used, skipinitialspace=True)
+    padded = header or (spaced != [] and all(spaced) and unquoted and "completion" not in records[0])
+    if padded and not header:
+        say(f"{name}: read without the blank that follows each {used!r} of its rows")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
         header = next((cells for cells in reader if any(cells)), [])
@@ -1323,9 +1329,9 @@ def filled(cells: list[str]) -> list[str]:
     return cells[:size]
 
 
-def first_records(text: str, delimiter: str) -> list[list[str]]:
+def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
     """The non-empty ones of the first 50 records, up to the first that is not valid CSV."""
-    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **form), []
     with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
     return records
@@ -1975,153 +1981,9 @@ DOUBTFUL = (
     *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
     *("上下文", "背景", "文章", "材料", "原文", "段落"),
 )
+SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
 MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram", "screenshot", "frame"}
 MEDIA_ENDS = {"url", "uri", "link", "path", "file", "byte", "base", "data", "list", "caption", "description"}
-JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # in JSON Schema
-JSON_SCHEMA_KEYS = {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
-NOTE_WORDS = {*"supporting gold answer output response correct solution is has num truth expected".split()}
-SYSTEM = re.compile(r"system|sys(tem)?_?(prompt|message|msg|instructions?)")
-TOOLS = ("tools", "functions")
-TOOL_NAME = re.compile(r"""(["'])name\1: ?(["'])([^"']+)\2""")
-SQL = re.compile(r"\s*SELECT\b(?s:.*)\bFROM\b")
-CHOICE_KEYS = (
-    *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
-    *("mc1_targets", "answers", "distractors", "incorrect_answers", "answer_option_list"),
-)
-NUMBER_KEYS = ("label", "gold_label", "correct", "correct_option", "answer_idx", "answer_index", "cop")
-# one choice per column: A, optionB, option_1, opa, sol2, ending0, mc_answer4, "Incorrect Answer 3"
-ONE_CHOICE = re.compile(
-    r"((?i:op(?=[A-Da-d])|opt(?:ion)?|choice|(?:mc_?)?answer|ans|sol|ending|candidate|alternative|distractor"
-    r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
-)
-WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of wrong choices
-
-
-def plain_name(name: str) -> str:
-    """A column's name in snake case: `Correct Answer` becomes `correct_answer`."""
-    return re.sub(r"[\s-]+", "_", name.strip()).lower()
-
-
-@functools.lru_cache(4096)
-def names_part(name: str) -> bool:
-    """Whether a column's name says that it holds a part of the question."""
-    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *PROMPT_TEXTS) or is_system(name):
-        return True
-    words = words_in(name)
-    is_part = is_media(name) or (len(words) > 1 and head_of(name) in (*READ_FIRST, *DOUBTFUL))
-    return is_part and not NOTE_WORDS & {*words}
-
-
-def is_system(name: str) -> bool:
-    """Whether a column's name says that it holds a system prompt."""
-    return SYSTEM.fullmatch(plain_name(name)) is not None
-
-
-def head_of(name: str) -> str:
-    """The head noun of a column's name: "passage" in `flores_passage` and `passage_text`; "" in a name of digits."""
-    stems = [word.removesuffix("s") for word in words_in(name)] or [""]
-    return stems[-2] if len(stems) > 1 and stems[-1] in ("text", "content") else stems[-1]
-
-
-def words_in(name: str) -> list[str]:
-    """The words of a column's name in snake or camel case, in lower case."""
-    return re.findall(r"[^\W\d_]+", plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)))
-
-
-def is_media(name: str) -> bool:
-    """Whether a column's name says that it holds images, video or sound, or their location."""
-    stems = [word.removesuffix("s") for word in words_in(name)]
-    return bool(MEDIA & {*stems}) and stems[-1] in MEDIA | MEDIA_ENDS
-
-
-@functools.lru_cache(4096)
-def choice_families(names: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """Groups of columns that may hold one choice each, such as A, B, C."""
-    families = {}
-    for name in names:
-        if match := ONE_CHOICE.fullmatch(re.sub(r"[\s-]+", "_", name)):
-            prefix, mark = match[1] or str(match[3].isupper()), match[2] or match[3]
-            place = int(mark) if mark.isdigit() else ord(mark.lower()) - ord("a")
-            families.setdefault(prefix.lower(), {})[place] = name
-    complete = []
-    for prefix, family in families.items():
-        least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are often two numbers
-        if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
-            complete.append(tuple(family[place] for place in sorted(family)))
-    return complete
-
-
-def choice_columns(row: dict) -> tuple[str, ...]:
-    """The column or columns that hold the choices of a question; () if there are none."""
-    listed = [name for name in CHOICE_KEYS if isinstance(row.get(name), str | list | dict)]
-    for name in listed:
-        value = row[name].strip() if isinstance(row[name], str) else row[name]
-        several = isinstance(value, list) and len(value) > 1 and row.get("answer") is None
-        numbered = any(row.get(number) is not None for number in NUMBER_KEYS)
-        is_one = name == "choice" and isinstance(value, str)
-        are_accepted = name == "answers" and not (several and numbered)  # ReClor's are choices
-        if value not in ("", "[]", "{}", [], {}) and not is_one and not are_accepted:
-            return (name,)
-    for family in choice_families(tuple(row)):
-        given = tuple(name for name in family if not is_empty(row[name]))
-        if len(given) > 1 or (given and WRONG.match(given[0])):
-            return given if given == family[: len(given)] else family
-    return ()
-
-
-def is_empty(value) -> bool:
-    return value is None or value in ([], {}) or (isinstance(value, str) and not value.strip())
-
-
-def texts_in(value) -> list[str]:
-    """Every text and number in a nested value, without the roles of chat messages."""
-    if isinstance(value, dict | list):
-        inner = value if isinstance(value, list) else [item for key, item in value.items() if key != "role"]
-        return [text for item in inner for text in texts_in(item)]
-    return [] if value is None or isinstance(value, bool) else [value if isinstance(value, str) else repr(value)[:100]]
-
-
-def squeezed(text: str) -> str:
-    """A text with one blank between its words."""
-    return " ".join(text.split())
-
-
-def is_json_schema(name: str, value) -> bool:
-    """Whether a `schema` column holds a JSON Schema, which a reward checks against, and not tables of a database."""
-    with contextlib.suppress(ValueError, RecursionError):
-        value = json.loads(value) if isinstance(value, str) and head_of(name) == "schema" else value
-    if not isinstance(value, dict) or head_of(name) != "schema":
-        return False
-    properties = value.get("properties")
-    has_types = isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values())
-    return has_types or str(value.get("type")) in JSON_TYPES or bool(value.keys() & JSON_SCHEMA_KEYS)
-
-
-def unread_parts(row: dict, prompt) -> list[str]:
-    """Columns that look like part of the question but whose text is not in the prompt (a text or messages)."""
-    choices = choice_columns(row)
-    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices]) if not is_empty(row[name])]
-    names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
-    if not names:
-        return []
-    whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
-    asked, parts, unread = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")], []
-    has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # choices A, B
-    for name in names:
-        inside = [squeezed(text) for text in texts_in(row[name])]
-        if name in TOOLS:  # a chat template may write them in another form
-            inside = [match[3] for match in TOOL_NAME.finditer(str(row[name]))]
-        is_note = isinstance(row[name], int | float) and name not in choices
-        is_note = is_note or (name == "query" and SQL.match(str(row[name])) is not None)  # Spider's gold
-        is_whole = name in PROMPT_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)  # Alpaca's
-        is_there = all(text in asked for text in inside) and (name not in choices or has_letters)
-        if not is_note and not is_whole and not is_there:
-            unread.append(name)
-    return unread
-
-
-# ----------------------------------------------------------------------------- odd texts (src/parts/data/odd_texts.py)
-
 PLACE = r"<(?:\|?(?:start_of_)?(?:image|video|audio)(?:[_ ]?(?:\d+|pad|placeholder))?\|?|\|vision_(?:start|end)\|)>"
 BRACKETED = r"\[(?:image|IMG)\]"  # after a word it may be a blank to fill in, so it counts at the start of a prompt
 PLACED = re.compile(rf"\A\s*(?:{PLACE}|{BRACKETED})|{PLACE}(?=\s*$)", re.MULTILINE)  # at the start or a line's end
@@ -2136,7 +1998,24 @@ HTML = re.compile(
     r"|</?(!doctype|html|head|body|div|span|p|a|[uo]l|li|h[1-6]|table|br|img|source|track|svg|script|style)\b"
 )
 TRUTH = "TRUE|FALSE|WAHR|FALSCH|VRAI|FAUX|VERDADERO|VERDADEIRO|VERO|FALSO|WAAR|ONWAAR|ИСТИНА|ЛОЖЬ"  # spreadsheets'
+JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # in JSON Schema
+NOTE_WORDS = {*"supporting gold answer output response correct solution is has num truth expected".split()}
+SYSTEM = re.compile(r"system|sys(tem)?_?(prompt|message|msg|instructions?)")
+TOOLS = ("tools", "functions")
+TOOL_NAME = re.compile(r"""(["'])name\1: ?(["'])([^"']+)\2""")
+SQL = re.compile(r"\s*SELECT\b(?s:.*)\bFROM\b")
 SINGLE = "[A-J]|true|True|false|False"  # letters of choices, truth values
+CHOICE_KEYS = (
+    *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
+    *("mc1_targets", "answers", "distractors", "incorrect_answers"),
+)
+NUMBER_KEYS = ("label", "gold_label", "correct", "correct_option", "answer_idx", "answer_index", "cop")
+# one choice per column: A, optionB, option_1, opa, sol2, ending0, mc_answer4, "Incorrect Answer 3"
+ONE_CHOICE = re.compile(
+    r"((?i:op(?=[A-Da-d])|opt(?:ion)?|choice|(?:mc_?)?answer|ans|sol|ending|candidate|alternative|distractor"
+    r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
+)
+WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of wrong choices
 MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|\\N|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
@@ -2175,6 +2054,95 @@ ODD_PROMPTS = {  # pattern of prompts that are not as their author wrote them ->
 }
 
 
+def plain_name(name: str) -> str:
+    """A column's name in snake case: `Correct Answer` becomes `correct_answer`."""
+    return re.sub(r"[\s-]+", "_", name.strip()).lower()
+
+
+@functools.lru_cache(4096)
+def names_part(name: str) -> bool:
+    """Whether a column's name says that it holds a part of the question."""
+    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS) or is_system(name):
+        return True
+    words = words_in(name)
+    if not words or NOTE_WORDS & {*words}:
+        return False
+    return is_media(name) or (len(words) > 1 and head_of(name) in {*READ_FIRST, *DOUBTFUL})
+
+
+def is_system(name: str) -> bool:
+    """Whether a column's name says that it holds a system prompt."""
+    return SYSTEM.fullmatch(plain_name(name)) is not None
+
+
+def head_of(name: str) -> str:
+    """The head noun of a column's name: "passage" in `flores_passage` and `passage_text`."""
+    stems = [word.removesuffix("s") for word in words_in(name)]
+    return stems[-2] if len(stems) > 1 and stems[-1] in ("text", "content") else stems[-1]
+
+
+def words_in(name: str) -> list[str]:
+    """The words of a column's name in snake or camel case, in lower case."""
+    return re.findall(r"[^\W\d_]+", plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)))
+
+
+def is_media(name: str) -> bool:
+    """Whether a column's name says that it holds images, video or sound, or their location."""
+    stems = [word.removesuffix("s") for word in words_in(name)]
+    return bool(MEDIA & {*stems}) and stems[-1] in MEDIA | MEDIA_ENDS
+
+
+@functools.lru_cache(4096)
+def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...]]]:
+    """(columns that may hold all choices, groups of columns that hold one choice each, such as A, B, C) of a row."""
+    families = {}
+    for name in names:
+        if match := ONE_CHOICE.fullmatch(re.sub(r"[\s-]+", "_", name)):
+            prefix, mark = match[1] or str(match[3].isupper()), match[2] or match[3]
+            place = int(mark) if mark.isdigit() else ord(mark.lower()) - ord("a")
+            families.setdefault(prefix.lower(), {})[place] = name
+    complete = []
+    for prefix, family in families.items():
+        least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are often two numbers
+        if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
+            complete.append(tuple(family[place] for place in sorted(family)))
+    listed = [name for name in names if re.fullmatch(r"(?i)\w+_(?:option|choice)s?_list", name)]
+    return [*(name for name in CHOICE_KEYS if name in names), *listed], complete
+
+
+def choice_columns(row: dict) -> tuple[str, ...]:
+    """The column or columns that hold the choices of a question; () if there are none."""
+    keys, families = choice_names(tuple(row))
+    for name in keys:
+        value = row[name]
+        if is_empty(value) or not isinstance(value, str | list | dict):
+            continue
+        if isinstance(value, str) and (name == "choice" or value.strip() in ("[]", "{}")):
+            continue
+        if name == "answers":  # choices in ReClor; in other data sets the accepted answers
+            several = isinstance(value, list) and len(value) > 1 and row.get("answer") is None
+            if not several or not any(row.get(number) is not None for number in NUMBER_KEYS):
+                continue
+        return (name,)
+    for family in families:
+        given = tuple(name for name in family if not is_empty(row[name]))
+        if len(given) > 1 or (given and WRONG.match(given[0])):
+            return given if given == family[: len(given)] else family
+    return ()
+
+
+def is_empty(value) -> bool:
+    return value is None or value in ([], {}) or (isinstance(value, str) and not value.strip())
+
+
+def texts_in(value) -> list[str]:
+    """Every text and number in a nested value, without the roles of chat messages."""
+    if isinstance(value, dict | list):
+        inner = value if isinstance(value, list) else [item for key, item in value.items() if key != "role"]
+        return [text for item in inner for text in texts_in(item)]
+    return [] if value is None or isinstance(value, bool) else [value if isinstance(value, str) else repr(value)[:100]]
+
+
 def placeholder_in(text: str) -> str | None:
     """The first placeholder of an image, video or sound in a prompt; None if there is none.
 
@@ -2190,19 +2158,64 @@ def placeholder_in(text: str) -> str | None:
     return None
 
 
+def squeezed(text: str) -> str:
+    """A text with one blank between its words."""
+    return " ".join(text.split())
+
+
+def is_json_schema(name: str, value) -> bool:
+    """Whether a `schema` column holds a JSON Schema, which a reward checks against, and not tables of a database."""
+    if head_of(name) != "schema":
+        return False
+    with contextlib.suppress(ValueError):
+        value = json.loads(value) if isinstance(value, str) else value
+    if not isinstance(value, dict):
+        return False
+    properties, kind = value.get("properties"), value.get("type")
+    if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
+        return True
+    marks = value.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
+    return bool(marks) or (isinstance(kind, str) and kind in JSON_TYPES)
+
+
+def unread_parts(row: dict, prompt) -> list[str]:
+    """Columns that look like part of the question but whose text is not in the prompt (a text or messages)."""
+    choices = choice_columns(row)
+    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices]) if not is_empty(row[name])]
+    names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
+    if not names:
+        return []
+    whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
+    asked, parts, unread = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")], []
+    has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # choices A, B
+    for name in names:
+        inside = [squeezed(text) for text in texts_in(row[name])]
+        if name in TOOLS:  # a chat template may write them in another form
+            inside = [match[3] for match in TOOL_NAME.finditer(str(row[name]))]
+        is_note = isinstance(row[name], int | float) and name not in choices
+        is_note = is_note or (name == "query" and SQL.match(str(row[name])) is not None)  # Spider's gold
+        is_whole = name in SECOND_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)  # Alpaca's
+        is_there = all(text in asked for text in inside) and (name not in choices or has_letters)
+        if not is_note and not is_whole and not is_there:
+            unread.append(name)
+    return unread
+
+
 def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     """One message for each kind of answer that a reward may misread; truth values may stay if most prompts name them.
 
     >>> odd_answers("gold", ["3,5", "4,25", "12"])
     ["2 of 3 values of gold look like '3,5': graders take commas for separators; write a decimal point, and no groups"]
     """
-    texts = [str(v).upper() if isinstance(v, bool) else str(v) for v in values if isinstance(v, str | float | bool)]
+    texts = [str(v).upper() if v is True or v is False else str(v) for v in values if isinstance(v, str | float | bool)]
     odd = {line: [text for text in texts if re.fullmatch(pattern, text)] for pattern, line in ODD_ANSWERS.items()}
-    if any(re.fullmatch(r"\s*[-+]?\d*\.\d*[1-9]\d*\s*", text) for text in texts):  # not a column of integers
-        del odd[ODD_ANSWERS[WHOLE]]
-    if 2 * sum(re.search(rf"(?i)\b({TRUTH})\b", str(prompt)) is not None for prompt in prompts) > len(prompts):
-        del odd[ODD_ANSWERS[TRUTH]]
     formulas = [text for text in texts if not re.fullmatch(r"\s*([-+]?\d+|NaN)?\s*", text)]
+    if any(re.fullmatch(r"\s*[-+]?\d*\.\d*[1-9]\d*\s*", text) for text in texts):  # not a column of integers
+        odd[ODD_ANSWERS[WHOLE]] = []
+    if odd[ODD_ANSWERS[TRUTH]]:
+        asking = sum(re.search(rf"(?i)\b({TRUTH})\b", str(prompt)) is not None for prompt in prompts)
+        if 2 * asking > len(prompts):
+            odd[ODD_ANSWERS[TRUTH]] = []
     commas = [t for t in formulas if with_point(t) != t and re.fullmatch(r"[-+\d.]*,[\d.,]+(\s?[^\d\s,;]{1,9})?", t)]
     if 2 * len(commas) >= len(formulas) and 20 * len(commas) >= len(texts):
         odd["look like {}: graders take commas for separators; write a decimal point, and no groups"] = commas
@@ -2212,22 +2225,16 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     if name != "ground_truth":  # an environment's own
         objects = [value for value in values if isinstance(value, dict) and "text" not in value]
         odd["are objects, like {}, which equal no answer; try data_loader.py, which reads some"] = objects
-    lists = map(distinct_values, (value for value in values if isinstance(value, list)))
+    lists = (accepted(value) for value in values if isinstance(value, list))
+    numbers = ([str(i) for i in items if re.fullmatch(rf"[-+]?\d[\d.,]*|{SINGLE}", str(i))] for items in lists)
+    plain = ([item.replace(",", "") for item in items] for items in numbers)
+    kept = re.compile(rf"{SINGLE}|.*\..*\..*")  # dates
+    kinds = ((items, {i.lower() if kept.match(i) else round(float(i), 2) for i in items}) for items in plain)
+    several = [items[:3] for items, different in kinds if len(different) > 1]
     line = "list several numbers, letters or truth values, like {}, any of which pays; write one text if all are needed"
-    odd[line] = [items for items in lists if len(items) > 1]
+    odd[line] = several
     findings = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
     return [f"{count} of {len(values)} values of {name} {line}" for line, count in findings]
-
-
-def distinct_values(gold: list) -> list[str]:
-    """The numbers, letters and truth values among accepted answers, each value once."""
-    texts = {}
-    for text in map(str, accepted(gold)):
-        if re.fullmatch(rf"[-+]?\d[\d.,]*|{SINGLE}", text):
-            plain = text.replace(",", "")
-            is_number = not re.match(rf"{SINGLE}|.*\..*\.", plain)  # nor a date
-            texts.setdefault(round(float(plain), 2) if is_number else plain.lower(), text)
-    return [*texts.values()]
 
 
 def warn_odd_answers(source: str, rows: list[dict], prompts: Sequence) -> None:
@@ -2424,12 +2431,12 @@ def task_of(row: dict, with_columns: bool) -> tuple[str, str]:
     return asked_words(row["prompt"]), columns
 
 
-def drawn_tasks(tasks: list, count: int, salt: str = "") -> set:
-    """Draw from the rows' tasks some with at most `count` rows together, by a hash, so that order does not matter."""
+def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
+    """Draw from the rows' tasks some with at most `count` rows together, by a hash: order and seed do not matter."""
     sizes, drawn, rows = {}, set(), 0
     for task in tasks:
         sizes[task] = sizes.get(task, 0) + 1
-    for task in sorted(sizes, key=lambda task: hashlib.sha256((salt + repr(task)).encode()).digest()):
+    for task in sorted(sizes, key=lambda task: hashlib.sha256(repr(task).encode()).digest()):
         if rows + sizes[task] <= count:
             drawn.add(task)
             rows += sizes[task]
@@ -6802,6 +6809,8 @@ def parse_config(argv: list[str]):
 
 # ------------------------------------------------------------------------------ rows (src/programs/evaluation/rows.py)
 
+PROMPT_COLUMNS = ("prompt", "question", "problem", "instruction", "query", "text", "input")
+
 
 def sibling(name: str):
     """Load NAME.py, which must lie beside this file or in the bundle's scripts, when something first needs it."""
@@ -6839,7 +6848,7 @@ def first_of(row: dict, names) -> object:
 
 def what_asks(task, row: dict):
     """What tells a row from others: its prompt; all of it where the answer is one of its choices."""
-    return row if task.logprobs else first_of(row, PROMPT_TEXTS)
+    return row if task.logprobs else first_of(row, PROMPT_COLUMNS)
 
 
 def task_rows(config, task) -> tuple[list[dict], list[dict]]:
@@ -6856,7 +6865,6 @@ def task_rows(config, task) -> tuple[list[dict], list[dict]]:
         need(placed, "got no rows besides the worked examples; expected others; try another --fewshot_data")
         if len(placed) < len(found):
             say(f"{task.label}: {len(found) - len(placed)} rows serve as worked examples and are not evaluated")
-    task.decide([row for _, row in placed])  # all of them, so that a limit changes no reading
     placed = placed[: task.settings["limit"] or config.limit or None]
     rows = [row for _, row in placed]
     for place, row in placed:
@@ -6868,6 +6876,7 @@ def task_rows(config, task) -> tuple[list[dict], list[dict]]:
                 given_texts(config, row)
         except UserError as error:
             raise type(error)(f"{place}: {error}") from None
+    task.decide(placed)
     if task.asks:
         asked = [(task.unused(row), task.question(row)) for row in rows]
         read = [
@@ -6921,7 +6930,7 @@ def trained_tasks(source: str, with_columns: bool) -> set[tuple]:
             except UserError as error:
                 say(f"note: cannot tell whether {source} was trained on these rows: {folder} names {file}: {error}")
                 continue
-            columns = (settings.get("prompt_column"), *PROMPT_TEXTS)
+            columns = (settings.get("prompt_column"), *PROMPT_COLUMNS)
             asking = [task for row in rows if (task := asked(row, columns, with_columns))]
             alike = bool(settings.get("environment")) == with_columns  # else the run told its tasks apart otherwise
             tasks.update({*asking} - drawn_tasks(asking, (alike and settings.get("hold_out")) or 0))
@@ -6946,7 +6955,7 @@ def count_trained(source: str, tasks: list[tuple]) -> dict[str, int]:
     played = all(task.plays for task, _ in tasks)
     trained, counts, shares = trained_tasks(source, played), {}, []
     for task, rows in tasks:
-        count = sum(asked(row, PROMPT_TEXTS, played) in trained for row in rows)
+        count = sum(asked(row, PROMPT_COLUMNS, played) in trained for row in rows)
         if count:
             counts[task.label] = count
             shares.append(f"{task.label}: {count} of {len(rows)} rows")
@@ -7053,7 +7062,7 @@ class Task:
 
     def prompt(self, row: dict):
         """The prompt that a row has: text, or chat messages."""
-        prompt = self.require(row, PROMPT_TEXTS)
+        prompt = self.require(row, PROMPT_COLUMNS)
         check_prompt(prompt, "column prompt")
         return prompt
 
@@ -7087,8 +7096,8 @@ class Task:
         if self.needs:
             self.require(row, self.needs)
 
-    def decide(self, rows: list[dict]) -> None:
-        """Settle what holds for all rows."""
+    def decide(self, placed: list[tuple[str, dict]]) -> None:
+        """Settle what holds for all (place, row) pairs; UserError where it cannot be."""
 
     def score(self, rows: list[dict], outputs: list[list[dict]]) -> list[list[dict]]:
         """Of each row its records, one for each completion, or one for all log-probs.
@@ -7254,6 +7263,9 @@ class Code(Task):
 
 # -------------------------------------------------------------- scored tasks (src/programs/evaluation/scored_tasks.py)
 
+CHOICE_COLUMNS = ("choices", "options", "endings")
+GOLD_COLUMNS = ("answer", "label", "answerKey", "gold", "correct", "answer_idx", "answer_index")
+
 
 def text_windows(tokens: list[int], prefix: list[int], length: int, stride: int) -> list[tuple[list[int], list[int]]]:
     """Cut tokens into (context, scored) pairs for a model of `length` positions; every token is scored once.
@@ -7318,6 +7330,18 @@ class Perplexity(Task):
         return perplexities | {"bits_per_byte": bits}
 
 
+def readings(gold, choices: list[str]) -> dict[str, int]:
+    """The choice that an answer without a label may mean, by each reading: its text or its position.
+
+    Returns {reading: index}.
+    """
+    place = gold if isinstance(gold, int) and not isinstance(gold, bool) else -1
+    if isinstance(gold, str):
+        place = int(gold) if gold.isdecimal() else "ABCDEFGHIJKLMNOPQRSTUVWXYZ".find(gold) if len(gold) == 1 else -1
+    indices = {"text": choices.index(gold) if gold in choices else -1, "place": place}
+    return {reading: index for reading, index in indices.items() if 0 <= index < len(choices)}
+
+
 class MultipleChoice(Task):
     """The most likely of the choices."""
 
@@ -7327,28 +7351,46 @@ class MultipleChoice(Task):
     choices_of: ClassVar[dict] = {"template": ("auto", "qa", "plain")}
     definition = "acc: the highest log-prob; acc_norm: the highest log-prob per character of the choice"
 
-    numbering = (None, frozenset())  # what the rows show of their numbers
+    reading = "text"  # of an answer that could be the text of one choice and the place of another
 
-    def decide(self, rows):
-        """Find out what all rows together show: whether numbers count from 0 or 1, or are the texts of choices."""
-        loader = sibling("data_loader")
-        self.numbering = loader.numbering_of(map(loader.known_names, rows))
+    def choices_and_readings(self, row: dict) -> tuple[list[str], dict[str, int]]:
+        """The choices, and the index of the right one by each reading of the answer; one where labels say which."""
+        choices, labels = self.require(row, CHOICE_COLUMNS), None
+        if isinstance(choices, dict) and "text" not in choices:  # MedQA: {"A": …, "B": …}
+            labels, choices = list(choices), list(choices.values())
+        elif isinstance(choices, dict):  # ARC: {"text": […], "label": […]}
+            choices, labels = choices["text"], choices.get("label")
+        good = isinstance(choices, list) and len(choices) > 1 and all(isinstance(c, str) and c for c in choices)
+        need(good, f"got choices {str(choices)[:80]}; expected a list of two texts or more")
+        gold = self.require(row, GOLD_COLUMNS)
+        gold = gold[0] if isinstance(gold, list) and len(gold) == 1 else gold
+        labels = [*map(str, labels or ())]
+        if str(gold) in labels:
+            return choices, {"text": labels.index(str(gold)), "place": labels.index(str(gold))}
+        indices, expected = readings(gold, choices), "expected an index from 0, a letter, or the text"
+        need(indices, f"got answer {gold!r} for {len(choices)} choices; {expected}")
+        return choices, indices
 
     def choices(self, row: dict) -> tuple[list[str], int]:
-        """The choices and the index of the right one, as data_loader.py reads them."""
-        loader = sibling("data_loader")
-        row = loader.known_names(row)
-        try:
-            choices = loader.choices_of(row)
-            got = f"task {self.name} got columns {', '.join(row)}; expected one of choices, options, or one for each"
-            need(choices, f"{got} choice; try data_loader.py, with --map choices=COLUMN answer=COLUMN")
-            return choices.texts, loader.right_choice(row, choices, *self.numbering)[1]
-        except loader.UserError as error:
-            raise UserError(f"{error}{' (flags of data_loader.py)' * ('--' in str(error))}") from None
+        """The choices and the index of the right one."""
+        choices, indices = self.choices_and_readings(row)
+        return choices, indices.get(self.reading, next(iter(indices.values())))
+
+    def decide(self, placed):
+        """Read answers such as "0" the one way that fits all rows: as the text of a choice, or its place."""
+        indices = [self.choices_and_readings(row)[1] for _, row in placed]
+        unsure = next((i for i, of_row in enumerate(indices) if len({*of_row.values()}) > 1), None)
+        if unsure is None:
+            return
+        fitting = [reading for reading in ("text", "place") if all(reading in of_row for of_row in indices)]
+        place, row = placed[unsure]
+        texts, gold = self.choices_and_readings(row)[0], self.require(row, GOLD_COLUMNS)
+        got = f"{place}: got answer {gold!r} for choices {texts}, the text of one and the place of another"
+        need(len(fitting) == 1, f"{got}; expected a file that allows one reading; try numbers, not strings, for places")
+        (self.reading,) = fitting
 
     def unused(self, row):
-        used = sibling("data_loader").choice_columns(row)
-        return {name: value for name, value in row.items() if name not in used}
+        return {name: value for name, value in row.items() if name not in CHOICE_COLUMNS}
 
     def target(self, row):
         choices, gold = self.choices(row)
@@ -7609,7 +7651,7 @@ class EnvironmentTask(Task):
 
     def example(self, row: dict) -> dict:
         """A row as conversations take it: its prompt, and the columns that `reset` and the rewards get."""
-        asked = next((name for name in PROMPT_TEXTS if row.get(name) is not None), "prompt")
+        asked = next((name for name in PROMPT_COLUMNS if row.get(name) is not None), "prompt")
         columns = {name: value for name, value in row.items() if name not in (*RESERVED, asked)}
         return {"prompt": self.question(row), "columns": columns, "row": row}
 

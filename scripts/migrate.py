@@ -23,28 +23,28 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 """
 
 # Contents
-#         83-88  file text         Load texts from files beside their room, such as a page's style; a built script …
-#        91-139  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       142-146  bundle            Paths of this bundle and of its embedded model, data and rewards
-#       149-562  user scripts      A user's Python script or notebook, read from its source
-#       565-803  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       806-894  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#      897-1107  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1110-1213  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
-#     1216-1254  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
-#     1257-1486  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
-#     1489-2109  tables            Changes between the versions of TRL and verl: tables read from their packages
-#     2112-2696  edits             Edits of a text by offset, and the table row that explains each
-#     2699-2797  trl run           A TRL run as one version of TRL sees it: the script's settings, and that version's …
-#     2800-3093  trl settings      The settings that make today's TRL do an old run: from tables, from rules by hand, …
-#     3096-3211  trainer parts     What a trainer is given: models loaded as today's transformers wants it, rewards …
-#     3214-3646  trl script        A script that trains with TRL: its trainers, their configs and their imports
-#     3649-3724  versions          Which version of a package a file was written for: a pin, or the names that it uses
-#     3727-4012  job files         Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
-#     4015-4076  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
-#     4079-4437  verl run          Migrate a verl job to the newest version: keys, values, and defaults that changed …
-#     4440-4598  trial             --check: run one step of the new script in a separate process, on four rows and …
-#     4601-4829  command           The command line: input, output, messages
+#         84-89  file text         Load texts from files beside their room, such as a page's style; a built script …
+#        92-140  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       143-147  bundle            Paths of this bundle and of its embedded model, data and rewards
+#       150-584  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
+#       587-832  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       835-923  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#      926-1136  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1139-1242  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
+#     1245-1283  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
+#     1286-1515  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
+#     1518-2138  tables            Changes between the versions of TRL and verl: tables read from their packages
+#     2141-2725  edits             Edits of a text by offset, and the table row that explains each
+#     2728-2826  trl run           A TRL run as one version of TRL sees it: the script's settings, and that version's …
+#     2829-3122  trl settings      The settings that make today's TRL do an old run: from tables, from rules by hand, …
+#     3125-3240  trainer parts     What a trainer is given: models loaded as today's transformers wants it, rewards …
+#     3243-3675  trl script        A script that trains with TRL: its trainers, their configs and their imports
+#     3678-3753  versions          Which version of a package a file was written for: a pin, or the names that it uses
+#     3756-4041  job files         Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
+#     4044-4105  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
+#     4108-4466  verl run          Migrate a verl job to the newest version: keys, values, and defaults that changed …
+#     4469-4614  trial             --check: run one step of the new script in a separate process, on four rows and …
+#     4617-4845  command           The command line: input, output, messages
 
 import argparse
 import ast
@@ -66,6 +66,7 @@ import re
 import runpy
 import shlex
 import shutil
+import signal
 import ssl
 import subprocess
 import sys
@@ -150,6 +151,7 @@ EMBEDDED_MODEL = str(BUNDLE / "assets" / "tiny_lm")
 
 MOST_NESTED = 12  # dictionaries made of each other that are followed, as the time grows exponentially
 CHANGING = {"append", "extend", "insert", "pop", "remove", "setdefault", "update"}  # methods
+QUIET = {"WANDB_MODE": "disabled", "TOKENIZERS_PARALLELISM": "false"}
 NAMED = ast.Name | ast.Attribute
 DEFS = ast.FunctionDef | ast.AsyncFunctionDef
 FUNCTIONS = DEFS | ast.Lambda
@@ -562,6 +564,26 @@ def defaults_of(arguments: ast.arguments) -> dict[str, ast.expr | None]:
     return dict(zip([*names, *(x.arg for x in arguments.kwonlyargs)], values, strict=True))
 
 
+def script_end(command: list[str], folder: Path, seconds: float, **environment: str) -> str:
+    """Run a command in a folder, with all that it starts; returns why it failed, or "" where it did not."""
+    with tempfile.TemporaryFile("w+") as said:
+        env = os.environ | QUIET | environment
+        options = {"cwd": folder, "env": env, "stdin": subprocess.DEVNULL, "start_new_session": True}
+        with subprocess.Popen(command, stdout=said, stderr=said, **options) as process:
+            try:
+                process.wait(seconds)
+            except BaseException as error:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                if not isinstance(error, subprocess.TimeoutExpired):
+                    raise
+                return f"it takes more than {seconds} s"
+        said.seek(0)
+        lines = [line.strip() for line in said.read().splitlines() if line.strip()]
+    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)]
+    return (errors or lines)[-1] if lines and process.returncode else ""
+
+
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
 
 HEAD_BYTES = 1 << 18  # bytes at the start of a file that identify its format
@@ -579,9 +601,12 @@ PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(
 REPLY = re.compile(
     rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
 )
-PROMPT_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
-WEAK = {"text", "input", "description"}  # hold prompts in some files and annotate the rows in others
-ASKS = {*PROMPT_TEXTS, "messages", "conversations", "conversation", "chosen", "completion"} - WEAK
+# prompt columns: ASKS always holds prompts; WEAK does in some files and annotates the rows in others
+ASKS = {
+    *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
+    *("chosen", "completion"),
+}
+WEAK = {"text", "input", "description"}
 ANSWER_BELOW = re.compile(r"(?i)(q|question|user|human) ?\d*[:.].*\n\s*(a|answer|assistant|ai) ?\d*[:.]")
 NUMBERING = re.compile(r"\A\s*(\d+[.:)]|[^\w\s])\t")  # of a line in a list
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
@@ -709,8 +734,12 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
     used = separator_of(text, delimiter, name)
     if used != delimiter:
         say(f"{name}: the columns are separated by {used!r}")
-    header = next(iter(first_records(text, used)), [])
-    padded = len(header) > 1 and all(cell[:1] == " " for cell in header[1:])  # blanks follow all separators
+    records = first_records(text, used)
+    header, *spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records] or [False]
+    unquoted = records != first_records(text, used, skipinitialspace=True)
+    padded = header or (spaced != [] and all(spaced) and unquoted and "completion" not in records[0])
+    if padded and not header:
+        say(f"{name}: read without the blank that follows each {used!r} of its rows")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
         header = next((cells for cells in reader if any(cells)), [])
@@ -782,9 +811,9 @@ def filled(cells: list[str]) -> list[str]:
     return cells[:size]
 
 
-def first_records(text: str, delimiter: str) -> list[list[str]]:
+def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
     """The non-empty ones of the first 50 records, up to the first that is not valid CSV."""
-    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **form), []
     with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
     return records
@@ -4440,7 +4469,6 @@ def checked(job: ShellJob, report: Report) -> str:
 # ------------------------------------------------------------------------------- trial (src/programs/migrate/trial.py)
 
 TRIAL_SECONDS = 600
-QUIET = {"WANDB_MODE": "disabled", "TOKENIZERS_PARALLELISM": "false"}
 ONE_STEP = "--one_step"  # the first argument of the process
 ROWS = 4
 # Settings that replace the run's: one step, in one process on the CPU, without saving or reporting.
@@ -4580,22 +4608,10 @@ def trial(text: str, home: Path, model: str, data: str) -> dict:
         model = str(Path(model).resolve()) if model and Path(model).is_dir() else model or ""
         command = [sys.executable, __file__, ONE_STEP, str(script), folder, model, data]
         modules = os.pathsep.join(filter(None, [str(home.resolve()), os.environ.get("PYTHONPATH")]))
-        env = os.environ | QUIET | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": modules}
-        options = {"cwd": home, "env": env, "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "errors": "replace"}
-        try:
-            done = subprocess.run(command, stderr=subprocess.STDOUT, timeout=TRIAL_SECONDS, **options)
-            end = last_error(done.stdout) if done.returncode else "it ended without a training step"
-        except subprocess.TimeoutExpired:
-            end = f"it takes more than {TRIAL_SECONDS} s"
+        end = script_end(command, home, TRIAL_SECONDS, CUDA_VISIBLE_DEVICES="", PYTHONPATH=modules)
+        end = end or "it ended without a training step"
         need(answer.is_file(), f"--check: got {end}; expected one step; try --data FILE, or the new script by hand")
         return json.loads(answer.read_text(encoding="utf-8"))
-
-
-def last_error(said: str) -> str:
-    """The last line of a script's output that names an error, else its last line."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)]
-    return (errors or lines or [""])[-1]
 
 
 # --------------------------------------------------------------------------- command (src/programs/migrate/command.py)

@@ -37,62 +37,61 @@ weights than the policy, 128 + n saved and stopped by signal n.
 """
 
 # Contents
-#       153-164  python source     Parses Python source in a process with threads
-#       167-271  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       274-297  bundle            Paths of this bundle and of its embedded model, data and rewards
-#       300-490  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       493-727  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      730-1159  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1162-1231  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1234-1472  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1475-1590  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1593-1842  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1845-1948  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1951-2092  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2095-2255  question parts    Detect columns that look like part of the question but are not in the prompt
-#     2258-2401  odd texts         Warn of answers and prompts that a model or a reward would read otherwise than …
-#     2404-2601  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2604-2695  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2698-2782  prompts           Load training and held-out prompts as token ids
-#     2785-2814  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
-#     2817-3037  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     3040-3308  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3311-3633  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3636-3648  play              Play a policy's conversations with environments; each turn samples all open …
-#     3651-4126  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     4129-4345  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     4348-4602  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     4605-4927  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     4930-4978  folding           Fold LoRA into the weights while sampling: it saves a third of the kernels for …
-#     4981-5054  norms             Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
-#     5057-5309  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     5312-5394  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5397-5635  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     5638-5775  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5778-5970  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5973-6160  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     6163-6238  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     6241-6321  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     6324-6380  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     6383-6545  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     6548-6720  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     6723-7041  memory            The memory that a run will need, from the shape of its networks
-#     7044-7274  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     7277-7361  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     7364-7524  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     7527-7634  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     7637-7684  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     7687-7719  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     7722-7791  summary           summary.json and the lines at the end of a run
-#     7794-8160  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     8163-8265  paired tests      Intervals, paired tests, pass@k
-#     8268-8346  settings          Settings of the trainer, and contradictions between them
-#     8349-8528  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
-#     8531-8725  teachers          The teacher, a local network or a server, and its log-probs of a batch's tokens
-#     8728-8775  models            Inputs of a run and their checks: prompts, student, teacher, an optional reward
-#     8778-8856  evaluation        The held-out gap between student and teacher
-#     8859-9009  step              One step, in the order of the data: rollout, the teacher's scores, update
-#     9012-9097  run               The memory and the plan of a run, its loop, and the command line
+#       152-163  python source     Parses Python source in a process with threads
+#       166-270  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       273-296  bundle            Paths of this bundle and of its embedded model, data and rewards
+#       299-489  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       492-726  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      729-1158  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1161-1230  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1233-1478  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1481-1596  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1599-1848  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1851-1954  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1957-2098  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2101-2408  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2411-2608  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2611-2702  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2705-2789  prompts           Load training and held-out prompts as token ids
+#     2792-2821  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
+#     2824-3044  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     3047-3315  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3318-3640  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3643-3655  play              Play a policy's conversations with environments; each turn samples all open …
+#     3658-4133  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     4136-4352  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     4355-4609  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     4612-4934  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     4937-4985  folding           Fold LoRA into the weights while sampling: it saves a third of the kernels for …
+#     4988-5061  norms             Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
+#     5064-5316  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     5319-5401  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5404-5642  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     5645-5782  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5785-5977  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5980-6167  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     6170-6245  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     6248-6328  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     6331-6387  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     6390-6552  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     6555-6727  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     6730-7048  memory            The memory that a run will need, from the shape of its networks
+#     7051-7281  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     7284-7368  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     7371-7531  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     7534-7641  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     7644-7691  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     7694-7726  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     7729-7798  summary           summary.json and the lines at the end of a run
+#     7801-8167  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     8170-8272  paired tests      Intervals, paired tests, pass@k
+#     8275-8353  settings          Settings of the trainer, and contradictions between them
+#     8356-8535  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
+#     8538-8732  teachers          The teacher, a local network or a server, and its log-probs of a batch's tokens
+#     8735-8782  models            Inputs of a run and their checks: prompts, student, teacher, an optional reward
+#     8785-8863  evaluation        The held-out gap between student and teacher
+#     8866-9016  step              One step, in the order of the data: rollout, the teacher's scores, update
+#     9019-9104  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -1248,9 +1247,12 @@ PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(
 REPLY = re.compile(
     rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
 )
-PROMPT_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
-WEAK = {"text", "input", "description"}  # hold prompts in some files and annotate the rows in others
-ASKS = {*PROMPT_TEXTS, "messages", "conversations", "conversation", "chosen", "completion"} - WEAK
+# prompt columns: ASKS always holds prompts; WEAK does in some files and annotates the rows in others
+ASKS = {
+    *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
+    *("chosen", "completion"),
+}
+WEAK = {"text", "input", "description"}
 ANSWER_BELOW = re.compile(r"(?i)(q|question|user|human) ?\d*[:.].*\n\s*(a|answer|assistant|ai) ?\d*[:.]")
 NUMBERING = re.compile(r"\A\s*(\d+[.:)]|[^\w\s])\t")  # of a line in a list
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
@@ -1378,8 +1380,12 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
     used = separator_of(text, delimiter, name)
     if used != delimiter:
         say(f"{name}: the columns are separated by {used!r}")
-    header = next(iter(first_records(text, used)), [])
-    padded = len(header) > 1 and all(cell[:1] == " " for cell in header[1:])  # blanks follow all separators
+    records = first_records(text, used)
+    header, *spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records] or [False]
+    unquoted = records != first_records(text, used, skipinitialspace=True)
+    padded = header or (spaced != [] and all(spaced) and unquoted and "completion" not in records[0])
+    if padded and not header:
+        say(f"{name}: read without the blank that follows each {used!r} of its rows")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
         header = next((cells for cells in reader if any(cells)), [])
@@ -1451,9 +1457,9 @@ def filled(cells: list[str]) -> list[str]:
     return cells[:size]
 
 
-def first_records(text: str, delimiter: str) -> list[list[str]]:
+def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
     """The non-empty ones of the first 50 records, up to the first that is not valid CSV."""
-    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **form), []
     with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
     return records
@@ -2110,153 +2116,9 @@ DOUBTFUL = (
     *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
     *("上下文", "背景", "文章", "材料", "原文", "段落"),
 )
+SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
 MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram", "screenshot", "frame"}
 MEDIA_ENDS = {"url", "uri", "link", "path", "file", "byte", "base", "data", "list", "caption", "description"}
-JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # in JSON Schema
-JSON_SCHEMA_KEYS = {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
-NOTE_WORDS = {*"supporting gold answer output response correct solution is has num truth expected".split()}
-SYSTEM = re.compile(r"system|sys(tem)?_?(prompt|message|msg|instructions?)")
-TOOLS = ("tools", "functions")
-TOOL_NAME = re.compile(r"""(["'])name\1: ?(["'])([^"']+)\2""")
-SQL = re.compile(r"\s*SELECT\b(?s:.*)\bFROM\b")
-CHOICE_KEYS = (
-    *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
-    *("mc1_targets", "answers", "distractors", "incorrect_answers", "answer_option_list"),
-)
-NUMBER_KEYS = ("label", "gold_label", "correct", "correct_option", "answer_idx", "answer_index", "cop")
-# one choice per column: A, optionB, option_1, opa, sol2, ending0, mc_answer4, "Incorrect Answer 3"
-ONE_CHOICE = re.compile(
-    r"((?i:op(?=[A-Da-d])|opt(?:ion)?|choice|(?:mc_?)?answer|ans|sol|ending|candidate|alternative|distractor"
-    r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
-)
-WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of wrong choices
-
-
-def plain_name(name: str) -> str:
-    """A column's name in snake case: `Correct Answer` becomes `correct_answer`."""
-    return re.sub(r"[\s-]+", "_", name.strip()).lower()
-
-
-@functools.lru_cache(4096)
-def names_part(name: str) -> bool:
-    """Whether a column's name says that it holds a part of the question."""
-    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *PROMPT_TEXTS) or is_system(name):
-        return True
-    words = words_in(name)
-    is_part = is_media(name) or (len(words) > 1 and head_of(name) in (*READ_FIRST, *DOUBTFUL))
-    return is_part and not NOTE_WORDS & {*words}
-
-
-def is_system(name: str) -> bool:
-    """Whether a column's name says that it holds a system prompt."""
-    return SYSTEM.fullmatch(plain_name(name)) is not None
-
-
-def head_of(name: str) -> str:
-    """The head noun of a column's name: "passage" in `flores_passage` and `passage_text`; "" in a name of digits."""
-    stems = [word.removesuffix("s") for word in words_in(name)] or [""]
-    return stems[-2] if len(stems) > 1 and stems[-1] in ("text", "content") else stems[-1]
-
-
-def words_in(name: str) -> list[str]:
-    """The words of a column's name in snake or camel case, in lower case."""
-    return re.findall(r"[^\W\d_]+", plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)))
-
-
-def is_media(name: str) -> bool:
-    """Whether a column's name says that it holds images, video or sound, or their location."""
-    stems = [word.removesuffix("s") for word in words_in(name)]
-    return bool(MEDIA & {*stems}) and stems[-1] in MEDIA | MEDIA_ENDS
-
-
-@functools.lru_cache(4096)
-def choice_families(names: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """Groups of columns that may hold one choice each, such as A, B, C."""
-    families = {}
-    for name in names:
-        if match := ONE_CHOICE.fullmatch(re.sub(r"[\s-]+", "_", name)):
-            prefix, mark = match[1] or str(match[3].isupper()), match[2] or match[3]
-            place = int(mark) if mark.isdigit() else ord(mark.lower()) - ord("a")
-            families.setdefault(prefix.lower(), {})[place] = name
-    complete = []
-    for prefix, family in families.items():
-        least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are often two numbers
-        if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
-            complete.append(tuple(family[place] for place in sorted(family)))
-    return complete
-
-
-def choice_columns(row: dict) -> tuple[str, ...]:
-    """The column or columns that hold the choices of a question; () if there are none."""
-    listed = [name for name in CHOICE_KEYS if isinstance(row.get(name), str | list | dict)]
-    for name in listed:
-        value = row[name].strip() if isinstance(row[name], str) else row[name]
-        several = isinstance(value, list) and len(value) > 1 and row.get("answer") is None
-        numbered = any(row.get(number) is not None for number in NUMBER_KEYS)
-        is_one = name == "choice" and isinstance(value, str)
-        are_accepted = name == "answers" and not (several and numbered)  # ReClor's are choices
-        if value not in ("", "[]", "{}", [], {}) and not is_one and not are_accepted:
-            return (name,)
-    for family in choice_families(tuple(row)):
-        given = tuple(name for name in family if not is_empty(row[name]))
-        if len(given) > 1 or (given and WRONG.match(given[0])):
-            return given if given == family[: len(given)] else family
-    return ()
-
-
-def is_empty(value) -> bool:
-    return value is None or value in ([], {}) or (isinstance(value, str) and not value.strip())
-
-
-def texts_in(value) -> list[str]:
-    """Every text and number in a nested value, without the roles of chat messages."""
-    if isinstance(value, dict | list):
-        inner = value if isinstance(value, list) else [item for key, item in value.items() if key != "role"]
-        return [text for item in inner for text in texts_in(item)]
-    return [] if value is None or isinstance(value, bool) else [value if isinstance(value, str) else repr(value)[:100]]
-
-
-def squeezed(text: str) -> str:
-    """A text with one blank between its words."""
-    return " ".join(text.split())
-
-
-def is_json_schema(name: str, value) -> bool:
-    """Whether a `schema` column holds a JSON Schema, which a reward checks against, and not tables of a database."""
-    with contextlib.suppress(ValueError, RecursionError):
-        value = json.loads(value) if isinstance(value, str) and head_of(name) == "schema" else value
-    if not isinstance(value, dict) or head_of(name) != "schema":
-        return False
-    properties = value.get("properties")
-    has_types = isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values())
-    return has_types or str(value.get("type")) in JSON_TYPES or bool(value.keys() & JSON_SCHEMA_KEYS)
-
-
-def unread_parts(row: dict, prompt) -> list[str]:
-    """Columns that look like part of the question but whose text is not in the prompt (a text or messages)."""
-    choices = choice_columns(row)
-    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices]) if not is_empty(row[name])]
-    names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
-    if not names:
-        return []
-    whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
-    asked, parts, unread = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")], []
-    has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # choices A, B
-    for name in names:
-        inside = [squeezed(text) for text in texts_in(row[name])]
-        if name in TOOLS:  # a chat template may write them in another form
-            inside = [match[3] for match in TOOL_NAME.finditer(str(row[name]))]
-        is_note = isinstance(row[name], int | float) and name not in choices
-        is_note = is_note or (name == "query" and SQL.match(str(row[name])) is not None)  # Spider's gold
-        is_whole = name in PROMPT_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)  # Alpaca's
-        is_there = all(text in asked for text in inside) and (name not in choices or has_letters)
-        if not is_note and not is_whole and not is_there:
-            unread.append(name)
-    return unread
-
-
-# ----------------------------------------------------------------------------- odd texts (src/parts/data/odd_texts.py)
-
 PLACE = r"<(?:\|?(?:start_of_)?(?:image|video|audio)(?:[_ ]?(?:\d+|pad|placeholder))?\|?|\|vision_(?:start|end)\|)>"
 BRACKETED = r"\[(?:image|IMG)\]"  # after a word it may be a blank to fill in, so it counts at the start of a prompt
 PLACED = re.compile(rf"\A\s*(?:{PLACE}|{BRACKETED})|{PLACE}(?=\s*$)", re.MULTILINE)  # at the start or a line's end
@@ -2271,7 +2133,24 @@ HTML = re.compile(
     r"|</?(!doctype|html|head|body|div|span|p|a|[uo]l|li|h[1-6]|table|br|img|source|track|svg|script|style)\b"
 )
 TRUTH = "TRUE|FALSE|WAHR|FALSCH|VRAI|FAUX|VERDADERO|VERDADEIRO|VERO|FALSO|WAAR|ONWAAR|ИСТИНА|ЛОЖЬ"  # spreadsheets'
+JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # in JSON Schema
+NOTE_WORDS = {*"supporting gold answer output response correct solution is has num truth expected".split()}
+SYSTEM = re.compile(r"system|sys(tem)?_?(prompt|message|msg|instructions?)")
+TOOLS = ("tools", "functions")
+TOOL_NAME = re.compile(r"""(["'])name\1: ?(["'])([^"']+)\2""")
+SQL = re.compile(r"\s*SELECT\b(?s:.*)\bFROM\b")
 SINGLE = "[A-J]|true|True|false|False"  # letters of choices, truth values
+CHOICE_KEYS = (
+    *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
+    *("mc1_targets", "answers", "distractors", "incorrect_answers"),
+)
+NUMBER_KEYS = ("label", "gold_label", "correct", "correct_option", "answer_idx", "answer_index", "cop")
+# one choice per column: A, optionB, option_1, opa, sol2, ending0, mc_answer4, "Incorrect Answer 3"
+ONE_CHOICE = re.compile(
+    r"((?i:op(?=[A-Da-d])|opt(?:ion)?|choice|(?:mc_?)?answer|ans|sol|ending|candidate|alternative|distractor"
+    r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
+)
+WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of wrong choices
 MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|\\N|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
@@ -2310,6 +2189,95 @@ ODD_PROMPTS = {  # pattern of prompts that are not as their author wrote them ->
 }
 
 
+def plain_name(name: str) -> str:
+    """A column's name in snake case: `Correct Answer` becomes `correct_answer`."""
+    return re.sub(r"[\s-]+", "_", name.strip()).lower()
+
+
+@functools.lru_cache(4096)
+def names_part(name: str) -> bool:
+    """Whether a column's name says that it holds a part of the question."""
+    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS) or is_system(name):
+        return True
+    words = words_in(name)
+    if not words or NOTE_WORDS & {*words}:
+        return False
+    return is_media(name) or (len(words) > 1 and head_of(name) in {*READ_FIRST, *DOUBTFUL})
+
+
+def is_system(name: str) -> bool:
+    """Whether a column's name says that it holds a system prompt."""
+    return SYSTEM.fullmatch(plain_name(name)) is not None
+
+
+def head_of(name: str) -> str:
+    """The head noun of a column's name: "passage" in `flores_passage` and `passage_text`."""
+    stems = [word.removesuffix("s") for word in words_in(name)]
+    return stems[-2] if len(stems) > 1 and stems[-1] in ("text", "content") else stems[-1]
+
+
+def words_in(name: str) -> list[str]:
+    """The words of a column's name in snake or camel case, in lower case."""
+    return re.findall(r"[^\W\d_]+", plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)))
+
+
+def is_media(name: str) -> bool:
+    """Whether a column's name says that it holds images, video or sound, or their location."""
+    stems = [word.removesuffix("s") for word in words_in(name)]
+    return bool(MEDIA & {*stems}) and stems[-1] in MEDIA | MEDIA_ENDS
+
+
+@functools.lru_cache(4096)
+def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...]]]:
+    """(columns that may hold all choices, groups of columns that hold one choice each, such as A, B, C) of a row."""
+    families = {}
+    for name in names:
+        if match := ONE_CHOICE.fullmatch(re.sub(r"[\s-]+", "_", name)):
+            prefix, mark = match[1] or str(match[3].isupper()), match[2] or match[3]
+            place = int(mark) if mark.isdigit() else ord(mark.lower()) - ord("a")
+            families.setdefault(prefix.lower(), {})[place] = name
+    complete = []
+    for prefix, family in families.items():
+        least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are often two numbers
+        if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
+            complete.append(tuple(family[place] for place in sorted(family)))
+    listed = [name for name in names if re.fullmatch(r"(?i)\w+_(?:option|choice)s?_list", name)]
+    return [*(name for name in CHOICE_KEYS if name in names), *listed], complete
+
+
+def choice_columns(row: dict) -> tuple[str, ...]:
+    """The column or columns that hold the choices of a question; () if there are none."""
+    keys, families = choice_names(tuple(row))
+    for name in keys:
+        value = row[name]
+        if is_empty(value) or not isinstance(value, str | list | dict):
+            continue
+        if isinstance(value, str) and (name == "choice" or value.strip() in ("[]", "{}")):
+            continue
+        if name == "answers":  # choices in ReClor; in other data sets the accepted answers
+            several = isinstance(value, list) and len(value) > 1 and row.get("answer") is None
+            if not several or not any(row.get(number) is not None for number in NUMBER_KEYS):
+                continue
+        return (name,)
+    for family in families:
+        given = tuple(name for name in family if not is_empty(row[name]))
+        if len(given) > 1 or (given and WRONG.match(given[0])):
+            return given if given == family[: len(given)] else family
+    return ()
+
+
+def is_empty(value) -> bool:
+    return value is None or value in ([], {}) or (isinstance(value, str) and not value.strip())
+
+
+def texts_in(value) -> list[str]:
+    """Every text and number in a nested value, without the roles of chat messages."""
+    if isinstance(value, dict | list):
+        inner = value if isinstance(value, list) else [item for key, item in value.items() if key != "role"]
+        return [text for item in inner for text in texts_in(item)]
+    return [] if value is None or isinstance(value, bool) else [value if isinstance(value, str) else repr(value)[:100]]
+
+
 def placeholder_in(text: str) -> str | None:
     """The first placeholder of an image, video or sound in a prompt; None if there is none.
 
@@ -2325,19 +2293,64 @@ def placeholder_in(text: str) -> str | None:
     return None
 
 
+def squeezed(text: str) -> str:
+    """A text with one blank between its words."""
+    return " ".join(text.split())
+
+
+def is_json_schema(name: str, value) -> bool:
+    """Whether a `schema` column holds a JSON Schema, which a reward checks against, and not tables of a database."""
+    if head_of(name) != "schema":
+        return False
+    with contextlib.suppress(ValueError):
+        value = json.loads(value) if isinstance(value, str) else value
+    if not isinstance(value, dict):
+        return False
+    properties, kind = value.get("properties"), value.get("type")
+    if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
+        return True
+    marks = value.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
+    return bool(marks) or (isinstance(kind, str) and kind in JSON_TYPES)
+
+
+def unread_parts(row: dict, prompt) -> list[str]:
+    """Columns that look like part of the question but whose text is not in the prompt (a text or messages)."""
+    choices = choice_columns(row)
+    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices]) if not is_empty(row[name])]
+    names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
+    if not names:
+        return []
+    whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
+    asked, parts, unread = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")], []
+    has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # choices A, B
+    for name in names:
+        inside = [squeezed(text) for text in texts_in(row[name])]
+        if name in TOOLS:  # a chat template may write them in another form
+            inside = [match[3] for match in TOOL_NAME.finditer(str(row[name]))]
+        is_note = isinstance(row[name], int | float) and name not in choices
+        is_note = is_note or (name == "query" and SQL.match(str(row[name])) is not None)  # Spider's gold
+        is_whole = name in SECOND_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)  # Alpaca's
+        is_there = all(text in asked for text in inside) and (name not in choices or has_letters)
+        if not is_note and not is_whole and not is_there:
+            unread.append(name)
+    return unread
+
+
 def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     """One message for each kind of answer that a reward may misread; truth values may stay if most prompts name them.
 
     >>> odd_answers("gold", ["3,5", "4,25", "12"])
     ["2 of 3 values of gold look like '3,5': graders take commas for separators; write a decimal point, and no groups"]
     """
-    texts = [str(v).upper() if isinstance(v, bool) else str(v) for v in values if isinstance(v, str | float | bool)]
+    texts = [str(v).upper() if v is True or v is False else str(v) for v in values if isinstance(v, str | float | bool)]
     odd = {line: [text for text in texts if re.fullmatch(pattern, text)] for pattern, line in ODD_ANSWERS.items()}
-    if any(re.fullmatch(r"\s*[-+]?\d*\.\d*[1-9]\d*\s*", text) for text in texts):  # not a column of integers
-        del odd[ODD_ANSWERS[WHOLE]]
-    if 2 * sum(re.search(rf"(?i)\b({TRUTH})\b", str(prompt)) is not None for prompt in prompts) > len(prompts):
-        del odd[ODD_ANSWERS[TRUTH]]
     formulas = [text for text in texts if not re.fullmatch(r"\s*([-+]?\d+|NaN)?\s*", text)]
+    if any(re.fullmatch(r"\s*[-+]?\d*\.\d*[1-9]\d*\s*", text) for text in texts):  # not a column of integers
+        odd[ODD_ANSWERS[WHOLE]] = []
+    if odd[ODD_ANSWERS[TRUTH]]:
+        asking = sum(re.search(rf"(?i)\b({TRUTH})\b", str(prompt)) is not None for prompt in prompts)
+        if 2 * asking > len(prompts):
+            odd[ODD_ANSWERS[TRUTH]] = []
     commas = [t for t in formulas if with_point(t) != t and re.fullmatch(r"[-+\d.]*,[\d.,]+(\s?[^\d\s,;]{1,9})?", t)]
     if 2 * len(commas) >= len(formulas) and 20 * len(commas) >= len(texts):
         odd["look like {}: graders take commas for separators; write a decimal point, and no groups"] = commas
@@ -2347,22 +2360,16 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     if name != "ground_truth":  # an environment's own
         objects = [value for value in values if isinstance(value, dict) and "text" not in value]
         odd["are objects, like {}, which equal no answer; try data_loader.py, which reads some"] = objects
-    lists = map(distinct_values, (value for value in values if isinstance(value, list)))
+    lists = (accepted(value) for value in values if isinstance(value, list))
+    numbers = ([str(i) for i in items if re.fullmatch(rf"[-+]?\d[\d.,]*|{SINGLE}", str(i))] for items in lists)
+    plain = ([item.replace(",", "") for item in items] for items in numbers)
+    kept = re.compile(rf"{SINGLE}|.*\..*\..*")  # dates
+    kinds = ((items, {i.lower() if kept.match(i) else round(float(i), 2) for i in items}) for items in plain)
+    several = [items[:3] for items, different in kinds if len(different) > 1]
     line = "list several numbers, letters or truth values, like {}, any of which pays; write one text if all are needed"
-    odd[line] = [items for items in lists if len(items) > 1]
+    odd[line] = several
     findings = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
     return [f"{count} of {len(values)} values of {name} {line}" for line, count in findings]
-
-
-def distinct_values(gold: list) -> list[str]:
-    """The numbers, letters and truth values among accepted answers, each value once."""
-    texts = {}
-    for text in map(str, accepted(gold)):
-        if re.fullmatch(rf"[-+]?\d[\d.,]*|{SINGLE}", text):
-            plain = text.replace(",", "")
-            is_number = not re.match(rf"{SINGLE}|.*\..*\.", plain)  # nor a date
-            texts.setdefault(round(float(plain), 2) if is_number else plain.lower(), text)
-    return [*texts.values()]
 
 
 def warn_odd_answers(source: str, rows: list[dict], prompts: Sequence) -> None:
@@ -2639,12 +2646,12 @@ def of_swapped(held_out: list[str], trained: set[str]) -> str:
     return f"; {count} of them swap the numbers of a training question (a+b, b+a)" if count else ""
 
 
-def drawn_tasks(tasks: list, count: int, salt: str = "") -> set:
-    """Draw from the rows' tasks some with at most `count` rows together, by a hash, so that order does not matter."""
+def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
+    """Draw from the rows' tasks some with at most `count` rows together, by a hash: order and seed do not matter."""
     sizes, drawn, rows = {}, set(), 0
     for task in tasks:
         sizes[task] = sizes.get(task, 0) + 1
-    for task in sorted(sizes, key=lambda task: hashlib.sha256((salt + repr(task)).encode()).digest()):
+    for task in sorted(sizes, key=lambda task: hashlib.sha256(repr(task).encode()).digest()):
         if rows + sizes[task] <= count:
             drawn.add(task)
             rows += sizes[task]

@@ -36,32 +36,32 @@ Exit codes: 0 the page is written, 2 bad input; if only some runs are readable, 
 #       140-307  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
 #       310-331  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
 #       334-352  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       355-378  user scripts        A user's Python script or notebook, read from its source
+#       355-378  user scripts        A user's Python script or notebook: read from its source, or run in a separate …
 #       381-455  extracts            Extract from a Python file what some of its names need
 #       458-469  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
 #       472-615  paired tests        Intervals, paired tests, pass@k
 #       618-660  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#       663-772  dialects            Names of metrics and settings in our trainers, TRL, verl and others
-#      775-1070  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
-#     1073-1328  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     1331-1532  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
-#     1535-1754  sample files        Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout …
-#     1757-2038  log reading         Rows of a log as metrics: names, numbers, steps and runs of any dialect, under …
-#     2041-2295  logs                Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
-#     2298-2509  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
-#     2512-2564  cause               Causes: the evidence that they need, the signs that they explain, and the change …
-#     2567-2725  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
-#     2728-2997  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
-#     3000-3314  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
-#     3317-3534  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
-#     3537-3834  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
-#     3837-3999  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
-#     4002-4089  sources             The command line's runs and evaluations, read, and those that cannot be
-#     4092-4247  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
-#     4250-4752  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
-#     4755-4856  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
-#     4859-5945  page                The page
-#     5948-6005  command             The command line
+#       663-771  dialects            Names of metrics and settings in our trainers, TRL, verl and others
+#      774-1074  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
+#     1077-1332  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     1335-1536  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
+#     1539-1758  sample files        Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout …
+#     1761-2038  log reading         Rows of a log as metrics: names, numbers, steps and runs of any dialect, under …
+#     2041-2274  logs                Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
+#     2277-2491  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
+#     2494-2546  cause               Causes: the evidence that they need, the signs that they explain, and the change …
+#     2549-2707  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
+#     2710-2979  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
+#     2982-3282  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
+#     3285-3501  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
+#     3504-3801  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
+#     3804-3967  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
+#     3970-4057  sources             The command line's runs and evaluations, read, and those that cannot be
+#     4060-4215  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
+#     4218-4720  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
+#     4723-4824  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
+#     4827-5913  page                The page
+#     5916-5973  command             The command line
 
 import argparse
 import ast
@@ -753,7 +753,6 @@ SETTINGS = {
     "data": "data data.train_files dataset train_dataset prompt_data",
     "eval_data": "eval_data data.val_files val_dataset eval_dataset",
     "reward": "reward reward_funcs custom_reward_function.path reward.reward_function",
-    "reward_name": "custom_reward_function.name",
     "grad_clip": "max_grad_norm grad_clip clip_grad",
     "repetition_penalty": "repetition_penalty",
     "critic_lr": "critic_lr critic.optim.lr",
@@ -832,6 +831,11 @@ def noise(values: list[float]) -> float:
     return scatter / math.sqrt(2) * math.sqrt(1 + rho) / (1 - rho)
 
 
+def standard_error(values: list[float]) -> float:
+    """Standard error of the difference between the first and the last stretch's medians."""
+    return 1.25 * noise(values) * math.sqrt(2 / window(len(values)))
+
+
 def errors_of_chance(count: int, choices: float = 1) -> float:
     """How many standard errors a flat series exceeds with probability ALARM, for the best of several `choices`.
 
@@ -846,7 +850,7 @@ def trend(values: list[float]) -> int:
     if len(values) < TREND_STEPS:
         return 0
     first, last = ends(values)
-    chance = errors_of_chance(len(values)) * 1.25 * noise(values) * math.sqrt(2 / window(len(values)))
+    chance = errors_of_chance(len(values)) * standard_error(values)
     return 0 if abs(last - first) <= max(chance, 1e-9) else 1 if last > first else -1
 
 
@@ -961,6 +965,10 @@ class LoggedRun:
         size = self.number("batch") or 0
         return int(size if size >= 1 else 32) * count
 
+    def prompts(self, count: int = 1) -> int:
+        """Number of groups in `count` steps: the independent draws; of completions without groups."""
+        return max(1, self.batch(count) // int(self.number("group_size") or 1))
+
     def parts(self) -> dict[str, list[float]]:
         """Mean rewards over the steps, by reward function, in the order of the log."""
         return {name[5:]: self.values(name) for name in self.series if name.startswith("part:")}
@@ -988,14 +996,10 @@ class LoggedRun:
         """Common name of the correctness reward's series; the score's if the log has no parts."""
         return f"part:{self.answer_part()[0]}" if self.parts() else "score"
 
-    def spreads(self) -> list[float]:
-        """How much the scores of a step differ: their standard deviation, else from the lowest to the highest."""
-        pairs = zip(self.values("score_max"), self.values("score_min"), strict=False)
-        return self.values("score_std") or [high - low for high, low in pairs]
-
     def is_constant(self) -> bool:
         """Whether all completions scored alike in four of five steps; without spreads, whether all means are 0."""
-        scores, spreads = self.values("score"), self.spreads()
+        scores, pairs = self.values("score"), zip(self.values("score_max"), self.values("score_min"), strict=False)
+        spreads = self.values("score_std") or [high - low for high, low in pairs]
         if not spreads:
             others = ("score", "grad_norm", "zero_std", "score_max", "score_min")
             return len(scores) >= TREND_STEPS and not any(any(self.values(name)) for name in others)
@@ -1773,7 +1777,7 @@ OUTER = re.compile(  # prefixes, words and suffixes that do not change which fig
 RUN_KEYS, SPLIT_KEYS = {"run_id", "run", "run_name"}, {"split", "phase", "mode", "stage", "kind", "partition"}
 TAG_KEYS = ("key", "tag", "metric", "name")  # of tables with one value a row, such as MLflow's
 ODD_KEYS = {"value"} | RUN_KEYS | SPLIT_KEYS  # a row without them is as it was logged
-MOST_STEPS, FIRST_STEPS = 5000, 100  # a metric keeps MOST_STEPS points or a few more; the first FIRST_STEPS all stay
+MOST_STEPS, FIRST_STEPS = 5000, 100  # a metric keeps about MOST_STEPS points or more; the first FIRST_STEPS all stay
 
 
 @functools.lru_cache(1 << 14)  # a log repeats its names
@@ -1834,8 +1838,8 @@ def number_of(value) -> float | None:
 class Table:
     """The metrics of a log's rows as {name: {step: value}}; a repeated step keeps the later value.
 
-    Keeps memory flat: every MOST_STEPS rows, a metric with more than MOST_STEPS points loses every second one after the
-    first FIRST_STEPS. Rows that begin anew are another run: only the last one of three rows or more is kept.
+    Keeps memory flat: once a metric has more than 2 x MOST_STEPS points, every second one after the first FIRST_STEPS
+    is dropped. Rows that begin anew are another run: only the last one of three rows or more is kept.
     """
 
     def __init__(self, columns: dict[str, str]):
@@ -1857,41 +1861,37 @@ class Table:
         self.epoch, self.epochs = -math.inf, {}  # of the last training row; {epoch: its last step} of counted rows
 
     def add(self, row: dict) -> None:
-        """Add a row. A training row without a step counts as the next step."""
+        """Add a row, or those of a history by columns. A training row without a step counts as the next step."""
         row = self.plain_row(row)
+        if row and all(isinstance(value, list) for value in row.values()):
+            for cells in zip(*row.values(), strict=False):
+                self.add(dict(zip(row, cells, strict=True)))
+            return
         self.rows += 1
-        if not row.keys() <= self.trains.keys():
-            self.learn_names(row)
+        for key in [key for key in row if key not in self.trains]:
+            names = {common_name(key, dialect) or "held_out" for dialect in NAMES}
+            self.trains[key] = not all(name.startswith("held_out") for name in names)
+            self.step_names += [key] if key == self.step_name or names_step(key) else []
+            self.step_names.sort(key=lambda name: (name != self.step_name, step_rank(name)))
         step = self.step = self.step_of(row)
         for key, value in row.items():
             number = value if type(value) is float else number_of(value)
             if number is None or (number == 0 and is_rounded(key, value)):
                 continue
-            if not -1e18 < number < 1e18:  # is_finite, without its calls
+            if not abs(number) < 1e18:  # is_finite, without its calls
                 self.bad.append((key, step, number))
-            elif key in self.columns:
-                self.columns[key][step] = number
-            else:
-                self.columns[key] = {step: number}
-        if self.rows % MOST_STEPS == 0:
-            for key, points in self.columns.items():
-                if len(points) > MOST_STEPS:
-                    kept = list(points.items())
-                    self.columns[key] = dict(kept[:FIRST_STEPS] + kept[FIRST_STEPS::2])
-
-    def learn_names(self, row: dict) -> None:
-        """Note of a row's new names whether they are of training, and whether they name its step."""
-        for key in [key for key in row if key not in self.trains]:
-            names = {common_name(key, dialect) or "held_out" for dialect in NAMES}
-            self.trains[key] = not all(name.startswith("held_out") for name in names)
-            self.step_names += [key] if key == self.step_name or names_step(key) else []
-        self.step_names.sort(key=lambda name: (name != self.step_name, step_rank(name)))
+                continue
+            points = self.columns.setdefault(key, {})
+            points[step] = number
+            if len(points) > 2 * MOST_STEPS:
+                kept = list(points.items())
+                self.columns[key] = dict(kept[:FIRST_STEPS] + kept[FIRST_STEPS::2])
 
     def plain_row(self, row: dict) -> dict:
         """A row as {metric: value}: flat, cells `key` and `value` joined, with eval_ before an evaluation's names."""
         if isinstance(row.get("data"), dict):  # verl's file logger
             row, self.nested = {"step": row.get("step"), **row["data"]}, self.nested + 1
-        if dict in map(type, row.values()):
+        if any(isinstance(value, dict) for value in row.values()):
             row = {key.replace(".", "/"): value for key, value in flat_config(row).items()}
         if ODD_KEYS.isdisjoint(row):
             return row
@@ -2044,26 +2044,26 @@ TRL_STATE = re.compile(rb'"(max_steps|num_train_epochs|train_batch_size|logging_
 COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 WRAPPED = re.compile(r"\b(?:np\.\w+|tensor|[Aa]rray)\(([^(),]*)[^()]*\)")
 PAIR = re.compile(
-    r"([A-Za-z_][\w/.@-]*+)['\"]?\s*+[=:]\s*+(?=[-+.\d]|(?i:nan|inf))([-+]?\d+(?:,\d+)+(?:\.\d+)?|[-+\w.]+%?)"
+    r"([A-Za-z_][\w/.@-]*+)['\"]?\s*+[=:]\s*+(?=[-+.\d]|nan|inf)([-+]?\d+(?:,\d+)+(?:\.\d+)?|[-+\w.]+%?)", re.IGNORECASE
 )
 HEADING = re.compile(
     r"\b(?:step|iter(?:ation)?|rollout|perf)[ :#[]+(\d+)\b(?!\.\d)", re.IGNORECASE
 )  # above its figures
-HEADING_WORDS = ("step", "iter", "rollout", "perf", "epoch")  # one of them is in every heading and epoch
+HEADING_WORDS = ("step", "iter", "rollout", "perf")  # one of them is in every heading
 EPOCH = re.compile(r"\bepoch[ :=#[]+(\d+)\b(?!\.\d)", re.IGNORECASE)
-SPACED = re.compile(r"(?:^|[•|] )((?:[a-z]\w*\.? )+)$", re.IGNORECASE)  # "• Avg " before "Reward: 1" of NeMo-RL
+SPACED = re.compile(  # • Avg Reward: 1 of NeMo-RL, | Grad. Norm: 1 of prime-rl
+    r"(?:^|(?<=[•|] ))((?:[a-z]\w*\.? )+[a-z]\w*\.?):(?= *[-+.\d])", re.IGNORECASE
+)
 EVALUATED = re.compile(  # [eval], eval: or eval at step 3 before a line's figures; "eval " before one of them
     rf"(?:^|[\[(|,;: ])(?:{EVALUATION})(?:[\])]|\.? $|:(?= )|(?= (?:\||at\b|step\b|iter)))", re.IGNORECASE
 )
-CUT = re.compile(r"\{'(?:loss|reward|num_tokens|eval_\w+)': [^{}]*+$")  # a printed dict that continues on the next line
+CUT = re.compile(r"\{'(?:loss|reward|num_tokens|eval_\w+)': [^{}]*$")  # a printed dict that continues on the next line
 CELL_PAIR = re.compile(r"(?<=\w) *[ │] *(?=(?:[-+.\de]+|nan|inf) *([|│]|$))")  # | kl 1 |; │ kl │ 1 │ of AReaL
 SECTION = re.compile(r"(?:\(\w+ pid=[^)]*\) )?( *)([\w-]+):(?: ([^ ]+))?")  # a line of EasyR1's YAML console output
 ODD = re.compile(r"(?<=: )(-?inf|nan|None|True|False)(?=[,}])")  # Python literals in a printed dict that JSON lacks
 BAND = re.compile("__M(IN|AX)$")  # wandb exports NAME__MIN and NAME__MAX beside each NAME
 ERROR = re.compile(r"(?:\(\w+ pid=[^)]*\) )?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*)")  # ends a traceback
-VERL_STEP = re.compile(r"\bstep:(\d+) - (.+)")
 CELL = re.compile(r"[-+]?[.\d]+(e[-+]?\d+)?")
-NUMBERS = b"0123456789.+-e"  # what numbers are written with
 
 
 class Reader:
@@ -2078,85 +2078,61 @@ class Reader:
         self.unread = 0  # printed dicts that could not be read
         self.error = ""  # the last line of the last traceback
         self.cut = ""  # the beginning of a printed dict that the terminal wrapped
-        self.epoch = {}  # {"epoch": …} of the last line with one
-        self.named = self.stepped = False  # whether figures name their step, whether their line does
+        self.epoch, self.named = {}, False  # {"epoch": …} of the last line with one; whether figures name their step
         self.heading, self.sections = {}, []  # {"step": …} of the last heading; enclosing YAML sections (indent, name)
-        self.alike = {}  # number of a line's words and signs -> how many there were
 
     def take(self, line: str) -> None:
-        """Take a line. Cheap tests of it come before searches, as logs may have millions of lines."""
         self.number += 1
         line = COLOUR.sub("", line) if "\x1b" in line else line
-        text = line.lstrip()
-        if not text:
+        if not line.strip():
             return
         self.lines += 1
-        row = json_object(text) if text[0] == "{" and text[1] != "'" else None
+        row = json_object(line) if line.lstrip()[0] == "{" else None
         if row is not None:
             return self.json.add(row)
         self.bad += 1
         self.first_bad = self.first_bad or self.number
-        if self.stepped and not self.is_due(line):
-            return
         self.take_config(line)
         if "Err" in line or "Exc" in line or "Interrupt" in line:
             match = ERROR.match(line)
             self.error = match[1].strip()[:200] if match else self.error
-        if "step:" in line and (match := VERL_STEP.search(line)):
-            return self.take_verl_step(match[1], match[2].strip())
+        if "step:" in line and (match := re.search(r"\bstep:(\d+) - (.+)", line)):
+            pairs = [part.rpartition(":") for part in WRAPPED.sub(r"\1", match[2]).strip().split(" - ")]
+            return self.console.add({"step": match[1], **{key: value for key, _, value in pairs if key}})
         if self.cut or ("{'" in line and CUT.search(line)):
             self.cut += line.rstrip()
             if "}" not in line and len(self.cut) < 4000:
                 return
             line, self.cut = self.cut, ""
-        line = WRAPPED.sub(r"\1", line) if "np." in line or "tensor(" in line or "rray(" in line else line
+        line = WRAPPED.sub(r"\1", line) if "np." in line or "tensor(" in line or "rray(" in line else line  # it is slow
         for match in re.finditer(r"\{'[^{}\n]*\}", line) if "{'" in line else ():
             self.take_dict(match[0], HEADING.findall(line[: match.start()]))
         if not self.console.rows:
-            self.take_pairs(line)
-
-    def is_due(self, line: str) -> bool:
-        """Whether a line is to be read: of lines that differ in numbers only, ever fewer are after MOST_STEPS."""
-        shape = zlib.crc32(line.encode().translate(None, NUMBERS)) % 100_003  # so that memory stays flat
-        count = self.alike[shape] = self.alike.get(shape, 0) + 1
-        return count % (1 + count // MOST_STEPS) == 0
-
-    def take_verl_step(self, step: str, text: str) -> None:
-        """Add the figures "key:value - key:value" that verl prints of a step."""
-        self.stepped = True
-        pairs = [part.rpartition(":") for part in text.split(" - ")]
-        values = {key: WRAPPED.sub(r"\1", value) if value[-1:] == ")" else value for key, _, value in pairs if key}
-        self.console.add({"step": step} | values)
-
-    def take_pairs(self, line: str) -> None:
-        """Add the pairs of a line, at the step that it names or that the last heading above it names."""
-        boxed, has_pairs, small = "│" in line, "=" in line or ":" in line, line.lower()
-        if boxed or (not has_pairs and line.count(" | ") > 1):
-            line, has_pairs = CELL_PAIR.sub("=", line), True
-        if has_pairs and (section := SECTION.fullmatch(line.rstrip())):
-            self.sections = [outer for outer in self.sections if len(outer[0]) < len(section[1])]
-            self.sections += [] if section[3] else [section.groups()]
-            line = "/".join([*(name for _, name, _ in self.sections), f"{section[2]}: {section[3]}"])
-        is_headed = any(word in small for word in HEADING_WORDS)
-        if not (has_pairs or is_headed):
-            return
-        pairs, (*_, last) = pairs_of(line), [None, *(HEADING.findall(line) if is_headed else ())]
-        ends = len(pairs) > 1 and not boxed and any(common_name(name, "trl") for name in pairs)
-        self.named = self.named or (ends and any(names_step(name) and "/" not in name for name in pairs))
-        self.stepped = self.stepped or (ends and (self.named or bool(last)))
-        begins = last and (ends or not self.named)  # "Step 1:" may be of a completion
-        self.heading = {"step": last} if begins else {} if ends else self.heading
-        self.epoch = {"epoch": epoch[1]} if is_headed and (epoch := EPOCH.search(line)) else self.epoch
-        if len(self.heading | pairs) > 1:
-            self.plain.add(self.epoch | self.heading | pairs)
+            boxed = "│" in line
+            if ":" in line:
+                line = SPACED.sub(lambda name: f"{re.sub('[. ]+', '_', name[1].lower())}:", line)
+            line = CELL_PAIR.sub("=", line) if line.count(" | ") > 1 or boxed else line
+            if section := SECTION.fullmatch(line.rstrip()):
+                self.sections = [outer for outer in self.sections if len(outer[0]) < len(section[1])]
+                self.sections += [] if section[3] else [section.groups()]
+                line = "/".join([*(name for _, name, _ in self.sections), f"{section[2]}: {section[3]}"])
+            pairs, small = pairs_of(line) if "=" in line or ":" in line else {}, line.lower()
+            headings = HEADING.findall(line) if any(word in small for word in HEADING_WORDS) else ()
+            *_, last = [None, *headings]
+            ends = len(pairs) > 1 and not boxed and any(common_name(name, "trl") for name in pairs)
+            self.named = self.named or (ends and any(names_step(name) and "/" not in name for name in pairs))
+            begins = last and (ends or not self.named)  # "Step 1:" may be of a completion
+            self.heading = {"step": last} if begins else {} if ends else self.heading
+            self.epoch = {"epoch": epoch[1]} if "epoch" in small and (epoch := EPOCH.search(line)) else self.epoch
+            if len(self.heading | pairs) > 1:
+                self.plain.add(self.epoch | self.heading | pairs)
 
     def take_dict(self, text: str, headings: list[str]) -> None:
         """Add a flat dict that transformers' Trainer printed, such as {'loss': …}; the last heading is its step."""
-        text = text.replace("'", '"')
-        row = json_object(text) or json_object(ODD.sub(r'"\1"', text))
+        row = json_object(ODD.sub(r'"\1"', text).replace("'", '"'))
         if row is None:
-            self.unread += '"loss": ' in text or '"reward": ' in text
-        elif not NAMES["trl"].keys().isdisjoint(row) or any(key.startswith("eval_") for key in row):
+            self.unread += "'loss': " in text or "'reward': " in text
+        elif NAMES["trl"].keys() & row.keys() or any(key.startswith("eval_") for key in row):
             if row != self.last:  # other ranks print the same dict
                 self.console.add({"step": headings[-1]} | row if headings else row)
             self.last = row
@@ -2198,12 +2174,9 @@ def pairs_of(line: str) -> dict[str, str]:
     """{name: value} of a line's pairs, the first value of a name; those of an evaluation get the prefix eval_."""
     pairs, end, whole = {}, 0, ""
     for match in PAIR.finditer(line):
-        name, before, tag = short_name(match[1]), line[end : match.start()], None
-        if len(before) > 3:  # else there is no word
-            if line[match.end(1)] == ":" and (spaced := SPACED.search(before)):
-                name, before = re.sub("[. ]+", "_", f"{spaced[1]}{name}".lower()), before[: spaced.start(1)]
-            tag = EVALUATED.search(before)
-            whole = "eval_" if not end and tag and not tag[0].endswith(" ") else whole
+        name, between = short_name(match[1]), line[end : match.start()]
+        tag = EVALUATED.search(between) if len(between) > 3 else None  # searches are slow
+        whole = "eval_" if not end and tag and not tag[0].endswith(" ") else whole
         prefix = "" if names_step(name) else "eval_" if tag else whole
         pairs.setdefault(prefix + name, match[2])
         end = match.end()
@@ -2212,6 +2185,7 @@ def pairs_of(line: str) -> dict[str, str]:
 
 def csv_separator(head: str) -> str:
     """The cell separator of a CSV file or of a pasted table, guessed from its first lines; "" for other text."""
+    head = re.sub(r"^\ufeff?(#.*\n)+", "", head)
     header, _, rest = head.lstrip("\ufeff\n ").partition("\n")
     separator = max((",", ";", "\t", "|", "  "), key=header.strip().count)
     rows = [line.strip().split(separator) for line in rest.splitlines()[:9] if line.strip()]
@@ -2256,7 +2230,8 @@ def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
         return read_state(path, table, columns)
     if separator := csv_separator(head):
         with opened(path) as file:
-            lines = (re.sub(" {2,}", "\t", line.strip()) for line in file) if separator == "  " else file
+            lines = (line for line in file if line[0] != "#")
+            lines = (re.sub(" {2,}", "\t", line.strip()) for line in lines) if separator == "  " else lines
             if separator != "," and re.search(r"\d,\d", head) and not re.search(r"\d\.\d", head):  # decimal commas
                 lines = (line.replace(",", ".") for line in lines)
             reader = csv.DictReader(lines, delimiter=separator.replace("  ", "\t"))
@@ -2269,6 +2244,10 @@ def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
         run = run_of_rows(path, table, columns)
         run.remarks += [f"NaN in {', '.join(gaps)} is read as an empty cell"] if gaps else []
         return run
+    if re.match(r"\{\s*\n", head):
+        with contextlib.suppress(ValueError):
+            table.add(json.loads(path.read_text(encoding="utf-8")))
+            return run_of_rows(path, table, columns)
     reader, line = Reader(columns), "\n"
     for start in paths:
         with opened(start) as file:
@@ -2466,10 +2445,9 @@ def data_rows(data, folder: Path, run: LoggedRun | None = None) -> list[tuple[st
 
 def named_rewards(spec: str, run: LoggedRun) -> list[tuple[str, str]]:
     """(file, function) of the rewards that the flag or else the settings name; correctness rewards come first."""
-    usual = run.settings.get("reward_name") or ("compute_score" if run.trainer == "verl" else "")  # verl's default
     named = spec or run.settings.get("reward") or []
     specs = [item for item in ([named] if isinstance(named, str) else named) if isinstance(item, str)]
-    pairs = [(item, usual) if item.endswith(".py") else item.partition("*")[0].rpartition(":")[::2] for item in specs]
+    pairs = [(item, "") if item.endswith(".py") else item.partition("*")[0].rpartition(":")[::2] for item in specs]
     return sorted(pairs, key=lambda pair: not names_correctness(pair[1]))
 
 
@@ -2477,35 +2455,39 @@ def add_reward_source(run: LoggedRun, spec: str, folder: Path, alone: bool) -> N
     """Add the source of the correctness reward, from a file that the flag or settings name or a script beside the log.
 
     In the parent folder, where other runs may have scripts, only functions count that the flag or settings name. If no
-    name is known, the source is that of the only script in the run's own folder that has a reward.
+    name is known, the source is that of the only function in the run's own folder that takes completions.
     """
     rewards = named_rewards(spec, run)
     files = [(path, [name]) for file, name in rewards if (path := file_near(file, folder)) and path.suffix == ".py"]
     words = re.findall(r"\w+", str([name for _, name in rewards]))
-    is_nameless = alone and not words and not run.parts()
-    places = ((folder, [""] if is_nameless else [*words, *run.parts()]), (folder.parent, words))
+    places = ((folder, [*words, *run.parts()]), (folder.parent, words))
     scripts = [(path, names) for place, names in places for path in sorted(place.glob("*.py"))[:20]]
-    sources = [(source, path.name) for path, names in files or scripts if (source := reward_of(path, names))]
-    if sources and (files or len(sources) == 1 or not is_nameless):
-        run.reward_source, run.reward_file = sources[0]
+    if alone and not words and not run.parts():
+        scripts = [(path, [name]) for path in sorted(folder.glob("*.py"))[:20] for name in functions_of(path, [""])[1]]
+        scripts = scripts if len(scripts) == 1 else []
+    for path, names in files or scripts:
+        if source := function_of(path, names):
+            run.reward_source, run.reward_file = source, path.name
+            return
 
 
-def reward_of(path: Path, names: list[str]) -> str:
-    """The source of a file's correctness reward, with all that it uses; "" if the file has none.
-
-    The reward is one of `names`, or for [""] the only function that takes completions and serves no other.
-    """
+def functions_of(path: Path, names: list[str]) -> tuple[str, list[str]]:
+    """(text, function names) of a file: those in `names`; for [""] those that take completions and serve no other."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
         functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
     except (OSError, SyntaxError, ValueError):
-        return ""
-    chosen = [node.name for node in functions if node.name in names]
-    if names == [""]:
-        scorers = [node for node in functions if {argument.arg for argument in node.args.args} & COMPLETIONS]
-        used = {n.id for node in scorers for n in ast.walk(node) if isinstance(n, ast.Name) and n.id != node.name}
-        chosen = [node.name for node in scorers if node.name not in used]
-        chosen = chosen if len(chosen) == 1 else []  # of several, any may be the reward
+        return "", []
+    if names != [""]:
+        return text, [node.name for node in functions if node.name in names]
+    scorers = [node for node in functions if {argument.arg for argument in node.args.args} & COMPLETIONS]
+    used = {n.id for node in scorers for n in ast.walk(node) if isinstance(n, ast.Name) and n.id != node.name}
+    return text, [node.name for node in scorers if node.name not in used]
+
+
+def function_of(path: Path, names: list[str]) -> str:
+    """The source of a file's correctness reward, with all that it uses; "" if the file has none."""
+    text, chosen = functions_of(path, names)
     return extract(text, sorted(chosen, key=lambda name: not names_correctness(name))[:1]) if chosen else ""
 
 
@@ -3111,34 +3093,20 @@ def gold_mismatch(run: LoggedRun) -> Evidence | None:
     return Evidence(CERTAIN + 0.05 if in_mark else LIKELY, [shown(unpaid, text)]) if in_mark or not reads else None
 
 
-def never_reads(function: ast.FunctionDef, name: str, helpers: dict[str, ast.FunctionDef]) -> bool:
-    """Whether a function never reads a parameter: it counts it, or hands it on to helpers that never read it."""
-    helpers = {key: helper for key, helper in helpers.items() if helper is not function}
-    inside, idle = list(ast.walk(function)), []
-    uses = {node for node in inside if isinstance(node, ast.Name) and node.id == name}
-    for node in inside:
-        if isinstance(node, ast.comprehension) and ast.unparse(node.target) == "_":
-            idle.append(node.iter)
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "len":
-            idle += node.args
-        elif isinstance(node, ast.Call) and (helper := helpers.get(ast.unparse(node.func))):
-            places = [argument.arg for argument in helper.args.args]
-            given = [*zip(places, node.args, strict=False), *((word.arg, word.value) for word in node.keywords)]
-            given = [(place, value) for place, value in given if place in places and uses & {*ast.walk(value)}]
-            idle += [value for place, value in given if never_reads(helper, place, helpers)]
-    return uses <= {leaf for node in idle for leaf in ast.walk(node)}
-
-
 def placeholder(source: str) -> str:
     """Why a reward's source may give constant scores: it ignores completions or turns exceptions into scores; or ""."""
     try:
         nodes = list(ast.walk(ast.parse(source)))
     except (SyntaxError, ValueError):
         return ""
-    functions = {node.name: node for node in nodes if isinstance(node, ast.FunctionDef)}
-    for function in functions.values():
+    for function in [node for node in nodes if isinstance(node, ast.FunctionDef)]:
         given = {argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)} & COMPLETIONS
-        if given and all(never_reads(function, name, functions) for name in given):
+        inside = list(ast.walk(function))
+        # len(completions) and `for _ in completions` do not read their text
+        calls = [node for node in inside if isinstance(node, ast.Call) and ast.unparse(node.func) == "len"]
+        loops = [node for node in inside if isinstance(node, ast.comprehension) and ast.unparse(node.target) == "_"]
+        unread = [*(argument for call in calls for argument in call.args), *(loop.iter for loop in loops)]
+        if given and not given & {n.id for n in inside if isinstance(n, ast.Name) and n not in unread}:
             return f"{function.name} never reads its {min(given)}"
     caught = [node for node in nodes if isinstance(node, ast.ExceptHandler)]
     if any(not isinstance(node.body[-1], ast.Raise) for node in caught):
@@ -3154,20 +3122,20 @@ def placeholder(source: str) -> str:
 )
 def constant_reward(run: LoggedRun) -> Evidence | None:
     """Every completion gets the same score: a placeholder reward, or an exception turned into a score."""
-    (name, means), scores, spreads = run.answer_part(), run.values("score"), run.spreads()
+    (name, means), scores, stds = run.answer_part(), run.values("score"), run.values("score_std")
     if len(run.texts) >= 8 and all(t.unscored for t in run.texts):
         text = f"the reward gave None for all {len(run.texts)} logged completions: a `return` may be missing"
         return Evidence(CERTAIN + 0.09, [shown(run.texts, text)])
     seen, why, constant = means + run.values(f"held_out_part:{name}"), placeholder(run.reward_source), run.is_constant()
     part = len(run.parts()) > 1 and len(seen) >= 3 and max(seen) - min(seen) < 1e-9
     # in few steps, zeros may be wrong answers; TRL's score_std of 0 does not exclude differences between prompts
-    few = 0 < len(scores) < 3 and max(spreads, default=1) <= 1e-6 and not any(run.part_spreads())
+    few = 0 < len(scores) < 3 and max(stds, default=1) <= 1e-6 and not any(run.part_spreads())
     few = few and (run.ends("score")[1] or why)
-    solved = run.is_solved() and not (constant and max(spreads[:3], default=1) <= 1e-6)
+    solved = run.is_solved() and not (constant and max(stds[:3], default=1) <= 1e-6)
     if not (constant or few or part) or solved:
         return None
     level, (right, wrong) = means[-1] if part else run.ends("score")[1], scores_by_answer(early_texts(run.texts))
-    series = f"part:{name}" if part else "score_std" if "score_std" in run.series else "score"
+    series = f"part:{name}" if part else "score_std" if stds else "score"
     facts = [run.fact(series, f"{name if part else 'every completion'} scored {level:.4g} at every step")]
     if why:
         facts.append(Fact(why, run.reward_file))
@@ -3351,9 +3319,8 @@ def lost_at_once(run: LoggedRun) -> bool:
         return False
     if gain is not None and gain[2] < 0 and held_out[-1] <= 0.02 * held_out[0]:
         return True
-    size = int(run.number("group_size") or 1)  # a group's completions are one draw
-    draws = [max(1, run.batch(count) // size) for count in (1, len(scores) - 1)]
-    lost = share_gain((min(1.0, scores[0]), draws[0]), (0.0, draws[1]))
+    prompts = [run.prompts(count) for count in (1, len(scores) - 1)]
+    lost = share_gain((min(1.0, scores[0]), prompts[0]), (0.0, prompts[1]))
     later = [value for step, value in run.series.get("held_out", {}).items() if step > min(run.series["score"])]
     return lost[2] < 0 and max(later, default=0.0) <= 0.1 * scores[0]
 
@@ -3971,7 +3938,6 @@ def diagnose(run: LoggedRun) -> dict:
     explained, reports = {name for cause, _ in causes for name in cause.explains.split()}, []
     for cause, evidence in causes:
         sure = evidence.strength >= CERTAIN
-        decide_with = cause.decide_with.format(**words).replace("RUN", run.path) if len(causes) > 1 or not sure else ""
         reports.append(
             {
                 "cause": cause.name,
@@ -3979,11 +3945,13 @@ def diagnose(run: LoggedRun) -> dict:
                 "says": cause.says,
                 "evidence": [asdict(fact) | {"samples": list(fact.samples)} for fact in evidence.facts],
                 "explains": [seen[sign].text for sign in seen if sign in cause.explains.split()],
-                "decide_with": decide_with or None,
+                "decide_with": None,
                 "change": cause.change.format(**words),
                 "source": cause.source,
             }
         )
+        if cause.decide_with and (len(causes) > 1 or not sure):
+            reports[-1]["decide_with"] = cause.decide_with.replace("RUN", run.path).format(**words)
     return {
         "path": run.path,
         "format": run.format,

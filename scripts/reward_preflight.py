@@ -51,55 +51,54 @@ Exit codes: 0 ready (or listed; --model: RL now), 1 not ready, 2 bad input.
 """
 
 # Contents
-#       162-173  python source          Parses Python source in a process with threads
-#       176-269  messages               Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       272-284  bundle                 Paths of this bundle and of its embedded model, data and rewards
-#       287-454  dialect                Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       457-490  settings               Settings: dataclasses whose fields are flags and YAML keys, and the checks …
-#       493-841  processes              The processes of a run: lazy torch, device, threads, sums, distribution of …
-#       844-862  exit codes             Program exit: errors that a user can fix become a message and an exit code
-#      865-1103  data files             Open data files as text: decompress, decode, refuse files without data; parse …
-#     1106-1221  nested rows            Find rows inside other JSON: an object with a list of rows, columns instead …
-#     1224-1473  rows                   Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1476-1579  stated answers         Find where a text states its final answer, by marks and phrases in 20 …
-#     1582-1748  answer marks           Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` …
-#     1751-1911  question parts         Detect columns that look like part of the question but are not in the prompt
-#     1914-2057  odd texts              Warn of answers and prompts that a model or a reward would read otherwise …
-#     2060-2257  chat                   Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2260-2323  prompts                Load training and held-out prompts as token ids
-#     2326-2402  pass rates             Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm …
-#     2405-2630  user code              What users' rewards get: texts, copies of the columns, and their own state of …
-#     2633-2744  schema examples        Example values that a JSON Schema accepts, for tests of rewards
-#     2747-3015  reward forms           The forms that a reward function may have, and loading rewards from files
-#     3018-3330  rewards                The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3333-3483  environments           Load and check environments: classes whose methods are tools for the model, …
-#     3486-3677  tool calls             Parse tool calls in model output, by the tokenizer's response template or one …
-#     3680-3806  tool runs              Run the calls of many conversations concurrently, each with a time limit; …
-#     3809-3976  conversations          Conversations with environments: their record, limits, and calls of the …
-#     3979-4057  scripted play          Scripted conversations: plain texts in place of tokenizer, chat template and …
-#     4060-4213  play                   Play a policy's conversations with environments; each turn samples all open …
-#     4216-4289  play setup             Set up and score conversations, for all programs that take --environment
-#     4292-4649  models                 Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     4652-4660  batches                Batches: masked statistics, padding, micro-batches, and packed layouts that …
-#     4663-4917  key cache              The key-value cache while sampling: it grows in blocks, holds shared prompts …
-#     4920-5055  forward                The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     5058-5106  folding                Fold LoRA into the weights while sampling: it saves a third of the kernels …
-#     5109-5182  norms                  Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
-#     5185-5398  cache probe            Probe what a model's cache and attention can do, before sampling and training …
-#     5401-5483  room steps             One more token per row, with fixed shapes and addresses within the cache, as …
-#     5486-5711  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     5714-5885  rollouts               Sample and score a batch's rows over all processes; slow rewards run while …
-#     5888-6007  rows and gold          Rows of the data, and their reference completions (gold)
-#     6010-6204  probes                 Completions that must not be paid
-#     6207-6400  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
-#     6403-6597  scoring                Grading completions, and the findings of all checks
-#     6600-6939  preflight              The checks of a reward and the verdict
-#     6942-7101  policies               Scripted policies, which give the answers of a conversation turn by turn
-#     7104-7198  environment process    The environment's own process: scripted policies play conversations as in a …
-#     7201-7380  environment preflight  The checks of an environment and the verdict
-#     7383-7448  report                 Printed reports and --list
-#     7451-7530  model preflight        --model: how often a model's samples pass, and whether RL, a warm start or …
-#     7533-7650  command                The command line
+#       161-172  python source          Parses Python source in a process with threads
+#       175-268  messages               Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       271-283  bundle                 Paths of this bundle and of its embedded model, data and rewards
+#       286-453  dialect                Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       456-489  settings               Settings: dataclasses whose fields are flags and YAML keys, and the checks …
+#       492-840  processes              The processes of a run: lazy torch, device, threads, sums, distribution of …
+#       843-861  exit codes             Program exit: errors that a user can fix become a message and an exit code
+#      864-1109  data files             Open data files as text: decompress, decode, refuse files without data; parse …
+#     1112-1227  nested rows            Find rows inside other JSON: an object with a list of rows, columns instead …
+#     1230-1479  rows                   Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1482-1585  stated answers         Find where a text states its final answer, by marks and phrases in 20 …
+#     1588-1754  answer marks           Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` …
+#     1757-2064  question parts         Detect columns that look like part of the question but are not in the prompt, …
+#     2067-2264  chat                   Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2267-2330  prompts                Load training and held-out prompts as token ids
+#     2333-2409  pass rates             Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm …
+#     2412-2637  user code              What users' rewards get: texts, copies of the columns, and their own state of …
+#     2640-2751  schema examples        Example values that a JSON Schema accepts, for tests of rewards
+#     2754-3022  reward forms           The forms that a reward function may have, and loading rewards from files
+#     3025-3337  rewards                The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3340-3490  environments           Load and check environments: classes whose methods are tools for the model, …
+#     3493-3684  tool calls             Parse tool calls in model output, by the tokenizer's response template or one …
+#     3687-3813  tool runs              Run the calls of many conversations concurrently, each with a time limit; …
+#     3816-3983  conversations          Conversations with environments: their record, limits, and calls of the …
+#     3986-4064  scripted play          Scripted conversations: plain texts in place of tokenizer, chat template and …
+#     4067-4220  play                   Play a policy's conversations with environments; each turn samples all open …
+#     4223-4296  play setup             Set up and score conversations, for all programs that take --environment
+#     4299-4656  models                 Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     4659-4667  batches                Batches: masked statistics, padding, micro-batches, and packed layouts that …
+#     4670-4924  key cache              The key-value cache while sampling: it grows in blocks, holds shared prompts …
+#     4927-5062  forward                The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     5065-5113  folding                Fold LoRA into the weights while sampling: it saves a third of the kernels …
+#     5116-5189  norms                  Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
+#     5192-5405  cache probe            Probe what a model's cache and attention can do, before sampling and training …
+#     5408-5490  room steps             One more token per row, with fixed shapes and addresses within the cache, as …
+#     5493-5718  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     5721-5892  rollouts               Sample and score a batch's rows over all processes; slow rewards run while …
+#     5895-6014  rows and gold          Rows of the data, and their reference completions (gold)
+#     6017-6211  probes                 Completions that must not be paid
+#     6214-6407  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
+#     6410-6604  scoring                Grading completions, and the findings of all checks
+#     6607-6946  preflight              The checks of a reward and the verdict
+#     6949-7108  policies               Scripted policies, which give the answers of a conversation turn by turn
+#     7111-7205  environment process    The environment's own process: scripted policies play conversations as in a …
+#     7208-7387  environment preflight  The checks of an environment and the verdict
+#     7390-7455  report                 Printed reports and --list
+#     7458-7537  model preflight        --model: how often a model's samples pass, and whether RL, a warm start or …
+#     7540-7657  command                The command line
 
 import argparse
 import ast
@@ -879,9 +878,12 @@ PAGE = re.compile(rb"\s*<(!doctype html|html|\?xml|head|body|error)\b[^\n]*>\s*(
 REPLY = re.compile(
     rb"\s*([1-5]\d\d:? |entry |repository |page )?(not found|forbidden|unauthorized)\s*\Z", re.IGNORECASE
 )
-PROMPT_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
-WEAK = {"text", "input", "description"}  # hold prompts in some files and annotate the rows in others
-ASKS = {*PROMPT_TEXTS, "messages", "conversations", "conversation", "chosen", "completion"} - WEAK
+# prompt columns: ASKS always holds prompts; WEAK does in some files and annotates the rows in others
+ASKS = {
+    *("prompt", "question", "problem", "query", "instruction", "messages", "conversations", "conversation"),
+    *("chosen", "completion"),
+}
+WEAK = {"text", "input", "description"}
 ANSWER_BELOW = re.compile(r"(?i)(q|question|user|human) ?\d*[:.].*\n\s*(a|answer|assistant|ai) ?\d*[:.]")
 NUMBERING = re.compile(r"\A\s*(\d+[.:)]|[^\w\s])\t")  # of a line in a list
 OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if the whole file is in it"
@@ -1009,8 +1011,12 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
     used = separator_of(text, delimiter, name)
     if used != delimiter:
         say(f"{name}: the columns are separated by {used!r}")
-    header = next(iter(first_records(text, used)), [])
-    padded = len(header) > 1 and all(cell[:1] == " " for cell in header[1:])  # blanks follow all separators
+    records = first_records(text, used)
+    header, *spaced = [len(cells) > 1 and all(cell[:1] == " " for cell in cells[1:]) for cells in records] or [False]
+    unquoted = records != first_records(text, used, skipinitialspace=True)
+    padded = header or (spaced != [] and all(spaced) and unquoted and "completion" not in records[0])
+    if padded and not header:
+        say(f"{name}: read without the blank that follows each {used!r} of its rows")
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=used, strict=True, skipinitialspace=padded)
     try:
         header = next((cells for cells in reader if any(cells)), [])
@@ -1082,9 +1088,9 @@ def filled(cells: list[str]) -> list[str]:
     return cells[:size]
 
 
-def first_records(text: str, delimiter: str) -> list[list[str]]:
+def first_records(text: str, delimiter: str, **form) -> list[list[str]]:
     """The non-empty ones of the first 50 records, up to the first that is not valid CSV."""
-    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True), []
+    reader, records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True, **form), []
     with contextlib.suppress(csv.Error):
         records += (cells for cells in itertools.islice(reader, 50) if any(cells))
     return records
@@ -1766,153 +1772,9 @@ DOUBTFUL = (
     *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
     *("上下文", "背景", "文章", "材料", "原文", "段落"),
 )
+SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
 MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram", "screenshot", "frame"}
 MEDIA_ENDS = {"url", "uri", "link", "path", "file", "byte", "base", "data", "list", "caption", "description"}
-JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # in JSON Schema
-JSON_SCHEMA_KEYS = {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
-NOTE_WORDS = {*"supporting gold answer output response correct solution is has num truth expected".split()}
-SYSTEM = re.compile(r"system|sys(tem)?_?(prompt|message|msg|instructions?)")
-TOOLS = ("tools", "functions")
-TOOL_NAME = re.compile(r"""(["'])name\1: ?(["'])([^"']+)\2""")
-SQL = re.compile(r"\s*SELECT\b(?s:.*)\bFROM\b")
-CHOICE_KEYS = (
-    *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
-    *("mc1_targets", "answers", "distractors", "incorrect_answers", "answer_option_list"),
-)
-NUMBER_KEYS = ("label", "gold_label", "correct", "correct_option", "answer_idx", "answer_index", "cop")
-# one choice per column: A, optionB, option_1, opa, sol2, ending0, mc_answer4, "Incorrect Answer 3"
-ONE_CHOICE = re.compile(
-    r"((?i:op(?=[A-Da-d])|opt(?:ion)?|choice|(?:mc_?)?answer|ans|sol|ending|candidate|alternative|distractor"
-    r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
-)
-WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of wrong choices
-
-
-def plain_name(name: str) -> str:
-    """A column's name in snake case: `Correct Answer` becomes `correct_answer`."""
-    return re.sub(r"[\s-]+", "_", name.strip()).lower()
-
-
-@functools.lru_cache(4096)
-def names_part(name: str) -> bool:
-    """Whether a column's name says that it holds a part of the question."""
-    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *PROMPT_TEXTS) or is_system(name):
-        return True
-    words = words_in(name)
-    is_part = is_media(name) or (len(words) > 1 and head_of(name) in (*READ_FIRST, *DOUBTFUL))
-    return is_part and not NOTE_WORDS & {*words}
-
-
-def is_system(name: str) -> bool:
-    """Whether a column's name says that it holds a system prompt."""
-    return SYSTEM.fullmatch(plain_name(name)) is not None
-
-
-def head_of(name: str) -> str:
-    """The head noun of a column's name: "passage" in `flores_passage` and `passage_text`; "" in a name of digits."""
-    stems = [word.removesuffix("s") for word in words_in(name)] or [""]
-    return stems[-2] if len(stems) > 1 and stems[-1] in ("text", "content") else stems[-1]
-
-
-def words_in(name: str) -> list[str]:
-    """The words of a column's name in snake or camel case, in lower case."""
-    return re.findall(r"[^\W\d_]+", plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)))
-
-
-def is_media(name: str) -> bool:
-    """Whether a column's name says that it holds images, video or sound, or their location."""
-    stems = [word.removesuffix("s") for word in words_in(name)]
-    return bool(MEDIA & {*stems}) and stems[-1] in MEDIA | MEDIA_ENDS
-
-
-@functools.lru_cache(4096)
-def choice_families(names: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """Groups of columns that may hold one choice each, such as A, B, C."""
-    families = {}
-    for name in names:
-        if match := ONE_CHOICE.fullmatch(re.sub(r"[\s-]+", "_", name)):
-            prefix, mark = match[1] or str(match[3].isupper()), match[2] or match[3]
-            place = int(mark) if mark.isdigit() else ord(mark.lower()) - ord("a")
-            families.setdefault(prefix.lower(), {})[place] = name
-    complete = []
-    for prefix, family in families.items():
-        least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are often two numbers
-        if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
-            complete.append(tuple(family[place] for place in sorted(family)))
-    return complete
-
-
-def choice_columns(row: dict) -> tuple[str, ...]:
-    """The column or columns that hold the choices of a question; () if there are none."""
-    listed = [name for name in CHOICE_KEYS if isinstance(row.get(name), str | list | dict)]
-    for name in listed:
-        value = row[name].strip() if isinstance(row[name], str) else row[name]
-        several = isinstance(value, list) and len(value) > 1 and row.get("answer") is None
-        numbered = any(row.get(number) is not None for number in NUMBER_KEYS)
-        is_one = name == "choice" and isinstance(value, str)
-        are_accepted = name == "answers" and not (several and numbered)  # ReClor's are choices
-        if value not in ("", "[]", "{}", [], {}) and not is_one and not are_accepted:
-            return (name,)
-    for family in choice_families(tuple(row)):
-        given = tuple(name for name in family if not is_empty(row[name]))
-        if len(given) > 1 or (given and WRONG.match(given[0])):
-            return given if given == family[: len(given)] else family
-    return ()
-
-
-def is_empty(value) -> bool:
-    return value is None or value in ([], {}) or (isinstance(value, str) and not value.strip())
-
-
-def texts_in(value) -> list[str]:
-    """Every text and number in a nested value, without the roles of chat messages."""
-    if isinstance(value, dict | list):
-        inner = value if isinstance(value, list) else [item for key, item in value.items() if key != "role"]
-        return [text for item in inner for text in texts_in(item)]
-    return [] if value is None or isinstance(value, bool) else [value if isinstance(value, str) else repr(value)[:100]]
-
-
-def squeezed(text: str) -> str:
-    """A text with one blank between its words."""
-    return " ".join(text.split())
-
-
-def is_json_schema(name: str, value) -> bool:
-    """Whether a `schema` column holds a JSON Schema, which a reward checks against, and not tables of a database."""
-    with contextlib.suppress(ValueError, RecursionError):
-        value = json.loads(value) if isinstance(value, str) and head_of(name) == "schema" else value
-    if not isinstance(value, dict) or head_of(name) != "schema":
-        return False
-    properties = value.get("properties")
-    has_types = isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values())
-    return has_types or str(value.get("type")) in JSON_TYPES or bool(value.keys() & JSON_SCHEMA_KEYS)
-
-
-def unread_parts(row: dict, prompt) -> list[str]:
-    """Columns that look like part of the question but whose text is not in the prompt (a text or messages)."""
-    choices = choice_columns(row)
-    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices]) if not is_empty(row[name])]
-    names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
-    if not names:
-        return []
-    whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
-    asked, parts, unread = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")], []
-    has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # choices A, B
-    for name in names:
-        inside = [squeezed(text) for text in texts_in(row[name])]
-        if name in TOOLS:  # a chat template may write them in another form
-            inside = [match[3] for match in TOOL_NAME.finditer(str(row[name]))]
-        is_note = isinstance(row[name], int | float) and name not in choices
-        is_note = is_note or (name == "query" and SQL.match(str(row[name])) is not None)  # Spider's gold
-        is_whole = name in PROMPT_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)  # Alpaca's
-        is_there = all(text in asked for text in inside) and (name not in choices or has_letters)
-        if not is_note and not is_whole and not is_there:
-            unread.append(name)
-    return unread
-
-
-# ----------------------------------------------------------------------------- odd texts (src/parts/data/odd_texts.py)
-
 PLACE = r"<(?:\|?(?:start_of_)?(?:image|video|audio)(?:[_ ]?(?:\d+|pad|placeholder))?\|?|\|vision_(?:start|end)\|)>"
 BRACKETED = r"\[(?:image|IMG)\]"  # after a word it may be a blank to fill in, so it counts at the start of a prompt
 PLACED = re.compile(rf"\A\s*(?:{PLACE}|{BRACKETED})|{PLACE}(?=\s*$)", re.MULTILINE)  # at the start or a line's end
@@ -1927,7 +1789,24 @@ HTML = re.compile(
     r"|</?(!doctype|html|head|body|div|span|p|a|[uo]l|li|h[1-6]|table|br|img|source|track|svg|script|style)\b"
 )
 TRUTH = "TRUE|FALSE|WAHR|FALSCH|VRAI|FAUX|VERDADERO|VERDADEIRO|VERO|FALSO|WAAR|ONWAAR|ИСТИНА|ЛОЖЬ"  # spreadsheets'
+JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # in JSON Schema
+NOTE_WORDS = {*"supporting gold answer output response correct solution is has num truth expected".split()}
+SYSTEM = re.compile(r"system|sys(tem)?_?(prompt|message|msg|instructions?)")
+TOOLS = ("tools", "functions")
+TOOL_NAME = re.compile(r"""(["'])name\1: ?(["'])([^"']+)\2""")
+SQL = re.compile(r"\s*SELECT\b(?s:.*)\bFROM\b")
 SINGLE = "[A-J]|true|True|false|False"  # letters of choices, truth values
+CHOICE_KEYS = (
+    *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
+    *("mc1_targets", "answers", "distractors", "incorrect_answers"),
+)
+NUMBER_KEYS = ("label", "gold_label", "correct", "correct_option", "answer_idx", "answer_index", "cop")
+# one choice per column: A, optionB, option_1, opa, sol2, ending0, mc_answer4, "Incorrect Answer 3"
+ONE_CHOICE = re.compile(
+    r"((?i:op(?=[A-Da-d])|opt(?:ion)?|choice|(?:mc_?)?answer|ans|sol|ending|candidate|alternative|distractor"
+    r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
+)
+WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of wrong choices
 MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|\\N|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
@@ -1966,6 +1845,95 @@ ODD_PROMPTS = {  # pattern of prompts that are not as their author wrote them ->
 }
 
 
+def plain_name(name: str) -> str:
+    """A column's name in snake case: `Correct Answer` becomes `correct_answer`."""
+    return re.sub(r"[\s-]+", "_", name.strip()).lower()
+
+
+@functools.lru_cache(4096)
+def names_part(name: str) -> bool:
+    """Whether a column's name says that it holds a part of the question."""
+    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS) or is_system(name):
+        return True
+    words = words_in(name)
+    if not words or NOTE_WORDS & {*words}:
+        return False
+    return is_media(name) or (len(words) > 1 and head_of(name) in {*READ_FIRST, *DOUBTFUL})
+
+
+def is_system(name: str) -> bool:
+    """Whether a column's name says that it holds a system prompt."""
+    return SYSTEM.fullmatch(plain_name(name)) is not None
+
+
+def head_of(name: str) -> str:
+    """The head noun of a column's name: "passage" in `flores_passage` and `passage_text`."""
+    stems = [word.removesuffix("s") for word in words_in(name)]
+    return stems[-2] if len(stems) > 1 and stems[-1] in ("text", "content") else stems[-1]
+
+
+def words_in(name: str) -> list[str]:
+    """The words of a column's name in snake or camel case, in lower case."""
+    return re.findall(r"[^\W\d_]+", plain_name(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)))
+
+
+def is_media(name: str) -> bool:
+    """Whether a column's name says that it holds images, video or sound, or their location."""
+    stems = [word.removesuffix("s") for word in words_in(name)]
+    return bool(MEDIA & {*stems}) and stems[-1] in MEDIA | MEDIA_ENDS
+
+
+@functools.lru_cache(4096)
+def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...]]]:
+    """(columns that may hold all choices, groups of columns that hold one choice each, such as A, B, C) of a row."""
+    families = {}
+    for name in names:
+        if match := ONE_CHOICE.fullmatch(re.sub(r"[\s-]+", "_", name)):
+            prefix, mark = match[1] or str(match[3].isupper()), match[2] or match[3]
+            place = int(mark) if mark.isdigit() else ord(mark.lower()) - ord("a")
+            families.setdefault(prefix.lower(), {})[place] = name
+    complete = []
+    for prefix, family in families.items():
+        least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are often two numbers
+        if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
+            complete.append(tuple(family[place] for place in sorted(family)))
+    listed = [name for name in names if re.fullmatch(r"(?i)\w+_(?:option|choice)s?_list", name)]
+    return [*(name for name in CHOICE_KEYS if name in names), *listed], complete
+
+
+def choice_columns(row: dict) -> tuple[str, ...]:
+    """The column or columns that hold the choices of a question; () if there are none."""
+    keys, families = choice_names(tuple(row))
+    for name in keys:
+        value = row[name]
+        if is_empty(value) or not isinstance(value, str | list | dict):
+            continue
+        if isinstance(value, str) and (name == "choice" or value.strip() in ("[]", "{}")):
+            continue
+        if name == "answers":  # choices in ReClor; in other data sets the accepted answers
+            several = isinstance(value, list) and len(value) > 1 and row.get("answer") is None
+            if not several or not any(row.get(number) is not None for number in NUMBER_KEYS):
+                continue
+        return (name,)
+    for family in families:
+        given = tuple(name for name in family if not is_empty(row[name]))
+        if len(given) > 1 or (given and WRONG.match(given[0])):
+            return given if given == family[: len(given)] else family
+    return ()
+
+
+def is_empty(value) -> bool:
+    return value is None or value in ([], {}) or (isinstance(value, str) and not value.strip())
+
+
+def texts_in(value) -> list[str]:
+    """Every text and number in a nested value, without the roles of chat messages."""
+    if isinstance(value, dict | list):
+        inner = value if isinstance(value, list) else [item for key, item in value.items() if key != "role"]
+        return [text for item in inner for text in texts_in(item)]
+    return [] if value is None or isinstance(value, bool) else [value if isinstance(value, str) else repr(value)[:100]]
+
+
 def placeholder_in(text: str) -> str | None:
     """The first placeholder of an image, video or sound in a prompt; None if there is none.
 
@@ -1981,19 +1949,64 @@ def placeholder_in(text: str) -> str | None:
     return None
 
 
+def squeezed(text: str) -> str:
+    """A text with one blank between its words."""
+    return " ".join(text.split())
+
+
+def is_json_schema(name: str, value) -> bool:
+    """Whether a `schema` column holds a JSON Schema, which a reward checks against, and not tables of a database."""
+    if head_of(name) != "schema":
+        return False
+    with contextlib.suppress(ValueError):
+        value = json.loads(value) if isinstance(value, str) else value
+    if not isinstance(value, dict):
+        return False
+    properties, kind = value.get("properties"), value.get("type")
+    if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
+        return True
+    marks = value.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
+    return bool(marks) or (isinstance(kind, str) and kind in JSON_TYPES)
+
+
+def unread_parts(row: dict, prompt) -> list[str]:
+    """Columns that look like part of the question but whose text is not in the prompt (a text or messages)."""
+    choices = choice_columns(row)
+    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices]) if not is_empty(row[name])]
+    names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
+    if not names:
+        return []
+    whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
+    asked, parts, unread = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")], []
+    has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # choices A, B
+    for name in names:
+        inside = [squeezed(text) for text in texts_in(row[name])]
+        if name in TOOLS:  # a chat template may write them in another form
+            inside = [match[3] for match in TOOL_NAME.finditer(str(row[name]))]
+        is_note = isinstance(row[name], int | float) and name not in choices
+        is_note = is_note or (name == "query" and SQL.match(str(row[name])) is not None)  # Spider's gold
+        is_whole = name in SECOND_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)  # Alpaca's
+        is_there = all(text in asked for text in inside) and (name not in choices or has_letters)
+        if not is_note and not is_whole and not is_there:
+            unread.append(name)
+    return unread
+
+
 def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     """One message for each kind of answer that a reward may misread; truth values may stay if most prompts name them.
 
     >>> odd_answers("gold", ["3,5", "4,25", "12"])
     ["2 of 3 values of gold look like '3,5': graders take commas for separators; write a decimal point, and no groups"]
     """
-    texts = [str(v).upper() if isinstance(v, bool) else str(v) for v in values if isinstance(v, str | float | bool)]
+    texts = [str(v).upper() if v is True or v is False else str(v) for v in values if isinstance(v, str | float | bool)]
     odd = {line: [text for text in texts if re.fullmatch(pattern, text)] for pattern, line in ODD_ANSWERS.items()}
-    if any(re.fullmatch(r"\s*[-+]?\d*\.\d*[1-9]\d*\s*", text) for text in texts):  # not a column of integers
-        del odd[ODD_ANSWERS[WHOLE]]
-    if 2 * sum(re.search(rf"(?i)\b({TRUTH})\b", str(prompt)) is not None for prompt in prompts) > len(prompts):
-        del odd[ODD_ANSWERS[TRUTH]]
     formulas = [text for text in texts if not re.fullmatch(r"\s*([-+]?\d+|NaN)?\s*", text)]
+    if any(re.fullmatch(r"\s*[-+]?\d*\.\d*[1-9]\d*\s*", text) for text in texts):  # not a column of integers
+        odd[ODD_ANSWERS[WHOLE]] = []
+    if odd[ODD_ANSWERS[TRUTH]]:
+        asking = sum(re.search(rf"(?i)\b({TRUTH})\b", str(prompt)) is not None for prompt in prompts)
+        if 2 * asking > len(prompts):
+            odd[ODD_ANSWERS[TRUTH]] = []
     commas = [t for t in formulas if with_point(t) != t and re.fullmatch(r"[-+\d.]*,[\d.,]+(\s?[^\d\s,;]{1,9})?", t)]
     if 2 * len(commas) >= len(formulas) and 20 * len(commas) >= len(texts):
         odd["look like {}: graders take commas for separators; write a decimal point, and no groups"] = commas
@@ -2003,22 +2016,16 @@ def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     if name != "ground_truth":  # an environment's own
         objects = [value for value in values if isinstance(value, dict) and "text" not in value]
         odd["are objects, like {}, which equal no answer; try data_loader.py, which reads some"] = objects
-    lists = map(distinct_values, (value for value in values if isinstance(value, list)))
+    lists = (accepted(value) for value in values if isinstance(value, list))
+    numbers = ([str(i) for i in items if re.fullmatch(rf"[-+]?\d[\d.,]*|{SINGLE}", str(i))] for items in lists)
+    plain = ([item.replace(",", "") for item in items] for items in numbers)
+    kept = re.compile(rf"{SINGLE}|.*\..*\..*")  # dates
+    kinds = ((items, {i.lower() if kept.match(i) else round(float(i), 2) for i in items}) for items in plain)
+    several = [items[:3] for items, different in kinds if len(different) > 1]
     line = "list several numbers, letters or truth values, like {}, any of which pays; write one text if all are needed"
-    odd[line] = [items for items in lists if len(items) > 1]
+    odd[line] = several
     findings = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
     return [f"{count} of {len(values)} values of {name} {line}" for line, count in findings]
-
-
-def distinct_values(gold: list) -> list[str]:
-    """The numbers, letters and truth values among accepted answers, each value once."""
-    texts = {}
-    for text in map(str, accepted(gold)):
-        if re.fullmatch(rf"[-+]?\d[\d.,]*|{SINGLE}", text):
-            plain = text.replace(",", "")
-            is_number = not re.match(rf"{SINGLE}|.*\..*\.", plain)  # nor a date
-            texts.setdefault(round(float(plain), 2) if is_number else plain.lower(), text)
-    return [*texts.values()]
 
 
 def warn_odd_answers(source: str, rows: list[dict], prompts: Sequence) -> None:

@@ -57,15 +57,15 @@ Exit codes: 0 every check passes, 1 one fails, 2 bad input.
 #       709-768  oracles              Formulas as loops over single tokens, independent of the numerics, for checks …
 #       771-841  contract             What a trainer must offer to be checked: names, signatures, shapes; …
 #      844-1077  trainer              The interface between trainers and checks, and comparing figures
-#     1080-1191  scripted talks       Scripted conversations: known answers, and an environment that records what it …
-#     1194-1347  scripts trainer      A script of this bundle, or a copy, behind the interface of the checks
-#     1350-1544  one page             A one-page trainer, of templates/ or a copy, behind the interface of the checks
-#     1547-1578  loading              Loading a trainer by its path
-#     1581-1681  oracle               The trainer's figures, computed independently from the plain networks and …
-#     1684-1788  input checks         Checks of inputs: tokens, template, reward
-#     1791-2146  numeric checks       Checks of critic, advantages, log-probs, padding and the policy's gradient
-#     2149-2294  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
-#     2297-2436  run                  Prepare the trainer, run the checks, the command line
+#     1080-1196  scripted talks       Scripted conversations: known answers, and an environment that records what it …
+#     1199-1352  scripts trainer      A script of this bundle, or a copy, behind the interface of the checks
+#     1355-1549  one page             A one-page trainer, of templates/ or a copy, behind the interface of the checks
+#     1552-1583  loading              Loading a trainer by its path
+#     1586-1686  oracle               The trainer's figures, computed independently from the plain networks and …
+#     1689-1793  input checks         Checks of inputs: tokens, template, reward
+#     1796-2151  numeric checks       Checks of critic, advantages, log-probs, padding and the policy's gradient
+#     2154-2316  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
+#     2319-2458  run                  Prepare the trainer, run the checks, the command line
 
 import argparse
 import builtins
@@ -1111,12 +1111,19 @@ class Turn(NamedTuple):
 
 
 class Record:
-    """What a trainer does with the conversations of one rollout, by their numbers; `end` ends an answer."""
+    """What a trainer does with the conversations of one rollout, by their numbers.
 
-    def __init__(self, tokenizer, end: int):
-        self.tokenizer, self.count, self.answers = tokenizer, 0, odd_answers(tokenizer, end)
+    Args:
+        end: the token that ends an answer.
+        paid: the conversation whose return is 1 higher.
+    """
+
+    def __init__(self, tokenizer, end: int, paid: int | None):
+        self.tokenizer, self.paid, self.count = tokenizer, paid, 0
+        self.answers = odd_answers(tokenizer, end)
         self.turns, self.heard = defaultdict(list), defaultdict(list)
-        self.faults = []  # what the environments see, in words
+        self.shared = []  # what conversations wrongly share, in words
+        self.early = set()  # conversations whose return was asked for before their last answer
 
     def answer(self, prompts: list[list[int]]) -> list[tuple[list[int], list[float]]]:
         """(Ids, log-probs) of the scripted answer to each prompt, in place of a sampler."""
@@ -1135,16 +1142,16 @@ class Record:
         record = self
 
         class Probe:
-            """Answers by `reply`; its return grows with its number."""
+            """Answers by `reply`; its return depends on its number."""
 
             def reset(self, **row) -> str:
                 notes, number = row.get(NOTED, []), record.count
                 if "number" in vars(self) and not self.scored:
                     both = f"{self.number} and {number}"
-                    record.faults.append(f"one environment object serves conversations {both} at once")
+                    record.shared.append(f"one environment object serves conversations {both} at once")
                 if notes:
                     others = " and ".join(map(str, notes))
-                    record.faults.append(f"reset of conversation {number} got columns that reset of {others} changed")
+                    record.shared.append(f"reset of conversation {number} got columns that reset of {others} changed")
                 notes.append(number)
                 record.count += 1
                 self.number, self.count, self.scored = number, 0, False
@@ -1152,16 +1159,14 @@ class Record:
 
             def reply(self, text: str) -> str | None:
                 record.heard[self.number].append(text)
-                if self.scored:
-                    soon = "asked for the return before the environment heard its last answer"
-                    record.faults.append(f"conversation {self.number}: {soon}")
+                record.early |= {self.number} if self.scored else set()
                 self.count += 1
                 is_over = self.count >= ANSWERS[self.number % PLAYED]
                 return None if is_over else f"[talk {self.number}] No, {self.count}."
 
             def get_reward(self) -> float:
                 self.scored = True
-                return 100.0 * self.number  # far apart, as a trainer may shape them
+                return 0.5 * (self.number % 2) + float(self.number == record.paid)
 
         return Probe
 
@@ -2164,11 +2169,11 @@ class Row:
     outside: int  # pads at which the mask is 1
 
 
-def played(s: Trainer) -> tuple[Record, list[Row]]:
+def played(s: Trainer, paid: int | None = None) -> tuple[Record, list[Row]]:
     """Let the trainer play two rows, each passed twice as the same object, as in a group of two completions."""
     tokenizer, ends = s.models.tokenizer, [*s.models.eos_ids]
     end = next((i for i in turn_end(tokenizer) if i in ends), ends[0])  # the template's end of an answer
-    record, few, rows = Record(tokenizer, end), copy.deepcopy(s.rows[:2]), []
+    record, few, rows = Record(tokenizer, end, paid), copy.deepcopy(s.rows[:2]), []
     for row in few:
         row["columns"][NOTED] = []
     batch, scores = s.play(record, [row for row in few for _ in range(PLAYED // len(few))])
@@ -2261,18 +2266,40 @@ def turn_mask(s: Trainer):
 
 
 @turn_check
-def turn_environments(s: Trainer):
-    """Each conversation has its own environment, row, prompt, replies and return.
+def turn_rewards(s: Trainer):
+    """A changed return changes the score of its own conversation and of no other.
 
-    Try: make an environment and a copy of the row for each conversation; get its return after it has heard the last
-        answer, and keep scores in the order of the batch.
+    Try: get each conversation's return from its own environment, after that has heard the last answer, and keep scores
+        in the order of the batch.
     """
-    (record, rows), tokenizer = played(s), s.models.tokenizer
+    (record, usual), faults = played(s), []
+    for paid in range(PLAYED):
+        _, rows = played(s, paid)
+        numbers = [row.number for row in rows]
+        if {*numbers} != {*range(PLAYED)}:
+            return None, "the batch's conversations cannot be told apart: see turn_ids"
+        changed = [i for i, (a, b) in enumerate(zip(usual, rows, strict=True)) if abs(a.score - b.score) > 1e-6]
+        if changed != [numbers.index(paid)]:
+            names = ", ".join(map(str, changed)) or "none"
+            faults.append(f"of conversation {paid}: score {names} changes with its return")
+    if record.early:
+        early = ", ".join(map(str, sorted(record.early)))
+        faults.append(f"conversation {early}: asked for the return before the environment heard its last answer")
+    return not faults, "; ".join(faults) or f"{PLAYED} returns, each in the score of its own conversation"
+
+
+@turn_check
+def turn_state(s: Trainer):
+    """Each conversation has its own environment, row, prompt and replies.
+
+    Try: make an environment and a copy of the row for each conversation: what one changes, no other may see.
+    """
+    (record, _), tokenizer = played(s), s.models.tokenizer
     answers = {
         n: [squeezed(tokenizer.decode(turn.ids, skip_special_tokens=True)) for turn in turns]
         for n, turns in sorted(record.turns.items())
     }
-    faults = [*record.faults]
+    faults = [*record.shared]
     for number, given in answers.items():
         strangers = {*numbers_in(tokenizer.decode(record.turns[number][-1].prompt))} - {number}
         if strangers:
@@ -2283,15 +2310,10 @@ def turn_environments(s: Trainer):
             faults.append(f"the environment of conversation {number} heard answers of {', '.join(others)}")
         elif len(given) != len(heard):
             faults.append(f"the environment of conversation {number} heard {len(heard)} of its {len(given)} answers")
-    scores = {row.number: row.score for row in rows}  # a trainer may shape and bound the returns
-    ordered = [scores[number] for number in sorted(scores)] if {*scores} == {*answers} else []
-    if not faults and ordered and (ordered != sorted(ordered) or len({*ordered}) == 1):
-        faults.append(f"returns grow with the number of the conversation, their scores are {scores}")
-    text = "; ".join(dict.fromkeys(faults))
-    return not faults, text or f"{PLAYED} environments, rows, prompts and returns, none shared"
+    return not faults, "; ".join(dict.fromkeys(faults)) or f"{PLAYED} environments, rows and prompts, none shared"
 
 
-TURN_CHECKS = (turn_ids, turn_mask, turn_environments)
+TURN_CHECKS = (turn_ids, turn_mask, turn_rewards, turn_state)
 
 
 # --------------------------------------------------------------------------------- run (src/programs/selfcheck/run.py)

@@ -102,7 +102,6 @@ REFUSED = {
     "a class": ({"question": "Q?", "label": 1, "passage": "P."}, "--map answer=label"),
     "a good or bad completion": ({"prompt": "Q?", "completion": "A.", "label": "true"}, "KTOTrainer"),
     "an answer inside": ({"question": "1+1?", "answer": {"number": 2, "unit": "km"}}, "answer=answer.number"),
-    "spans that are no list": ({"question": "Q?", "answer": {"spans": 1, "types": 2}}, "answer=answer.spans"),
     "answers of each annotator": ({"question": "Q?", "answers": [["Paris", "paris"], ["Paris"]]}, "list of accepted"),
     "rows of two lengths": ({"question": "Q?", "answer": [[1, 2], [3]]}, "list of accepted"),
     "a field inside": ({"data": {"question": "1+1?"}}, r"--map prompt=data\.question"),
@@ -128,9 +127,27 @@ REFUSED = {
         {"problem": "Add.", "entry_point": "add", "tests": [{"input": "add(1, 2)", "output": "3"}]},
         "a call of add; .*stdin",
     ),
-    "calls as text, and fewer results": (
-        {"problem": "Add.", "tests": {"fn_name": "add", "inputs": ["1\n2", "3\n4"], "outputs": ["3"]}},
-        "2 inputs and 1 outputs",
+    "a call among other input": (
+        {
+            "problem": "Write add(a, b).",
+            "tests": [{"input": "3", "output": "3"}, {"input": "add(1, 2)", "output": "3"}],
+        },
+        "tests.1.: .*a call of add",
+    ),
+    "calls of two functions": (
+        {
+            "problem": "Write the functions encode(s) and decode(s).",
+            "tests": [{"input": "encode('a')", "output": "b"}, {"input": "decode('b')", "output": "a"}],
+        },
+        "a call of encode",
+    ),
+    "calls named in words": (
+        {"problem": "Add two numbers.", "tests": [{"input": f"add({n}, 2)", "output": "3"} for n in (1, 2)]},
+        "a call of add",
+    ),
+    "a call that the prompt names": (
+        {"problem": "Write add(a, b).", "tests": [{"input": "add(1, 2)", "output": "3"}]},
+        "a call of add",
     ),
     **{
         f"the place {place}": ({"question": f"{place} How many?", "answer": "7"}, "image placeholder")
@@ -141,7 +158,6 @@ REFUSED = {
         for line in ("Image A: <image>", "<image>\nAnswer in a <div>.", "In a <div>: <image 1>")
     },
     "an image's place at the end": ({"question": "How many cats? <image>", "answer": "7"}, "image placeholder"),
-    "an image's place in a sentence": ({"question": "What's in <image>", "answer": "a cat"}, "image placeholder"),
     "an image's place among tags": (
         {"question": "Look.\n<image>\nAnswer in <answer></answer> tags.", "answer": "7"},
         "image placeholder",
@@ -237,6 +253,11 @@ NOTES = {
         **{"question": "Make 6 of [1, 5].", "answer": None, "numbers": [1, 5], "target": 6},
     },
     "rows have tests that may be calls of a function": {"answer": None, "tests": [ON_STDIN], "entry_point": "add"},
+    "1 rows have tests that may be calls": {
+        "answer": None,
+        "tests": [{"input": "f(1)", "output": "2"}, {"input": "3", "output": "3"}],
+    },
+    "rows have documents as JSON in context": {"context": '[["A", ["One."]]]'},
     "takes one of the columns metadata.answer": {"answer": None, "metadata": {"answer": "42", "level": 3}},
     "takes one of the columns info.gold": {"answer": None, "info": '{"gold": "42"}'},
 }
@@ -322,9 +343,9 @@ def test_rows_of_several_splits_in_one_output_are_said(column, tmp_path):
 
 
 def test_words_that_also_name_splits_are_none(tmp_path):
-    rows = [{"question": f"Which is a {word}?", "topic": word, "answer": "2", "2019": 3} for word in ("train", "test")]
-    done = command(write_lines(tmp_path / "all.jsonl", rows), "--out", tmp_path / "out.jsonl")
-    assert done.returncode == 0 and "splits" not in done.stderr
+    rows = [{"question": f"Which is a {word}?", "topic": word, "answer": "2"} for word in ("train", "test")]
+    write_lines(tmp_path / "all.jsonl", rows)
+    assert "splits" not in command(tmp_path / "all.jsonl", "--out", tmp_path / "out.jsonl").stderr
 
 
 @pytest.mark.parametrize("rows", [[["1?", "1"], ["2?", ""]], [["1?", ""], ["2?", ""]]], ids=["one", "all"])
@@ -371,14 +392,19 @@ def test_one_column_of_texts_does_not_make_texts_of_an_index(tmp_path):
     assert answers == ["C", "B"]
 
 
-@pytest.mark.parametrize(("text", "is_call"), [("push(1)\npop()", False), ("a(b)", True), ("max(1,2)\n", True)])
-def test_a_call_on_stdin_needs_a_test_that_says_so(text, is_call):
-    tests = [{"input": "3\n", "output": "3"}, {"input": text, "output": "3"}]
-    if is_call:
-        with pytest.raises(loader.BadRow, match=r"tests\[1\]: got .*, a call of (a|max);.*\"testtype\": \"stdin\""):
-            loader.normalise({"problem": "Evaluate it.", "tests": tests})
-    tests[1]["testtype"] = "stdin"
-    assert loader.normalise({"problem": "Evaluate it.", "tests": tests})["tests"] == tests
+STDIN = {
+    "push(1)\npop()": "Play push(n) and pop().",
+    "a(b)": "Is a(b) balanced?",
+    "max(1,2)\n": "Evaluate it.",
+    "add(1, 2)": "Add.",
+}
+
+
+@pytest.mark.parametrize("text", STDIN)
+def test_text_on_stdin_may_look_like_a_call(text):
+    tests = [{"input": text, "output": "3"}, {"input": "3\n", "output": "3"}]
+    for kept in (tests, tests[:1]):
+        assert loader.normalise({"problem": STDIN[text], "tests": kept})["tests"] == kept
 
 
 def test_a_prompt_in_words_is_no_setup_of_its_tests():
@@ -391,13 +417,6 @@ def test_an_object_as_ground_truth_stays_what_it_is(truth):
     row = loader.normalise(in_verl(truth))
     assert row["ground_truth"] == truth and "answer" not in row and "tests" not in row
     assert "answer" not in loader.normalise({"question": "Q?", "ground_truth": {"target": 98, "numbers": [1, 2]}})
-
-
-@pytest.mark.parametrize(("name", "other"), [("reward_model", "extra_info"), ("extra_info", "reward_model")])
-def test_a_text_under_a_name_of_verls_is_refused(name, other, tmp_path):
-    row = loader.normalise({"prompt": "Q?", "answer": "1", name: "text", other: {"index": 1}})
-    with pytest.raises(loader.UserError, match=rf"got the column {name} 'text'.*try --map old_{name}={name}"):
-        loader.write_rows([row], tmp_path / "v.jsonl", "verl")
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])

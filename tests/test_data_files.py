@@ -272,6 +272,7 @@ TABLES = {
     "empty columns": "prompt,answer,,\n2+2?,4,,\n3+3?,6\n",
     "empty rows": "\n\nprompt;answer;;\n;;;\n2+2?;4;;\n\n3+3?;6;;\n;;;\n",
     "blanks before quotes": '"prompt", "answer"\n"2+2?", "4"\n"3+3?", "6"\n',
+    "blanks before the rows' cells": "prompt,answer\n2+2?, 4\n3+3?, 6\n",
     "old line ends": "prompt,answer\r2+2?,4\r3+3?,6\r",
 }
 
@@ -285,9 +286,10 @@ def test_tables_as_spreadsheets_write_them(pairs_of, tmp_path, name):
 
 def test_a_blank_that_the_header_lacks_is_part_of_the_cells(pairs_of, tmp_path):
     path = tmp_path / "table.csv"
-    for text in ("prompt,answer\n2+2?, 4\n3+3?, 6\n", '"prompt","answer"\n"2+2?"," 4"\n"3+3?"," 6"\n'):
-        path.write_text(text)
-        assert pairs_of(path) == [("2+2?", " 4"), ("3+3?", " 6")]  # a warning says so
+    path.write_text("prompt,answer\n2+2?, 4\n3+3?,6\n")
+    assert pairs_of(path) == [("2+2?", " 4"), ("3+3?", "6")]
+    path.write_text('"prompt","answer"\n"2+2?"," 4"\n"3+3?"," 6"\n')
+    assert pairs_of(path) == [("2+2?", " 4"), ("3+3?", " 6")]
 
 
 @pytest.mark.parametrize("rows", [["a;b;c", "d;e;f"], ["Is it 2; or 3?", "4; or 5?"], ["a|b", "c|d"]])

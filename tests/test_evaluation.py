@@ -605,8 +605,6 @@ def test_multiple_choice_forms_of_gold(ev):
         assert task.choices({"choices": choices, "answer": answer}) == (choices, 1)
     assert task.choices({"choices": {"text": choices, "label": ["1", "2"]}, "answerKey": "1"}) == (choices, 0)
     assert task.choices({"choices": {"text": choices, "label": ["1", "2"]}, "answerKey": 1}) == (choices, 0)
-    by_number = {"text": choices, "label": ["1", "2"]}
-    assert task.choices({"choices": by_number, "answer": "B"}) == (choices, 1), "a letter, as data_loader.py writes it"
     labelled = {"choices": {"text": ["2", "1"], "label": ["1", "2"]}, "answerKey": "1"}
     assert task.choices(labelled) == (["2", "1"], 0), "a label, where there are labels, not a text"
     by_letter = {"options": {"A": "red", "B": "blue"}}
@@ -615,19 +613,16 @@ def test_multiple_choice_forms_of_gold(ev):
     assert task.choices({"options": choices, "correct": "A"}) == (choices, 0)
     assert task.choices({"options": choices, "answer": ["B"]}) == (choices, 1)
     one, two = {"choices": ["3", "4", "0", "1"], "answer": "0"}, {"choices": ["5", "6"]}
-    # from 0, from 1, or the text of a choice, as the other row says
-    for first, second, picked in (("0", "0", [0, 0]), ("1", "2", [0, 1]), ("0", "5", [2, 0])):
-        rows = [one | {"answer": first}, two | {"answer": second}]
-        task.decide(rows)
-        assert [task.choices(row)[1] for row in rows] == picked
-    task.decide([one])
-    with pytest.raises(ev.UserError, match="answer: got '0', the text of one choice and the number of another"):
-        task.choices(one)
+    for answer, picked in (("0", [0, 0]), ("1", [0, 1]), ("5", [2, 0])):  # by place or text, as the other row says
+        task.decide([("f:1", one), ("f:2", two | {"answer": answer})])
+        assert [task.choices(row)[1] for row in (one, two | {"answer": answer})] == picked
+    other = {"choices": choices}
+    for rows in ([one], [one, other | {"answer": "B"}, other | {"answer": "red"}]):
+        with pytest.raises(ev.UserError, match="f:4: got answer '0'"):
+            task.decide([(f"f:{i}", row) for i, row in enumerate(rows, 4)])
     for answer in (2, "C", "green", True, -1):
-        with pytest.raises(ev.UserError, match="expected the right choice"):
+        with pytest.raises(ev.UserError, match="expected an index"):
             task.choices({"choices": choices, "answer": answer})
-    spread = {"A": "red", "B": "blue", "answer": "B"}, {"correct_answer": "blue", "distractor1": "red"}
-    assert [task.choices(row)[0][task.choices(row)[1]] for row in spread] == ["blue", "blue"]
 
 
 @pytest.mark.parametrize(
@@ -1008,10 +1003,3 @@ def test_worked_examples_are_not_evaluated(ev, tmp_path, capsys, shots_at, kept_
     kept, shots = ev.task_rows(config, ev.make_task("math", config))
     assert shots == [rows[shots_at[0]]] and kept == [rows[i] for i in kept_at]
     assert said in capsys.readouterr().err
-
-
-def test_a_limit_does_not_change_how_answers_are_read(ev, tmp_path):
-    rows = [{"prompt": "Q?", "options": ["red", "blue"], "answer": number} for number in (1, 0)]
-    config = ev.Config(data=write_lines(tmp_path / "rows.jsonl", rows), limit=1)
-    task = ev.make_task("multiple_choice", config)
-    assert [task.choices(row) for row in ev.task_rows(config, task)[0]] == [(["red", "blue"], 1)]

@@ -8,9 +8,8 @@ import pytest
 from conftest import TINY_LM, run_script, write_lines
 from transformers import AutoTokenizer
 
-from parts.data.odd_texts import odd_answers, warn_unread
 from parts.data.prompts import load_prompts
-from parts.data.question_parts import unread_parts
+from parts.data.question_parts import odd_answers, unread_parts, warn_unread
 from parts.data.rows import check_prompt
 from parts.foundation.messages import UserError
 from programs.data_loader.answers_and_tests import gold_of
@@ -41,7 +40,7 @@ PASSAGES = {
     "hotpotqa's file": ({"question": "How many?", "context": [["A", ["One."]], ["B", ["Two."]]]}, "A\nOne.\n\nB\nTwo."),
     "JSON of documents": (
         {"question": "How many?", "context": '[{"title": "A", "text": "One."}, {"title": "B", "text": "Two."}]'},
-        '[{"title": "A", "text": "One."}, {"title": "B", "text": "Two."}]',
+        "A\nOne.\n\nB\nTwo.",
     ),
     "JSON of one": (
         {"question": "How many?", "table": '{"title": "a", "data": [[7]]}'},
@@ -66,6 +65,11 @@ PASSAGES = {
 def test_a_passage_goes_before_the_question(name):
     row, text = PASSAGES[name]
     assert asked(row) == f"{text}\n\nHow many?"
+
+
+def test_json_that_the_question_is_about_stays_as_it_is():
+    context = '[{"title": "Dune", "content": "Sand"}]'
+    assert asked({"question": "Which title has the JSON?", "context": context}).startswith(context)
 
 
 def test_a_passage_that_the_question_quotes_is_not_repeated():

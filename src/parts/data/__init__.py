@@ -7,7 +7,6 @@ ROOMS = (
     "stated_answers",
     "answer_marks",
     "question_parts",
-    "odd_texts",
     "chat",
     "held_out",
     "prompts",

@@ -44,12 +44,12 @@ def of_swapped(held_out: list[str], trained: set[str]) -> str:
     return f"; {count} of them swap the numbers of a training question (a+b, b+a)" if count else ""
 
 
-def drawn_tasks(tasks: list, count: int, salt: str = "") -> set:
-    """Draw from the rows' tasks some with at most `count` rows together, by a hash, so that order does not matter."""
+def drawn_tasks(tasks: list[tuple], count: int) -> set[tuple]:
+    """Draw from the rows' tasks some with at most `count` rows together, by a hash: order and seed do not matter."""
     sizes, drawn, rows = {}, set(), 0
     for task in tasks:
         sizes[task] = sizes.get(task, 0) + 1
-    for task in sorted(sizes, key=lambda task: hashlib.sha256((salt + repr(task)).encode()).digest()):
+    for task in sorted(sizes, key=lambda task: hashlib.sha256(repr(task).encode()).digest()):
         if rows + sizes[task] <= count:
             drawn.add(task)
             rows += sizes[task]

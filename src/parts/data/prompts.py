@@ -2,7 +2,7 @@
 
 from parts.data.chat import as_turns, chat_ids, check_template, joined_text, template_settings
 from parts.data.held_out import hold_out, mark_trained
-from parts.data.odd_texts import warn_unread
+from parts.data.question_parts import warn_unread
 from parts.data.rows import placed_rows, prompt_of
 from parts.foundation.bundle import held_out_source
 from parts.foundation.messages import UserError, need, say

@@ -1,11 +1,19 @@
-"""Detect columns that look like part of the question but are not in the prompt."""
+"""Detect columns that look like part of the question but are not in the prompt, and odd answers and prompts."""
 
 import contextlib
 import functools
 import json
 import re
+import reprlib
+import shlex
+from collections import Counter
+from collections.abc import Sequence
 
-from parts.data.data_files import PROMPT_TEXTS
+from parts.data.answer_marks import accepted, marked_gold
+from parts.data.nested_rows import holds_answer, is_dialogue
+from parts.data.stated_answers import with_point
+from parts.foundation.bundle import in_bundle
+from parts.foundation.messages import say
 
 SHORT_NOTES = ("narrative", "puzzle", "premises", "clues")  # some files hold a name or a count in these columns
 # texts that a question is about, in the order in which they precede it
@@ -23,18 +31,34 @@ DOUBTFUL = (
     *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
     *("上下文", "背景", "文章", "材料", "原文", "段落"),
 )
+SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
 MEDIA = {"image", "picture", "figure", "img", "photo", "video", "audio", "diagram", "screenshot", "frame"}
 MEDIA_ENDS = {"url", "uri", "link", "path", "file", "byte", "base", "data", "list", "caption", "description"}
+PLACE = r"<(?:\|?(?:start_of_)?(?:image|video|audio)(?:[_ ]?(?:\d+|pad|placeholder))?\|?|\|vision_(?:start|end)\|)>"
+BRACKETED = r"\[(?:image|IMG)\]"  # after a word it may be a blank to fill in, so it counts at the start of a prompt
+MARKS = re.compile(rf"{PLACE}|(?<!\w){BRACKETED}")
+PLACED = re.compile(rf"\A\s*(?:{PLACE}|{BRACKETED})|{PLACE}(?=\s*$)", re.MULTILINE)  # at the start or a line's end
+HTML_TAGS = ("<image>", "<video>", "<audio>")
+# text on the line before a placeholder: LABELS, such as `Image A:`, confirm it; NO_PLACE makes it a word or an option
+LABELS = re.compile(
+    r"(?i)\s*(?:(?=.*[^\W\d_]{2})(?:[\w#]+ ?){1,3}:|(?:image|picture|photo|figure|video|clip|audio|sound)\b ?\w?)?\s*"
+)
+NO_PLACE = re.compile(r"(?i)(?:\b(?:with|the|an?)|\A\s*\(?\w[.):]|\A\s*[*-]|\b[A-J]\))\s*\Z")
+HTML = re.compile(
+    r"(?i)</(video|audio|image)>|\b(html5?|elements?|(?<![>`] )tags?)\b"
+    r"|</?(!doctype|html|head|body|div|span|p|a|[uo]l|li|h[1-6]|table|br|img|source|track|svg|script|style)\b"
+)
+TRUTH = "TRUE|FALSE|WAHR|FALSCH|VRAI|FAUX|VERDADERO|VERDADEIRO|VERO|FALSO|WAAR|ONWAAR|ИСТИНА|ЛОЖЬ"  # spreadsheets'
 JSON_TYPES = {"object", "array", "string", "number", "integer", "boolean", "null"}  # in JSON Schema
-JSON_SCHEMA_KEYS = {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
 NOTE_WORDS = {*"supporting gold answer output response correct solution is has num truth expected".split()}
 SYSTEM = re.compile(r"system|sys(tem)?_?(prompt|message|msg|instructions?)")
 TOOLS = ("tools", "functions")
 TOOL_NAME = re.compile(r"""(["'])name\1: ?(["'])([^"']+)\2""")
 SQL = re.compile(r"\s*SELECT\b(?s:.*)\bFROM\b")
+SINGLE = "[A-J]|true|True|false|False"  # letters of choices, truth values
 CHOICE_KEYS = (
     *("choices", "options", "answer_choices", "answer_options", "endings", "choice", "candidates", "alternatives"),
-    *("mc1_targets", "answers", "distractors", "incorrect_answers", "answer_option_list"),
+    *("mc1_targets", "answers", "distractors", "incorrect_answers"),
 )
 NUMBER_KEYS = ("label", "gold_label", "correct", "correct_option", "answer_idx", "answer_index", "cop")
 # one choice per column: A, optionB, option_1, opa, sol2, ending0, mc_answer4, "Incorrect Answer 3"
@@ -43,6 +67,42 @@ ONE_CHOICE = re.compile(
     r"|(?:incorrect|wrong)_?answer)_?)([A-Ja-j]|\d\d?)|([A-Ja-j])"
 )
 WRONG = re.compile(r"(?i)distractor|incorrect|wrong")  # columns of wrong choices
+MISSING = (
+    r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|\\N|-+|\?+"
+    r"|proof|not ?found|No answer provided)\s*"
+)
+LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
+# how spreadsheets rewrite fractions and ratios (as dates, in eight languages) and long numbers (with exponents)
+SPREADSHEET = (
+    r"(?i:\d\d?([-/]|\. ?)(janv?|ene|gen|fe[bv]|févr|mars?|m[rä][rzt]|a[bpv]r|ma[giy]|mei|jui?[ln]|giu|lug|aug|ago|août"
+    r"|sept?|set|o[ckt]t|out|nov|d[eé][cz]|dic)\.?)|\d{4}-\d\d-\d\d[ T]00:00:00|-?\d([.,]\d+)?E\+\d\d"
+)
+GROUPED_MONEY = r"(?i)[-+]?([€$£¥₹] ?[1-9]\d?\d?\.\d{3}|[1-9]\d?\d?\.\d{3} ?([€£¥₹]|eur(os?)?|usd|dollars?))"
+BLANK = r"(?:[^\S\n]|[\u200b-\u200f\u2060\ufeff])"  # also zero-width ones
+WHOLE = r"\s*[-+]?\d+\.0\s*"
+ODD_ANSWERS = {  # pattern of answers that a reward may misread -> message, with an example in place of {}
+    r"\s*": "are empty, which every text contains: a reward may pay all of them; fill them in, or drop the rows",
+    MISSING: "look like {}, a missing value or a spreadsheet's error; fill them in, or drop the rows",
+    WHOLE: "look like {}: a reward that compares texts pays no integer; in pandas: .astype('Int64')",
+    rf"(?!\s*\Z)({BLANK}.*|.*{BLANK})": "have blanks around them, like {}, which a reward may compare; strip them",
+    GROUPED_MONEY: "look like {}: graders take the point for a decimal point; write 1200 if it groups thousands",
+    SPREADSHEET: "look like {}, as spreadsheets rewrite fractions and long numbers; export the column as text",
+    rf"(?s).*(?:{LOST_BACKSLASH.pattern}).*": "have lost backslashes, like {}: in JSON, \\frac is written \\\\frac",
+    r"""(?s)b(["']).*\1""": "are bytes as Python prints them, like {}, which pay no answer; decode them",
+    r"""=".*"|'-?[\d.,/]+""": "have a spreadsheet's mark of text, like {}, which is no part of the answer; delete it",
+    r"[^\d]*(?![0-9０-９])\d.*": "have digits that some graders take for text, like {}; write 0 to 9",
+    TRUTH: "are truth values, {}, which pay no Yes and No; write the words that prompts ask for",
+    r"""(?s)\s*\[\s*(["']).*\1\s*\]\s*|(\{.*: ?)?array\(\[["'].*""": "are lists as text, like {}; write lists",
+}
+
+ODD_PROMPTS = {  # pattern of prompts that are not as their author wrote them -> message
+    LOST_BACKSLASH.pattern: "have lost backslashes: in JSON, \\frac is written \\\\frac",
+    "Ã[\xa1-\xbf]|â€.": "look like UTF-8 read as cp1252, such as Ã¶ for ö",
+    rf"\A{MISSING}\Z": "are a missing value, such as nan or None; fill them in, or drop the rows",
+    r"\n\n(?i:nan|none|null|<?no ?input>?)\Z": "end in a missing value, such as nan or <noinput>; empty that column",
+    r"(?is)\A(?!.*(?:html|xml|escap|</)).*&(?:[lg]t|amp|quot|nbsp|#\d+);": "have HTML entities, such as &lt; for <",
+    r"\bN_00\b|\bnumber0\b": "have placeholders for numbers, such as N_00",
+}
 
 
 def plain_name(name: str) -> str:
@@ -53,11 +113,12 @@ def plain_name(name: str) -> str:
 @functools.lru_cache(4096)
 def names_part(name: str) -> bool:
     """Whether a column's name says that it holds a part of the question."""
-    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *PROMPT_TEXTS) or is_system(name):
+    if plain_name(name) in (*READ_FIRST, *DOUBTFUL, *SECOND_TEXTS) or is_system(name):
         return True
     words = words_in(name)
-    is_part = is_media(name) or (len(words) > 1 and head_of(name) in (*READ_FIRST, *DOUBTFUL))
-    return is_part and not NOTE_WORDS & {*words}
+    if not words or NOTE_WORDS & {*words}:
+        return False
+    return is_media(name) or (len(words) > 1 and head_of(name) in {*READ_FIRST, *DOUBTFUL})
 
 
 def is_system(name: str) -> bool:
@@ -66,8 +127,8 @@ def is_system(name: str) -> bool:
 
 
 def head_of(name: str) -> str:
-    """The head noun of a column's name: "passage" in `flores_passage` and `passage_text`; "" in a name of digits."""
-    stems = [word.removesuffix("s") for word in words_in(name)] or [""]
+    """The head noun of a column's name: "passage" in `flores_passage` and `passage_text`."""
+    stems = [word.removesuffix("s") for word in words_in(name)]
     return stems[-2] if len(stems) > 1 and stems[-1] in ("text", "content") else stems[-1]
 
 
@@ -83,8 +144,8 @@ def is_media(name: str) -> bool:
 
 
 @functools.lru_cache(4096)
-def choice_families(names: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """Groups of columns that may hold one choice each, such as A, B, C."""
+def choice_names(names: tuple[str, ...]) -> tuple[list[str], list[tuple[str, ...]]]:
+    """(columns that may hold all choices, groups of columns that hold one choice each, such as A, B, C) of a row."""
     families = {}
     for name in names:
         if match := ONE_CHOICE.fullmatch(re.sub(r"[\s-]+", "_", name)):
@@ -96,21 +157,25 @@ def choice_families(names: tuple[str, ...]) -> list[tuple[str, ...]]:
         least = 4 if prefix == "false" else 1 if WRONG.match(prefix) else 2  # `a` and `b` alone are often two numbers
         if min(family) < 2 and len(family) >= least and max(family) - min(family) + 1 == len(family):
             complete.append(tuple(family[place] for place in sorted(family)))
-    return complete
+    listed = [name for name in names if re.fullmatch(r"(?i)\w+_(?:option|choice)s?_list", name)]
+    return [*(name for name in CHOICE_KEYS if name in names), *listed], complete
 
 
 def choice_columns(row: dict) -> tuple[str, ...]:
     """The column or columns that hold the choices of a question; () if there are none."""
-    listed = [name for name in CHOICE_KEYS if isinstance(row.get(name), str | list | dict)]
-    for name in listed:
-        value = row[name].strip() if isinstance(row[name], str) else row[name]
-        several = isinstance(value, list) and len(value) > 1 and row.get("answer") is None
-        numbered = any(row.get(number) is not None for number in NUMBER_KEYS)
-        is_one = name == "choice" and isinstance(value, str)
-        are_accepted = name == "answers" and not (several and numbered)  # ReClor's are choices
-        if value not in ("", "[]", "{}", [], {}) and not is_one and not are_accepted:
-            return (name,)
-    for family in choice_families(tuple(row)):
+    keys, families = choice_names(tuple(row))
+    for name in keys:
+        value = row[name]
+        if is_empty(value) or not isinstance(value, str | list | dict):
+            continue
+        if isinstance(value, str) and (name == "choice" or value.strip() in ("[]", "{}")):
+            continue
+        if name == "answers":  # choices in ReClor; in other data sets the accepted answers
+            several = isinstance(value, list) and len(value) > 1 and row.get("answer") is None
+            if not several or not any(row.get(number) is not None for number in NUMBER_KEYS):
+                continue
+        return (name,)
+    for family in families:
         given = tuple(name for name in family if not is_empty(row[name]))
         if len(given) > 1 or (given and WRONG.match(given[0])):
             return given if given == family[: len(given)] else family
@@ -129,6 +194,21 @@ def texts_in(value) -> list[str]:
     return [] if value is None or isinstance(value, bool) else [value if isinstance(value, str) else repr(value)[:100]]
 
 
+def placeholder_in(text: str) -> str | None:
+    """The first placeholder of an image, video or sound in a prompt; None if there is none.
+
+    `<image>`, `<video>` and `<audio>` may also be HTML tags: in a text with HTML they count only at the start.
+    """
+    is_html = HTML.search(text) is not None
+    for place in PLACED.finditer(text):
+        before = re.sub("|".join(HTML_TAGS), "", text[: place.start()].rpartition("\n")[2])
+        ends = not text[place.end() :].strip()
+        is_place = LABELS.fullmatch(before) or (ends and not NO_PLACE.search(before))
+        if not place.start() or place[0] not in HTML_TAGS or (is_place and not is_html):
+            return place[0].strip()
+    return None
+
+
 def squeezed(text: str) -> str:
     """A text with one blank between its words."""
     return " ".join(text.split())
@@ -136,13 +216,17 @@ def squeezed(text: str) -> str:
 
 def is_json_schema(name: str, value) -> bool:
     """Whether a `schema` column holds a JSON Schema, which a reward checks against, and not tables of a database."""
-    with contextlib.suppress(ValueError, RecursionError):
-        value = json.loads(value) if isinstance(value, str) and head_of(name) == "schema" else value
-    if not isinstance(value, dict) or head_of(name) != "schema":
+    if head_of(name) != "schema":
         return False
-    properties = value.get("properties")
-    has_types = isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values())
-    return has_types or str(value.get("type")) in JSON_TYPES or bool(value.keys() & JSON_SCHEMA_KEYS)
+    with contextlib.suppress(ValueError):
+        value = json.loads(value) if isinstance(value, str) else value
+    if not isinstance(value, dict):
+        return False
+    properties, kind = value.get("properties"), value.get("type")
+    if isinstance(properties, dict) and all(isinstance(one, dict | bool) for one in properties.values()):
+        return True
+    marks = value.keys() & {"$schema", "$ref", "anyOf", "oneOf", "allOf"}
+    return bool(marks) or (isinstance(kind, str) and kind in JSON_TYPES)
 
 
 def unread_parts(row: dict, prompt) -> list[str]:
@@ -161,8 +245,80 @@ def unread_parts(row: dict, prompt) -> list[str]:
             inside = [match[3] for match in TOOL_NAME.finditer(str(row[name]))]
         is_note = isinstance(row[name], int | float) and name not in choices
         is_note = is_note or (name == "query" and SQL.match(str(row[name])) is not None)  # Spider's gold
-        is_whole = name in PROMPT_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)  # Alpaca's
+        is_whole = name in SECOND_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)  # Alpaca's
         is_there = all(text in asked for text in inside) and (name not in choices or has_letters)
         if not is_note and not is_whole and not is_there:
             unread.append(name)
     return unread
+
+
+def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
+    """One message for each kind of answer that a reward may misread; truth values may stay if most prompts name them.
+
+    >>> odd_answers("gold", ["3,5", "4,25", "12"])
+    ["2 of 3 values of gold look like '3,5': graders take commas for separators; write a decimal point, and no groups"]
+    """
+    texts = [str(v).upper() if v is True or v is False else str(v) for v in values if isinstance(v, str | float | bool)]
+    odd = {line: [text for text in texts if re.fullmatch(pattern, text)] for pattern, line in ODD_ANSWERS.items()}
+    formulas = [text for text in texts if not re.fullmatch(r"\s*([-+]?\d+|NaN)?\s*", text)]
+    if any(re.fullmatch(r"\s*[-+]?\d*\.\d*[1-9]\d*\s*", text) for text in texts):  # not a column of integers
+        odd[ODD_ANSWERS[WHOLE]] = []
+    if odd[ODD_ANSWERS[TRUTH]]:
+        asking = sum(re.search(rf"(?i)\b({TRUTH})\b", str(prompt)) is not None for prompt in prompts)
+        if 2 * asking > len(prompts):
+            odd[ODD_ANSWERS[TRUTH]] = []
+    commas = [t for t in formulas if with_point(t) != t and re.fullmatch(r"[-+\d.]*,[\d.,]+(\s?[^\d\s,;]{1,9})?", t)]
+    if 2 * len(commas) >= len(formulas) and 20 * len(commas) >= len(texts):
+        odd["look like {}: graders take commas for separators; write a decimal point, and no groups"] = commas
+    wordy = (text for text in texts if len(text.split()) > 20 and "boxed" not in text)
+    unmarked = [text for text in wordy if marked_gold(text) == text.strip()]
+    odd["have over 20 words and no marked answer, like {}: no short answer equals them"] = unmarked
+    if name != "ground_truth":  # an environment's own
+        objects = [value for value in values if isinstance(value, dict) and "text" not in value]
+        odd["are objects, like {}, which equal no answer; try data_loader.py, which reads some"] = objects
+    lists = (accepted(value) for value in values if isinstance(value, list))
+    numbers = ([str(i) for i in items if re.fullmatch(rf"[-+]?\d[\d.,]*|{SINGLE}", str(i))] for items in lists)
+    plain = ([item.replace(",", "") for item in items] for items in numbers)
+    kept = re.compile(rf"{SINGLE}|.*\..*\..*")  # dates
+    kinds = ((items, {i.lower() if kept.match(i) else round(float(i), 2) for i in items}) for items in plain)
+    several = [items[:3] for items, different in kinds if len(different) > 1]
+    line = "list several numbers, letters or truth values, like {}, any of which pays; write one text if all are needed"
+    odd[line] = several
+    findings = ((line.format(reprlib.repr(items[0])), len(items)) for line, items in odd.items() if items)
+    return [f"{count} of {len(values)} values of {name} {line}" for line, count in findings]
+
+
+def warn_odd_answers(source: str, rows: list[dict], prompts: Sequence) -> None:
+    """Print the messages of `odd_answers` for the columns that rewards compare with."""
+    for name in ("answer", "final_answer", "expected_answer", "ground_truth"):
+        for line in odd_answers(name, [row[name] for row in rows if name in row], prompts):
+            say(f"warning: {source}: {line}")
+
+
+def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
+    """Warn of odd answers and prompts, and of unread columns, whose counts it returns; `asked`: (row, prompt) pairs."""
+    counts, total = Counter(), len(asked)
+    prompts = [prompt for _, prompt in asked]
+    warn_odd_answers(source, [row for row, _ in asked], prompts)
+    for row, prompt in asked:
+        prepared = isinstance(row.get("prompt"), list) and {"source", "id"} <= row.keys()  # by data_loader.py
+        counts.update([] if prepared else unread_parts(row, prompt))
+    last = [prompt[-1] for prompt in prompts if not isinstance(prompt, str)]
+    texts = [prompt if isinstance(prompt, str) else str(prompt[-1]["content"]) for prompt in prompts]
+    likely = [text for text in texts if any(word in text for word in ("image", "IMG", "video", "audio", "vision"))]
+    flaws = (
+        (map(placeholder_in, likely), "have an image placeholder, but no image; try data_loader.py with --on_bad skip"),
+        ((holds_answer(f"{m['content']} …") for m in last), "open an assistant's turn themselves; try the question"),
+        ((m["role"] == "assistant" for m in last), "end with an answer, which the model continues; try data_loader.py"),
+        ((holds_answer(p) or is_dialogue(p) for p in prompts), "are dialogues with answers; try a list `messages`"),
+        *((map(re.compile(pattern).search, texts), line) for pattern, line in ODD_PROMPTS.items()),
+    )
+    for flags, message in flaws:
+        if count := sum(map(bool, flags)):
+            say(f"warning: {source}: {count} of {total} prompts {message}")
+    if counts:
+        names = ", ".join(f"{name} (in {count} of {total} rows)" for name, count in counts.items())
+        got = f"got columns that look like a part of the question but are in no prompt: {names}"
+        command = f"python {in_bundle('scripts/data_loader.py')} {source} --out FILE.jsonl"
+        say(f"warning: {source}: {got}; try `{command}`, or --drop {shlex.join(counts)} with it to leave them out")
+    return counts

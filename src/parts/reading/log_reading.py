@@ -28,7 +28,7 @@ OUTER = re.compile(  # prefixes, words and suffixes that do not change which fig
 RUN_KEYS, SPLIT_KEYS = {"run_id", "run", "run_name"}, {"split", "phase", "mode", "stage", "kind", "partition"}
 TAG_KEYS = ("key", "tag", "metric", "name")  # of tables with one value a row, such as MLflow's
 ODD_KEYS = {"value"} | RUN_KEYS | SPLIT_KEYS  # a row without them is as it was logged
-MOST_STEPS, FIRST_STEPS = 5000, 100  # a metric keeps MOST_STEPS points or a few more; the first FIRST_STEPS all stay
+MOST_STEPS, FIRST_STEPS = 5000, 100  # a metric keeps about MOST_STEPS points or more; the first FIRST_STEPS all stay
 
 
 @functools.lru_cache(1 << 14)  # a log repeats its names
@@ -89,8 +89,8 @@ def number_of(value) -> float | None:
 class Table:
     """The metrics of a log's rows as {name: {step: value}}; a repeated step keeps the later value.
 
-    Keeps memory flat: every MOST_STEPS rows, a metric with more than MOST_STEPS points loses every second one after the
-    first FIRST_STEPS. Rows that begin anew are another run: only the last one of three rows or more is kept.
+    Keeps memory flat: once a metric has more than 2 x MOST_STEPS points, every second one after the first FIRST_STEPS
+    is dropped. Rows that begin anew are another run: only the last one of three rows or more is kept.
     """
 
     def __init__(self, columns: dict[str, str]):
@@ -112,41 +112,37 @@ class Table:
         self.epoch, self.epochs = -math.inf, {}  # of the last training row; {epoch: its last step} of counted rows
 
     def add(self, row: dict) -> None:
-        """Add a row. A training row without a step counts as the next step."""
+        """Add a row, or those of a history by columns. A training row without a step counts as the next step."""
         row = self.plain_row(row)
+        if row and all(isinstance(value, list) for value in row.values()):
+            for cells in zip(*row.values(), strict=False):
+                self.add(dict(zip(row, cells, strict=True)))
+            return
         self.rows += 1
-        if not row.keys() <= self.trains.keys():
-            self.learn_names(row)
+        for key in [key for key in row if key not in self.trains]:
+            names = {common_name(key, dialect) or "held_out" for dialect in NAMES}
+            self.trains[key] = not all(name.startswith("held_out") for name in names)
+            self.step_names += [key] if key == self.step_name or names_step(key) else []
+            self.step_names.sort(key=lambda name: (name != self.step_name, step_rank(name)))
         step = self.step = self.step_of(row)
         for key, value in row.items():
             number = value if type(value) is float else number_of(value)
             if number is None or (number == 0 and is_rounded(key, value)):
                 continue
-            if not -1e18 < number < 1e18:  # is_finite, without its calls
+            if not abs(number) < 1e18:  # is_finite, without its calls
                 self.bad.append((key, step, number))
-            elif key in self.columns:
-                self.columns[key][step] = number
-            else:
-                self.columns[key] = {step: number}
-        if self.rows % MOST_STEPS == 0:
-            for key, points in self.columns.items():
-                if len(points) > MOST_STEPS:
-                    kept = list(points.items())
-                    self.columns[key] = dict(kept[:FIRST_STEPS] + kept[FIRST_STEPS::2])
-
-    def learn_names(self, row: dict) -> None:
-        """Note of a row's new names whether they are of training, and whether they name its step."""
-        for key in [key for key in row if key not in self.trains]:
-            names = {common_name(key, dialect) or "held_out" for dialect in NAMES}
-            self.trains[key] = not all(name.startswith("held_out") for name in names)
-            self.step_names += [key] if key == self.step_name or names_step(key) else []
-        self.step_names.sort(key=lambda name: (name != self.step_name, step_rank(name)))
+                continue
+            points = self.columns.setdefault(key, {})
+            points[step] = number
+            if len(points) > 2 * MOST_STEPS:
+                kept = list(points.items())
+                self.columns[key] = dict(kept[:FIRST_STEPS] + kept[FIRST_STEPS::2])
 
     def plain_row(self, row: dict) -> dict:
         """A row as {metric: value}: flat, cells `key` and `value` joined, with eval_ before an evaluation's names."""
         if isinstance(row.get("data"), dict):  # verl's file logger
             row, self.nested = {"step": row.get("step"), **row["data"]}, self.nested + 1
-        if dict in map(type, row.values()):
+        if any(isinstance(value, dict) for value in row.values()):
             row = {key.replace(".", "/"): value for key, value in flat_config(row).items()}
         if ODD_KEYS.isdisjoint(row):
             return row

@@ -66,6 +66,11 @@ def noise(values: list[float]) -> float:
     return scatter / math.sqrt(2) * math.sqrt(1 + rho) / (1 - rho)
 
 
+def standard_error(values: list[float]) -> float:
+    """Standard error of the difference between the first and the last stretch's medians."""
+    return 1.25 * noise(values) * math.sqrt(2 / window(len(values)))
+
+
 def errors_of_chance(count: int, choices: float = 1) -> float:
     """How many standard errors a flat series exceeds with probability ALARM, for the best of several `choices`.
 
@@ -80,7 +85,7 @@ def trend(values: list[float]) -> int:
     if len(values) < TREND_STEPS:
         return 0
     first, last = ends(values)
-    chance = errors_of_chance(len(values)) * 1.25 * noise(values) * math.sqrt(2 / window(len(values)))
+    chance = errors_of_chance(len(values)) * standard_error(values)
     return 0 if abs(last - first) <= max(chance, 1e-9) else 1 if last > first else -1
 
 
@@ -195,6 +200,10 @@ class LoggedRun:
         size = self.number("batch") or 0
         return int(size if size >= 1 else 32) * count
 
+    def prompts(self, count: int = 1) -> int:
+        """Number of groups in `count` steps: the independent draws; of completions without groups."""
+        return max(1, self.batch(count) // int(self.number("group_size") or 1))
+
     def parts(self) -> dict[str, list[float]]:
         """Mean rewards over the steps, by reward function, in the order of the log."""
         return {name[5:]: self.values(name) for name in self.series if name.startswith("part:")}
@@ -222,14 +231,10 @@ class LoggedRun:
         """Common name of the correctness reward's series; the score's if the log has no parts."""
         return f"part:{self.answer_part()[0]}" if self.parts() else "score"
 
-    def spreads(self) -> list[float]:
-        """How much the scores of a step differ: their standard deviation, else from the lowest to the highest."""
-        pairs = zip(self.values("score_max"), self.values("score_min"), strict=False)
-        return self.values("score_std") or [high - low for high, low in pairs]
-
     def is_constant(self) -> bool:
         """Whether all completions scored alike in four of five steps; without spreads, whether all means are 0."""
-        scores, spreads = self.values("score"), self.spreads()
+        scores, pairs = self.values("score"), zip(self.values("score_max"), self.values("score_min"), strict=False)
+        spreads = self.values("score_std") or [high - low for high, low in pairs]
         if not spreads:
             others = ("score", "grad_norm", "zero_std", "score_max", "score_min")
             return len(scores) >= TREND_STEPS and not any(any(self.values(name)) for name in others)

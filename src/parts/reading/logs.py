@@ -6,7 +6,6 @@ import io
 import json
 import mmap
 import re
-import zlib
 from collections import Counter
 from pathlib import Path
 
@@ -30,26 +29,26 @@ TRL_STATE = re.compile(rb'"(max_steps|num_train_epochs|train_batch_size|logging_
 COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 WRAPPED = re.compile(r"\b(?:np\.\w+|tensor|[Aa]rray)\(([^(),]*)[^()]*\)")
 PAIR = re.compile(
-    r"([A-Za-z_][\w/.@-]*+)['\"]?\s*+[=:]\s*+(?=[-+.\d]|(?i:nan|inf))([-+]?\d+(?:,\d+)+(?:\.\d+)?|[-+\w.]+%?)"
+    r"([A-Za-z_][\w/.@-]*+)['\"]?\s*+[=:]\s*+(?=[-+.\d]|nan|inf)([-+]?\d+(?:,\d+)+(?:\.\d+)?|[-+\w.]+%?)", re.IGNORECASE
 )
 HEADING = re.compile(
     r"\b(?:step|iter(?:ation)?|rollout|perf)[ :#[]+(\d+)\b(?!\.\d)", re.IGNORECASE
 )  # above its figures
-HEADING_WORDS = ("step", "iter", "rollout", "perf", "epoch")  # one of them is in every heading and epoch
+HEADING_WORDS = ("step", "iter", "rollout", "perf")  # one of them is in every heading
 EPOCH = re.compile(r"\bepoch[ :=#[]+(\d+)\b(?!\.\d)", re.IGNORECASE)
-SPACED = re.compile(r"(?:^|[•|] )((?:[a-z]\w*\.? )+)$", re.IGNORECASE)  # "• Avg " before "Reward: 1" of NeMo-RL
+SPACED = re.compile(  # • Avg Reward: 1 of NeMo-RL, | Grad. Norm: 1 of prime-rl
+    r"(?:^|(?<=[•|] ))((?:[a-z]\w*\.? )+[a-z]\w*\.?):(?= *[-+.\d])", re.IGNORECASE
+)
 EVALUATED = re.compile(  # [eval], eval: or eval at step 3 before a line's figures; "eval " before one of them
     rf"(?:^|[\[(|,;: ])(?:{EVALUATION})(?:[\])]|\.? $|:(?= )|(?= (?:\||at\b|step\b|iter)))", re.IGNORECASE
 )
-CUT = re.compile(r"\{'(?:loss|reward|num_tokens|eval_\w+)': [^{}]*+$")  # a printed dict that continues on the next line
+CUT = re.compile(r"\{'(?:loss|reward|num_tokens|eval_\w+)': [^{}]*$")  # a printed dict that continues on the next line
 CELL_PAIR = re.compile(r"(?<=\w) *[ │] *(?=(?:[-+.\de]+|nan|inf) *([|│]|$))")  # | kl 1 |; │ kl │ 1 │ of AReaL
 SECTION = re.compile(r"(?:\(\w+ pid=[^)]*\) )?( *)([\w-]+):(?: ([^ ]+))?")  # a line of EasyR1's YAML console output
 ODD = re.compile(r"(?<=: )(-?inf|nan|None|True|False)(?=[,}])")  # Python literals in a printed dict that JSON lacks
 BAND = re.compile("__M(IN|AX)$")  # wandb exports NAME__MIN and NAME__MAX beside each NAME
 ERROR = re.compile(r"(?:\(\w+ pid=[^)]*\) )?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*)")  # ends a traceback
-VERL_STEP = re.compile(r"\bstep:(\d+) - (.+)")
 CELL = re.compile(r"[-+]?[.\d]+(e[-+]?\d+)?")
-NUMBERS = b"0123456789.+-e"  # what numbers are written with
 
 
 class Reader:
@@ -64,85 +63,61 @@ class Reader:
         self.unread = 0  # printed dicts that could not be read
         self.error = ""  # the last line of the last traceback
         self.cut = ""  # the beginning of a printed dict that the terminal wrapped
-        self.epoch = {}  # {"epoch": …} of the last line with one
-        self.named = self.stepped = False  # whether figures name their step, whether their line does
+        self.epoch, self.named = {}, False  # {"epoch": …} of the last line with one; whether figures name their step
         self.heading, self.sections = {}, []  # {"step": …} of the last heading; enclosing YAML sections (indent, name)
-        self.alike = {}  # number of a line's words and signs -> how many there were
 
     def take(self, line: str) -> None:
-        """Take a line. Cheap tests of it come before searches, as logs may have millions of lines."""
         self.number += 1
         line = COLOUR.sub("", line) if "\x1b" in line else line
-        text = line.lstrip()
-        if not text:
+        if not line.strip():
             return
         self.lines += 1
-        row = json_object(text) if text[0] == "{" and text[1] != "'" else None
+        row = json_object(line) if line.lstrip()[0] == "{" else None
         if row is not None:
             return self.json.add(row)
         self.bad += 1
         self.first_bad = self.first_bad or self.number
-        if self.stepped and not self.is_due(line):
-            return
         self.take_config(line)
         if "Err" in line or "Exc" in line or "Interrupt" in line:
             match = ERROR.match(line)
             self.error = match[1].strip()[:200] if match else self.error
-        if "step:" in line and (match := VERL_STEP.search(line)):
-            return self.take_verl_step(match[1], match[2].strip())
+        if "step:" in line and (match := re.search(r"\bstep:(\d+) - (.+)", line)):
+            pairs = [part.rpartition(":") for part in WRAPPED.sub(r"\1", match[2]).strip().split(" - ")]
+            return self.console.add({"step": match[1], **{key: value for key, _, value in pairs if key}})
         if self.cut or ("{'" in line and CUT.search(line)):
             self.cut += line.rstrip()
             if "}" not in line and len(self.cut) < 4000:
                 return
             line, self.cut = self.cut, ""
-        line = WRAPPED.sub(r"\1", line) if "np." in line or "tensor(" in line or "rray(" in line else line
+        line = WRAPPED.sub(r"\1", line) if "np." in line or "tensor(" in line or "rray(" in line else line  # it is slow
         for match in re.finditer(r"\{'[^{}\n]*\}", line) if "{'" in line else ():
             self.take_dict(match[0], HEADING.findall(line[: match.start()]))
         if not self.console.rows:
-            self.take_pairs(line)
-
-    def is_due(self, line: str) -> bool:
-        """Whether a line is to be read: of lines that differ in numbers only, ever fewer are after MOST_STEPS."""
-        shape = zlib.crc32(line.encode().translate(None, NUMBERS)) % 100_003  # so that memory stays flat
-        count = self.alike[shape] = self.alike.get(shape, 0) + 1
-        return count % (1 + count // MOST_STEPS) == 0
-
-    def take_verl_step(self, step: str, text: str) -> None:
-        """Add the figures "key:value - key:value" that verl prints of a step."""
-        self.stepped = True
-        pairs = [part.rpartition(":") for part in text.split(" - ")]
-        values = {key: WRAPPED.sub(r"\1", value) if value[-1:] == ")" else value for key, _, value in pairs if key}
-        self.console.add({"step": step} | values)
-
-    def take_pairs(self, line: str) -> None:
-        """Add the pairs of a line, at the step that it names or that the last heading above it names."""
-        boxed, has_pairs, small = "│" in line, "=" in line or ":" in line, line.lower()
-        if boxed or (not has_pairs and line.count(" | ") > 1):
-            line, has_pairs = CELL_PAIR.sub("=", line), True
-        if has_pairs and (section := SECTION.fullmatch(line.rstrip())):
-            self.sections = [outer for outer in self.sections if len(outer[0]) < len(section[1])]
-            self.sections += [] if section[3] else [section.groups()]
-            line = "/".join([*(name for _, name, _ in self.sections), f"{section[2]}: {section[3]}"])
-        is_headed = any(word in small for word in HEADING_WORDS)
-        if not (has_pairs or is_headed):
-            return
-        pairs, (*_, last) = pairs_of(line), [None, *(HEADING.findall(line) if is_headed else ())]
-        ends = len(pairs) > 1 and not boxed and any(common_name(name, "trl") for name in pairs)
-        self.named = self.named or (ends and any(names_step(name) and "/" not in name for name in pairs))
-        self.stepped = self.stepped or (ends and (self.named or bool(last)))
-        begins = last and (ends or not self.named)  # "Step 1:" may be of a completion
-        self.heading = {"step": last} if begins else {} if ends else self.heading
-        self.epoch = {"epoch": epoch[1]} if is_headed and (epoch := EPOCH.search(line)) else self.epoch
-        if len(self.heading | pairs) > 1:
-            self.plain.add(self.epoch | self.heading | pairs)
+            boxed = "│" in line
+            if ":" in line:
+                line = SPACED.sub(lambda name: f"{re.sub('[. ]+', '_', name[1].lower())}:", line)
+            line = CELL_PAIR.sub("=", line) if line.count(" | ") > 1 or boxed else line
+            if section := SECTION.fullmatch(line.rstrip()):
+                self.sections = [outer for outer in self.sections if len(outer[0]) < len(section[1])]
+                self.sections += [] if section[3] else [section.groups()]
+                line = "/".join([*(name for _, name, _ in self.sections), f"{section[2]}: {section[3]}"])
+            pairs, small = pairs_of(line) if "=" in line or ":" in line else {}, line.lower()
+            headings = HEADING.findall(line) if any(word in small for word in HEADING_WORDS) else ()
+            *_, last = [None, *headings]
+            ends = len(pairs) > 1 and not boxed and any(common_name(name, "trl") for name in pairs)
+            self.named = self.named or (ends and any(names_step(name) and "/" not in name for name in pairs))
+            begins = last and (ends or not self.named)  # "Step 1:" may be of a completion
+            self.heading = {"step": last} if begins else {} if ends else self.heading
+            self.epoch = {"epoch": epoch[1]} if "epoch" in small and (epoch := EPOCH.search(line)) else self.epoch
+            if len(self.heading | pairs) > 1:
+                self.plain.add(self.epoch | self.heading | pairs)
 
     def take_dict(self, text: str, headings: list[str]) -> None:
         """Add a flat dict that transformers' Trainer printed, such as {'loss': …}; the last heading is its step."""
-        text = text.replace("'", '"')
-        row = json_object(text) or json_object(ODD.sub(r'"\1"', text))
+        row = json_object(ODD.sub(r'"\1"', text).replace("'", '"'))
         if row is None:
-            self.unread += '"loss": ' in text or '"reward": ' in text
-        elif not NAMES["trl"].keys().isdisjoint(row) or any(key.startswith("eval_") for key in row):
+            self.unread += "'loss': " in text or "'reward': " in text
+        elif NAMES["trl"].keys() & row.keys() or any(key.startswith("eval_") for key in row):
             if row != self.last:  # other ranks print the same dict
                 self.console.add({"step": headings[-1]} | row if headings else row)
             self.last = row
@@ -184,12 +159,9 @@ def pairs_of(line: str) -> dict[str, str]:
     """{name: value} of a line's pairs, the first value of a name; those of an evaluation get the prefix eval_."""
     pairs, end, whole = {}, 0, ""
     for match in PAIR.finditer(line):
-        name, before, tag = short_name(match[1]), line[end : match.start()], None
-        if len(before) > 3:  # else there is no word
-            if line[match.end(1)] == ":" and (spaced := SPACED.search(before)):
-                name, before = re.sub("[. ]+", "_", f"{spaced[1]}{name}".lower()), before[: spaced.start(1)]
-            tag = EVALUATED.search(before)
-            whole = "eval_" if not end and tag and not tag[0].endswith(" ") else whole
+        name, between = short_name(match[1]), line[end : match.start()]
+        tag = EVALUATED.search(between) if len(between) > 3 else None  # searches are slow
+        whole = "eval_" if not end and tag and not tag[0].endswith(" ") else whole
         prefix = "" if names_step(name) else "eval_" if tag else whole
         pairs.setdefault(prefix + name, match[2])
         end = match.end()
@@ -198,6 +170,7 @@ def pairs_of(line: str) -> dict[str, str]:
 
 def csv_separator(head: str) -> str:
     """The cell separator of a CSV file or of a pasted table, guessed from its first lines; "" for other text."""
+    head = re.sub(r"^\ufeff?(#.*\n)+", "", head)
     header, _, rest = head.lstrip("\ufeff\n ").partition("\n")
     separator = max((",", ";", "\t", "|", "  "), key=header.strip().count)
     rows = [line.strip().split(separator) for line in rest.splitlines()[:9] if line.strip()]
@@ -242,7 +215,8 @@ def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
         return read_state(path, table, columns)
     if separator := csv_separator(head):
         with opened(path) as file:
-            lines = (re.sub(" {2,}", "\t", line.strip()) for line in file) if separator == "  " else file
+            lines = (line for line in file if line[0] != "#")
+            lines = (re.sub(" {2,}", "\t", line.strip()) for line in lines) if separator == "  " else lines
             if separator != "," and re.search(r"\d,\d", head) and not re.search(r"\d\.\d", head):  # decimal commas
                 lines = (line.replace(",", ".") for line in lines)
             reader = csv.DictReader(lines, delimiter=separator.replace("  ", "\t"))
@@ -255,6 +229,10 @@ def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
         run = run_of_rows(path, table, columns)
         run.remarks += [f"NaN in {', '.join(gaps)} is read as an empty cell"] if gaps else []
         return run
+    if re.match(r"\{\s*\n", head):
+        with contextlib.suppress(ValueError):
+            table.add(json.loads(path.read_text(encoding="utf-8")))
+            return run_of_rows(path, table, columns)
     reader, line = Reader(columns), "\n"
     for start in paths:
         with opened(start) as file:

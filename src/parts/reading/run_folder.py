@@ -185,10 +185,9 @@ def data_rows(data, folder: Path, run: LoggedRun | None = None) -> list[tuple[st
 
 def named_rewards(spec: str, run: LoggedRun) -> list[tuple[str, str]]:
     """(file, function) of the rewards that the flag or else the settings name; correctness rewards come first."""
-    usual = run.settings.get("reward_name") or ("compute_score" if run.trainer == "verl" else "")  # verl's default
     named = spec or run.settings.get("reward") or []
     specs = [item for item in ([named] if isinstance(named, str) else named) if isinstance(item, str)]
-    pairs = [(item, usual) if item.endswith(".py") else item.partition("*")[0].rpartition(":")[::2] for item in specs]
+    pairs = [(item, "") if item.endswith(".py") else item.partition("*")[0].rpartition(":")[::2] for item in specs]
     return sorted(pairs, key=lambda pair: not names_correctness(pair[1]))
 
 
@@ -196,33 +195,37 @@ def add_reward_source(run: LoggedRun, spec: str, folder: Path, alone: bool) -> N
     """Add the source of the correctness reward, from a file that the flag or settings name or a script beside the log.
 
     In the parent folder, where other runs may have scripts, only functions count that the flag or settings name. If no
-    name is known, the source is that of the only script in the run's own folder that has a reward.
+    name is known, the source is that of the only function in the run's own folder that takes completions.
     """
     rewards = named_rewards(spec, run)
     files = [(path, [name]) for file, name in rewards if (path := file_near(file, folder)) and path.suffix == ".py"]
     words = re.findall(r"\w+", str([name for _, name in rewards]))
-    is_nameless = alone and not words and not run.parts()
-    places = ((folder, [""] if is_nameless else [*words, *run.parts()]), (folder.parent, words))
+    places = ((folder, [*words, *run.parts()]), (folder.parent, words))
     scripts = [(path, names) for place, names in places for path in sorted(place.glob("*.py"))[:20]]
-    sources = [(source, path.name) for path, names in files or scripts if (source := reward_of(path, names))]
-    if sources and (files or len(sources) == 1 or not is_nameless):
-        run.reward_source, run.reward_file = sources[0]
+    if alone and not words and not run.parts():
+        scripts = [(path, [name]) for path in sorted(folder.glob("*.py"))[:20] for name in functions_of(path, [""])[1]]
+        scripts = scripts if len(scripts) == 1 else []
+    for path, names in files or scripts:
+        if source := function_of(path, names):
+            run.reward_source, run.reward_file = source, path.name
+            return
 
 
-def reward_of(path: Path, names: list[str]) -> str:
-    """The source of a file's correctness reward, with all that it uses; "" if the file has none.
-
-    The reward is one of `names`, or for [""] the only function that takes completions and serves no other.
-    """
+def functions_of(path: Path, names: list[str]) -> tuple[str, list[str]]:
+    """(text, function names) of a file: those in `names`; for [""] those that take completions and serve no other."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
         functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
     except (OSError, SyntaxError, ValueError):
-        return ""
-    chosen = [node.name for node in functions if node.name in names]
-    if names == [""]:
-        scorers = [node for node in functions if {argument.arg for argument in node.args.args} & COMPLETIONS]
-        used = {n.id for node in scorers for n in ast.walk(node) if isinstance(n, ast.Name) and n.id != node.name}
-        chosen = [node.name for node in scorers if node.name not in used]
-        chosen = chosen if len(chosen) == 1 else []  # of several, any may be the reward
+        return "", []
+    if names != [""]:
+        return text, [node.name for node in functions if node.name in names]
+    scorers = [node for node in functions if {argument.arg for argument in node.args.args} & COMPLETIONS]
+    used = {n.id for node in scorers for n in ast.walk(node) if isinstance(n, ast.Name) and n.id != node.name}
+    return text, [node.name for node in scorers if node.name not in used]
+
+
+def function_of(path: Path, names: list[str]) -> str:
+    """The source of a file's correctness reward, with all that it uses; "" if the file has none."""
+    text, chosen = functions_of(path, names)
     return extract(text, sorted(chosen, key=lambda name: not names_correctness(name))[:1]) if chosen else ""

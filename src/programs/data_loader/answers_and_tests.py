@@ -11,7 +11,6 @@ from programs.data_loader.bad_rows import BadRow, decoded, opened, shown
 from programs.data_loader.messages import GOLD_KEYS
 
 METHOD = re.compile(r"\ASolution\(\)\.(\w+)\Z")  # the sandbox finds a method of class Solution by its bare name
-CALL = re.compile(r"\s*([A-Za-z_]\w*)\(.*\)\s*")
 NAMED = re.compile(r"\s*[A-Za-z_]\w*\s*=(?!=)")  # `nums = [3, 3], target = 6`
 PARTS = (("public_test_cases", "private_test_cases"), ("public_tests", "private_tests", "generated_tests"))
 OTHER_LANGUAGES = re.compile(
@@ -55,10 +54,6 @@ def read_tests(value, name: str, row: dict):
     if isinstance(value, dict) and isinstance(value.get("test_cases"), list):  # PrimeIntellect's verification_info
         check_language(value, name)
         value = value["test_cases"]
-    if isinstance(value, dict) and {"input", "output"} <= {*value}:
-        others = {key: item for key, item in value.items() if key not in ("input", "output")}  # fn_name among them
-        several = {**others, "inputs": value["input"], "outputs": value["output"]}
-        value = several if isinstance(value["input"], list) else [value]
     function = function_of(row)
     lists = isinstance(value, dict) and all(isinstance(item, list) for item in value.get("inputs") or "")
     if lists and function and not row.get("entry_point") and not value.get("fn_name"):
@@ -69,16 +64,21 @@ def read_tests(value, name: str, row: dict):
             raise BadRow(f"{name}[{calls.index(None)}]", "a test for stdin among calls", "tests in one form")
         value = paired(calls, value) if any(calls) else value
     elif isinstance(value, dict) and value.get("fn_name"):
-        inputs, outputs = (value[key] if isinstance(value.get(key), list) else [] for key in ("inputs", "outputs"))
-        if len(inputs) == len(outputs) and any(isinstance(item, str) for item in inputs):
-            # in PRIME's tests each line is an argument in JSON
-            cases = [{"input": given, "output": outputs[i], "testtype": "functional"} for i, given in enumerate(inputs)]
-            return read_tests(cases, name, {"entry_point": value["fn_name"]})
+        for key in ("inputs", "input"):  # in PRIME's tests each line is an argument in JSON
+            if isinstance(value.get(key), list) and any(isinstance(item, str) for item in value[key]):
+                output = value.get(f"out{key[2:]}")
+                pairs = zip(value[key], output if isinstance(output, list) else [], strict=False)
+                cases = [{"input": given, "output": out, "testtype": "functional"} for given, out in pairs]
+                return read_tests(cases, name, {"entry_point": value["fn_name"]})
     return as_tests(value, name)
 
 
 def as_tests(value, name: str):
     """Put tests into a form that scripts/sandbox.py takes; BadRow for an empty set, which every program would pass."""
+    if isinstance(value, dict) and {"input", "output"} <= set(value):
+        others = {key: item for key, item in value.items() if key not in ("input", "output")}  # fn_name among them
+        several = {**others, "inputs": value["input"], "outputs": value["output"]}
+        value = several if isinstance(value["input"], list) else [value]
     if isinstance(value, dict):
         inputs, outputs = value.get("inputs"), value.get("outputs")
         lists = isinstance(inputs, list) and isinstance(outputs, list)
@@ -132,9 +132,33 @@ def as_call(case: dict, name: str, function: str | None) -> dict | None:
     return {"function": function, "args": arguments, "expected": output}
 
 
-def is_untyped_stdin(test) -> bool:
-    """Whether a test is text on stdin, and does not say so itself: a call may be meant."""
-    return isinstance(test, dict) and isinstance(test.get("input"), str) and not {"testtype", "type"} & {*test}
+def calls_on_stdin(tests, name: str, function: str | None, asked: str) -> list[str]:
+    """A note if text on stdin may be meant for a function; BadRow if it calls a function that the row names.
+
+    A row names it by a column (`function`) or in the prompt (`asked`): `add`, add(…), def add, "a function add"; the
+    bare word add counts only if each of several tests is a call.
+    """
+    tests = tests if isinstance(tests, list) else []
+    cases = [case for case in tests if isinstance(case, dict) and not {"testtype", "type", "expected"} & {*case}]
+    given = [case["input"] for case in cases if isinstance(case.get("input"), str)]
+    called = [called_in(text) for text in given]
+    for text in filter(None, given):  # examples in the prompt do not count
+        asked = asked.replace(text.strip(), "")
+    for text, word in zip(given, called, strict=True):
+        in_code = rf"`{word}\b|\b{word}\(|\b(?:def|functions?|methods?|called|named)\W{{1,3}}{word}\b"
+        in_words = None not in called and len(given) > 1 and re.search(rf"(?i)\b{word}\b", asked)
+        if word and (word == function or in_words or re.search(in_code, asked)):
+            expected, advice = "calls as {function, args, expected}, or asserts", '"testtype": "stdin" if it is stdin'
+            raise BadRow(f"{name}[{given.index(text)}]", f"{shown(text)}, a call of {word}", expected, advice)
+    note = 'rows have tests that may be calls of a function, read as stdin; "testtype": "stdin" in a test says so'
+    return [note] if given and (function or any(called)) else []
+
+
+def called_in(text: str) -> str | None:
+    """The function that a text consists of a call to, or None."""
+    tree = parsed(text.strip()) if re.match(r"\s*[A-Za-z_]\w*\(", text) else None
+    value = getattr(tree.body[0], "value", None) if tree and len(tree.body) == 1 else None
+    return getattr(value.func, "id", None) if isinstance(value, ast.Call) else None
 
 
 def paired(calls: list[dict], cases: list[dict]):
@@ -192,9 +216,6 @@ def check_case(test, name: str, entry_point: str | None, on_stdin: bool) -> None
         if wrong := wrong or (["fn_name"] if test.get("fn_name") else []):
             got = f"{wrong[0]} {shown(test[wrong[0]])} in a test with input and output"
             raise BadRow(name, got, "text on stdin and stdout", 'calls as {"function", "args", "expected"}')
-        if is_untyped_stdin(test) and (call := CALL.fullmatch(test["input"])):
-            expected, advice = "calls as {function, args, expected}, or asserts", '"testtype": "stdin" if it is stdin'
-            raise BadRow(name, f"{shown(test['input'])}, a call of {call[1]}", expected, advice)
         return
     function, arguments, named = test.get("function") or entry_point, test.get("args", []), test.get("kwargs") or {}
     if function is None:
@@ -232,9 +253,16 @@ def check_asserts(sources: list[str], name: str, entry_point: str | None, row: d
 
 
 def is_counted(node: ast.AST) -> bool:
-    """Whether scripts/sandbox.py may count a piece of source as a test: an assert, or a name such as assertEqual."""
-    name = getattr(node, "attr", getattr(node, "id", ""))
-    return isinstance(node, ast.Assert) or name.startswith("assert") or name == "raises"
+    """Whether scripts/sandbox.py counts a statement as a test: asserts, calls of assert…, raises, test cases."""
+    if isinstance(node, ast.With):
+        called = [getattr(item.context_expr, "func", None) for item in node.items]
+        return any(getattr(f, "attr", getattr(f, "id", "")) in ("raises", "assertRaises") for f in called)
+    if isinstance(node, ast.ClassDef):
+        return bool(node.bases)
+    function = getattr(node.value, "func", None) if isinstance(node, ast.Expr) else None
+    name = getattr(function, "attr", getattr(function, "id", ""))
+    is_method = isinstance(function, ast.Attribute) and getattr(function.value, "id", "") == "self"
+    return isinstance(node, ast.Assert) or (name.startswith("assert") and not is_method)
 
 
 def gold_of(text: str) -> str | None:
@@ -294,7 +322,7 @@ def accepted_answers(value: dict):
         return [value["value"], *value["aliases"]]
     if isinstance(value.get("text"), list) and set(value) <= SPAN:
         return value["text"]
-    if set(value) == {"spans", "types"} and isinstance(value["spans"], list) and len({*map(str, value["spans"])}) == 1:
+    if set(value) == {"spans", "types"} and len({str(span) for span in value["spans"] or ()}) == 1:
         return value["spans"][:1]
     if len(value) == 1 and set(value) <= set(GOLD_KEYS):
         return next(iter(value.values()))

@@ -5,7 +5,7 @@ import random
 import re
 import shlex
 import string
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from parts.data.question_parts import ONE_CHOICE, WRONG, choice_columns, is_empty, words_in
@@ -193,8 +193,7 @@ def named_place(value, choices: Choices) -> int | None:
             return places[0]
     match = re.fullmatch(r"(?i)(?:option |choice |answer )?[(\[]?([a-z])[\])]?[.:]?(?:[)\s]\s*(.+))?", word, re.DOTALL)
     place = LETTERS.index(match[1].upper()) if match else len(texts)
-    counted = is_letters(labels) or all(map(str.isdigit, labels))  # or no labels: then letters count choices, too
-    fits = place < len(texts) and counted and match[2] in (None, texts[place])
+    fits = place < len(texts) and (not labels or is_letters(labels)) and match[2] in (None, texts[place])
     return place if fits else None
 
 
@@ -223,13 +222,6 @@ def shown_numbers(row: dict) -> Iterator[tuple[str, int | None]]:
                 yield name, None
             elif not is_text and number in (0, len(choices.texts)):
                 yield name, min(number, 1)
-
-
-def numbering_of(rows: Iterable[dict]) -> tuple[int | None, frozenset[str]]:
-    """(Number of the first choice, columns whose numbers are texts of choices), as `right_choice` takes them."""
-    shown = {pair for row in rows for pair in shown_numbers(row)}
-    texts = frozenset(name for name, start in shown if start is None)
-    return min((start for name, start in shown if name not in texts), default=None), texts
 
 
 def with_choices(question: str, texts: list[str]) -> str:

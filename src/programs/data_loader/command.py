@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import functools
 import itertools
 import json
 import math
@@ -13,8 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 from parts.data.held_out import asked_words, of_swapped
-from parts.data.odd_texts import odd_answers
-from parts.data.question_parts import head_of
+from parts.data.question_parts import head_of, odd_answers
 from parts.data.rows import is_hub_id
 from parts.foundation.messages import Help, UserError, need, say, tell
 from parts.foundation.processes import transformers
@@ -219,11 +217,13 @@ def of_splits(rows: list[dict], files: list[str]) -> list[str]:
 def run_command(args) -> int:
     from tqdm import tqdm
 
-    settings, tokenizer = settings_of(args), open_tokenizer(args.tokenizer) if args.tokenizer else None
-    watch = functools.partial(tqdm, desc="rows", unit="", delay=1, disable=None, file=sys.stderr)
-    reader = RowReader(args.inputs, settings, watch)
-    rows, rejected = reader.rows, reader.rejected
-    error = BadRows(rejected) if rejected and args.on_bad == "fail" else None
+    rejected, rows, files = [], [], []
+    reader = RowReader(args.inputs, settings_of(args), rejected.append)
+    tokenizer = open_tokenizer(args.tokenizer) if args.tokenizer else None
+    for row in tqdm(reader, desc="rows", unit="", delay=1, disable=None, file=sys.stderr):
+        rows.append(row)
+        files.append(reader.current)
+    error = BadRows(rejected, len(rejected)) if rejected and args.on_bad == "fail" else None
     if not error and not rows and (args.out or not reader.counts["read"]):
         error = reader.no_rows()
     outputs = write(args, rows, reader.files, rejected) if args.out and not error else []
@@ -235,17 +235,17 @@ def run_command(args) -> int:
     if count := sum(n > 1 for n in Counter(prompt for prompt, _ in pairs).values()):
         lines.append(f"{count} prompts have another answer in another row; each answer is paid in its own row only")
     lines += [collapse] if collapse else []
-    for line in [*lines, *(of_splits(rows, reader.row_names) if args.out else [])]:
+    for line in [*lines, *(of_splits(rows, files) if args.out else [])]:
         say(f"warning: {line}")
     report = {
         "kind": reader.kind,
-        "why": reader.why,
+        "why": "; ".join(reader.reasons),
         "counts": reader.counts,
         "outputs": outputs,
         "unread": dict(reader.unread),
         "no_answer": reader.no_answer,
         "errors": rejected[:20] or ([{"message": str(error)}] if error else []),
-        "stats": statistics_of(rows, reader.row_names, tokenizer) if args.inspect else {},
+        "stats": statistics_of(rows, files, tokenizer) if args.inspect else {},
     }
     if args.json:
         tell(json.dumps(report))

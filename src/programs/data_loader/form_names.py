@@ -51,10 +51,12 @@ def present(row: dict) -> tuple[str, ...]:
 
 
 def repeats_prompt(row: dict) -> bool:
-    """Whether the prompt only repeats the first or second turn (after a system message) of a conversation."""
-    turns = next((row[name] for name in CHAT_KEYS if isinstance(row.get(name), list)), [])
-    begun = [turn.get("content", turn.get("value")) for turn in turns[:2] if isinstance(turn, dict)]
-    return isinstance(row.get("prompt"), str) and row["prompt"] in begun
+    """Whether the prompt only repeats the first user turn of a conversation in another column."""
+    name = next((name for name in CHAT_KEYS if isinstance(row.get(name), list)), None)
+    turns = [turn for turn in (row[name] if name else ()) if isinstance(turn, dict)]
+    first = next((turn for turn in turns if turn.get("role", turn.get("from")) in ("user", "human")), {})
+    prompt = row.get("prompt")
+    return isinstance(prompt, str) and prompt == first.get("content", first.get("value"))
 
 
 @functools.lru_cache(4096)

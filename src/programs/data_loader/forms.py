@@ -9,19 +9,18 @@ from dataclasses import dataclass
 
 from parts.data.answer_marks import is_program, parsed
 from parts.data.nested_rows import holds_answer, is_dialogue, turns_in
-from parts.data.odd_texts import ODD_PROMPTS
-from parts.data.question_parts import is_empty, is_system, unread_parts
+from parts.data.question_parts import ODD_PROMPTS, is_empty, is_system, unread_parts
 from parts.data.stated_answers import visible
 from programs.data_loader.answers_and_tests import (
     BARE_MARK,
     METHOD,
     as_answer,
+    calls_on_stdin,
     check_language,
     check_runnable,
     function_of,
     gold_of,
     ground_truth,
-    is_untyped_stdin,
     joined_tests,
     read_tests,
 )
@@ -66,7 +65,6 @@ class FileFacts:
 
 NO_FACTS = FileFacts()
 LETTERED = re.compile(r"(?is)(?<![a-z])a(?![a-z]).*(?<![a-z])b(?![a-z])")
-MAYBE_CALLS = 'rows have tests that may be calls of a function, read as stdin; "testtype": "stdin" in a test says so'
 LETTER_ALONE = "rows have a letter as answer, but no choices in the prompt"  # noted if half of the rows are so
 
 
@@ -144,6 +142,9 @@ class Shape:
         names = [name for name in self.row if name not in self.used and (all_columns or name in mapped)]
         passages = passages_before(self.row, message["content"], names, mapped)
         self.used.update(passages)
+        for name, text in passages.items():
+            if isinstance(self.row[name], str) and self.row[name] != text:
+                self.notes.append(f"rows have documents as JSON in {name}, which are text in the prompt")
         if passages:
             message["content"] = "\n\n".join([*passages.values(), message["content"]])
 
@@ -220,8 +221,7 @@ class Shape:
         for name, value in rest.items():
             out.setdefault(name, value)
         if not self.is_ours:
-            if function_of(row) and isinstance(out.get("tests"), list) and is_untyped_stdin(out["tests"][0]):
-                self.notes.append(MAYBE_CALLS)
+            self.notes += calls_on_stdin(out.get("tests"), self.tests_name, function_of(row), asked)
             known = {*self.facts.mapped, *self.facts.sources, *(self.choices.columns if self.choices else ())}
             known |= {"tools"} if {"completion", "chosen"} & out.keys() else set()  # trainers on replies render them
             rest = {name: value for name, value in rest.items() if name not in known}

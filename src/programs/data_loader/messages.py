@@ -2,25 +2,26 @@
 
 import re
 
-from parts.data.data_files import PROMPT_TEXTS
 from parts.data.nested_rows import VISIBLE, holds_answer
-from parts.data.odd_texts import MARKS, placeholder_in
 from parts.data.question_parts import (
+    MARKS,
     MEDIA,
     READ_FIRST,
+    SECOND_TEXTS,
     SHORT_NOTES,
     head_of,
     is_empty,
     is_media,
     names_part,
+    placeholder_in,
     squeezed,
     texts_in,
     words_in,
 )
-from programs.data_loader.bad_rows import BadRow, shown
+from programs.data_loader.bad_rows import BadRow, opened, shown
 
 PROMPT_KEYS = (
-    *PROMPT_TEXTS,
+    *SECOND_TEXTS,
     *("question_content", "problem_description", "problem_statement", "instruct_prompt", "complete_prompt"),
 )
 RESPONSE_KEYS = ("completion", "response", "output", "target", "answer")
@@ -55,6 +56,7 @@ LONG_NAMES = ("context", "passage", "article", "document", "story", "paragraph",
 WORD = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]|[^\W\d_]+")  # a Chinese or Japanese letter counts as one
 MAY_SOLVE = {"code", "test", "target"}  # words of columns that may hold the solution, as DS-1000's code_context does
 TEXT_KEYS = ("text", "contexts", "sentences", "paragraphs", "passages", "paragraph_text", "passage_text", "content")
+DOCUMENT_KEYS = {"title", *TEXT_KEYS, "header", "columns", "rows", "data"}
 ANSWER_MARK = re.compile(r"(?i)\b(?:output|response|answer|assistant|solution|completion)\W*[:>\n]\W*\Z")
 
 
@@ -233,7 +235,7 @@ def passages_before(row: dict, question: str, names: list[str], mapped: frozense
     if not passages and len(longer) == 1:  # such as flores_passage; several might include distractors
         passages = longer
     for name in passages:
-        text = passage(row[name])
+        text = passage(row[name], name, "json" in question.lower())
         if text is None and name in mapped:
             expected = "text, texts, a table, or {title, text} with any of these"
             raise BadRow(name, shown(row[name]), expected, f"--map {name}=COLUMN.FIELD, or --drop COLUMN")
@@ -250,20 +252,31 @@ def is_note(text: str, name: str) -> bool:
     return len(words) < 3 and not re.search(r"\w\s*[=+]\s*\w|[^\W\d_]{2}[.!?][\"'”]?(\s|\Z)|[。！？]", text)
 
 
-def passage(value) -> str | None:
+def passage(value, name: str, keep_json: bool = False) -> str | None:
     """The text of a passage, a list of passages, titled documents or a table; None for other values."""
+    if isinstance(value, str) and isinstance(parts := opened(value), list) and not keep_json:  # 2WikiMultihopQA's
+        text = passage(parts, name) if is_documents(parts) else None
+        return text if text and all(part.strip() in text for part in texts_in(parts)) else value
     if not isinstance(value, list):
         return value if isinstance(value, str) else document(value)
     if value and all(isinstance(item, list) for item in value):
         if all(map(is_titled, value)):
             return joined([document({"title": title, "sentences": texts}) for title, texts in value])  # HotpotQA's file
         return table(value)
+    if name.startswith("table") and all(isinstance(item, dict) for item in value):
+        header = list(dict.fromkeys(key for item in value for key in item))
+        return table([header, *([item.get(key, "") for key in header] for item in value)])
     return joined([item if isinstance(item, str) else document(item) for item in value]) if value else None
 
 
 def is_titled(pair) -> bool:
     """Whether a value is [title, sentences]."""
     return isinstance(pair, list) and len(pair) == 2 and isinstance(pair[0], str) and isinstance(pair[1], list)
+
+
+def is_documents(items: list) -> bool:
+    """Whether all values are documents without keys that `document` would leave out."""
+    return all(is_titled(item) or (isinstance(item, dict) and item.keys() <= DOCUMENT_KEYS) for item in items)
 
 
 def document(value) -> str | None:

@@ -9,7 +9,7 @@ import json
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from parts.data.question_parts import TOOLS, is_media, is_system, plain_name
 from parts.data.rows import SUFFIXES, file_records, hub_rows, is_hub_id
 from parts.foundation.messages import RowFlaw, UserError, need, say, suggest
 from programs.data_loader.bad_rows import HEAD, BadRow, BadRows, as_plain, flaw_of, opened, shown
-from programs.data_loader.choices import numbering_of
+from programs.data_loader.choices import shown_numbers
 from programs.data_loader.form_names import check_kind, convert, form_of, kind_of, known_names, new_names
 from programs.data_loader.forms import LETTER_ALONE, FileFacts, marks_answer
 from programs.data_loader.messages import ANSWER_KEYS
@@ -156,36 +156,39 @@ def remapped(row: dict, settings: Settings) -> dict:
 
 
 class RowReader:
-    """Reads all inputs: `rows` has the good rows in the schema, in order, and `rejected` the bad ones.
+    """Iterates over the good rows of all inputs, converted, in order; counts the others.
 
-    `kind` and `why` say how they were read; in `counts`, read = kept + rejected + deduplicated. `watch` wraps the rows.
+    At any time, `counts` has read = kept + rejected + deduplicated. `on_reject` gets each bad row.
     """
 
-    def __init__(self, sources, settings: Settings, watch=iter):
-        self.files, self.settings, self.rejected = expand(sources), settings, []
-        self.names = distinct_names(self.files)
+    def __init__(self, sources, settings: Settings, on_reject: Callable[[dict], None]):
+        self.files, self.settings, self.on_reject = expand(sources), settings, on_reject
+        self.names, self.current = distinct_names(self.files), ""
         self.counts = {"read": 0, "kept": 0, "rejected": 0, "deduplicated": 0}
         self.kinds, self.reasons, self.seen, self.notes = Counter(), [], set(), Counter()
         self.facts, self.unread = FileFacts(), Counter()  # of the current file; {column of a question: rows}
         self.no_answer, self.untaken = 0, Counter()  # rows without an answer; {column that they have: rows}
-        rows = itertools.chain.from_iterable(map(self.rows_of, self.files))
-        placed = [*watch(itertools.islice(rows, settings.limit))]
-        self.rows, self.row_names = [row for _, row in placed], [name for name, _ in placed]  # the input of each row
-        self.kind = "mixed" if len(self.kinds) > 1 else next(iter(self.kinds), "prompts")
-        self.why = "; ".join(self.reasons)
 
-    def rows_of(self, file: str) -> Iterator[tuple[str, dict]]:
-        """(Default source, row) of each good row of one input."""
+    @property
+    def kind(self) -> str:
+        """The kind of all rows so far, or `mixed`."""
+        return "mixed" if len(self.kinds) > 1 else next(iter(self.kinds), "prompts")
+
+    def __iter__(self) -> Iterator[dict]:
+        return itertools.islice(itertools.chain.from_iterable(map(self.rows_of, self.files)), self.settings.limit)
+
+    def rows_of(self, file: str) -> Iterator[dict]:
         name, before = self.names[file], self.counts["read"]
         label = "stdin" if file == "-" else file
         form, records = self.detect(label, records_of(file, self.settings))
         for number, record in records:
             self.counts["read"] += 1
+            self.current = name
             try:
                 row = self.read(record, form)
             except RowFlaw as error:
                 self.counts["rejected"] += 1
-                self.rejected.append({"file": label, "line": number, "row": writable(record), **error.parts})
+                self.on_reject({"file": label, "line": number, "row": writable(record), **error.parts})
                 continue
             row.setdefault("source", name)
             row.setdefault("id", f"{name}:{number}")
@@ -196,7 +199,7 @@ class RowReader:
                     continue
                 self.seen.add(mark)
             self.counts["kept"] += 1
-            yield name, row
+            yield row
         if self.counts["read"] == before:
             say(f"warning: {label} has no rows")
 
@@ -235,7 +238,7 @@ class RowReader:
     def detect(self, label: str, records: Iterator) -> tuple[str, Iterator]:
         """(Form of a file, all its records): the given kind, or the form of most of the first rows; notes why."""
         settings, head = self.settings, list(itertools.islice(records, HEAD))
-        forms, kinds, fields, marked, rows = Counter(), Counter(), {}, 0, []
+        forms, kinds, fields, marked, numbers = Counter(), Counter(), {}, 0, set()
         for row in (row for _, row in head if isinstance(row, dict)):
             with contextlib.suppress(RowFlaw):
                 row = remapped(as_plain(row), settings)
@@ -245,11 +248,13 @@ class RowReader:
                 fields.setdefault(form, [name for name in row if row[name] is not None])
                 first = next((row[name] for name in ANSWER_KEYS if row.get(name) is not None), None)
                 marked += form == "math" and marks_answer(first)
-                rows.append(row)
+                numbers.update(shown_numbers(row))
                 if form in ("ours", "verl"):
                     kinds[kind_of(convert(row, form).out)] += 1
         sources = frozenset(plain_name(source.partition(".")[0]) for source in settings.mapping.values())
-        self.facts = FileFacts(frozenset(settings.mapping), sources, *numbering_of(rows))
+        texts = frozenset(name for name, start in numbers if start is None)
+        start = min((start for name, start in numbers if name not in texts), default=None)
+        self.facts = FileFacts(frozenset(settings.mapping), sources, start, texts)
         form, why = settings.kind, "as asked for"
         if form == "auto":  # in a tie, a form with answers wins
             form = max(forms, key=lambda form: (forms[form], form != "prompts"), default="prompts")
@@ -262,13 +267,12 @@ class RowReader:
         self.reasons.append(f"{label}: {form}, {why}{cut if worked else ''}")
         return "worked" if worked else form, itertools.chain(head, records)
 
-    def no_rows(self) -> UserError:
+    def no_rows(self, rejected: list[dict] = ()) -> UserError:
         """The error for inputs without a usable row, with the first rejected one."""
-        inputs, bad = " ".join(self.files[:5]) + " …" * (len(self.files) > 5), len(self.rejected)
+        inputs, bad = " ".join(self.files[:5]) + " …" * (len(self.files) > 5), self.counts["rejected"]
         counts = f"{self.counts['read']} read" + f", {bad} bad" * bool(bad)
-        got = f"got no usable row from {inputs} ({counts}); expected at least one"
-        first = self.rejected[0] if bad else None
-        return UserError(f"{got}; the first bad one: {first['file']}:{first['line']}: {flaw_of(first)}" if bad else got)
+        first = "".join(f"; the first bad one: {bad['file']}:{bad['line']}: {flaw_of(bad)}" for bad in rejected[:1])
+        return UserError(f"got no usable row from {inputs} ({counts}); expected at least one{first}")
 
     def say_notes(self) -> None:
         """Warn about columns that seem to belong to the question but are in no prompt; print the notes on rows."""
@@ -302,8 +306,19 @@ def digest(value) -> bytes:
     return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).digest()
 
 
-def load_rows(sources, kind: str = "auto", **reading) -> RowReader:
-    """Read all rows of files, folders, globs or hub ids into the schema; returns `rows`, `kind`, `rejected`, `counts`.
+@dataclass
+class Loaded:
+    """The result of load_rows: rows in the schema, their kind and why it was chosen, and what was left out."""
+
+    rows: list[dict]
+    kind: str
+    why: str
+    rejected: list[dict]
+    counts: dict[str, int]
+
+
+def load_rows(sources, kind: str = "auto", **reading) -> Loaded:
+    """Read all rows of files, folders, globs or hub ids into the schema.
 
     Args:
         sources: one input or a list: a path, a folder, a glob, `-` for stdin, `owner/name[:config][@split]`.
@@ -315,10 +330,12 @@ def load_rows(sources, kind: str = "auto", **reading) -> RowReader:
         BadRows: rows do not fit, and on_bad is "fail".
         UserError: an input cannot be read, an argument cannot be used, or there is no usable row.
     """
-    reader = RowReader(sources, Settings(kind, **reading))
-    if reader.rejected and reader.settings.on_bad == "fail":
-        raise BadRows(reader.rejected)
-    if not reader.rows:
-        raise reader.no_rows()
+    rejected = []
+    reader = RowReader(sources, Settings(kind, **reading), rejected.append)
+    rows = list(reader)
+    if rejected and reader.settings.on_bad == "fail":
+        raise BadRows(rejected, len(rejected))
+    if not rows:
+        raise reader.no_rows(rejected)
     reader.say_notes()
-    return reader
+    return Loaded(rows, reader.kind, "; ".join(reader.reasons), rejected, reader.counts)

@@ -3,12 +3,11 @@
 import contextlib
 import json
 import os
+import random
 import re
-from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from parts.data.held_out import drawn_tasks
 from parts.data.rows import bare
 from parts.data.verl_layout import VERL_COLUMNS, ground_truth_of, info_key
 from parts.foundation.messages import need, say
@@ -55,9 +54,6 @@ def verl_row(row: dict, index: int, split: str, data_source: str = "") -> dict:
 
 def own_verl_columns(row: dict, index: int, split: str) -> dict:
     """The original columns of a row in verl's form, with its present answer or tests as ground truth."""
-    for name in ("reward_model", "extra_info"):
-        got = f"got the column {name} {str(row.get(name))[:60]!r}, a name of verl's"
-        need(isinstance(row.get(name), dict | None), f"{got}; expected an object; try --map old_{name}={name}")
     extra, model = row.get("extra_info"), row.get("reward_model") or {"style": "rule"}
     truth = model.get("ground_truth")
     held = ground_truth(truth, "reward_model.ground_truth", row) if truth not in (None, "") else {}
@@ -209,9 +205,18 @@ def split_size(text: str, count: int) -> tuple[str, int]:
 
 
 def held_out_rows(prompts: list[str], size: int, seed: int) -> set[int]:
-    """Indices of rows to hold out, by a seed; the rows of a prompt stay together, so their number may miss `size`."""
-    counts = Counter(prompts)
+    """Indices of rows to hold out, at random; the rows of a prompt stay together, so their number may miss `size`."""
+    groups: dict[str, list[int]] = {}
+    for row, prompt in enumerate(prompts):
+        groups.setdefault(prompt, []).append(row)
     got = f"got --split of {len(prompts)} rows of one prompt"
-    need(len(counts) > 1, f"{got}; expected several prompts, as the rows of a prompt stay together")
-    drawn = drawn_tasks(prompts, size, str(seed)) or {min(counts, key=counts.get)}
-    return {row for row, prompt in enumerate(prompts) if prompt in drawn}
+    need(len(groups) > 1, f"{got}; expected several prompts, as the rows of a prompt stay together")
+    generator, owned = random.Random(seed), [*groups.values()]
+    picked = generator.sample(range(len(owned)), min(size, len(owned)))
+    rest = [*{*range(len(owned))}.difference(picked)]
+    generator.shuffle(rest)  # used if the picked prompts have too many rows
+    chosen: set[int] = set()
+    for group in [*picked, *rest]:
+        if len(chosen) + len(owned[group]) <= size:
+            chosen.update(owned[group])
+    return chosen or {*min((owned[group] for group in picked), key=len)}

@@ -3,7 +3,6 @@
 import dataclasses
 from typing import ClassVar
 
-from parts.data.data_files import PROMPT_TEXTS
 from parts.data.prompts import RESERVED
 from parts.environments.conversations import Conversation, PlaySetup
 from parts.environments.play import play
@@ -24,6 +23,7 @@ from parts.rewards.rewards import Reward, call_limits
 from parts.rewards.user_code import visible_text
 from parts.sampling.rollouts import shared_out
 from programs.evaluation.requests import Request, ResultCache
+from programs.evaluation.rows import PROMPT_COLUMNS
 from programs.evaluation.settings import Config
 from programs.evaluation.tasks import Task
 
@@ -78,7 +78,7 @@ class EnvironmentTask(Task):
 
     def example(self, row: dict) -> dict:
         """A row as conversations take it: its prompt, and the columns that `reset` and the rewards get."""
-        asked = next((name for name in PROMPT_TEXTS if row.get(name) is not None), "prompt")
+        asked = next((name for name in PROMPT_COLUMNS if row.get(name) is not None), "prompt")
         columns = {name: value for name, value in row.items() if name not in (*RESERVED, asked)}
         return {"prompt": self.question(row), "columns": columns, "row": row}
 

@@ -6,13 +6,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from parts.data.data_files import PROMPT_TEXTS
 from parts.data.held_out import drawn_tasks, task_of
-from parts.data.odd_texts import warn_odd_answers, warn_unread
 from parts.data.prompts import RESERVED
+from parts.data.question_parts import warn_odd_answers, warn_unread
 from parts.data.rows import is_hub_id, placed_rows, read_rows
 from parts.foundation.bundle import BUNDLE, EMBEDDED_EVAL
 from parts.foundation.messages import UserError, need, say
+
+PROMPT_COLUMNS = ("prompt", "question", "problem", "instruction", "query", "text", "input")
 
 
 def sibling(name: str):
@@ -51,7 +52,7 @@ def first_of(row: dict, names) -> object:
 
 def what_asks(task, row: dict):
     """What tells a row from others: its prompt; all of it where the answer is one of its choices."""
-    return row if task.logprobs else first_of(row, PROMPT_TEXTS)
+    return row if task.logprobs else first_of(row, PROMPT_COLUMNS)
 
 
 def task_rows(config, task) -> tuple[list[dict], list[dict]]:
@@ -68,7 +69,6 @@ def task_rows(config, task) -> tuple[list[dict], list[dict]]:
         need(placed, "got no rows besides the worked examples; expected others; try another --fewshot_data")
         if len(placed) < len(found):
             say(f"{task.label}: {len(found) - len(placed)} rows serve as worked examples and are not evaluated")
-    task.decide([row for _, row in placed])  # all of them, so that a limit changes no reading
     placed = placed[: task.settings["limit"] or config.limit or None]
     rows = [row for _, row in placed]
     for place, row in placed:
@@ -80,6 +80,7 @@ def task_rows(config, task) -> tuple[list[dict], list[dict]]:
                 given_texts(config, row)
         except UserError as error:
             raise type(error)(f"{place}: {error}") from None
+    task.decide(placed)
     if task.asks:
         asked = [(task.unused(row), task.question(row)) for row in rows]
         read = [
@@ -133,7 +134,7 @@ def trained_tasks(source: str, with_columns: bool) -> set[tuple]:
             except UserError as error:
                 say(f"note: cannot tell whether {source} was trained on these rows: {folder} names {file}: {error}")
                 continue
-            columns = (settings.get("prompt_column"), *PROMPT_TEXTS)
+            columns = (settings.get("prompt_column"), *PROMPT_COLUMNS)
             asking = [task for row in rows if (task := asked(row, columns, with_columns))]
             alike = bool(settings.get("environment")) == with_columns  # else the run told its tasks apart otherwise
             tasks.update({*asking} - drawn_tasks(asking, (alike and settings.get("hold_out")) or 0))
@@ -158,7 +159,7 @@ def count_trained(source: str, tasks: list[tuple]) -> dict[str, int]:
     played = all(task.plays for task, _ in tasks)
     trained, counts, shares = trained_tasks(source, played), {}, []
     for task, rows in tasks:
-        count = sum(asked(row, PROMPT_TEXTS, played) in trained for row in rows)
+        count = sum(asked(row, PROMPT_COLUMNS, played) in trained for row in rows)
         if count:
             counts[task.label] = count
             shares.append(f"{task.label}: {count} of {len(rows)} rows")

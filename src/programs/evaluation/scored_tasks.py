@@ -7,9 +7,11 @@ from typing import ClassVar
 from parts.data.prompts import encode_text
 from parts.data.rows import check_unicode
 from parts.evaluating.paired_tests import Values
-from parts.foundation.messages import UserError, need
-from programs.evaluation.rows import sibling
+from parts.foundation.messages import need
 from programs.evaluation.tasks import Task
+
+CHOICE_COLUMNS = ("choices", "options", "endings")
+GOLD_COLUMNS = ("answer", "label", "answerKey", "gold", "correct", "answer_idx", "answer_index")
 
 
 def text_windows(tokens: list[int], prefix: list[int], length: int, stride: int) -> list[tuple[list[int], list[int]]]:
@@ -75,6 +77,18 @@ class Perplexity(Task):
         return perplexities | {"bits_per_byte": bits}
 
 
+def readings(gold, choices: list[str]) -> dict[str, int]:
+    """The choice that an answer without a label may mean, by each reading: its text or its position.
+
+    Returns {reading: index}.
+    """
+    place = gold if isinstance(gold, int) and not isinstance(gold, bool) else -1
+    if isinstance(gold, str):
+        place = int(gold) if gold.isdecimal() else "ABCDEFGHIJKLMNOPQRSTUVWXYZ".find(gold) if len(gold) == 1 else -1
+    indices = {"text": choices.index(gold) if gold in choices else -1, "place": place}
+    return {reading: index for reading, index in indices.items() if 0 <= index < len(choices)}
+
+
 class MultipleChoice(Task):
     """The most likely of the choices."""
 
@@ -84,28 +98,46 @@ class MultipleChoice(Task):
     choices_of: ClassVar[dict] = {"template": ("auto", "qa", "plain")}
     definition = "acc: the highest log-prob; acc_norm: the highest log-prob per character of the choice"
 
-    numbering = (None, frozenset())  # what the rows show of their numbers
+    reading = "text"  # of an answer that could be the text of one choice and the place of another
 
-    def decide(self, rows):
-        """Find out what all rows together show: whether numbers count from 0 or 1, or are the texts of choices."""
-        loader = sibling("data_loader")
-        self.numbering = loader.numbering_of(map(loader.known_names, rows))
+    def choices_and_readings(self, row: dict) -> tuple[list[str], dict[str, int]]:
+        """The choices, and the index of the right one by each reading of the answer; one where labels say which."""
+        choices, labels = self.require(row, CHOICE_COLUMNS), None
+        if isinstance(choices, dict) and "text" not in choices:  # MedQA: {"A": …, "B": …}
+            labels, choices = list(choices), list(choices.values())
+        elif isinstance(choices, dict):  # ARC: {"text": […], "label": […]}
+            choices, labels = choices["text"], choices.get("label")
+        good = isinstance(choices, list) and len(choices) > 1 and all(isinstance(c, str) and c for c in choices)
+        need(good, f"got choices {str(choices)[:80]}; expected a list of two texts or more")
+        gold = self.require(row, GOLD_COLUMNS)
+        gold = gold[0] if isinstance(gold, list) and len(gold) == 1 else gold
+        labels = [*map(str, labels or ())]
+        if str(gold) in labels:
+            return choices, {"text": labels.index(str(gold)), "place": labels.index(str(gold))}
+        indices, expected = readings(gold, choices), "expected an index from 0, a letter, or the text"
+        need(indices, f"got answer {gold!r} for {len(choices)} choices; {expected}")
+        return choices, indices
 
     def choices(self, row: dict) -> tuple[list[str], int]:
-        """The choices and the index of the right one, as data_loader.py reads them."""
-        loader = sibling("data_loader")
-        row = loader.known_names(row)
-        try:
-            choices = loader.choices_of(row)
-            got = f"task {self.name} got columns {', '.join(row)}; expected one of choices, options, or one for each"
-            need(choices, f"{got} choice; try data_loader.py, with --map choices=COLUMN answer=COLUMN")
-            return choices.texts, loader.right_choice(row, choices, *self.numbering)[1]
-        except loader.UserError as error:
-            raise UserError(f"{error}{' (flags of data_loader.py)' * ('--' in str(error))}") from None
+        """The choices and the index of the right one."""
+        choices, indices = self.choices_and_readings(row)
+        return choices, indices.get(self.reading, next(iter(indices.values())))
+
+    def decide(self, placed):
+        """Read answers such as "0" the one way that fits all rows: as the text of a choice, or its place."""
+        indices = [self.choices_and_readings(row)[1] for _, row in placed]
+        unsure = next((i for i, of_row in enumerate(indices) if len({*of_row.values()}) > 1), None)
+        if unsure is None:
+            return
+        fitting = [reading for reading in ("text", "place") if all(reading in of_row for of_row in indices)]
+        place, row = placed[unsure]
+        texts, gold = self.choices_and_readings(row)[0], self.require(row, GOLD_COLUMNS)
+        got = f"{place}: got answer {gold!r} for choices {texts}, the text of one and the place of another"
+        need(len(fitting) == 1, f"{got}; expected a file that allows one reading; try numbers, not strings, for places")
+        (self.reading,) = fitting
 
     def unused(self, row):
-        used = sibling("data_loader").choice_columns(row)
-        return {name: value for name, value in row.items() if name not in used}
+        return {name: value for name, value in row.items() if name not in CHOICE_COLUMNS}
 
     def target(self, row):
         choices, gold = self.choices(row)

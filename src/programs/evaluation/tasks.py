@@ -5,13 +5,12 @@ import re
 from collections.abc import Iterable
 from typing import ClassVar
 
-from parts.data.data_files import PROMPT_TEXTS
 from parts.data.pass_rates import pass_at_k
 from parts.data.rows import check_prompt
 from parts.evaluating.paired_tests import Values
 from parts.foundation.messages import UserError, need, suggest
 from parts.rewards.user_code import user_text
-from programs.evaluation.rows import first_of, sibling
+from programs.evaluation.rows import PROMPT_COLUMNS, first_of, sibling
 from programs.evaluation.settings import Config
 
 STRICT = re.compile(r"#### (\-?[0-9\.\,]+)")
@@ -98,7 +97,7 @@ class Task:
 
     def prompt(self, row: dict):
         """The prompt that a row has: text, or chat messages."""
-        prompt = self.require(row, PROMPT_TEXTS)
+        prompt = self.require(row, PROMPT_COLUMNS)
         check_prompt(prompt, "column prompt")
         return prompt
 
@@ -132,8 +131,8 @@ class Task:
         if self.needs:
             self.require(row, self.needs)
 
-    def decide(self, rows: list[dict]) -> None:
-        """Settle what holds for all rows."""
+    def decide(self, placed: list[tuple[str, dict]]) -> None:
+        """Settle what holds for all (place, row) pairs; UserError where it cannot be."""
 
     def score(self, rows: list[dict], outputs: list[list[dict]]) -> list[list[dict]]:
         """Of each row its records, one for each completion, or one for all log-probs.

@@ -147,7 +147,6 @@ def diagnose(run: LoggedRun) -> dict:
     explained, reports = {name for cause, _ in causes for name in cause.explains.split()}, []
     for cause, evidence in causes:
         sure = evidence.strength >= CERTAIN
-        decide_with = cause.decide_with.format(**words).replace("RUN", run.path) if len(causes) > 1 or not sure else ""
         reports.append(
             {
                 "cause": cause.name,
@@ -155,11 +154,13 @@ def diagnose(run: LoggedRun) -> dict:
                 "says": cause.says,
                 "evidence": [asdict(fact) | {"samples": list(fact.samples)} for fact in evidence.facts],
                 "explains": [seen[sign].text for sign in seen if sign in cause.explains.split()],
-                "decide_with": decide_with or None,
+                "decide_with": None,
                 "change": cause.change.format(**words),
                 "source": cause.source,
             }
         )
+        if cause.decide_with and (len(causes) > 1 or not sure):
+            reports[-1]["decide_with"] = cause.decide_with.replace("RUN", run.path).format(**words)
     return {
         "path": run.path,
         "format": run.format,
