@@ -826,6 +826,33 @@ def test_without_names_the_only_reward_in_the_folder_of_a_run_is_its_own(takes, 
     assert not diagnose.load_run(str(folder)).reward_source or place != "reward.py", "one of two"
 
 
+HELPERS = {  # what a function that a verl reward calls returns: the reward's name and score, the cause, its evidence
+    "1.0": ("compute_score", 1.0, "constant_reward", "compute_score never reads its solution_str"),
+    "float(text.partition('####')[2] == gold)": ("mine", 0.0, "answer_form", "the reward reads ####"),
+}
+
+
+@pytest.mark.parametrize("returns", HELPERS)
+def test_the_reward_of_a_verl_job_is_read_with_the_functions_that_it_calls(returns, tmp_path):
+    name, score, cause, evidence = HELPERS[returns]
+    means = ("critic/score/mean", "critic/score/max", "critic/score/min", "val-core/a/acc/mean@1")
+    figures = dict.fromkeys(means, score)
+    write_lines(tmp_path / "metrics.jsonl", [{"step": n, "data": figures} for n in range(1, 13)])
+    row = {"step": 1, "score": score}
+    rows = [row | {"input": f"{n}+7=", "output": f"<answer>{n + 7 + n % 2}</answer>", "gts": n + 7} for n in range(40)]
+    (tmp_path / "rollouts").mkdir()
+    write_lines(tmp_path / "rollouts" / "1.jsonl", rows)
+    unused = "def answer_of(solution_str):\n    return solution_str.partition('<answer>')[2]\n"
+    graded = f"def graded(text, gold):\n    return {returns}\n"
+    reward = f"def {name}(data_source, solution_str, ground_truth):\n    return graded(solution_str, ground_truth)\n"
+    (tmp_path / "reward.py").write_text("\n\n".join((unused, graded, reward)))
+    words = ["custom_reward_function.path=reward.py", "rollout.n=4", "optim.lr=1e-6", "data.train_batch_size=10"]
+    words += [f"reward.custom_reward_function.name={name}"] * (name != "compute_score")  # verl's default
+    (tmp_path / "run.sh").write_text(f"python -m verl.trainer.main_ppo {' '.join(words)}")
+    first = judged(tmp_path)["causes"][0]
+    assert first["cause"] == cause and evidence in str(first)
+
+
 def test_the_command_of_a_script_overrides_its_defaults(tmp_path):
     write_lines(tmp_path / "train.jsonl", [{"question": "1+1=", "answer": "2"}])  # data, so not the log
     write_lines(tmp_path / "log.jsonl", [{"step": n, "reward": 0.5, "kl": 0.1} for n in range(1, 13)])

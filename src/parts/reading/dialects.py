@@ -91,6 +91,7 @@ SETTINGS = {
     "data": "data data.train_files dataset train_dataset prompt_data",
     "eval_data": "eval_data data.val_files val_dataset eval_dataset",
     "reward": "reward reward_funcs custom_reward_function.path reward.reward_function",
+    "reward_name": "custom_reward_function.name",
     "grad_clip": "max_grad_norm grad_clip clip_grad",
     "repetition_penalty": "repetition_penalty",
     "critic_lr": "critic_lr critic.optim.lr",

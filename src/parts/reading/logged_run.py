@@ -231,10 +231,14 @@ class LoggedRun:
         """Common name of the correctness reward's series; the score's if the log has no parts."""
         return f"part:{self.answer_part()[0]}" if self.parts() else "score"
 
+    def spreads(self) -> list[float]:
+        """How much the scores of a step differ: their standard deviation, else from the lowest to the highest."""
+        pairs = zip(self.values("score_max"), self.values("score_min"), strict=False)
+        return self.values("score_std") or [high - low for high, low in pairs]
+
     def is_constant(self) -> bool:
         """Whether all completions scored alike in four of five steps; without spreads, whether all means are 0."""
-        scores, pairs = self.values("score"), zip(self.values("score_max"), self.values("score_min"), strict=False)
-        spreads = self.values("score_std") or [high - low for high, low in pairs]
+        scores, spreads = self.values("score"), self.spreads()
         if not spreads:
             others = ("score", "grad_norm", "zero_std", "score_max", "score_min")
             return len(scores) >= TREND_STEPS and not any(any(self.values(name)) for name in others)

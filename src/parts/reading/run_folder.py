@@ -185,9 +185,10 @@ def data_rows(data, folder: Path, run: LoggedRun | None = None) -> list[tuple[st
 
 def named_rewards(spec: str, run: LoggedRun) -> list[tuple[str, str]]:
     """(file, function) of the rewards that the flag or else the settings name; correctness rewards come first."""
+    usual = run.settings.get("reward_name") or ("compute_score" if run.trainer == "verl" else "")  # verl's default
     named = spec or run.settings.get("reward") or []
     specs = [item for item in ([named] if isinstance(named, str) else named) if isinstance(item, str)]
-    pairs = [(item, "") if item.endswith(".py") else item.partition("*")[0].rpartition(":")[::2] for item in specs]
+    pairs = [(item, usual) if item.endswith(".py") else item.partition("*")[0].rpartition(":")[::2] for item in specs]
     return sorted(pairs, key=lambda pair: not names_correctness(pair[1]))
 
 
@@ -226,6 +227,8 @@ def functions_of(path: Path, names: list[str]) -> tuple[str, list[str]]:
 
 
 def function_of(path: Path, names: list[str]) -> str:
-    """The source of a file's correctness reward, with all that it uses; "" if the file has none."""
+    """The source of a file's correctness reward, with all that it uses; "" if the file has none, or does not say."""
     text, chosen = functions_of(path, names)
+    if names == [""] and len(chosen) > 1:
+        return ""  # any of them may be the reward
     return extract(text, sorted(chosen, key=lambda name: not names_correctness(name))[:1]) if chosen else ""

@@ -134,20 +134,34 @@ def gold_mismatch(run: LoggedRun) -> Evidence | None:
     return Evidence(CERTAIN + 0.05 if in_mark else LIKELY, [shown(unpaid, text)]) if in_mark or not reads else None
 
 
+def never_reads(function: ast.FunctionDef, name: str, helpers: dict[str, ast.FunctionDef]) -> bool:
+    """Whether a function never reads a parameter: it counts it, or hands it on to helpers that never read it."""
+    helpers = {key: helper for key, helper in helpers.items() if helper is not function}
+    inside, idle = list(ast.walk(function)), []
+    uses = {node for node in inside if isinstance(node, ast.Name) and node.id == name}
+    for node in inside:
+        if isinstance(node, ast.comprehension) and ast.unparse(node.target) == "_":
+            idle.append(node.iter)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "len":
+            idle += node.args
+        elif isinstance(node, ast.Call) and (helper := helpers.get(ast.unparse(node.func))):
+            places = [argument.arg for argument in helper.args.args]
+            given = [*zip(places, node.args, strict=False), *((word.arg, word.value) for word in node.keywords)]
+            given = [(place, value) for place, value in given if place in places and uses & {*ast.walk(value)}]
+            idle += [value for place, value in given if never_reads(helper, place, helpers)]
+    return uses <= {leaf for node in idle for leaf in ast.walk(node)}
+
+
 def placeholder(source: str) -> str:
     """Why a reward's source may give constant scores: it ignores completions or turns exceptions into scores; or ""."""
     try:
         nodes = list(ast.walk(ast.parse(source)))
     except (SyntaxError, ValueError):
         return ""
-    for function in [node for node in nodes if isinstance(node, ast.FunctionDef)]:
+    functions = {node.name: node for node in nodes if isinstance(node, ast.FunctionDef)}
+    for function in functions.values():
         given = {argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)} & COMPLETIONS
-        inside = list(ast.walk(function))
-        # len(completions) and `for _ in completions` do not read their text
-        calls = [node for node in inside if isinstance(node, ast.Call) and ast.unparse(node.func) == "len"]
-        loops = [node for node in inside if isinstance(node, ast.comprehension) and ast.unparse(node.target) == "_"]
-        unread = [*(argument for call in calls for argument in call.args), *(loop.iter for loop in loops)]
-        if given and not given & {n.id for n in inside if isinstance(n, ast.Name) and n not in unread}:
+        if given and all(never_reads(function, name, functions) for name in given):
             return f"{function.name} never reads its {min(given)}"
     caught = [node for node in nodes if isinstance(node, ast.ExceptHandler)]
     if any(not isinstance(node.body[-1], ast.Raise) for node in caught):
@@ -163,20 +177,20 @@ def placeholder(source: str) -> str:
 )
 def constant_reward(run: LoggedRun) -> Evidence | None:
     """Every completion gets the same score: a placeholder reward, or an exception turned into a score."""
-    (name, means), scores, stds = run.answer_part(), run.values("score"), run.values("score_std")
+    (name, means), scores, spreads = run.answer_part(), run.values("score"), run.spreads()
     if len(run.texts) >= 8 and all(t.unscored for t in run.texts):
         text = f"the reward gave None for all {len(run.texts)} logged completions: a `return` may be missing"
         return Evidence(CERTAIN + 0.09, [shown(run.texts, text)])
     seen, why, constant = means + run.values(f"held_out_part:{name}"), placeholder(run.reward_source), run.is_constant()
     part = len(run.parts()) > 1 and len(seen) >= 3 and max(seen) - min(seen) < 1e-9
     # in few steps, zeros may be wrong answers; TRL's score_std of 0 does not exclude differences between prompts
-    few = 0 < len(scores) < 3 and max(stds, default=1) <= 1e-6 and not any(run.part_spreads())
+    few = 0 < len(scores) < 3 and max(spreads, default=1) <= 1e-6 and not any(run.part_spreads())
     few = few and (run.ends("score")[1] or why)
-    solved = run.is_solved() and not (constant and max(stds[:3], default=1) <= 1e-6)
+    solved = run.is_solved() and not (constant and max(spreads[:3], default=1) <= 1e-6)
     if not (constant or few or part) or solved:
         return None
     level, (right, wrong) = means[-1] if part else run.ends("score")[1], scores_by_answer(early_texts(run.texts))
-    series = f"part:{name}" if part else "score_std" if stds else "score"
+    series = f"part:{name}" if part else "score_std" if "score_std" in run.series else "score"
     facts = [run.fact(series, f"{name if part else 'every completion'} scored {level:.4g} at every step")]
     if why:
         facts.append(Fact(why, run.reward_file))
