@@ -12,7 +12,7 @@ parquet (.gz too), folders, globs, stdin and the hub, become one schema: `prompt
 `tests`, `completion`, `chosen`, `rejected`, `source`, `id`; other columns stay unchanged. Errors name the file, line
 and field of a row that does not fit. references/data_formats.md describes schema, formats and targets.
 
-As a library: `load_rows`, `normalise`, `write_rows`, `create_dataloader`, `stream_dataset`.
+As a library: `load_rows`, `normalise`, `write_rows`, `create_dataloader`.
 
 Deliberately left out: images and audio, tokenised data sets, packing, and any cleaning of texts. Code in the data is
 parsed, never run; paths and URLs in the data are never opened; nothing is unpickled.

@@ -28,10 +28,10 @@ class BadRow(RowFlaw):
 
 
 class BadRows(UserError):
-    """Rows that do not fit; the message shows 20 of `rejected`, and `count` is the number of all."""
+    """Rows that do not fit; the message shows 20 of `rejected`."""
 
-    def __init__(self, rejected: list[dict], count: int):
-        self.rejected, self.count = rejected, count
+    def __init__(self, rejected: list[dict]):
+        self.rejected, count = rejected, len(rejected)
         lines: dict[tuple, list] = {}  # rows with the same flaw are one line
         for item in rejected[:20]:
             lines.setdefault((item["file"], flaw_of(item)), []).append(item["line"])

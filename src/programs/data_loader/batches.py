@@ -1,15 +1,15 @@
 """Batches of prompts: padded on the left, reshuffled in each epoch, resumable."""
 
 import itertools
+import math
 import random
 from collections.abc import Iterator
 
 from parts.data.prompts import encode_prompt
 from parts.foundation.messages import need, say
-from parts.foundation.processes import torch
 from parts.networks.batches import left_pad
-from programs.data_loader.bad_rows import BadRows, opened, shown
-from programs.data_loader.row_reader import RowReader, Settings, digest, load_rows
+from programs.data_loader.bad_rows import opened, shown
+from programs.data_loader.row_reader import digest, load_rows
 
 
 def prompt_ids(tokenizer, row: dict) -> list[int]:
@@ -21,7 +21,7 @@ def prompt_ids(tokenizer, row: dict) -> list[int]:
 class Collator:
     """Turns rows into a batch: `input_ids` and `attention_mask` [B, T], padded on the left, and each column as a list.
 
-    A column that a row lacks is None there. Also works as `collate_fn` of a torch DataLoader.
+    A column that a row lacks is None there. Also works as `collate_fn` of a torch DataLoader over rows.
     """
 
     def __init__(self, tokenizer):
@@ -41,47 +41,37 @@ class Collator:
 class PromptLoader:
     """Batches of prompts, epoch after epoch: each `for` goes through the rest of the current epoch.
 
-    The order depends only on the rows, the settings and the epoch, so that `state_dict()` after a batch and
-    `load_state_dict()` in another process give exactly the batches that would have followed. `left_out` counts prompts
-    of more than `longest` tokens.
+    The order depends only on the rows, the seed and the epoch, so that `load_state_dict` with what `state_dict`
+    returned gives exactly the batches that would have followed. `left_out` counts prompts that were too long.
     """
 
-    def __init__(self, rows, collator: Collator, batch_size: int, longest: int | None, seed: int | None, ranks: tuple):
-        self.collator, self.batch_size, self.seed, (self.rank, self.world) = collator, batch_size, seed, ranks
+    def __init__(self, rows: list[dict], collator: Collator, batch_size: int, seed: int | None, left_out: int):
+        self.rows, self.collator, self.batch_size, self.seed, self.left_out = rows, collator, batch_size, seed, left_out
         self.epoch = self.position = 0
-        self.rows = [row for row in rows if longest is None or len(prompt_ids(collator.tokenizer, row)) <= longest]
-        need(self.rows, f"got no prompt within max_prompt_tokens {longest}; expected at least one; try a higher limit")
-        self.left_out = len(rows) - len(self.rows)
-        if self.left_out:
-            say(f"warning: left out {self.left_out} of {len(rows)} prompts longer than max_prompt_tokens {longest}")
-        # what the order of rows depends on; a saved position only fits if this is equal
-        self.order = {"shuffle_seed": seed, "max_prompt_tokens": longest, "world_size": self.world}
-        self.order["rows"] = digest([row["id"] for row in self.rows]).hex()
 
     def __iter__(self) -> Iterator[dict]:
         order = list(range(len(self.rows)))
         if self.seed is not None:
             random.Random(f"{self.seed} {self.epoch}").shuffle(order)
-        while group := order[self.position : self.position + self.batch_size * self.world]:
-            self.position += len(group)
-            end = len(group) - len(group) % self.world  # all processes get the same number of rows
-            if indices := group[self.rank : end : self.world]:
-                yield self.collator([self.rows[index] for index in indices])
+        while picked := order[self.position : self.position + self.batch_size]:
+            self.position += len(picked)
+            yield self.collator([self.rows[index] for index in picked])
         self.epoch, self.position = self.epoch + 1, 0
 
     def __len__(self) -> int:
-        full, rest = divmod(len(self.rows), self.batch_size * self.world)
-        return full + (rest >= self.world)
+        return math.ceil(len(self.rows) / self.batch_size)
 
     def state_dict(self) -> dict:
-        """The loader's position: epoch, rows consumed in it by all processes, and what the order depends on."""
-        return {"epoch": self.epoch, "position": self.position, "order": self.order}
+        """The loader's position, and what the order of its rows depends on."""
+        rows = digest([row["id"] for row in self.rows]).hex()
+        return {"epoch": self.epoch, "position": self.position, "shuffle_seed": self.seed, "rows": rows}
 
     def load_state_dict(self, state: dict) -> None:
-        """Continue from the state of a loader with the same rows and settings."""
-        fits = isinstance(state, dict) and {"epoch", "position", "order"} <= set(state)
+        """Continue from the state of a loader with the same rows and seed."""
+        own = self.state_dict()
+        fits = isinstance(state, dict) and state.keys() == own.keys()
         need(fits, f"got the state {shown(state)}; expected what state_dict returned")
-        wrong = ", ".join(key for key, value in self.order.items() if state["order"].get(key) != value)
+        wrong = ", ".join(name for name in ("shuffle_seed", "rows") if state[name] != own[name])
         need(not wrong, f"got the state of a loader with other {wrong}; expected the same rows and settings")
         self.epoch, self.position = state["epoch"], state["position"]
 
@@ -94,8 +84,6 @@ def create_dataloader(
     batch_size: int,
     max_prompt_tokens: int | None = None,
     shuffle_seed: int | None = None,
-    rank: int = 0,
-    world_size: int = 1,
     **reading,
 ) -> PromptLoader:
     """Batches of prompts with all their columns, from any input that load_rows reads.
@@ -104,41 +92,19 @@ def create_dataloader(
         kind: one of KINDS, or "auto".
         sources: an input or a list of them.
         tokenizer: a Hugging Face tokenizer; its chat template makes the text.
-        batch_size: prompts a batch and process; the last of an epoch may be smaller.
+        batch_size: prompts a batch; the last of an epoch may be smaller.
         max_prompt_tokens: leave out longer prompts, and count them in `left_out`.
         shuffle_seed: shuffle anew in each epoch, by this seed (default: the order of the files).
-        rank, world_size: this process and the number of processes, which share the rows of one order.
         **reading: further arguments of load_rows: mapping, system_prompt, on_bad, limit, …
 
     Raises:
         UserError: an argument cannot be used, or an input cannot be read; BadRows if rows do not fit.
     """
     need(batch_size > 0, f"got batch_size {batch_size}; expected 1 or more")
-    need(0 <= rank < world_size, f"got rank {rank} of {world_size}; expected 0 to world_size - 1")
-    rows, ranks = load_rows(sources, kind, **reading).rows, (rank, world_size)
-    return PromptLoader(rows, Collator(tokenizer), batch_size, max_prompt_tokens, shuffle_seed, ranks)
-
-
-def stream_dataset(kind: str, sources, **reading):
-    """The rows as a torch IterableDataset, read while iterating, for JSONL and parquet larger than memory.
-
-    For a torch DataLoader with `collate_fn=Collator(tokenizer)`; its workers, in all processes of torch.distributed,
-    share the rows. A bad row raises BadRows at once unless on_bad is "skip".
-    """
-    settings = Settings(kind, **reading)
-
-    def refuse(item: dict) -> None:
-        if settings.on_bad == "fail":
-            raise BadRows([item], 1)
-
-    class RowStream(torch.utils.data.IterableDataset):
-        def __iter__(self):
-            info, is_multi = torch.utils.data.get_worker_info(), torch.distributed.is_initialized()
-            rank, world = (torch.distributed.get_rank(), torch.distributed.get_world_size()) if is_multi else (0, 1)
-            worker, workers = (info.id, info.num_workers) if info else (0, 1)
-            reader = RowReader(sources, settings, refuse)
-            yield from itertools.islice(reader, rank * workers + worker, None, world * workers)
-            if not reader.counts["kept"]:
-                raise reader.no_rows()
-
-    return RowStream()
+    rows, longest = load_rows(sources, kind, **reading).rows, max_prompt_tokens
+    kept = [row for row in rows if longest is None or len(prompt_ids(tokenizer, row)) <= longest]
+    need(kept, f"got no prompt within max_prompt_tokens {longest}; expected at least one; try a higher limit")
+    left_out = len(rows) - len(kept)
+    if left_out:
+        say(f"warning: left out {left_out} of {len(rows)} prompts longer than max_prompt_tokens {longest}")
+    return PromptLoader(kept, Collator(tokenizer), batch_size, shuffle_seed, left_out)

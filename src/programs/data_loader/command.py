@@ -217,13 +217,14 @@ def of_splits(rows: list[dict], files: list[str]) -> list[str]:
 def run_command(args) -> int:
     from tqdm import tqdm
 
-    rejected, rows, files = [], [], []
-    reader = RowReader(args.inputs, settings_of(args), rejected.append)
+    rows, files = [], []
+    reader = RowReader(args.inputs, settings_of(args))
+    rejected = reader.rejected
     tokenizer = open_tokenizer(args.tokenizer) if args.tokenizer else None
     for row in tqdm(reader, desc="rows", unit="", delay=1, disable=None, file=sys.stderr):
         rows.append(row)
         files.append(reader.current)
-    error = BadRows(rejected, len(rejected)) if rejected and args.on_bad == "fail" else None
+    error = BadRows(rejected) if rejected and args.on_bad == "fail" else None
     if not error and not rows and (args.out or not reader.counts["read"]):
         error = reader.no_rows()
     outputs = write(args, rows, reader.files, rejected) if args.out and not error else []

@@ -9,7 +9,7 @@ import json
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -156,13 +156,13 @@ def remapped(row: dict, settings: Settings) -> dict:
 
 
 class RowReader:
-    """Iterates over the good rows of all inputs, converted, in order; counts the others.
+    """Iterates over the good rows of all inputs, converted, in order; lists the bad ones in `rejected`.
 
-    At any time, `counts` has read = kept + rejected + deduplicated. `on_reject` gets each bad row.
+    At any time, `counts` has read = kept + rejected + deduplicated.
     """
 
-    def __init__(self, sources, settings: Settings, on_reject: Callable[[dict], None]):
-        self.files, self.settings, self.on_reject = expand(sources), settings, on_reject
+    def __init__(self, sources, settings: Settings):
+        self.files, self.settings, self.rejected = expand(sources), settings, []
         self.names, self.current = distinct_names(self.files), ""
         self.counts = {"read": 0, "kept": 0, "rejected": 0, "deduplicated": 0}
         self.kinds, self.reasons, self.seen, self.notes = Counter(), [], set(), Counter()
@@ -188,7 +188,7 @@ class RowReader:
                 row = self.read(record, form)
             except RowFlaw as error:
                 self.counts["rejected"] += 1
-                self.on_reject({"file": label, "line": number, "row": writable(record), **error.parts})
+                self.rejected.append({"file": label, "line": number, "row": writable(record), **error.parts})
                 continue
             row.setdefault("source", name)
             row.setdefault("id", f"{name}:{number}")
@@ -267,12 +267,13 @@ class RowReader:
         self.reasons.append(f"{label}: {form}, {why}{cut if worked else ''}")
         return "worked" if worked else form, itertools.chain(head, records)
 
-    def no_rows(self, rejected: list[dict] = ()) -> UserError:
+    def no_rows(self) -> UserError:
         """The error for inputs without a usable row, with the first rejected one."""
-        inputs, bad = " ".join(self.files[:5]) + " …" * (len(self.files) > 5), self.counts["rejected"]
+        inputs, bad = " ".join(self.files[:5]) + " …" * (len(self.files) > 5), len(self.rejected)
         counts = f"{self.counts['read']} read" + f", {bad} bad" * bool(bad)
-        first = "".join(f"; the first bad one: {bad['file']}:{bad['line']}: {flaw_of(bad)}" for bad in rejected[:1])
-        return UserError(f"got no usable row from {inputs} ({counts}); expected at least one{first}")
+        got = f"got no usable row from {inputs} ({counts}); expected at least one"
+        first = self.rejected[0] if bad else None
+        return UserError(f"{got}; the first bad one: {first['file']}:{first['line']}: {flaw_of(first)}" if bad else got)
 
     def say_notes(self) -> None:
         """Warn about columns that seem to belong to the question but are in no prompt; print the notes on rows."""
@@ -330,12 +331,11 @@ def load_rows(sources, kind: str = "auto", **reading) -> Loaded:
         BadRows: rows do not fit, and on_bad is "fail".
         UserError: an input cannot be read, an argument cannot be used, or there is no usable row.
     """
-    rejected = []
-    reader = RowReader(sources, Settings(kind, **reading), rejected.append)
+    reader = RowReader(sources, Settings(kind, **reading))
     rows = list(reader)
-    if rejected and reader.settings.on_bad == "fail":
-        raise BadRows(rejected, len(rejected))
+    if reader.rejected and reader.settings.on_bad == "fail":
+        raise BadRows(reader.rejected)
     if not rows:
-        raise reader.no_rows(rejected)
+        raise reader.no_rows()
     reader.say_notes()
-    return Loaded(rows, reader.kind, "; ".join(reader.reasons), rejected, reader.counts)
+    return Loaded(rows, reader.kind, "; ".join(reader.reasons), reader.rejected, reader.counts)
