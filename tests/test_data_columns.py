@@ -102,6 +102,7 @@ REFUSED = {
     "a class": ({"question": "Q?", "label": 1, "passage": "P."}, "--map answer=label"),
     "a good or bad completion": ({"prompt": "Q?", "completion": "A.", "label": "true"}, "KTOTrainer"),
     "an answer inside": ({"question": "1+1?", "answer": {"number": 2, "unit": "km"}}, "answer=answer.number"),
+    "spans that are no list": ({"question": "Q?", "answer": {"spans": 1, "types": 2}}, "answer=answer.spans"),
     "answers of each annotator": ({"question": "Q?", "answers": [["Paris", "paris"], ["Paris"]]}, "list of accepted"),
     "rows of two lengths": ({"question": "Q?", "answer": [[1, 2], [3]]}, "list of accepted"),
     "a field inside": ({"data": {"question": "1+1?"}}, r"--map prompt=data\.question"),
@@ -417,6 +418,13 @@ def test_an_object_as_ground_truth_stays_what_it_is(truth):
     row = loader.normalise(in_verl(truth))
     assert row["ground_truth"] == truth and "answer" not in row and "tests" not in row
     assert "answer" not in loader.normalise({"question": "Q?", "ground_truth": {"target": 98, "numbers": [1, 2]}})
+
+
+@pytest.mark.parametrize(("name", "other"), [("reward_model", "extra_info"), ("extra_info", "reward_model")])
+def test_a_text_under_a_name_of_verls_is_refused(name, other, tmp_path):
+    row = loader.normalise({"prompt": "Q?", "answer": "1", name: "text", other: {"index": 1}})
+    with pytest.raises(loader.UserError, match=rf"got the column {name} 'text'.*try --map old_{name}={name}"):
+        loader.write_rows([row], tmp_path / "v.jsonl", "verl")
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])

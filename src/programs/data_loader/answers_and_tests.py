@@ -322,7 +322,7 @@ def accepted_answers(value: dict):
         return [value["value"], *value["aliases"]]
     if isinstance(value.get("text"), list) and set(value) <= SPAN:
         return value["text"]
-    if set(value) == {"spans", "types"} and len({str(span) for span in value["spans"] or ()}) == 1:
+    if set(value) == {"spans", "types"} and isinstance(value["spans"], list) and len({*map(str, value["spans"])}) == 1:
         return value["spans"][:1]
     if len(value) == 1 and set(value) <= set(GOLD_KEYS):
         return next(iter(value.values()))

@@ -54,6 +54,9 @@ def verl_row(row: dict, index: int, split: str, data_source: str = "") -> dict:
 
 def own_verl_columns(row: dict, index: int, split: str) -> dict:
     """The original columns of a row in verl's form, with its present answer or tests as ground truth."""
+    for name in ("reward_model", "extra_info"):
+        got = f"got the column {name} {str(row.get(name))[:60]!r}, a name of verl's"
+        need(isinstance(row.get(name), dict | None), f"{got}; expected an object; try --map old_{name}={name}")
     extra, model = row.get("extra_info"), row.get("reward_model") or {"style": "rule"}
     truth = model.get("ground_truth")
     held = ground_truth(truth, "reward_model.ground_truth", row) if truth not in (None, "") else {}
