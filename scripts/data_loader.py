@@ -14,7 +14,7 @@ parquet (.gz too), folders, globs, stdin and the hub, become one schema: `prompt
 `tests`, `completion`, `chosen`, `rejected`, `source`, `id`; other columns stay unchanged. Errors name the file, line
 and field of a row that does not fit. references/data_formats.md describes schema, formats and targets.
 
-As a library: `load_rows`, `normalise`, `write_rows`, `create_dataloader`, `stream_dataset`.
+As a library: `load_rows`, `normalise`, `write_rows`, `create_dataloader`.
 
 Deliberately left out: images and audio, tokenised data sets, packing, and any cleaning of texts. Code in the data is
 parsed, never run; paths and URLs in the data are never opened; nothing is unpickled.
@@ -48,14 +48,14 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 #     1751-1759  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
 #     1762-1868  bad rows           Errors about bad rows, and the values that a row may hold
 #     1871-2159  messages           Chat messages, names of columns, passages that a question is about, and media, …
-#     2162-2509  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
-#     2512-2736  choices            Questions with choices: find the choices of a row, and which one is right
-#     2739-3183  forms              Convert rows of each form to the schema
-#     3186-3301  form names         Tell a row's form by the names of its fields, and convert it
-#     3304-3510  writing            Write rows for each target, and choose held-out rows
-#     3513-3830  row reader         Read rows from files, globs and the hub; convert, check and count them
-#     3833-3965  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
-#     3968-4230  command            The command line, and what --inspect shows
+#     2162-2511  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
+#     2514-2738  choices            Questions with choices: find the choices of a row, and which one is right
+#     2741-3185  forms              Convert rows of each form to the schema
+#     3188-3303  form names         Tell a row's form by the names of its fields, and convert it
+#     3306-3515  writing            Write rows for each target, and choose held-out rows
+#     3518-3835  row reader         Read rows from files, globs and the hub; convert, check and count them
+#     3838-3936  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
+#     3939-4202  command            The command line, and what --inspect shows
 
 import argparse
 import ast
@@ -1351,8 +1351,8 @@ def is_system(name: str) -> bool:
 
 
 def head_of(name: str) -> str:
-    """The head noun of a column's name: "passage" in `flores_passage` and `passage_text`."""
-    stems = [word.removesuffix("s") for word in words_in(name)]
+    """The head noun of a column's name: "passage" in `flores_passage` and `passage_text`; "" in a name of digits."""
+    stems = [word.removesuffix("s") for word in words_in(name)] or [""]
     return stems[-2] if len(stems) > 1 and stems[-1] in ("text", "content") else stems[-1]
 
 
@@ -1778,10 +1778,10 @@ class BadRow(RowFlaw):
 
 
 class BadRows(UserError):
-    """Rows that do not fit; the message shows 20 of `rejected`, and `count` is the number of all."""
+    """Rows that do not fit; the message shows 20 of `rejected`."""
 
-    def __init__(self, rejected: list[dict], count: int):
-        self.rejected, self.count = rejected, count
+    def __init__(self, rejected: list[dict]):
+        self.rejected, count = rejected, len(rejected)
         lines: dict[tuple, list] = {}  # rows with the same flaw are one line
         for item in rejected[:20]:
             lines.setdefault((item["file"], flaw_of(item)), []).append(item["line"])
@@ -2218,7 +2218,9 @@ def read_tests(value, name: str, row: dict):
         for key in ("inputs", "input"):  # in PRIME's tests each line is an argument in JSON
             if isinstance(value.get(key), list) and any(isinstance(item, str) for item in value[key]):
                 output = value.get(f"out{key[2:]}")
-                pairs = zip(value[key], output if isinstance(output, list) else [], strict=False)
+                if not isinstance(output, list) or len(output) != len(value[key]):
+                    break  # `as_tests` refuses it
+                pairs = zip(value[key], output, strict=True)
                 cases = [{"input": given, "output": out, "testtype": "functional"} for given, out in pairs]
                 return read_tests(cases, name, {"entry_point": value["fn_name"]})
     return as_tests(value, name)
@@ -2473,7 +2475,7 @@ def accepted_answers(value: dict):
         return [value["value"], *value["aliases"]]
     if isinstance(value.get("text"), list) and set(value) <= SPAN:
         return value["text"]
-    if set(value) == {"spans", "types"} and len({str(span) for span in value["spans"] or ()}) == 1:
+    if set(value) == {"spans", "types"} and isinstance(value["spans"], list) and len({*map(str, value["spans"])}) == 1:
         return value["spans"][:1]
     if len(value) == 1 and set(value) <= set(GOLD_KEYS):
         return next(iter(value.values()))
@@ -3342,6 +3344,9 @@ def verl_row(row: dict, index: int, split: str, data_source: str = "") -> dict:
 
 def own_verl_columns(row: dict, index: int, split: str) -> dict:
     """The original columns of a row in verl's form, with its present answer or tests as ground truth."""
+    for name in ("reward_model", "extra_info"):
+        got = f"got the column {name} {str(row.get(name))[:60]!r}, a name of verl's"
+        need(isinstance(row.get(name), dict | None), f"{got}; expected an object; try --map old_{name}={name}")
     extra, model = row.get("extra_info"), row.get("reward_model") or {"style": "rule"}
     truth = model.get("ground_truth")
     held = ground_truth(truth, "reward_model.ground_truth", row) if truth not in (None, "") else {}
@@ -3645,13 +3650,13 @@ def remapped(row: dict, settings: Settings) -> dict:
 
 
 class RowReader:
-    """Iterates over the good rows of all inputs, converted, in order; counts the others.
+    """Iterates over the good rows of all inputs, converted, in order; lists the bad ones in `rejected`.
 
-    At any time, `counts` has read = kept + rejected + deduplicated. `on_reject` gets each bad row.
+    At any time, `counts` has read = kept + rejected + deduplicated.
     """
 
-    def __init__(self, sources, settings: Settings, on_reject: Callable[[dict], None]):
-        self.files, self.settings, self.on_reject = expand(sources), settings, on_reject
+    def __init__(self, sources, settings: Settings):
+        self.files, self.settings, self.rejected = expand(sources), settings, []
         self.names, self.current = distinct_names(self.files), ""
         self.counts = {"read": 0, "kept": 0, "rejected": 0, "deduplicated": 0}
         self.kinds, self.reasons, self.seen, self.notes = Counter(), [], set(), Counter()
@@ -3677,7 +3682,7 @@ class RowReader:
                 row = self.read(record, form)
             except RowFlaw as error:
                 self.counts["rejected"] += 1
-                self.on_reject({"file": label, "line": number, "row": writable(record), **error.parts})
+                self.rejected.append({"file": label, "line": number, "row": writable(record), **error.parts})
                 continue
             row.setdefault("source", name)
             row.setdefault("id", f"{name}:{number}")
@@ -3756,12 +3761,13 @@ class RowReader:
         self.reasons.append(f"{label}: {form}, {why}{cut if worked else ''}")
         return "worked" if worked else form, itertools.chain(head, records)
 
-    def no_rows(self, rejected: list[dict] = ()) -> UserError:
+    def no_rows(self) -> UserError:
         """The error for inputs without a usable row, with the first rejected one."""
-        inputs, bad = " ".join(self.files[:5]) + " …" * (len(self.files) > 5), self.counts["rejected"]
+        inputs, bad = " ".join(self.files[:5]) + " …" * (len(self.files) > 5), len(self.rejected)
         counts = f"{self.counts['read']} read" + f", {bad} bad" * bool(bad)
-        first = "".join(f"; the first bad one: {bad['file']}:{bad['line']}: {flaw_of(bad)}" for bad in rejected[:1])
-        return UserError(f"got no usable row from {inputs} ({counts}); expected at least one{first}")
+        got = f"got no usable row from {inputs} ({counts}); expected at least one"
+        first = self.rejected[0] if bad else None
+        return UserError(f"{got}; the first bad one: {first['file']}:{first['line']}: {flaw_of(first)}" if bad else got)
 
     def say_notes(self) -> None:
         """Warn about columns that seem to belong to the question but are in no prompt; print the notes on rows."""
@@ -3819,15 +3825,14 @@ def load_rows(sources, kind: str = "auto", **reading) -> Loaded:
         BadRows: rows do not fit, and on_bad is "fail".
         UserError: an input cannot be read, an argument cannot be used, or there is no usable row.
     """
-    rejected = []
-    reader = RowReader(sources, Settings(kind, **reading), rejected.append)
+    reader = RowReader(sources, Settings(kind, **reading))
     rows = list(reader)
-    if rejected and reader.settings.on_bad == "fail":
-        raise BadRows(rejected, len(rejected))
+    if reader.rejected and reader.settings.on_bad == "fail":
+        raise BadRows(reader.rejected)
     if not rows:
-        raise reader.no_rows(rejected)
+        raise reader.no_rows()
     reader.say_notes()
-    return Loaded(rows, reader.kind, "; ".join(reader.reasons), rejected, reader.counts)
+    return Loaded(rows, reader.kind, "; ".join(reader.reasons), reader.rejected, reader.counts)
 
 
 # ----------------------------------------------------------------------- batches (src/programs/data_loader/batches.py)
@@ -3842,7 +3847,7 @@ def prompt_ids(tokenizer, row: dict) -> list[int]:
 class Collator:
     """Turns rows into a batch: `input_ids` and `attention_mask` [B, T], padded on the left, and each column as a list.
 
-    A column that a row lacks is None there. Also works as `collate_fn` of a torch DataLoader.
+    A column that a row lacks is None there. Also works as `collate_fn` of a torch DataLoader over rows.
     """
 
     def __init__(self, tokenizer):
@@ -3862,47 +3867,37 @@ class Collator:
 class PromptLoader:
     """Batches of prompts, epoch after epoch: each `for` goes through the rest of the current epoch.
 
-    The order depends only on the rows, the settings and the epoch, so that `state_dict()` after a batch and
-    `load_state_dict()` in another process give exactly the batches that would have followed. `left_out` counts prompts
-    of more than `longest` tokens.
+    The order depends only on the rows, the seed and the epoch, so that `load_state_dict` with what `state_dict`
+    returned gives exactly the batches that would have followed. `left_out` counts prompts that were too long.
     """
 
-    def __init__(self, rows, collator: Collator, batch_size: int, longest: int | None, seed: int | None, ranks: tuple):
-        self.collator, self.batch_size, self.seed, (self.rank, self.world) = collator, batch_size, seed, ranks
+    def __init__(self, rows: list[dict], collator: Collator, batch_size: int, seed: int | None, left_out: int):
+        self.rows, self.collator, self.batch_size, self.seed, self.left_out = rows, collator, batch_size, seed, left_out
         self.epoch = self.position = 0
-        self.rows = [row for row in rows if longest is None or len(prompt_ids(collator.tokenizer, row)) <= longest]
-        need(self.rows, f"got no prompt within max_prompt_tokens {longest}; expected at least one; try a higher limit")
-        self.left_out = len(rows) - len(self.rows)
-        if self.left_out:
-            say(f"warning: left out {self.left_out} of {len(rows)} prompts longer than max_prompt_tokens {longest}")
-        # what the order of rows depends on; a saved position only fits if this is equal
-        self.order = {"shuffle_seed": seed, "max_prompt_tokens": longest, "world_size": self.world}
-        self.order["rows"] = digest([row["id"] for row in self.rows]).hex()
 
     def __iter__(self) -> Iterator[dict]:
         order = list(range(len(self.rows)))
         if self.seed is not None:
             random.Random(f"{self.seed} {self.epoch}").shuffle(order)
-        while group := order[self.position : self.position + self.batch_size * self.world]:
-            self.position += len(group)
-            end = len(group) - len(group) % self.world  # all processes get the same number of rows
-            if indices := group[self.rank : end : self.world]:
-                yield self.collator([self.rows[index] for index in indices])
+        while picked := order[self.position : self.position + self.batch_size]:
+            self.position += len(picked)
+            yield self.collator([self.rows[index] for index in picked])
         self.epoch, self.position = self.epoch + 1, 0
 
     def __len__(self) -> int:
-        full, rest = divmod(len(self.rows), self.batch_size * self.world)
-        return full + (rest >= self.world)
+        return math.ceil(len(self.rows) / self.batch_size)
 
     def state_dict(self) -> dict:
-        """The loader's position: epoch, rows consumed in it by all processes, and what the order depends on."""
-        return {"epoch": self.epoch, "position": self.position, "order": self.order}
+        """The loader's position, and what the order of its rows depends on."""
+        rows = digest([row["id"] for row in self.rows]).hex()
+        return {"epoch": self.epoch, "position": self.position, "shuffle_seed": self.seed, "rows": rows}
 
     def load_state_dict(self, state: dict) -> None:
-        """Continue from the state of a loader with the same rows and settings."""
-        fits = isinstance(state, dict) and {"epoch", "position", "order"} <= set(state)
+        """Continue from the state of a loader with the same rows and seed."""
+        own = self.state_dict()
+        fits = isinstance(state, dict) and state.keys() == own.keys()
         need(fits, f"got the state {shown(state)}; expected what state_dict returned")
-        wrong = ", ".join(key for key, value in self.order.items() if state["order"].get(key) != value)
+        wrong = ", ".join(name for name in ("shuffle_seed", "rows") if state[name] != own[name])
         need(not wrong, f"got the state of a loader with other {wrong}; expected the same rows and settings")
         self.epoch, self.position = state["epoch"], state["position"]
 
@@ -3915,8 +3910,6 @@ def create_dataloader(
     batch_size: int,
     max_prompt_tokens: int | None = None,
     shuffle_seed: int | None = None,
-    rank: int = 0,
-    world_size: int = 1,
     **reading,
 ) -> PromptLoader:
     """Batches of prompts with all their columns, from any input that load_rows reads.
@@ -3925,44 +3918,22 @@ def create_dataloader(
         kind: one of KINDS, or "auto".
         sources: an input or a list of them.
         tokenizer: a Hugging Face tokenizer; its chat template makes the text.
-        batch_size: prompts a batch and process; the last of an epoch may be smaller.
+        batch_size: prompts a batch; the last of an epoch may be smaller.
         max_prompt_tokens: leave out longer prompts, and count them in `left_out`.
         shuffle_seed: shuffle anew in each epoch, by this seed (default: the order of the files).
-        rank, world_size: this process and the number of processes, which share the rows of one order.
         **reading: further arguments of load_rows: mapping, system_prompt, on_bad, limit, …
 
     Raises:
         UserError: an argument cannot be used, or an input cannot be read; BadRows if rows do not fit.
     """
     need(batch_size > 0, f"got batch_size {batch_size}; expected 1 or more")
-    need(0 <= rank < world_size, f"got rank {rank} of {world_size}; expected 0 to world_size - 1")
-    rows, ranks = load_rows(sources, kind, **reading).rows, (rank, world_size)
-    return PromptLoader(rows, Collator(tokenizer), batch_size, max_prompt_tokens, shuffle_seed, ranks)
-
-
-def stream_dataset(kind: str, sources, **reading):
-    """The rows as a torch IterableDataset, read while iterating, for JSONL and parquet larger than memory.
-
-    For a torch DataLoader with `collate_fn=Collator(tokenizer)`; its workers, in all processes of torch.distributed,
-    share the rows. A bad row raises BadRows at once unless on_bad is "skip".
-    """
-    settings = Settings(kind, **reading)
-
-    def refuse(item: dict) -> None:
-        if settings.on_bad == "fail":
-            raise BadRows([item], 1)
-
-    class RowStream(torch.utils.data.IterableDataset):
-        def __iter__(self):
-            info, is_multi = torch.utils.data.get_worker_info(), torch.distributed.is_initialized()
-            rank, world = (torch.distributed.get_rank(), torch.distributed.get_world_size()) if is_multi else (0, 1)
-            worker, workers = (info.id, info.num_workers) if info else (0, 1)
-            reader = RowReader(sources, settings, refuse)
-            yield from itertools.islice(reader, rank * workers + worker, None, world * workers)
-            if not reader.counts["kept"]:
-                raise reader.no_rows()
-
-    return RowStream()
+    rows, longest = load_rows(sources, kind, **reading).rows, max_prompt_tokens
+    kept = [row for row in rows if longest is None or len(prompt_ids(tokenizer, row)) <= longest]
+    need(kept, f"got no prompt within max_prompt_tokens {longest}; expected at least one; try a higher limit")
+    left_out = len(rows) - len(kept)
+    if left_out:
+        say(f"warning: left out {left_out} of {len(rows)} prompts longer than max_prompt_tokens {longest}")
+    return PromptLoader(kept, Collator(tokenizer), batch_size, shuffle_seed, left_out)
 
 
 # ----------------------------------------------------------------------- command (src/programs/data_loader/command.py)
@@ -4160,13 +4131,14 @@ def of_splits(rows: list[dict], files: list[str]) -> list[str]:
 def run_command(args) -> int:
     from tqdm import tqdm
 
-    rejected, rows, files = [], [], []
-    reader = RowReader(args.inputs, settings_of(args), rejected.append)
+    rows, files = [], []
+    reader = RowReader(args.inputs, settings_of(args))
+    rejected = reader.rejected
     tokenizer = open_tokenizer(args.tokenizer) if args.tokenizer else None
     for row in tqdm(reader, desc="rows", unit="", delay=1, disable=None, file=sys.stderr):
         rows.append(row)
         files.append(reader.current)
-    error = BadRows(rejected, len(rejected)) if rejected and args.on_bad == "fail" else None
+    error = BadRows(rejected) if rejected and args.on_bad == "fail" else None
     if not error and not rows and (args.out or not reader.counts["read"]):
         error = reader.no_rows()
     outputs = write(args, rows, reader.files, rejected) if args.out and not error else []

@@ -48,23 +48,23 @@ runs 2, then 1, then 3.
 #       333-356  user scripts  A user's Python script or notebook: read from its source, or run in a separate process
 #       359-433  extracts      Extract from a Python file what some of its names need
 #       436-455  paired tests  Intervals, paired tests, pass@k
-#       458-566  dialects      Names of metrics and settings in our trainers, TRL, verl and others
-#       569-869  logged run    A logged run: its metrics, settings and samples, and statistics of their trends
-#      872-1127  run settings  Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     1130-1331  sample texts  Logged completions: score, gold answer, stated answer and what it was paid
-#     1334-1553  sample files  Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout dumps, …
-#     1556-1833  log reading   Rows of a log as metrics: names, numbers, steps and runs of any dialect, under common …
-#     1836-2069  logs          Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
-#     2072-2286  run folder    Load a run: its log, with the settings, samples, data and rewards that lie beside it …
-#     2289-2341  cause         Causes: the evidence that they need, the signs that they explain, and the change that …
-#     2344-2502  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
-#     2505-2774  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
-#     2777-3077  rewards       Faulty rewards: another answer format, wrong gold answers, constant, inverted, blind …
-#     3080-3296  updates       Faulty updates: too large, without effect, held back by the KL, or led by a useless …
-#     3299-3596  outcomes      Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out set of …
-#     3599-3762  ranking       Find a run's signs, rank the causes that explain them, and give a verdict
-#     3765-3890  rescoring     --rescore: run the reward in the sandbox on gold, nonsense and logged samples, these …
-#     3893-3988  command       The command line: diagnose runs one after the other, and print verdicts as text or JSON
+#       458-567  dialects      Names of metrics and settings in our trainers, TRL, verl and others
+#       570-874  logged run    A logged run: its metrics, settings and samples, and statistics of their trends
+#      877-1132  run settings  Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     1135-1336  sample texts  Logged completions: score, gold answer, stated answer and what it was paid
+#     1339-1558  sample files  Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout dumps, …
+#     1561-1838  log reading   Rows of a log as metrics: names, numbers, steps and runs of any dialect, under common …
+#     1841-2074  logs          Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
+#     2077-2294  run folder    Load a run: its log, with the settings, samples, data and rewards that lie beside it …
+#     2297-2349  cause         Causes: the evidence that they need, the signs that they explain, and the change that …
+#     2352-2510  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
+#     2513-2782  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
+#     2785-3099  rewards       Faulty rewards: another answer format, wrong gold answers, constant, inverted, blind …
+#     3102-3318  updates       Faulty updates: too large, without effect, held back by the KL, or led by a useless …
+#     3321-3618  outcomes      Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out set of …
+#     3621-3784  ranking       Find a run's signs, rank the causes that explain them, and give a verdict
+#     3787-3912  rescoring     --rescore: run the reward in the sandbox on gold, nonsense and logged samples, these …
+#     3915-4010  command       The command line: diagnose runs one after the other, and print verdicts as text or JSON
 
 import argparse
 import ast
@@ -548,6 +548,7 @@ SETTINGS = {
     "data": "data data.train_files dataset train_dataset prompt_data",
     "eval_data": "eval_data data.val_files val_dataset eval_dataset",
     "reward": "reward reward_funcs custom_reward_function.path reward.reward_function",
+    "reward_name": "custom_reward_function.name",
     "grad_clip": "max_grad_norm grad_clip clip_grad",
     "repetition_penalty": "repetition_penalty",
     "critic_lr": "critic_lr critic.optim.lr",
@@ -791,10 +792,14 @@ class LoggedRun:
         """Common name of the correctness reward's series; the score's if the log has no parts."""
         return f"part:{self.answer_part()[0]}" if self.parts() else "score"
 
+    def spreads(self) -> list[float]:
+        """How much the scores of a step differ: their standard deviation, else from the lowest to the highest."""
+        pairs = zip(self.values("score_max"), self.values("score_min"), strict=False)
+        return self.values("score_std") or [high - low for high, low in pairs]
+
     def is_constant(self) -> bool:
         """Whether all completions scored alike in four of five steps; without spreads, whether all means are 0."""
-        scores, pairs = self.values("score"), zip(self.values("score_max"), self.values("score_min"), strict=False)
-        spreads = self.values("score_std") or [high - low for high, low in pairs]
+        scores, spreads = self.values("score"), self.spreads()
         if not spreads:
             others = ("score", "grad_norm", "zero_std", "score_max", "score_min")
             return len(scores) >= TREND_STEPS and not any(any(self.values(name)) for name in others)
@@ -2240,9 +2245,10 @@ def data_rows(data, folder: Path, run: LoggedRun | None = None) -> list[tuple[st
 
 def named_rewards(spec: str, run: LoggedRun) -> list[tuple[str, str]]:
     """(file, function) of the rewards that the flag or else the settings name; correctness rewards come first."""
+    usual = run.settings.get("reward_name") or ("compute_score" if run.trainer == "verl" else "")  # verl's default
     named = spec or run.settings.get("reward") or []
     specs = [item for item in ([named] if isinstance(named, str) else named) if isinstance(item, str)]
-    pairs = [(item, "") if item.endswith(".py") else item.partition("*")[0].rpartition(":")[::2] for item in specs]
+    pairs = [(item, usual) if item.endswith(".py") else item.partition("*")[0].rpartition(":")[::2] for item in specs]
     return sorted(pairs, key=lambda pair: not names_correctness(pair[1]))
 
 
@@ -2281,8 +2287,10 @@ def functions_of(path: Path, names: list[str]) -> tuple[str, list[str]]:
 
 
 def function_of(path: Path, names: list[str]) -> str:
-    """The source of a file's correctness reward, with all that it uses; "" if the file has none."""
+    """The source of a file's correctness reward, with all that it uses; "" if the file has none, or does not say."""
     text, chosen = functions_of(path, names)
+    if names == [""] and len(chosen) > 1:
+        return ""  # any of them may be the reward
     return extract(text, sorted(chosen, key=lambda name: not names_correctness(name))[:1]) if chosen else ""
 
 
@@ -2888,20 +2896,34 @@ def gold_mismatch(run: LoggedRun) -> Evidence | None:
     return Evidence(CERTAIN + 0.05 if in_mark else LIKELY, [shown(unpaid, text)]) if in_mark or not reads else None
 
 
+def never_reads(function: ast.FunctionDef, name: str, helpers: dict[str, ast.FunctionDef]) -> bool:
+    """Whether a function never reads a parameter: it counts it, or hands it on to helpers that never read it."""
+    helpers = {key: helper for key, helper in helpers.items() if helper is not function}
+    inside, idle = list(ast.walk(function)), []
+    uses = {node for node in inside if isinstance(node, ast.Name) and node.id == name}
+    for node in inside:
+        if isinstance(node, ast.comprehension) and ast.unparse(node.target) == "_":
+            idle.append(node.iter)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "len":
+            idle += node.args
+        elif isinstance(node, ast.Call) and (helper := helpers.get(ast.unparse(node.func))):
+            places = [argument.arg for argument in helper.args.args]
+            given = [*zip(places, node.args, strict=False), *((word.arg, word.value) for word in node.keywords)]
+            given = [(place, value) for place, value in given if place in places and uses & {*ast.walk(value)}]
+            idle += [value for place, value in given if never_reads(helper, place, helpers)]
+    return uses <= {leaf for node in idle for leaf in ast.walk(node)}
+
+
 def placeholder(source: str) -> str:
     """Why a reward's source may give constant scores: it ignores completions or turns exceptions into scores; or ""."""
     try:
         nodes = list(ast.walk(ast.parse(source)))
     except (SyntaxError, ValueError):
         return ""
-    for function in [node for node in nodes if isinstance(node, ast.FunctionDef)]:
+    functions = {node.name: node for node in nodes if isinstance(node, ast.FunctionDef)}
+    for function in functions.values():
         given = {argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)} & COMPLETIONS
-        inside = list(ast.walk(function))
-        # len(completions) and `for _ in completions` do not read their text
-        calls = [node for node in inside if isinstance(node, ast.Call) and ast.unparse(node.func) == "len"]
-        loops = [node for node in inside if isinstance(node, ast.comprehension) and ast.unparse(node.target) == "_"]
-        unread = [*(argument for call in calls for argument in call.args), *(loop.iter for loop in loops)]
-        if given and not given & {n.id for n in inside if isinstance(n, ast.Name) and n not in unread}:
+        if given and all(never_reads(function, name, functions) for name in given):
             return f"{function.name} never reads its {min(given)}"
     caught = [node for node in nodes if isinstance(node, ast.ExceptHandler)]
     if any(not isinstance(node.body[-1], ast.Raise) for node in caught):
@@ -2917,20 +2939,20 @@ def placeholder(source: str) -> str:
 )
 def constant_reward(run: LoggedRun) -> Evidence | None:
     """Every completion gets the same score: a placeholder reward, or an exception turned into a score."""
-    (name, means), scores, stds = run.answer_part(), run.values("score"), run.values("score_std")
+    (name, means), scores, spreads = run.answer_part(), run.values("score"), run.spreads()
     if len(run.texts) >= 8 and all(t.unscored for t in run.texts):
         text = f"the reward gave None for all {len(run.texts)} logged completions: a `return` may be missing"
         return Evidence(CERTAIN + 0.09, [shown(run.texts, text)])
     seen, why, constant = means + run.values(f"held_out_part:{name}"), placeholder(run.reward_source), run.is_constant()
     part = len(run.parts()) > 1 and len(seen) >= 3 and max(seen) - min(seen) < 1e-9
     # in few steps, zeros may be wrong answers; TRL's score_std of 0 does not exclude differences between prompts
-    few = 0 < len(scores) < 3 and max(stds, default=1) <= 1e-6 and not any(run.part_spreads())
+    few = 0 < len(scores) < 3 and max(spreads, default=1) <= 1e-6 and not any(run.part_spreads())
     few = few and (run.ends("score")[1] or why)
-    solved = run.is_solved() and not (constant and max(stds[:3], default=1) <= 1e-6)
+    solved = run.is_solved() and not (constant and max(spreads[:3], default=1) <= 1e-6)
     if not (constant or few or part) or solved:
         return None
     level, (right, wrong) = means[-1] if part else run.ends("score")[1], scores_by_answer(early_texts(run.texts))
-    series = f"part:{name}" if part else "score_std" if stds else "score"
+    series = f"part:{name}" if part else "score_std" if "score_std" in run.series else "score"
     facts = [run.fact(series, f"{name if part else 'every completion'} scored {level:.4g} at every step")]
     if why:
         facts.append(Fact(why, run.reward_file))

@@ -142,6 +142,10 @@ REFUSED = {
         },
         "a call of encode",
     ),
+    "calls as text, and fewer results": (
+        {"problem": "Add.", "tests": {"fn_name": "add", "inputs": ["1\n2", "3\n4"], "outputs": ["3"]}},
+        "2 inputs and 1 outputs",
+    ),
     "calls named in words": (
         {"problem": "Add two numbers.", "tests": [{"input": f"add({n}, 2)", "output": "3"} for n in (1, 2)]},
         "a call of add",
@@ -344,9 +348,10 @@ def test_rows_of_several_splits_in_one_output_are_said(column, tmp_path):
 
 
 def test_words_that_also_name_splits_are_none(tmp_path):
-    rows = [{"question": f"Which is a {word}?", "topic": word, "answer": "2"} for word in ("train", "test")]
+    rows = [{"question": f"Which is a {word}?", "topic": word, "answer": "2", "2019": 3} for word in ("train", "test")]
     write_lines(tmp_path / "all.jsonl", rows)
-    assert "splits" not in command(tmp_path / "all.jsonl", "--out", tmp_path / "out.jsonl").stderr
+    done = command(tmp_path / "all.jsonl", "--out", tmp_path / "out.jsonl")
+    assert done.returncode == 0 and "splits" not in done.stderr
 
 
 @pytest.mark.parametrize("rows", [[["1?", "1"], ["2?", ""]], [["1?", ""], ["2?", ""]]], ids=["one", "all"])

@@ -172,10 +172,10 @@ def test_a_long_phase_says_how_far_it_is_and_what_is_left(monkeypatch):
     step.write = shown.append
     for now[0], count in ((20.0, 1), (300.0, 18), (310.0, 1), (1200.0, 80)):
         step.advance(count)
-    assert shown == [
-        "update: completion 20 of 80, about 15 min left",
-        "update: completion 80 of 80, about 0 min left",
-    ]
+    step.begin("log-probs: completion", 8)  # the line of the phase before it goes away, once
+    step.end()
+    lines = ["update: completion 20 of 80, about 15 min left", "update: completion 80 of 80, about 0 min left"]
+    assert shown == [*lines, ""]
 
 
 @pytest.mark.parametrize("trainer", ["ppo_train", "on_policy_distillation"])
@@ -187,6 +187,6 @@ def test_every_phase_of_a_step_counts_to_its_end(trainer, tmp_path, monkeypatch,
     flags += ["--teacher", str(TINY_LM)] if trainer == "on_policy_distillation" else []
     assert module.main([*flags, "--eval_every=0", f"--output_dir={tmp_path / 'run'}"]) == 0
     shown = capsys.readouterr().err
-    for last in ("sampling: token 4 of 4", "completion 8 of 8", "update: completion 16 of 16"):
+    for last in ("sampling: batch 1 of 1, token 4 of 4", "completion 8 of 8", "update: completion 16 of 16"):
         assert last in shown
     assert module.LONG_STEP.write is None

@@ -127,8 +127,8 @@ def is_system(name: str) -> bool:
 
 
 def head_of(name: str) -> str:
-    """The head noun of a column's name: "passage" in `flores_passage` and `passage_text`."""
-    stems = [word.removesuffix("s") for word in words_in(name)]
+    """The head noun of a column's name: "passage" in `flores_passage` and `passage_text`; "" in a name of digits."""
+    stems = [word.removesuffix("s") for word in words_in(name)] or [""]
     return stems[-2] if len(stems) > 1 and stems[-1] in ("text", "content") else stems[-1]
 
 

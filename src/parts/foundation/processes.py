@@ -288,23 +288,38 @@ THREADS = CpuThreads()
 
 
 class LongStep:
-    """Shows how far a step is if one of its phases takes longer than half a minute, as with real models on a CPU."""
+    """Shows how far a step is if one of its phases takes longer than half a minute, as with real models on a CPU.
+
+    A run's log sets `write`, which shows a line in place of the one before it.
+    """
 
     def __init__(self):
         self.write, self.name, self.total, self.done, self.begun, self.shown = None, "", 0, 0, 0.0, 0.0
+        self.visible = False
 
     def begin(self, name: str, total: int) -> None:
         """Begin a phase of `total` units, which its name states."""
+        self.end()
         self.name, self.total, self.done, self.begun = name, total, 0, time.perf_counter()
         self.shown = self.begun
 
+    def end(self) -> None:
+        """Remove the phase's line."""
+        if self.write and self.visible:
+            self.write("")
+        self.visible = False
+
     def advance(self, count: int = 1) -> None:
-        """Count units that are done; every 30 s `write`, where a run's log has set it, gets a line."""
+        """Count units that are done; every 30 s there is a line."""
         now, self.done = time.perf_counter(), min(self.done + count, self.total)
         if self.write and self.done and now - self.shown >= SHOWN_EVERY_S:
             left = (now - self.begun) * (self.total / self.done - 1)
-            self.shown = now
+            self.shown, self.visible = now, True
             self.write(f"{self.name} {self.done:,} of {self.total:,}, about {left / 60:.0f} min left")
+
+    def advance_rows(self, count: int) -> None:
+        """Count a micro-batch's rows; the other processes have as many."""
+        self.advance(count * world()[1])
 
 
 LONG_STEP = LongStep()

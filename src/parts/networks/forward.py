@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from parts.foundation.messages import UserError, is_out_of_memory, need
-from parts.foundation.processes import LONG_STEP, torch, transformers, world
+from parts.foundation.processes import torch, transformers
 from parts.foundation.settings import BaseConfig
 from parts.networks.batches import Layout, layout_of, micro_batches, own_rows, trimmed
 from parts.networks.key_cache import Groups, give_room
@@ -139,7 +139,6 @@ def pieces_of_batch(config: BaseConfig, models: Models, batch: dict, rows) -> It
     for piece_rows in micro_batches(batch, local_rows, config.micro_batch_tokens, shared):
         piece, columns = trimmed(batch, piece_rows)
         yield piece_rows, columns, piece
-        LONG_STEP.advance(len(piece_rows) * world()[1])
 
 
 def logprobs_and_entropy(logits_fn, hidden, targets, temperature: float, chunk: int, entropy_grad: bool = False):

@@ -104,13 +104,16 @@ class HFEngine:
         """
         outputs = [None] * len(prompts)
         with self.ready():
-            for rows in self.batches(list(map(len, prompts))):
+            batches = self.batches(list(map(len, prompts)))
+            for number, rows in enumerate(batches, start=1):
+                LONG_STEP.begin(f"sampling: batch {number} of {len(batches)}, token", self.config.max_new_tokens)
                 batch, draws = [prompts[i] for i in rows], None if noise is None else noise[rows]
                 ended = tell and Ended(tell, rows)
                 texts = self.read(batch, self.decoding.groups and not self.graphs)
                 sampled = self.sample(*texts, draws, ended=ended)
                 for i, output in zip(rows, sampled, strict=True):
                     outputs[i] = output
+        LONG_STEP.end()
         return outputs
 
     def batches(self, lengths: list[int]) -> list[list[int]]:
@@ -176,7 +179,6 @@ class HFEngine:
         mask, every = torch.cat([mask, mask.new_ones(n, limit)], dim=1), steps_between_looks(device)
         steps = RoomSteps(models.policy) if self.graphs else None
         with torch.no_grad(), autocast(self.config, device):
-            LONG_STEP.begin("sampling: token", limit)
             for t in range(limit):
                 LONG_STEP.advance()
                 logits = tempered(lm_logits(models.policy, states), self.config.temperature)
@@ -247,7 +249,9 @@ class TurnSampler:
             place = {number: i for i, number in enumerate(numbers)}
             noise = None if noise is None else noise[[place[number] for number in order]]
             keep = functools.partial(self.kept.take, order, mask)
+            LONG_STEP.begin("sampling a turn: token", engine.config.max_new_tokens)
             sampled = dict(zip(order, engine.sample(states, mask, cache, noise, keep), strict=True))
+        LONG_STEP.end()
         self.kept.ids = {number: texts[number] + ids[:-1] for number, (ids, _) in sampled.items()}
         return [sampled[number] for number in numbers]
 

@@ -67,7 +67,9 @@ def read_tests(value, name: str, row: dict):
         for key in ("inputs", "input"):  # in PRIME's tests each line is an argument in JSON
             if isinstance(value.get(key), list) and any(isinstance(item, str) for item in value[key]):
                 output = value.get(f"out{key[2:]}")
-                pairs = zip(value[key], output if isinstance(output, list) else [], strict=False)
+                if not isinstance(output, list) or len(output) != len(value[key]):
+                    break  # `as_tests` refuses it
+                pairs = zip(value[key], output, strict=True)
                 cases = [{"input": given, "output": out, "testtype": "functional"} for given, out in pairs]
                 return read_tests(cases, name, {"entry_point": value["fn_name"]})
     return as_tests(value, name)

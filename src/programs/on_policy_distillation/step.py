@@ -119,6 +119,7 @@ def frozen_passes(config: Config, models, batch: dict, names: list[str]) -> dict
                 part = made[name].new_zeros(*mask.shape, *flat.shape[1:])
                 part[mask] = flat
                 made[name][piece_rows, columns] = part
+        LONG_STEP.advance_rows(len(piece["input_ids"]))
     return {name: sum_over_processes(x) for name, x in made.items()}
 
 
@@ -165,5 +166,6 @@ def accumulate_gradients(config: Config, models, batch: dict, rows, scaler) -> S
             statistics.add(dict(zip(TOKEN_FIGURES, figures.sum(0) / tokens, strict=True)))
             statistics.add({"policy/loss": loss, "policy/ratio_max": ratio})
         states.backward(leaf.grad)
+        LONG_STEP.advance_rows(len(piece["input_ids"]))
     sum_gradients([models.policy])
     return statistics

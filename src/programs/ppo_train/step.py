@@ -69,6 +69,7 @@ def make_experience(config: Config, models: Models, samples: list[dict], kl_coef
     for piece_rows, columns, piece in pieces_of_batch(config, models, batch, rows if made else []):
         for name, x in frozen_outputs(config, models, piece, made).items():
             made[name][piece_rows, columns] = x
+        LONG_STEP.advance_rows(len(piece["input_ids"]))
     batch |= {name: sum_over_processes(x) for name, x in made.items()}
     if "old_logprobs" in made:
         others = [row for row in range(len(samples)) if row not in rows]  # not run: they show no gap to the sampler
@@ -145,6 +146,7 @@ def accumulate_gradients(
             error = (value_loss(values, piece["values"], piece["returns"], config.value_clip) * mask).sum() / tokens
             statistics.add({"value/loss": error.detach()})
             scaler.scale(loss + config.vf_coef * error).backward()
+        LONG_STEP.advance_rows(len(piece["input_ids"]))
     sum_gradients(networks)
     return statistics
 
