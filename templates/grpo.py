@@ -203,7 +203,7 @@ def load_models(config):
     return SimpleNamespace(policy=policy, tokenizer=tokenizer, device=device, eos_ids=sorted(ends), pad_id=0)  # masked
 
 
-def half(x):
+def bf16_autocast(x):
     """Autocast to bf16 where the tensor's GPU has it."""
     bf16 = x.is_cuda and torch.cuda.is_bf16_supported(including_emulation=False)
     return torch.autocast(x.device.type, torch.bfloat16, enabled=bf16)
@@ -212,7 +212,7 @@ def half(x):
 def run(network, input_ids, attention_mask, **kwargs):
     """The network's output, in bf16 where the GPU has it; positions count real tokens, so pads shift nothing."""
     positions = (attention_mask.cumsum(dim=1) - 1).clamp(min=0)[:, -input_ids.shape[1] :]
-    with half(input_ids):
+    with bf16_autocast(input_ids):
         return network(input_ids=input_ids, attention_mask=attention_mask, position_ids=positions, **kwargs)
 
 
@@ -232,7 +232,7 @@ def generate(config, models, prompts, greedy=False):
     ids = torch.tensor([[models.pad_id] * (width - len(p)) + p for p in prompts], device=models.device)
     mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=models.device)
     new, live, logprobs, cache = ids, torch.ones_like(ids[:, :1]), ids * 0.0, None
-    with half(ids):  # around the loop, it keeps the weights in bf16
+    with bf16_autocast(ids):  # around the loop, it keeps the weights in bf16
         while ids.shape[1] < width + config.max_new_tokens and ((ids.is_cuda and ids.shape[1] % 8) or live.any()):
             out = run(models.policy, new, mask, past_key_values=cache, use_cache=True, logits_to_keep=1)
             cache, dist = out.past_key_values, torch.log_softmax(out.logits[:, -1].float() / config.temperature, dim=-1)

@@ -110,7 +110,7 @@ COMMON = {
     "check_fits": NAMES,
     "load_rows": NAMES,
     "load_reward": NAMES,
-    "half": ALL,
+    "bf16_autocast": ALL,
     "run": ALL,
     "generate": ALL,
     "rollout": ("ppo", "grpo"),
