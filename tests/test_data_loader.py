@@ -18,6 +18,8 @@ from conftest import ROOT, TINY_LM, load_script, run_script, script_command, scr
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from parts.data.nested_rows import VISIBLE
+
 FILES = ROOT / "tests" / "data" / "loader"
 
 
@@ -811,7 +813,7 @@ def test_hub_ids_go_through_datasets_without_remote_code(loader, monkeypatch):
 # ------------------------------------------------------------------------------------------------ properties
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
-WORDS = TEXT.filter(lambda text: text.strip())
+WORDS = TEXT.filter(VISIBLE.search)  # without a visible character a prompt is empty
 INT64 = st.integers(-(2**63), 2**63 - 1)
 FLOAT = st.floats(allow_nan=False, allow_infinity=False)
 SCALAR = st.none() | st.booleans() | INT64 | FLOAT | TEXT
