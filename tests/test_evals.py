@@ -62,7 +62,8 @@ def test_prompts_do_not_name_the_skill():
 def test_readme_has_the_tables_of_the_records():
     text, records = (ROOT / "evals" / "README.md").read_text(encoding="utf-8"), ROOT / "evals" / "records.jsonl"
     for since, before in (
-        ("2026-11-26", "9"),
+        ("2026-11-29", "9"),
+        ("2026-11-26", "2026-11-29"),
         ("2026-11-24T19", "2026-11-25"),
         ("2026-11-24T15", "2026-11-24T18"),
         ("", "2026-11-24T15"),
