@@ -12,6 +12,7 @@ from programs.selfcheck.trainer import ALL_ROWS, PROBES, Trainer, agree, apart, 
 
 GAMMA, LAMBDA, KL = 0.9, 0.8, 0.3
 BOUNDS, MOVES = (0.05, 0.3), (-0.5, -0.1, 0.1, 0.5, 2.0)  # clip_eps_low and _high; log-ratios, 0.1 within one bound
+ROUNDING = 1e-4  # nats; log-probs over 150,000 tokens in fp32 differ by 3e-5 between two passes
 # response masks with holes in two rows and pads on either side
 RESPONSES = (
     (0, 0, 1, 1, 1, 1, 1, 1, 1),
@@ -164,7 +165,7 @@ def first_update_ratio(s: Trainer):
             peaks.append((inputs[0] - inputs[1]).abs().max().item())
     peak = largest(peaks)
     text = f"largest |log ratio| {peak:.1e}; policy and reference are {s.moved:.2g} nats apart"
-    return peak <= s.limits[0], text
+    return peak <= max(s.limits[0] / 10, ROUNDING), text
 
 
 @check()
