@@ -1,20 +1,20 @@
 """The memory that a step has used: what is read, of which process, and when a GPU's peak begins anew."""
 
+import os
+from pathlib import Path
+
 import torch
 
 from parts.foundation import processes
 from parts.foundation.processes import forget_peak, memory_metrics
 
 
-def test_resident_memory_grows_by_what_is_kept():
-    """In one of three tries: a machine that runs short takes other pages away meanwhile."""
-    tries = []
-    for _ in range(3):
-        before = memory_metrics()["memory/process_gib"]
-        kept = bytearray(b"x") * (256 * 2**20)
-        tries.append(memory_metrics()["memory/process_gib"] - before)
-        del kept
-    assert any(0.24 < grown < 0.27 for grown in tries), tries
+def test_resident_memory_is_that_of_statm(monkeypatch, tmp_path):
+    """The second number of /proc/self/statm counts resident pages. A written file holds still, a process does not."""
+    assert processes.STATM == Path("/proc/self/statm")
+    monkeypatch.setattr(processes, "STATM", tmp_path / "statm")
+    (tmp_path / "statm").write_text(f"900000 {2 * 2**30 // os.sysconf('SC_PAGE_SIZE')} 1700 700 0 400000 0\n")
+    assert memory_metrics()["memory/process_gib"] == 2.0
 
 
 def test_the_fullest_process_counts(monkeypatch):
