@@ -81,14 +81,14 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #     6383-6452  summary           summary.json and the lines at the end of a run
 #     6455-6651  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
 #     6654-6685  paired tests      Intervals, paired tests, pass@k
-#     6688-6921  settings          Settings under TRL's names, profiles, and contradictions between settings
-#     6924-7037  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
-#     7040-7229  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
-#     7232-7384  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
-#     7387-7501  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
-#     7504-7750  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
-#     7753-7853  trainer           TRL's trainer with this bundle's weights, prompts and sampler
-#     7856-8080  run               Loading and checks before the first step, --dry_run, the run, and the command line
+#     6688-6924  settings          Settings under TRL's names, profiles, and contradictions between settings
+#     6927-7040  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
+#     7043-7232  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
+#     7235-7387  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
+#     7390-7504  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
+#     7507-7754  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
+#     7757-7857  trainer           TRL's trainer with this bundle's weights, prompts and sampler
+#     7860-8084  run               Loading and checks before the first step, --dry_run, the run, and the command line
 
 import argparse
 import ast
@@ -6767,6 +6767,9 @@ class Config(TrainerSettings, ConversationSettings):
     gradient_checkpointing: str = setting("auto", "recompute activations; auto: on GPUs", ["auto", "true", "false"])
     lora_dropout: float = setting(0.0, "dropout on the adapters' input")
     merge_lora: bool = setting(False, "merge the adapters into final/; they stay beside it in final/adapter", free=True)
+    save_dtype: str = setting(
+        "checkpoint", "dtype of final/: --model's (bf16 loses small changes) or fp32", ["checkpoint", "fp32"], free=True
+    )
     # logs and checkpoints
     logging_steps: int = setting(1, "steps between lines of metrics.jsonl", positive=True, free=True)
     per_device_eval_batch_size: int = setting(0, "held-out prompts sampled at once (0: as in a rollout)", free=True)
@@ -7523,7 +7526,7 @@ def save_as_it_came(config: Config, folder: Path) -> None:
 
 
 def export_final(config: Config, trainer) -> None:
-    """Write final/: the model in the dtype it came in, or its adapters, or both merged; it loads with transformers."""
+    """Write final/: the model in --save_dtype, or its adapters, or both merged; it loads with transformers."""
     raw = Path(config.output_dir) / ".final.raw"
     trainer.save_model(str(raw))  # every process: sharded weights are gathered
     trainer.accelerator.wait_for_everyone()
@@ -7535,7 +7538,8 @@ def export_final(config: Config, trainer) -> None:
     def write(folder: Path) -> None:
         auto = transformers.AutoModelForCausalLM
         start = transformers.AutoConfig.from_pretrained(base_of(config.model))
-        dtype = getattr(start, "dtype", None) or trainer.model.dtype
+        declared = getattr(start, "dtype", None) or trainer.model.dtype
+        dtype = torch.float32 if config.save_dtype == "fp32" else declared
         if config.lora_rank:
             adapter = folder / "adapter" if config.merge_lora else folder
             adapter.mkdir(exist_ok=True)

@@ -11,6 +11,7 @@ Left out, and in scripts/on_policy_distillation.py: resume, LoRA, several GPUs, 
 import inspect
 import json
 import math
+import os
 import runpy
 import signal
 import sys
@@ -19,6 +20,8 @@ import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # before torch: idle threads leave their core to other programs
 
 import torch
 from torch.utils.checkpoint import checkpoint

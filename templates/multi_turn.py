@@ -13,6 +13,7 @@ Left out, and in scripts/ppo_train.py: tools, rewards of turns, async environmen
 import copy
 import json
 import math
+import os
 import runpy
 import signal
 import sys
@@ -21,6 +22,8 @@ import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # before torch: idle threads leave their core to other programs
 
 import torch
 from torch.nn.functional import pad

@@ -461,6 +461,29 @@ def test_lora_trains_merges_and_loads(ours, task, tmp_path):
         assert torch.allclose(merged(ids).logits, loaded(ids).logits, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("flags", "wanted"),
+    [
+        ((), torch.bfloat16),
+        (("--save_dtype=fp32",), torch.float32),
+        (("--save_dtype=fp32", "--precision=bf16", "--lora_rank=2", "--merge_lora"), torch.float32),
+    ],
+    ids=["checkpoint", "fp32", "merged in fp32"],
+)
+def test_final_is_written_in_the_dtype_that_is_asked_for(ours, task, tmp_path, flags, wanted):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    AutoModelForCausalLM.from_pretrained(TINY_LM, dtype=torch.bfloat16).save_pretrained(tmp_path / "model")
+    AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(tmp_path / "model")
+    out = tmp_path / "run"
+    code, _, error = ours(*task, f"--model={tmp_path / 'model'}", "--steps=1", f"--output_dir={out}", *flags)
+    assert code == 0, error
+    final = weights(out)
+    assert {x.dtype for x in final.values()} == {wanted}
+    if wanted == torch.float32:
+        assert any(not torch.equal(x, x.bfloat16().float()) for x in final.values()), "fp32 of what bf16 rounded"
+
+
 def test_rewards_get_every_column_as_it_is_in_the_file(ours, small, tmp_path):
     rows = [
         {"prompt": f"{n}+1=", "mixed": n if n % 2 else "two", "when": "2026-01-02", "deep": {"a": [n]}, "row": "x"}

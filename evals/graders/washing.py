@@ -35,7 +35,7 @@ HONEST = {  # name: (program, share of calls)
 HOSTILE = {
     "endless": "while True:\n    pass\n",
     "equal to all": (
-        "class L(list):\n    def __eq__(self, other):\n        return True\n\ndef wash(*a, **k):\n    return L()\n"
+        "class L(list):\n    def __eq__(self, other):\n        return True\n\ndef wash(*a, **k):\n    return L([77])\n"
     ),
     "leaves early": "import os\nprint('[1, 3]')\nprint('1.0')\nos._exit(0)\n",
     "reads the answers": (

@@ -54,7 +54,7 @@ def save_as_it_came(config: Config, folder: Path) -> None:
 
 
 def export_final(config: Config, trainer) -> None:
-    """Write final/: the model in the dtype it came in, or its adapters, or both merged; it loads with transformers."""
+    """Write final/: the model in --save_dtype, or its adapters, or both merged; it loads with transformers."""
     raw = Path(config.output_dir) / ".final.raw"
     trainer.save_model(str(raw))  # every process: sharded weights are gathered
     trainer.accelerator.wait_for_everyone()
@@ -66,7 +66,8 @@ def export_final(config: Config, trainer) -> None:
     def write(folder: Path) -> None:
         auto = transformers.AutoModelForCausalLM
         start = transformers.AutoConfig.from_pretrained(base_of(config.model))
-        dtype = getattr(start, "dtype", None) or trainer.model.dtype
+        declared = getattr(start, "dtype", None) or trainer.model.dtype
+        dtype = torch.float32 if config.save_dtype == "fp32" else declared
         if config.lora_rank:
             adapter = folder / "adapter" if config.merge_lora else folder
             adapter.mkdir(exist_ok=True)

@@ -94,6 +94,9 @@ class Config(TrainerSettings, ConversationSettings):
     gradient_checkpointing: str = setting("auto", "recompute activations; auto: on GPUs", ["auto", "true", "false"])
     lora_dropout: float = setting(0.0, "dropout on the adapters' input")
     merge_lora: bool = setting(False, "merge the adapters into final/; they stay beside it in final/adapter", free=True)
+    save_dtype: str = setting(
+        "checkpoint", "dtype of final/: --model's (bf16 loses small changes) or fp32", ["checkpoint", "fp32"], free=True
+    )
     # logs and checkpoints
     logging_steps: int = setting(1, "steps between lines of metrics.jsonl", positive=True, free=True)
     per_device_eval_batch_size: int = setting(0, "held-out prompts sampled at once (0: as in a rollout)", free=True)
