@@ -7,8 +7,11 @@ their comments say, and it trains Qwen on GSM8K on one GPU. For flags, resuming,
 GPUs, use scripts/grpo_train.py.
 """
 
+import os
 import sys
 from pathlib import Path
+
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # before torch: idle threads leave their core to other programs
 
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
 MODEL = str(ASSETS / "tiny_lm")  # "Qwen/Qwen2.5-0.5B-Instruct"

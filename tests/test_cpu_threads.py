@@ -2,7 +2,10 @@
 
 import ctypes
 import os
+import subprocess
+import sys
 import types
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +16,7 @@ from parts.foundation.processes import CpuThreads, cpu_limit, use_huge_pages, wa
 from parts.foundation.settings import BaseConfig
 
 CPU = torch.device("cpu")
+ROOT = Path(__file__).parent.parent
 
 
 @pytest.fixture
@@ -109,6 +113,15 @@ def test_idle_threads_leave_their_core_unless_the_user_says_how_they_wait(monkey
     wait_passively()
     assert os.environ.get("GOMP_SPINCOUNT") == {"": "1000", "GOMP_SPINCOUNT": "5"}.get(set_by_user)
     os.environ.pop("GOMP_SPINCOUNT", None)
+
+
+@pytest.mark.parametrize("page", ["ppo", "grpo", "distillation", "multi_turn", "basic_grpo_training"])
+def test_pages_say_how_idle_threads_wait_before_torch_loads(page, tmp_path):
+    (tmp_path / "torch.py").write_text("import os\n\nraise SystemExit(os.environ.get('GOMP_SPINCOUNT', 'unset'))\n")
+    environment = {k: v for k, v in os.environ.items() if k != "GOMP_SPINCOUNT"} | {"PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, ROOT / "templates" / f"{page}.py"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=100)
+    assert done.stderr.strip().endswith("1000")
 
 
 @pytest.mark.parametrize("set_by_user", ["0", "1", None])
