@@ -2614,7 +2614,7 @@ def jumps_at(run: LoggedRun, series: dict[str, tuple[list, float]], step: int, l
     breaks=True,
 )
 def jump_at_restart(run: LoggedRun) -> Evidence | None:
-    """The run jumps at a restart: weights, optimizer, schedule, data order or settings are not those before it."""
+    """The run jumps at a restart: weights, optimizer, schedule, data order or settings differ from those before."""
     rates, named = run.points("lr")[1:], [x for x in ("entropy", "score", "length") if len(run.series.get(x, {})) > 5]
     series = {name: (run.points(name), noise(run.values(name))) for name in named}
     trios = zip(rates, rates[1:], rates[2:], strict=False)  # a rate that rises again after a fall shows a new schedule
@@ -2778,7 +2778,7 @@ def alike_by_chance(run: LoggedRun) -> str:
 @cause(
     explains=FLAT.replace("no_group_variance ", "")
     + " entropy_fell kl_high clipped too_easy sampler_mismatch updates_too_large",
-    change="{temperature} 1.0, top-p 1, top-k and min-p off, also for models whose card advises less for use",
+    change="{temperature} 1.0, top-p 1, top-k and min-p off, even if the model card recommends other values",
     source="equal scores in a group give advantage 0; limits 0.3, 0.5, 4: our heuristic",
     decide_with="python scripts/diagnose.py RUN --settings FILE --samples FILE",
 )
@@ -3701,7 +3701,7 @@ def is_penalty(run: LoggedRun, name: str) -> bool:
 
 @cause(
     explains="length_fell length_rose entropy_fell held_out_flat entropy_rose part_bought updates_too_large kl_high",
-    change="weigh the part so that it is worth keeping; for turns a baseline of their own (--turn_baseline turn)",
+    change="weigh the part so that it is worth keeping; for turns, a baseline for each (--turn_baseline turn)",
     source="each part's own curve; references/environments.md, second attempts",
     breaks=True,
 )
@@ -3793,7 +3793,7 @@ def unlike_training(run: LoggedRun) -> Fact | None:
     source="definition of a held-out set",
 )
 def other_eval_task(run: LoggedRun) -> Evidence | None:
-    """The held-out prompts do not measure the task: they are of another task, or also train."""
+    """The held-out prompts do not measure the task: they are of another task, or are also trained on."""
     rows = run.columns.get("eval/rows", {})
     trained = run.columns.get("eval/trained_rows", {})
     trained = {step: count for step, count in trained.items() if count > 0.05 * rows.get(step, 0)}
@@ -4267,7 +4267,7 @@ GLOSSARY = """\
  },
  "kl/ref": {
   "group": "KL",
-  "meaning": "KL(policy ‖ reference), nats per response token, by kl_estimator (k3_ratio: k3) on the step's own samples; k1 may dip below 0. With the KL in the loss and one update per step, of the completions that train, and absent if none does",
+  "meaning": "KL(policy ‖ reference), nats per response token, by kl_estimator (k3_ratio: k3) on the step's own samples; k1 may dip below 0. With the KL in the loss and one update per step, only over the completions that train, and absent if none does",
   "healthy": "0 at step 1, then grows slowly",
   "warning": "not 0 at step 1: the reference is not the initial policy; a jump: the policy leaves the reference faster than reward explains"
  },
@@ -4309,7 +4309,7 @@ GLOSSARY = """\
  },
  "policy/entropy": {
   "group": "Policy",
-  "meaning": "entropy of the sampling distribution (after temperature), nats per token of the rows that are trained on; without a critic these are the groups of unequal score",
+  "meaning": "entropy of the sampling distribution (after temperature), nats per token of the rows that are trained on (without a critic, the groups of unequal score)",
   "healthy": "changes slowly",
   "warning": "sudden rise or collapse"
  },
@@ -4544,7 +4544,7 @@ GLOSSARY = """\
  "eval/accuracy_low": {
   "group": "Held-out evaluation",
   "meaning": "lower end of its 95 % interval",
-  "healthy": "above the upper end of before",
+  "healthy": "above the upper end before training",
   "warning": "the intervals of before and after overlap: more held-out prompts, or a higher --eval_rows"
  },
  "eval/accuracy_high": {
@@ -4610,7 +4610,7 @@ GLOSSARY = """\
  "eval/reverse_kl_high": {
   "group": "Held-out evaluation",
   "meaning": "distillation: upper end",
-  "healthy": "below the lower end of before",
+  "healthy": "below the lower end before training",
   "warning": "the intervals of before and after overlap: more held-out prompts, or --eval_samples"
  },
  "eval/reverse_kl_top": {

@@ -69,7 +69,7 @@ def alike_by_chance(run: LoggedRun) -> str:
 @cause(
     explains=FLAT.replace("no_group_variance ", "")
     + " entropy_fell kl_high clipped too_easy sampler_mismatch updates_too_large",
-    change="{temperature} 1.0, top-p 1, top-k and min-p off, also for models whose card advises less for use",
+    change="{temperature} 1.0, top-p 1, top-k and min-p off, even if the model card recommends other values",
     source="equal scores in a group give advantage 0; limits 0.3, 0.5, 4: our heuristic",
     decide_with="python scripts/diagnose.py RUN --settings FILE --samples FILE",
 )

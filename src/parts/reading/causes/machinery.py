@@ -67,7 +67,7 @@ def jumps_at(run: LoggedRun, series: dict[str, tuple[list, float]], step: int, l
     breaks=True,
 )
 def jump_at_restart(run: LoggedRun) -> Evidence | None:
-    """The run jumps at a restart: weights, optimizer, schedule, data order or settings are not those before it."""
+    """The run jumps at a restart: weights, optimizer, schedule, data order or settings differ from those before."""
     rates, named = run.points("lr")[1:], [x for x in ("entropy", "score", "length") if len(run.series.get(x, {})) > 5]
     series = {name: (run.points(name), noise(run.values(name))) for name in named}
     trios = zip(rates, rates[1:], rates[2:], strict=False)  # a rate that rises again after a fall shows a new schedule

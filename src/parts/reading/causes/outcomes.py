@@ -188,7 +188,7 @@ def is_penalty(run: LoggedRun, name: str) -> bool:
 
 @cause(
     explains="length_fell length_rose entropy_fell held_out_flat entropy_rose part_bought updates_too_large kl_high",
-    change="weigh the part so that it is worth keeping; for turns a baseline of their own (--turn_baseline turn)",
+    change="weigh the part so that it is worth keeping; for turns, a baseline for each (--turn_baseline turn)",
     source="each part's own curve; references/environments.md, second attempts",
     breaks=True,
 )
@@ -280,7 +280,7 @@ def unlike_training(run: LoggedRun) -> Fact | None:
     source="definition of a held-out set",
 )
 def other_eval_task(run: LoggedRun) -> Evidence | None:
-    """The held-out prompts do not measure the task: they are of another task, or also train."""
+    """The held-out prompts do not measure the task: they are of another task, or are also trained on."""
     rows = run.columns.get("eval/rows", {})
     trained = run.columns.get("eval/trained_rows", {})
     trained = {step: count for step, count in trained.items() if count > 0.05 * rows.get(step, 0)}
