@@ -62,9 +62,9 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 #     2362-2436  idle settings   Settings without effect in a configuration: named at the start, with what would …
 #     2439-2450  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
 #     2453-2500  run end         Faults reported at a run's end, from its last steps and its held-out figures
-#     2503-2754  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
-#     2757-2879  training        The check of a page, its run, and the results of both
-#     2882-3145  command         The command line
+#     2503-2758  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
+#     2761-2883  training        The check of a page, its run, and the results of both
+#     2886-3149  command         The command line
 
 import argparse
 import ast
@@ -2656,14 +2656,18 @@ def own_text(file: str, known: set[str]) -> tuple[str, list[ast.stmt], list[ast.
 
 
 def imports_of(source: str) -> list[ast.stmt]:
-    """The imports that a page begins with."""
-    return [*itertools.takewhile(lambda x: isinstance(x, IMPORTS), ast.parse(source).body[1:])]
+    """The imports of a page, without those inside functions."""
+    return [node for node in ast.parse(source).body if isinstance(node, IMPORTS)]
 
 
 def with_imports(source: str, imports: list[ast.stmt]) -> str:
-    """The page with further imports among its own."""
+    """The page with further imports among its own; its line that must come before torch stays there."""
     lines, own = source.splitlines(), imports_of(source)
-    lines[own[0].lineno - 1 : own[-1].end_lineno] = [import_blocks([*own, *imports])]
+    start, end = own[0].lineno - 1, own[-1].end_lineno
+    covered = {number for node in own for number in range(node.lineno - 1, node.end_lineno)}
+    between = [line for number, line in enumerate(lines[start:end], start) if line and number not in covered]
+    standard, _, others = import_blocks([*own, *imports]).partition("\n\n")
+    lines[start:end] = ["\n\n".join((standard, *between, others))]
     return "\n".join(lines) + "\n"
 
 

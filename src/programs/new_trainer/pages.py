@@ -2,7 +2,6 @@
 
 import argparse
 import ast
-import itertools
 import json
 import math
 import re
@@ -169,14 +168,18 @@ def own_text(file: str, known: set[str]) -> tuple[str, list[ast.stmt], list[ast.
 
 
 def imports_of(source: str) -> list[ast.stmt]:
-    """The imports that a page begins with."""
-    return [*itertools.takewhile(lambda x: isinstance(x, IMPORTS), ast.parse(source).body[1:])]
+    """The imports of a page, without those inside functions."""
+    return [node for node in ast.parse(source).body if isinstance(node, IMPORTS)]
 
 
 def with_imports(source: str, imports: list[ast.stmt]) -> str:
-    """The page with further imports among its own."""
+    """The page with further imports among its own; its line that must come before torch stays there."""
     lines, own = source.splitlines(), imports_of(source)
-    lines[own[0].lineno - 1 : own[-1].end_lineno] = [import_blocks([*own, *imports])]
+    start, end = own[0].lineno - 1, own[-1].end_lineno
+    covered = {number for node in own for number in range(node.lineno - 1, node.end_lineno)}
+    between = [line for number, line in enumerate(lines[start:end], start) if line and number not in covered]
+    standard, _, others = import_blocks([*own, *imports]).partition("\n\n")
+    lines[start:end] = ["\n\n".join((standard, *between, others))]
     return "\n".join(lines) + "\n"
 
 
