@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -114,22 +115,50 @@ def test_all_comparisons_of_an_item_share_its_time(monkeypatch):
 
     def exchange(self, groups):
         asked.append(groups)
-        clock[0] += 0.2  # as long as a comparison that is stopped
-        return True
+        return True, 0.3  # seconds of the processor
 
-    clock = [0.0]
-    monkeypatch.setattr(grader.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(grader.MathWorker, "exchange", exchange)
     monkeypatch.setattr(grader.MathWorker, "answer", lambda self, seconds: b"ready\n")
     texts = " ".join(f"The answer is |x|+{i}." for i in range(2, 16))
     grader.math_score(texts + " The answer is |x|+1.", "1+|x|")
-    assert 0 < len(asked) <= 3 and clock[0] <= 0.95  # seconds; it took 15 comparisons before
+    assert 0 < len(asked) <= 3  # of 15
     asked.clear()
     with grader.one_item():
         for gold in ("1+|x|", "2+|x|", "3+|x|", "4+|x|", "5+|x|"):
             grader.math_score("\\boxed{|x|+9}", gold)
     assert len(asked) <= 3
     grader._WORKER.stop()
+
+
+def test_a_worker_that_waits_for_the_processor_is_waited_for_and_one_that_sleeps_is_replaced(monkeypatch):
+    grader = load_module(ROOT / "scripts" / "math_grader.py", "script_waiting_grader")
+    grader.start_worker(patience_s=120)
+    assert grader.math_score(*HARD) == 1.0
+    process = grader._WORKER.process
+    os.killpg(process.pid, signal.SIGSTOP)  # as on a machine that runs other processes first
+    timer = threading.Timer(1.0, os.killpg, (process.pid, signal.SIGCONT))
+    timer.start()
+    assert grader.math_score(*HARD) == 1.0 and grader._WORKER.process is process
+    timer.join()
+    os.killpg(process.pid, signal.SIGSTOP)
+    monkeypatch.setattr(grader, "_LOST_S", 0.1)
+    with pytest.warns(UserWarning, match="was silent"):
+        assert grader.math_score(*HARD) == 0.0
+    assert grader._WORKER.process is not process
+    grader._WORKER.stop()
+
+
+@pytest.mark.parametrize(("comparison", "code"), [("time.sleep(1)", 0), ("any(iter(int, 1))", -signal.SIGPROF)])
+def test_a_comparison_is_limited_in_processor_time(comparison, code):
+    source = (
+        "import sys, time; import programs.math_grader.worker as worker\n"
+        f"worker._judge = lambda groups: bool({comparison}) or True\n"
+        "worker._serve(sys.stdout)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", source], cwd=ROOT / "src", env=script_env(), input="[]\n", capture_output=True, text=True
+    )
+    assert done.returncode == code and done.stdout[:6] == ("" if code else "[true,")
 
 
 def test_every_row_of_the_table():

@@ -30,6 +30,10 @@ _DENIED = re.compile(  # before "answer is"
     r"(?i)\b(?:if|whether|unless|suppose|supposing|assume|assuming|wrong|incorrect|false|not (?:true|sure))"
     r"(?: that)?(?: (?:the|an?|my|our))?(?: (?:correct|right|final|best))?[*_ ]*\Z"
 )
+_CHECKED = re.compile(  # before "the answer:", whose check follows
+    r"(?i)\b(?:(?:double[- ]?|re-?)?check(?:ing)?|verify(?:ing)?|test(?:ing)?)[*_ ]+(?:the|this|that|my|our|your)"
+    r"(?: (?:correct|right|final))?[*_ ]*\Z"
+)
 _NOT_BEFORE = re.compile(  # before the answer: the one that it is not
     r"(?i)^[\s*]*(?:(?:not|nicht)\b|不是)[^.\n。]{1,40}?(?:\b(?:but|sondern)\b|[，,]?\s*而是|, it(?:['’]s| is)\b)\s*"
     r"|^[^.\n。]{1,40}?(?:[가이] 아니라|ではなく)[\s、]*"
@@ -60,8 +64,10 @@ def stated_boxes(text: str) -> list[str] | None:
 
 
 def is_denied(text: str, mark: re.Match) -> bool:
-    """Whether a mark states no answer: "the wrong answer is", "if the answer is"."""
-    return _DENIED.search(text[max(0, mark.start() - 60) : mark.start()]) is not None
+    """Whether a mark states no answer: "the wrong answer is", "if the answer is", "check the answer:"."""
+    before = text[max(0, mark.start() - 60) : mark.start()]
+    names = re.fullmatch(r"\w+(?: for \w+)?[^\w.]+", mark[0])  # no verb: "the answer for x = 3: 2x = 6"
+    return bool(_DENIED.search(before) or (names and _CHECKED.search(before)))
 
 
 def chosen(answer: str) -> str:

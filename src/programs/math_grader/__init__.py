@@ -6,13 +6,13 @@
 """Grade mathematical answers: the final answer of a completion against a gold answer, always within a time limit.
 
 Numbers are compared exactly, as fractions; roots, pi, functions and polynomials at sample points. The rest (integrals,
-sums, absolute values) goes to math-verify in a worker process that can be killed, so that the limits of 0.25 s per
-comparison and 1 s per item hold in threads and in async code. The worker starts with the first item and takes about 2 s
-of processor time to start; the first item that needs it waits.
+sums, absolute values) goes to math-verify in a worker process that can be killed, so that the limits of 0.4 s per
+comparison and 1 s per item hold in threads and in async code. They are processor time, so a busy machine changes no
+score. The worker starts with the first item, in about 2 s of processor time; the first item that needs it waits.
 Model text is never evaluated: a parser of our own reads it. Digits of any script are read; 四十二 is text.
 
 What counts: `\\boxed{}`, `<answer>`, `####` and "the answer is", after the thinking part, or a text that is only an
-answer. Two different final answers, a box that is cut off, and lists of guesses score 0.
+answer. A box decides over phrases before it; other different answers, a box cut off and lists of guesses score 0.
 
 Deliberately left out: taking the last number of a text as its answer, which would pay for repeating the prompt.
 

@@ -13,6 +13,7 @@ from programs.math_grader.equality import math_equal
 from programs.math_grader.values import _is_constant, _Value, _value
 from programs.math_grader.vocabulary import _CUT, _FILLER, _NAMES, _clean, _is_enclosed, _split
 
+_FIRM = re.compile(r"\\(?:boxed|fbox)|(?i:<answer>)")
 _THOUGHT, _THOUGHT_END = (
     rf"(?i:[<◁]{slash}(?:think(?:ing)?|thought|reasoning)\s*[>▷])|\[{slash}THINK\]" for slash in ("", "/")
 )
@@ -24,7 +25,7 @@ def _statement(text: str, m: re.Match) -> str:
     if block := re.match(r"\$\$(.*?)\$\$|\\\[(.*?)\\\]", rest, re.DOTALL):
         return block[1] or block[2] or ""
     rest = _FILLER.sub("", chosen(rest)) if m[0][0] != "#" else rest.partition("\n")[0]
-    end = _CUT.search(rest)
+    end = _CUT.search(re.sub(r"^([^()\[\]\n]+)\)(?=[.!\s]*(?:\n|$))", r"\1\n", rest))  # of (The answer is 18)
     return rest if end and HEDGE.match(rest, end.end()) else without_words(rest[: end.start()] if end else rest)
 
 
@@ -32,7 +33,8 @@ def final_answer(text: str) -> str | None:
     """Return the final answer of a completion, or None if there is none, it is cut off, or two differ.
 
     Looks at `<answer>`, `\\boxed{}`, `#### x` and "the answer is x" after the thinking part, or takes a text that is
-    nothing but an answer. There is no last-number fallback, so digits of the prompt and lists of guesses do not count.
+    nothing but an answer. A box decides over phrases before it. There is no last-number fallback, so digits of the
+    prompt and lists of guesses do not count.
     """
     tail = corrected(re.split(_THOUGHT_END, text or "")[-1])
     tags = re.split(r"(?i)<(/?)answer>", tail)
@@ -44,8 +46,9 @@ def final_answer(text: str) -> str | None:
     boxes = [_statement(box, [*marks(box)][-1]) if has_mark(box) else box for box in boxes]
     firm = [corrected(part).strip() for part in boxes + tagged]
     places = [m for m in itertools.islice(marks(tail), 500) if not is_heading(tail, m) and not is_denied(tail, m)]
-    soft = [_statement(tail, m).strip() for m in places]
-    soft = [part for part in soft if "\\boxed" not in part and "\\fbox" not in part and "<answer>" not in part.lower()]
+    first = _FIRM.search(tail).start() if firm else 0  # a box decides over phrases before it, but not over ####
+    soft = [_statement(tail, m).strip() for m in places if m.start() >= first or m[0][0] == "#"]
+    soft = [part for part in soft if not _FIRM.search(part)]
     prose = ("text", "raw", "bad", "huge")
     if not firm and not soft:
         return _only_answer(tail.strip())

@@ -21,7 +21,7 @@ def math_score(text: str, gold: Any, prompt: str = "") -> float | None:
 
     If gold is a number, an answer that still has to be worked out scores 0, such as 34+71 for 105. So does an equation,
     inequality or expression copied from the prompt, such as 2x + 3x for 5x.
-    Takes a second at most; the first item that needs the worker also waits for its start.
+    Takes a second of processor time at most; the first item that needs the worker also waits for its start.
     """
     _WORKER.ensure()
     with one_item():

@@ -88,7 +88,7 @@ def _factor(unit: str, other: str) -> Fraction | None:
 def _same(a: _Value, g: _Value, todo: list) -> bool:
     """Whether two values may be equal; groups (answers, golds) that only sympy can match are added to `todo`."""
     kinds = {a.kind, g.kind}
-    if (a.src == g.src and a.kind != "bad") or (kinds == {"text"} and _words(a) == _words(g)):
+    if (a.src and a.src == g.src and a.kind != "bad") or (kinds == {"text"} and _words(a) == _words(g)):
         return True
     if "either" in kinds:
         left, right = (v.data if v.kind == "either" else [v] for v in (a, g))

@@ -271,9 +271,12 @@ def _rounded(text: str, sides: list[str], down) -> _Value:
     return down(text.replace("≈", "="))
 
 
+_WORDS = re.compile(r"[^\W\d]{3,}(?:[ *+/-]+[^\W\d]{3,})*")  # a step of a chain in words: base * height
+
+
 def _relation(text: str, parts: list[str], down) -> _Value:
     """x = 5 and 5 = x assign, 2 + 2 = 4 must hold throughout, 1 < x ≤ 3 is an interval, the rest is an equation."""
-    signs = "".join(c for c in text if c in "=<>≤≥")
+    signs = "".join(c for c in re.sub(r"\([^()]*\)", "", text) if c in "=<>≤≥")  # not those of P(X > 2) = 1/3
     if "=" not in signs and any(re.fullmatch(f"- ?{_SYMBOL.pattern}", part) for part in parts):  # -x > -1 is x < 1
         parts = [part[1:].strip() if re.fullmatch(f"- ?{_SYMBOL.pattern}", part) else f"-({part})" for part in parts]
         signs = signs.translate(str.maketrans("<>≤≥", "><≥≤"))
@@ -290,16 +293,23 @@ def _relation(text: str, parts: list[str], down) -> _Value:
         return _Value("seq", ("(["[signs[0] == "≤"], ")]"[signs[1] == "≤"], [down(parts[0]), down(parts[2])]))
     values = [down(part) for part in parts]
     if _is_constant(values[-1]):  # m + n = 256 + 37 = 293, S = 2πr = 6π: the last part is the value
-        numbers = [v for v in values[1:-1] if v.kind != "num" or len(v.data) == 1]
-        named = _SYMBOL.fullmatch(parts[0]) or len(values) > 2 or not re.search(r"(?<![\^{])\d", parts[0])
+        numbers = [v for v in values[1:-1] if _is_constant(v) or not (v.kind == "num" or _WORDS.fullmatch(v.src))]
+        has_digits = re.search(r"(?<![\^{_\d])\d", parts[0])  # other than exponents and indices
+        named = _SYMBOL.fullmatch(parts[0]) or len(values) > 2 or not has_digits
         if named and values[0].kind == "num" and len(values[0].data) > 1:
             rest = _Value("all", [*numbers, values[-1]]) if numbers else values[-1]
             return _Value("eq", (parts[0], rest, values[0]))
     rest = values[1] if len(values) == 2 else _Value("all", values[1:])
-    if _SYMBOL.fullmatch(parts[0]):
+    inverse = values[-1].kind == "mat" and re.fullmatch(r"[A-Z]+\^\{?-1\}?", parts[0])
+    if inverse or re.fullmatch(rf"{_SYMBOL.pattern}|\\frac ?\{{d ?[a-zA-Z]\}} ?\{{d ?[a-z]\}}", parts[0]):  # dy/dx
         return _Value("eq", (parts[0], rest, values[0]))
-    name = r"[A-Za-z]\w*(?:'*|\^\{?-1\}?) ?\([^()]*\)|\( ?[a-z](?: ?, ?[a-z])* ?\)|\[?[A-Z]{2,}\]?|[A-Za-z ]{3,}"
-    is_name = re.fullmatch(name, parts[0]) or (values[0].kind == "text" and _is_constant(values[-1]))
+    name = (
+        r"[A-Za-z]\w*(?:'*|\^\{?-1\}?) ?\((?:[^()]|\([^()]*\))*\)|\( ?[a-z](?: ?, ?[a-z])* ?\)|\[?[A-Z]{2,}\]?"
+        r"|[A-Za-z ]{3,}|\\(?:wide)?hat ?\{? ?[a-zA-Z] ?\}?"
+    )
+    is_name = re.fullmatch(name, parts[0]) or (
+        values[0].kind == "text" and (_is_constant(values[-1]) or values[-1].kind in ("mat", "seq"))
+    )
     if is_name and not re.search(rf"(?i)^(?:let|if|suppose|assume)\b|{NEGATED}|\bno\b|\\neg", parts[0]):
         return rest  # f(x) = …, (x, y) = …, [ABC] = …, Area = …, \angle A = 40, E[X] = 3
     if len(values) == 2 and all(v.kind == "num" for v in values) and any(len(v.data) > 1 for v in values):

@@ -210,11 +210,15 @@ _CHOICE = re.compile(
     r"(?:la )?([(\[{]?)\s*([A-Za-z])\s*(\s-(?=\s[^\W\d_]{4})|[)\]}]?[.:)]?)(\s.*)?",
     re.IGNORECASE | re.DOTALL,
 )
-_CUT = re.compile(
-    r"(?i)####|[。！？]|</?answer>|!(?=\s|$)|\.(?=\s|$)(?!(?<=\bRs\.)\s*\d)"
+_CUT = re.compile(  # the end of a statement; not the factorial in 5! = 120, 3! \times 2 and {5! 3!}
+    r"(?i)####|[。！？]|</?answer>|!(?=\s|$)(?! *(?:[-+*/^=<>≤≥≈×·÷]\s?[\d\\({$√]|\\[a-z]|[^{}\n]*\}))"
+    r"|\.(?=\s|$)(?!(?<=\bRs\.)\s*\d)"
     r"|,?\s+(?:because|since|which|where|so|as|i hope)\b|\n"
 )
-_FILLER = re.compile(rf"(?i)^(?:(?:{ROUGHLY}|exactly|simply|just|therefore|thus|equal to|given by)\b|[约約\s:*])+")
+_FILLER = re.compile(
+    rf"(?i)^(?:(?:{ROUGHLY}|exactly|simply|just|clearly|indeed|actually|therefore|thus|equal to|given by)\b"
+    r"|[约約\s:*,])+"
+)
 
 
 def _counted(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The worker process that asks math-verify, with time limits."""
+"""The worker process that asks math-verify, with limits on its processor time, which no busy machine uses up."""
 
 import contextlib
 import contextvars
@@ -16,16 +16,16 @@ import warnings
 
 from programs.math_grader.vocabulary import _LATEX, _NAMES
 
-_LIMIT_S = 0.25  # for a comparison in the worker
-_LOST_S = 0.6  # after which a silent worker is replaced
-_ITEM_S = 0.95  # for all comparisons of an item
-_START_S = 60.0  # for a worker to start
+_LIMIT_S = 0.4  # processor time for a comparison in the worker
+_ITEM_S = 0.95  # processor time for all comparisons of an item
+_LOST_S = 12.0  # on the clock: a worker that is silent for so long sleeps, and is replaced
+_START_S = 60.0  # on the clock, for a worker to start
 _LEFT: contextvars.ContextVar = contextvars.ContextVar("left", default=None)  # [seconds left for an item's comparisons]
 
 
 @contextlib.contextmanager
 def one_item():
-    """Limit all comparisons inside to `_ITEM_S` seconds together; when nested, the outer limit holds."""
+    """Limit all comparisons inside to `_ITEM_S` seconds of the worker together; when nested, the outer limit holds."""
     token = _LEFT.set(_LEFT.get() or [_ITEM_S])
     try:
         yield
@@ -69,7 +69,7 @@ class MathWorker:
         left = _LEFT.get() or [_ITEM_S]
         self.ensure()
         with self.lock:
-            if left[0] < _LOST_S:
+            if left[0] < _LIMIT_S:
                 return False
             if self.process and self.process.poll() is not None:
                 self.stop()
@@ -81,24 +81,23 @@ class MathWorker:
                 self.stop()
                 warnings.warn("math-verify is missing or slow: integrals, sums, … are compared as text", stacklevel=2)
                 return False
-            started = time.monotonic()
-            try:
-                return self.exchange(groups)
-            finally:
-                left[0] -= time.monotonic() - started
+            verdict, seconds = self.exchange(groups)
+            left[0] -= seconds
+            return verdict
 
-    def exchange(self, groups: list) -> bool | None:
-        """Ask the worker, which is ready; a silent one is replaced."""
+    def exchange(self, groups: list) -> tuple[bool | None, float]:
+        """(Verdict, seconds that it took) of the worker, which is ready; a silent one is replaced."""
         try:
             with contextlib.suppress(OSError, ValueError):
                 self.process.stdin.write(json.dumps(groups).encode() + b"\n")
-                return json.loads(self.answer(_LOST_S))  # the worker keeps _LIMIT_S itself unless it is lost
+                return tuple(json.loads(self.answer(_LOST_S)))
         except BaseException:  # an interrupt: the pending answer must not reach the next question
             self.stop()
             raise
+        warnings.warn(f"the math worker died or was silent for {_LOST_S:g} s: an answer counts as wrong", stacklevel=2)
         self.stop()
         self.start()
-        return False
+        return False, _ITEM_S
 
     def answer(self, seconds: float) -> bytes:
         """The worker's next line, or b"" after `seconds`."""
@@ -155,11 +154,12 @@ _WARM = [
     (r"\int x dx+\ln{4}", r"2\ln{2}+\frac{x^2}{2}"),
     (r"\int_0^1 x dx", r"\frac12"),
     ("|x|+1", "1+|x|"),
-    (r"\sum_{k=1}^{3} k", "6"),
+    (r"\sum_{k=1}^{n} k", r"\frac{n(n+1)}{2}"),
+    (r"\prod_{k=1}^{n} k", "n!"),
     (r"\binom{n}{2}", r"\frac{n(n-1)}{2}"),
     (r"\lim_{x\to 0} \frac{\sin x}{x}", "1"),
     (r"x^2 < 4", r"-2 < x < 2"),
-    (r"\lfloor 2.5 \rfloor", "2"),
+    (r"\lfloor n/2 \rfloor", r"\lfloor \frac{n}{2} \rfloor"),
     ("n!+1", "1+n!"),
     (r"\sqrt{x^2+1}", r"(x^2+1)^{1/2}"),
 ]
@@ -183,15 +183,15 @@ def _math_worker() -> None:
             os._exit(0)
         if not os.waitpid(child, 0)[1]:
             return
-        print("false", file=out, flush=True)
+        print(json.dumps([False, _LIMIT_S]), file=out, flush=True)
 
 
 def _serve(out) -> None:
     """Answer comparisons; a timer's signal ends this process if one takes too long."""
     for line in sys.stdin:
-        signal.setitimer(signal.ITIMER_REAL, 0.7 * _LIMIT_S)
-        reply = False
+        signal.setitimer(signal.ITIMER_PROF, _LIMIT_S)
+        reply, started = False, time.process_time()
         with contextlib.suppress(Exception):
             reply = _judge(json.loads(line))
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        print(json.dumps(reply), file=out, flush=True)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        print(json.dumps([reply, time.process_time() - started]), file=out, flush=True)
