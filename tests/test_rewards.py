@@ -64,7 +64,14 @@ TWO_CHOICES = [
     "A - B",
 ]
 TWO_CHOICES += ["(A) Paris or (C) Rome", "(A) Paris or C", "A (or B)", "(A) B, C", "A\nB\nC\nD", "A (small) dog barks"]
-TWO_CHOICES += ["A. Or B.", "A. I am not sure, it could be B or C.", "(A) or (B) but not (C)", "A – D", "A) B) and C)"]
+TWO_CHOICES += [
+    "A. Or B.",
+    "A. I am not sure, it could be B or C.",
+    "(A) or (B) but not (C)",
+    "A – D",
+    "A) **C**",
+    "(A)\n\nB",
+]
 TWO_CHOICES += ["B: the answer is (B) 10.\n\nTherefore, the answer is (C).", "Boxes \\boxed{B} and \\boxed{C}"]
 RIGHT_CHOICES = [
     ("A", ["The answer is A. Options B and C are wrong.", "A) is not a mammal", "A) The claim is false"]),
