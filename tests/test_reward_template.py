@@ -101,7 +101,7 @@ def test_file_is_complete_and_passes_its_own_test(files, task, contract):
 MUTATIONS = {  # a fault in the core or an adapter, which the file's own test must see
     "math": ("math_score(text, row.get(GOLD)", 'math_score(text, "7"'),
     "code": ("float(verdict.all_passed)", "1.0"),
-    "qa": ("float(normal(final_answer(text)) in golds)", "float(any(gold in normal(text) for gold in golds))"),
+    "qa": ("float(bool(answers & golds))", "float(any(gold in normal(text) for gold in golds))"),
     "format": ("text.count(mark) != 1", "False"),
     "llm_judge": ("float(found[1])) / 10", "float(found[1]))"),
     "custom": ("0.1, lambda", "0.3, lambda"),
@@ -142,6 +142,29 @@ BY_HAND = [
     ("qa", "-5", {"answer": "5"}, 0.0),
     ("qa", "C++", {"answer": "C"}, 0.0),
     ("qa", '**"Jean-Luc"**', {"answer": "jean luc"}, 1.0),
+    *[
+        ("qa", text, {"answer": "Paris"}, 1.0)
+        for text in (
+            *("**Answer**: Paris", "*Answer:* **Paris**.", "The answer would be Paris.", "The answer must be Paris"),
+            *("The answer is Paris. It lies on the Seine.", "The answer is **Paris**. This city is old. It is big."),
+            *(r"\boxed{Paris}", r"As asked in \boxed{}: $\boxed{\text{Paris}}$.", r"<answer>\boxed{Paris}</answer>"),
+            *(r"The answer is the capital: \boxed{Paris}, not \boxed{Rome}", r"\boxed{Paris}, so \boxed{Paris}"),
+        )
+    ],
+    *[
+        ("qa", text, {"answer": "Paris"}, 0.0)
+        for text in (
+            *("The answer is Paris. It could be Rome.", "The answer is Paris. Or Rome is right.", "Paris. Rome. Oslo."),
+            *("The answer is Paris. It isn't.", "The answer would not be Paris.", "**Wrong answer**: Paris"),
+            *(r"\boxed{Rome} or \boxed{Paris}", r"The answer is not \boxed{Paris}.", r"<think>\boxed{Paris}</think>"),
+            r"<answer>\boxed{Paris}</answer><answer>Rome</answer>",
+        )
+    ],
+    *[("qa", f"The answer is {said}. It lies on the Seine.", {"answer": said}, 1.0) for said in ("yes", "no", "42")],
+    *[("qa", f"The answer is {name}", {"answer": name}, 1.0) for name in ("Mrs. Dalloway", "J. K. Rowling")],
+    *[("qa", text, {"answer": "1914-1918"}, 1.0) for text in ("1914–1918", "Answer: 1914-1918")],
+    ("qa", "−5", {"answer": "-5"}, 1.0),
+    ("qa", "−5", {"answer": "5"}, 0.0),
     ("qa", "x", {"answer": " "}, None),
     ("format", "<think>a</think><answer>b</answer>", {}, 1.0),
     ("format", "<think>a</think><answer>b", {}, 0.375),

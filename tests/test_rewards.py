@@ -44,6 +44,47 @@ def score(name, text, options=None, prompt=None, **columns):
 
 # ------------------------------------------------------------------------------------------------ by hand
 
+DENIED_CHOICES = ["(A) is wrong.", "A) is incorrect since it is too small. It must be C.", "A. This is not correct."]
+DENIED_CHOICES += ["**A** is wrong", "(A) cannot be right", "A, which is wrong", "A. No, that is incorrect.", "not (A)"]
+DENIED_CHOICES += [
+    "A) and B) are wrong",
+    "A, B, and C are incorrect.",
+    "(A) ist falsch",
+    "(A) est fausse",
+    "（A）不正确",
+]
+DENIED_CHOICES += ["It is not (A).", "Options A - D are all wrong", "A. That option is not right because it is small"]
+TWO_CHOICES = [
+    "(A) or (B)",
+    "(A) or option B",
+    "(A), (B)",
+    "(A) (B)",
+    "A: B and C",
+    "A. B or C might be right",
+    "A - B",
+]
+TWO_CHOICES += ["(A) Paris or (C) Rome", "(A) Paris or C", "A (or B)", "(A) B, C", "A\nB\nC\nD", "A (small) dog barks"]
+TWO_CHOICES += [
+    "A. Or B.",
+    "A. I am not sure, it could be B or C.",
+    "(A) or (B) but not (C)",
+    "A – D",
+    "A) **C**",
+    "(A)\n\nB",
+]
+TWO_CHOICES += ["B: the answer is (B) 10.\n\nTherefore, the answer is (C).", "Boxes \\boxed{B} and \\boxed{C}"]
+RIGHT_CHOICES = [
+    ("A", ["The answer is A. Options B and C are wrong.", "A) is not a mammal", "A) The claim is false"]),
+    ("B", ["The correct answer is **B. mitosis**.\n\nFinal Answer: **B**", "B - Paris", "B, option A is wrong"]),
+    ("B", ["The answer is (B) 10.\n\nTherefore, the answer is (B).", "The answer is B (Paris).", "B, not A or C"]),
+    ("B", ["**Answer: B – Paris**", "(B) Paris, not (A)", "Among the options, B is the best answer."]),
+    ("B", ["The correct answer is letter B.", "The answer is (B). (A) and (C) are not correct."]),
+    ("B", ["(B), because options A and C are too small", "<answer>B</answer> <answer>(B) x</answer>"]),
+    ("C", ["(C) A is true but B is false", "The answer is (C) It is not true that dogs bark.", "C (see above)"]),
+    ("D", ["The answer is (D) Both A and B.", "(D) A and C only.", "D) A and B", "(D) Neither A nor B"]),
+    ("D", ["The answer is D. A, B, and C are all incorrect.", "D: Both A and C", "D) Statement 2 is incorrect"]),
+]
+
 BY_HAND = [
     ("exact_match", " New\n York ", {"answer": "New York"}, 1),
     ("exact_match", "paris", {"answer": "Paris"}, 0),
@@ -196,6 +237,11 @@ BY_HAND = [
         ("multiple_choice", "A", {"answer": gold}, 1)
         for gold in ("Answer: A", "A. Vitamin C", "So, the answer is (A).")
     ],
+    *[("multiple_choice", t, {"answer": "A"}, 0) for t in DENIED_CHOICES],
+    *[("multiple_choice", t, {"answer": t.strip("(*")[0]}, 0) for t in TWO_CHOICES],
+    *[("multiple_choice", t, {"answer": gold}, 1) for gold, texts in RIGHT_CHOICES for t in texts],
+    ("multiple_choice", "D", {"answer": "D) Both A and B"}, 1),
+    ("multiple_choice", "I, personally, don't know.", {"answer": "I"}, 0),
     ("multiple_choice", "C", {"answer": "none of these"}, None),
     ("multiple_choice", "C", {"answer": None}, None),
     ("strict_xml_format", RX.format("\nx\n", "\ny\n") + "\n", {}, 1),
@@ -226,6 +272,19 @@ BY_HAND = [
         ("json_format", t, {}, 0)
         for t in ("", "1", "null", "{a: 1}", "[NaN]", "[Infinity]", '{"a": 1} so', "[" * 99999)
     ],
+    *[
+        (name, thought + text, {"schema": SCHEMA} if name == "json_schema" else {}, paid)
+        for name in ("json_format", "json_schema")
+        for thought in (
+            "<think>x</think>",
+            "<think>\n\n</think>\n\n",
+            "plan</think>",
+            "<think>" + "x" * 30_000 + "</think>",
+        )
+        for text, paid in (('{"n": 1}', 1), ('```json\n{"n": 1}\n```', 1), ('It is {"n": 1}', 0))
+    ],
+    ("json_schema", '<think>{"n": 1}', {"schema": SCHEMA}, 0),
+    ("json_format", '{"tag": "<think>"}', {}, 1),
     ("json_schema", '{"n": 1}', {"schema": SCHEMA}, 1),
     ("json_schema", '{"n": "1"}', {"schema": SCHEMA}, 0),
     ("json_schema", "{}", {"schema": json.dumps(SCHEMA)}, 0),
@@ -294,6 +353,15 @@ BY_HAND = [
     ),
     ("token_cosine_scaled", r"\boxed{2}", {"answer": None, "completion_ids": [0] * 9999}, None),
     ("squad_exact_match", "<answer>the  Eiffel-Tower!</answer>", {"answer": "EiffelTower"}, 1),
+    *[
+        (name, text, {"answer": gold}, 1)
+        for name in ("squad_exact_match", "squad_f1")
+        for text, gold in (
+            *(("The answer is yes, because both are American.", "yes"), ("Because of You", "because of you")),
+            *(("Answer: Denver Broncos because they won", "Denver Broncos"), ("Since Monday", "since Monday")),
+        )
+    ],
+    ("squad_exact_match", "The answer is yes, because both are American.", {"answer": "American"}, 0),
     ("squad_exact_match", "an apple a day", {"answer": "apple day"}, 1),
     ("squad_exact_match", "Anapple", {"answer": "apple"}, 0),
     ("squad_exact_match", "b c", {"answer": None, "answers": {"text": ["x", "B, C"], "answer_start": [0, 9]}}, 1),
@@ -519,6 +587,16 @@ STEPS = [
 ]
 
 
+CHAINS = [
+    ("16 - 3 - 4 = 9", True),
+    ("16 - 3 - 4 = 13 - 4 = 9", True),
+    ("1,200 * 3 = 3,600", True),
+    ("-3 + 5 = 2", True),
+]
+CHAINS += [("16 - 3 - 4 = 8", False), ("16 - 3 - 4 = 12 - 4 = 9", False), ("1,200 * 3 = 3,900", False)]
+CHAINS += [("2 + 3 * 4 = 14", True), ("2 + 3 * 4 = 20", False), ("3 + 4 = 5 + 2", True), ("10 / 4 / 0 = 0", True)]
+
+
 def test_reasoning_quality_counts_steps_with_content():
     values = [score("reasoning_quality", " ".join(STEPS[:n])) for n in range(5)]
     assert values == [0, 0.25, 0.5, 0.75, 1]
@@ -527,6 +605,8 @@ def test_reasoning_quality_counts_steps_with_content():
     assert score("reasoning_quality", " ".join(STEPS[:2]), prompt=STEPS[0]) == 0.25  # the prompt's words are not new
     assert score("reasoning_quality", " ".join(STEPS[:2]), prompt=[{"role": "user", "content": STEPS[0]}]) == 0.25
     assert score("reasoning_quality", STEPS[1].replace("12", "13")) == 0  # 4 * 3 is not 13
+    for chain, true in CHAINS:
+        assert score("reasoning_quality", f"She sells {chain} fresh eggs every day.") == 0.25 * true, chain
     assert score("reasoning_quality", "Hence " + STEPS[2]) == 0.25
     assert score("reasoning_quality", "Hence thus therefore " + STEPS[2]) == 0
 

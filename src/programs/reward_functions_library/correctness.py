@@ -4,15 +4,15 @@ import ast
 import math
 import os
 import re
+import string
 import warnings
 from collections import Counter
 
 from parts.data.answer_marks import accepted, marked_gold
-from parts.data.stated_answers import narrow, second_letter, visible
+from parts.data.stated_answers import narrow, second_letter, visible, without_words
 from parts.foundation.python_source import parse_python
 from programs.reward_functions_library.contract import _load, completion_text, reward
 from programs.reward_functions_library.text_parts import (
-    _PUNCTUATION,
     _QUOTED,
     _WORD,
     _blocks,
@@ -75,7 +75,7 @@ def fuzzy_match(text, answer=None, reference=None, *, unit="word"):
 def numeric_correctness(text, answer, *, rel_tol=1e-6, abs_tol=0.0):
     """1 if |x − g| ≤ max(rel_tol·|g|, abs_tol) for the final answer x and the gold g, else 0: {0, 1}, w 1.
     Units are not compared, a percent sign does not scale; 3,5 is 3.5, 1,234 is 1234. Set `abs_tol` where g can be 0.
-    Any one of a list of golds pays.
+    Any one of a list of golds pays. A working, 9 * 2 = 18, is no number here: math_equivalence reads it.
     >>> numeric_correctness(None, ["<answer>$1,234.0</answer>", "3.14"], [1234, "3.14159"])
     [1.0, 0.0]"""
     golds = [gold for gold in map(_number, map(marked_gold, _golds(answer))) if gold is not None]
@@ -102,28 +102,60 @@ def gsm8k(text, answer, prompt=None):
 
 
 _CHOICE = re.compile(
-    r"(?is)[\W_]*(?:(?:the|la|el|die|l(?=['’]))\b[\W_]*)?"
-    r"(?:(?:option|choice|answer|opción|antwort|réponse|respuesta)\b[\W_]*|选项|選項|選択肢)?"
-    r"([a-z])(?:[\W_]*|\s*[).:,、*\n].*)"
+    r"(?is)[\W_]*(?:(?:among|of) (?:the|these|all)\b[^,.\n]{0,40},\s*)?(?:(?:the|la|el|die|l(?=['’]))\b[\W_]*)?"
+    r"(?:(?:option|choice|answer|letter|opción|antwort|réponse|respuesta)\b[\W_]*|选项|選項|選択肢)?"
+    r"([a-z])(?:[\W_]*|(?!(?<=i)\s*,)\s*[).:,、*\n].*"  # not: I, personally, ...
+    r"|(?-i:(?<=[A-HJ-Z]))(?:\s+\([^()]*\)[\W_]*|\s+[-–—]\s+(?!(?-i:[A-J])\b).*))"  # B (Paris), B - Paris
+)
+_ONE = r"\(?[A-J]\b\)?"
+_LETTERS = rf"(?:(?i:option|choice|answer|letter)s?\s+)?{_ONE}(?:(?:\s*(?:[,/&]|\b(?:and|or|nor)\b))+\s*{_ONE})*"
+_WRONG = (
+    r"(?i:(?:(?:is|are|['’]s|(?:can|must) be|ist|sind|est|es)(?: \w+ly| all| both)?"
+    r" (?:wrong|incorrect[ae]?|false|falsch|fausse?|ruled out|eliminated)"
+    r"|(?:(?:is|are|can|does|do)(?: not|n['’]t)|cannot|ist nicht|n['’]est pas|no es)(?: be)?(?: (?:the|die|la))?"
+    r" (?:correct[ae]?|right|true|best|answer|fit|richtige?|bonne))\b|是?(?:错|不正?[确对]))"
+)
+_REJECTED = re.compile(  # after a letter, or a list that it begins: a denial, but no text such as "is not true of dogs"
+    rf"[\W_]*(?:(?:[,/&]|\b(?:and|or|nor)\b)\W*(?!(?i:option|choice)){_LETTERS}\W*)?(?i:no\b\W*)?"
+    rf"(?i:(?:this|that|it|which)\b(?: (?:one|option|choice|answer)\b)?)?\s*{_WRONG}"
+    r"(?! (?!(?:answer|option|choice|one|as|because|since|so|and|but|either|here)\b)\w)"
+)
+_OTHERS_REJECTED = re.compile(rf"\b(?i:not|rather than|instead of)\s+{_LETTERS}|(?<!\w){_LETTERS}\s*{_WRONG}")
+_OPTION_TEXT = re.compile(  # D) Both A and B; A is true, B is false; not: A) B, C or D; A) Paris or B; A. It may be B
+    r"(?:[A-J][).]|[B-J]:)[*_]*[ \t]+(?!\W*[A-J](?:\W+(?i:or\W+)?[A-J])*\W*\Z)"
+    r"(?!(?:(?!\b[A-J]\b).)*?(?:[,;/&|]|\b(?i:or|and|not|but|oder|und|ou|et|o|y)\b)[\s(*]*[A-J]\b)"
+    r"(?!.*\b(?i:also|too|may|might|maybe|could|perhaps|possibly|likely|alternatively)\b)"
+    r"(?:(?![.!?]\s|\b[A-J](?:\)|[.:]\s)).)+"
 )
 
 
 def _letter(answer: str) -> str | None:
-    """The choice letter of an answer, alone or before its text; None if it names a second one."""
+    """The choice letter of an answer, alone or before its text; None if it is denied, or another one is stated."""
     answer = re.sub(r"\\(?:text|textbf|mathrm|mathbf|boxed)\b", " ", answer[:2000])
-    match = _CHOICE.fullmatch(answer)
-    return match[1].upper() if match and not second_letter(match[1], answer[match.end(1) :]) else None
+    for reading in (answer, without_words(answer)):
+        if match := _CHOICE.fullmatch(reading):
+            rest = reading[match.end(1) :]
+            if (rejected := _REJECTED.match(rest)) or not _states_another(match[1], rest):
+                return None if rejected else match[1].upper()
+    return None
+
+
+def _states_another(letter: str, rest: str) -> bool:
+    """Whether the text after a choice's letter states another choice; an option's text may name some."""
+    rest = re.sub(r"\b(?i:option|choice|answer|letter)s?\s+(?=\(?[A-J]\b)", "", _OTHERS_REJECTED.sub("", rest))
+    return not _OPTION_TEXT.fullmatch(letter + rest) and second_letter(letter, rest)
 
 
 @reward
 def multiple_choice(text, answer):
     """1 if the final answer is the gold letter ("B", "(b)", or an index: 0 is A), else 0: {0, 1}, w 1.
-    The letter stands alone, before its text or before a reason: "B) Paris", "B because ...". Naming a second letter
-    pays nothing; any one of a list of golds does.
+    The letter stands alone, before the option's text or before a reason: "B) Paris", "B because ...". It may be
+    repeated. A denied letter, "(A) is wrong", and two different ones pay nothing; any one of a list of golds does.
     >>> multiple_choice(None, ["The answer is (B).", "A) Paris B) Rome"], ["B", 1])
     [1.0, 0.0]"""
     golds = {_gold_letter(gold) for gold in accepted(answer)} - {None}
-    letter = next(filter(None, map(_letter, _readings(text))), None) or _readings(text)[0].strip("()*. ")
+    letters = {_letter(narrow(part)) for part in _found(text) or [_final(text)]}
+    letter = (letters.pop() if len(letters) == 1 else None) or _readings(text)[0].strip("()*. ")
     return letter in golds if golds else None
 
 
@@ -131,13 +163,13 @@ def _gold_letter(gold) -> str | None:
     """The letter for an index, "(b)", "Answer: B" or "B. Vitamin C"; a label "1" stays; None for "A, C"."""
     text = marked_gold(narrow(str(gold)))
     named = re.match(r"\W*([A-Za-z]|\d(?!\w))(?=\W|$)", text)
-    several = named and second_letter(named[1], text[named.end() :])
+    several = named and _states_another(named[1], text[named.end() :])
     return chr(65 + gold) if type(gold) is int and 0 <= gold < 26 else None if several else named and named[1].upper()
 
 
 def _squad_words(text: str) -> list[str]:
     """The words that SQuAD compares: lower case, then without punctuation, then without a, an and the."""
-    kept = "".join(c for c in text.lower() if c not in _PUNCTUATION)
+    kept = "".join(c for c in text.lower() if c not in string.punctuation)
     return re.sub(r"\b(?:a|an|the)\b", " ", kept).split()
 
 
@@ -148,9 +180,13 @@ def _squad_golds(answer, answers) -> list[list[str]] | None:
         texts = given.get("text")
         if not isinstance(texts, list | tuple):
             return None
-        golds = [words for text in texts if (words := _squad_words(str(text)))]
-        return golds or [[]]
+        return [words for text in texts if (words := _squad_words(str(text)))] or [[]]
     return [_squad_words(gold) for gold in _golds(given)] or None
+
+
+def _squad_answers(text: str) -> list[list[str]]:
+    """Words of the final answer, and of it without a reason: "yes, because ..."."""
+    return [_squad_words(read(_final(text))) for read in (str, without_words)]
 
 
 def _squad_f1(words: list[str], gold: list[str]) -> float:
@@ -164,14 +200,14 @@ def squad_exact_match(text, answer=None, answers=None):
     """1 if the final answer has a gold's words in its order, as SQuAD normalises: {0, 1}, w 1.
 
     SQuAD's `compute_exact` (Rajpurkar 2016, arXiv 1606.05250; evaluate-v2.0.py): lower case, without punctuation, the
-    articles a, an, the, and extra spaces. The final answer is the marked one, else the visible text. A gold is a text,
-    a list of texts, or SQuAD's column `answers`, {"text": [...]}; there no text means that the empty answer is right.
+    articles a, an, the, extra spaces, and a reason after the answer, which is the marked one, else the visible text. A
+    gold is a text, a list, or SQuAD's column `answers`, {"text": [...]}; there no text means that "" is right.
 
     >>> squad_exact_match(None, ["<answer>The Eiffel Tower.</answer>", "eiffel"], ["Eiffel tower"] * 2)
     [1.0, 0.0]
     """
     golds = _squad_golds(answer, answers)
-    return None if golds is None else _squad_words(_final(text)) in golds
+    return None if golds is None else any(words in golds for words in _squad_answers(text))
 
 
 @reward(one_of=("answer", "answers"))
@@ -185,7 +221,7 @@ def squad_f1(text, answer=None, answers=None):
     [1.0, 0.4]
     """
     golds = _squad_golds(answer, answers)
-    return None if golds is None else max(_squad_f1(_squad_words(_final(text)), gold) for gold in golds)
+    return None if golds is None else max(_squad_f1(words, gold) for words in _squad_answers(text) for gold in golds)
 
 
 # ---- programs

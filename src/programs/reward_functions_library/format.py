@@ -1,7 +1,6 @@
 """Layouts, style and repetition."""
 
 import json
-import math
 import re
 import unicodedata
 import warnings
@@ -17,6 +16,7 @@ from programs.reward_functions_library.text_parts import (
     _json,
     _layout,
     _sections,
+    _total,
 )
 
 
@@ -81,7 +81,7 @@ def tag_count(text, *, tags=("think", "answer")):
 @reward
 def json_format(text):
     """1 if the text, or the one fenced block that it is, is a JSON object or array, else 0: {0, 1}, w 0.1 to 0.3.
-    `{}` pays; json_schema asks for content.
+    A thinking part before it is left out. `{}` pays; json_schema asks for content.
     >>> json_format(None, ['{"a": [1]}', "a: 1", "3"])
     [1.0, 0.0, 0.0]"""
     return isinstance(_json(text), dict | list)
@@ -95,7 +95,7 @@ def json_schema(text, schema, *, max_characters=20_000):
     [1.0, 0.0]"""
     try:
         validator = _validator(schema if isinstance(schema, str) else json.dumps(schema))
-        value = _json(text) if len(text) <= max_characters else None
+        value = _json(text, max_characters)
         return value is not None and validator.is_valid(value)
     except RecursionError:  # a schema that refers to itself, and text nested deeply
         return 0.0
@@ -104,7 +104,6 @@ def json_schema(text, schema, *, max_characters=20_000):
 
 
 # ---- style
-_OPERATORS = {"+": float.__add__, "-": float.__sub__, "*": float.__mul__, "/": lambda a, b: a / (b or math.inf)}
 _CONNECTORS = set("therefore thus hence because since so then first second third next finally however moreover".split())
 _FUNCTION_WORDS = set(
     "a an the this that these those it its he she they we you i his her their our my is are was were be been has have "
@@ -117,8 +116,8 @@ _FUNCTION_WORDS = set(
 def reasoning_quality(text, prompt, *, target=4):
     """min(1, steps / target) for the steps of the reasoning: {0, 1/target, …, 1}, w 0.05, beside correctness.
     A step is a sentence of 4 to 60 words, mostly new to prompt and earlier steps, that reads as English (15 to 75 %
-    function words) or holds equations `a + b = c`, all true. Connectors do not count, and over two spoil a sentence;
-    repetitive text scores 0. It measures form: fluent nonsense passes, and other languages need equations.
+    function words) or holds equations `a + b * c = d`, all true. Connectors do not count; over two spoil a sentence.
+    Repetitive text scores 0. It measures form: fluent nonsense passes, and other languages need equations.
     >>> text = "Tom picks 3 apples from each of the 4 trees. That is 3 * 4 = 12 apples in his basket."
     >>> reasoning_quality(None, [text, "Therefore thus because. First, second, next, finally."])
     [0.5, 0.0]"""
@@ -131,9 +130,8 @@ def reasoning_quality(text, prompt, *, target=4):
         content, equations = {*words} - _FUNCTION_WORDS, _EQUATION.findall(sentence)
         share = sum(w in _FUNCTION_WORDS for w in words) / max(1, len(words))
         stale = len(content) < 2 or any(len(content & old) > 0.6 * len(content) for old in known)
-        true = all(
-            abs(_OPERATORS[o](float(a), float(b)) - float(c)) <= 0.01 * abs(float(c)) for a, o, b, c in equations
-        )
+        sides = [[*map(_total, equation.split("="))] for equation in equations]
+        true = all(abs(value - result) <= 0.01 * abs(result) for *values, result in sides for value in values)
         sound = true if equations else 0.15 <= share <= 0.75
         if 4 <= len(words) <= 60 and len(spoken) - len(words) <= 2 and sound and not stale:
             steps, known = steps + 1, [*known, content]

@@ -4,7 +4,6 @@ import itertools
 import json
 import math
 import re
-import string
 import unicodedata
 from fractions import Fraction
 
@@ -42,12 +41,15 @@ _BLANK = "[ \u00a0\u202f]"
 _VULGAR = re.compile(rf"{_BLANK}*([¼-¾⅐-⅞])")
 _MIXED = re.compile(rf"(?<![\d./])(\d{{1,9}}){_BLANK}(\d{{1,9}})/(\d{{1,9}})(?![\d/])")  # 2 1/2
 _POWER = re.compile(r"(?:\s*(?:\\times|\\cdot|[×·*xX])\s*|^)10\s*(?:\^|\*\*)\s*\{?([+-]?\d{1,3})\}?(?![\d}])")
-_EQUATION = re.compile(
-    r"([0-9]{1,9}(?:\.[0-9]{1,6})?) ?([-+*/]) ?([0-9]{1,9}(?:\.[0-9]{1,6})?) ?= ?\$?(-?[0-9]{1,12}(?:\.[0-9]{1,6})?)"
+_TERM = r"\${0,2}(?:[0-9]{1,3}(?:,[0-9]{3}){1,3}|[0-9]{1,12})(?:\.[0-9]{1,6})?"
+_STEP = rf" ?[-+*/] ?{_TERM}"
+_EQUATION = re.compile(  # 16 - 3 - 4 = 13 - 4 = 9, and no part of a longer one; - before it is a bullet
+    r"(?:(?<=^[-*] )|(?<![\w.,)^√$])(?<![-+*/×÷·^√] )(?<![-+*/×÷·^√]))"
+    rf"-?{_TERM}(?:{_STEP}){{1,8}}(?: ?= ?-?{_TERM}(?:{_STEP}){{1,8}}){{0,3}} ?= ?-?{_TERM}(?:{_STEP}){{0,8}}"
+    r"(?!\d|[.,]\d| ?%| ?[-+*/×÷·^] ?(?:[\d($\\√]|[a-z]\b))"
 )
 _AROUND = " \t\n'\"`*_$「」“”"  # characters that may enclose an answer
 _QUOTED = re.compile(r"^(?:(\*\*|['\"`$])((?:(?!\1).)+)\1|“([^“”]+)”|「([^「」]+)」)$")  # a gold in quotes
-_PUNCTUATION = frozenset(string.punctuation)
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|[\n;。！？]")
 _WORD, _PLAIN = re.compile(r"\w+"), re.compile(r"^\\(?:text|textbf|mathrm)\{([^{}]*)\}$")
 _END = re.compile(r"[*_.]*(?:\n|$)|(?:(?<=\d)|(?<=\w{3}))[*_]*\.\s|[。！？]")  # not after the initials of a name
@@ -140,6 +142,18 @@ def _number(value) -> float | None:
         return None
 
 
+def _total(chain: str) -> float:
+    """The value of sums and products of numbers, 9 + 2 * 3; a quotient by 0 is 0."""
+    total = factor = 0.0
+    for sign, number in re.findall(rf"([-+*/]?) ?({_TERM})", chain):
+        value = float(re.sub("[$,]", "", number))
+        if sign in ("*", "/"):
+            factor *= value if sign == "*" else 1 / (value or math.inf)
+        else:
+            total, factor = total + factor, -value if sign == "-" else value
+    return total + factor
+
+
 def _tight(text: str) -> str:
     """Fold apostrophes and Unicode's forms; remove the blanks around brackets and commas in a list of numbers."""
     text = unicodedata.normalize("NFC", text).translate({0x2018: "'", 0x2019: "'", 0x2011: "-"})
@@ -176,10 +190,12 @@ def _layout(text: str, tags) -> list[str]:
     return pieces
 
 
-def _json(text: str):
-    """The value of strict JSON, alone or as the only fenced block of a text; None for other texts."""
-    blocks, ends = _blocks(text), text.strip()[:3] + text.strip()[-3:]
+def _json(text: str, max_characters=math.inf):
+    """The value of strict JSON, alone or as the only fenced block of a text after its thinking; None for others."""
+    text = text.strip() if text.lstrip()[:1] in ("{", "[", "`") else visible(text).strip()
+    blocks = _blocks(text) if text[:3] + text[-3:] == "``````" else []
     try:  # parse_constant=int refuses NaN and Infinity
-        return json.loads(blocks[0][1] if len(blocks) == 1 and ends == "``````" else text, parse_constant=int)
+        text = blocks[0][1] if len(blocks) == 1 else text
+        return json.loads(text, parse_constant=int) if len(text) <= max_characters else None
     except (ValueError, RecursionError):
         return None

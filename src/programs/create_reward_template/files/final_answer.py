@@ -10,15 +10,17 @@ def visible(text: str) -> str:
 
 
 NOUN = r"(?<!wrong )(?<!false )(?<!incorrect )\b(?:answer|antwort|réponse|respuesta)"
-IS = r"(?: (?:is|ist|est|es)\b|\s?[:：])"
+IS = r"[*_]*(?: (?:is|(?:would|will|must|should) be|ist|est|es)\b|\s?[:：])"
 PHRASE = rf"(?i){NOUN}{IS}|答案(?:是|为|[:：])|(?:答え|正解)(?:は|[:：])"
+BOX = re.compile(r"(?<!not )\\boxed\{(?:\\text\{([^{}]+)\}|([^{}]+))\}")
 
 
 def final_answer(text: str) -> str:
-    """What stands in <answer>, else after the last "answer is" or 答案：, else the whole text; "" for two."""
+    """What stands in <answer>, else in a box, after the last "answer is" or 答案：, or the whole text; "" for two."""
     text = visible(text)
-    tagged = {part.partition("</answer>")[0].strip() for part in text.split("<answer>")[1:]}
-    if tagged:
-        return tagged.pop() if len(tagged) == 1 else ""
+    tagged = [part.partition("</answer>")[0] for part in text.split("<answer>")[1:]]
+    marked = {BOX.sub(r"\1\2", part).strip() for part in tagged or [box[0] for box in BOX.finditer(text)]}
+    if marked:
+        return marked.pop() if len(marked) == 1 else ""
     said = re.split(PHRASE, text)[1:]
     return (said[-1].lstrip(" :*\n").split("\n")[0] if said else text).strip().rstrip(".。")

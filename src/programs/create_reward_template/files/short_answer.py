@@ -6,10 +6,15 @@ import unicodedata
 from contract import GOLD
 from final_answer import final_answer
 
+REMARK = re.compile(  # a further sentence: "Paris. It lies on the Seine."; no second answer, no name after a title
+    r"(?:(?<=\w{3})|(?<=\d)|(?<=\b[Nn]o))[*_]*\.[*_]*\s+(?=(?!I\b)[A-Z][\w'’]* [a-z])"
+    r"(?!(?i:.{0,300}(?:\b(?:or|also|but|not?|wait|maybe|perhaps|possibly|could|might|however|actually)\b|n['’]t\b))).*"
+)
+
 
 def normal(text) -> str:
     """Lower case without articles, extra white space and the punctuation around words."""
-    text = unicodedata.normalize("NFC", str(text).casefold()).replace("’", "'")
+    text = unicodedata.normalize("NFC", str(text).casefold()).translate(str.maketrans("’–−", "'--"))
     text = re.sub(r"(?<=[^\W\d_])-(?=[^\W\d_])", " ", text)  # a hyphen, no minus
     text = re.sub(r"(?<=\b[^\W\d_])\.(?=[^\W\d_]\b)", "", text)  # U.S.A.
     words = [word.strip(".,;:!?\"'“”()[]*_`") for word in text.split()]
@@ -21,7 +26,8 @@ def score(text: str, row: dict) -> float | None:
     """1 if the final answer is a gold one, else 0; None without a gold answer."""
     gold = row.get(GOLD)
     golds = {normal(one) for one in (gold if isinstance(gold, list) else [gold]) if one is not None} - {""}
-    return float(normal(final_answer(text)) in golds) if golds else None
+    answers = {normal(final_answer(text)), normal(REMARK.sub("", final_answer(text)))}
+    return float(bool(answers & golds)) if golds else None
 
 
 CASES = [  # (completion, columns of the row, score)
@@ -31,7 +37,7 @@ CASES = [  # (completion, columns of the row, score)
     ("The U.S.A.", {"gold_column": ["USA", "United States"]}, 1.0),
     ("“O’Neill”", {"gold_column": "O'Neill"}, 1.0),
     ("The wrong answer is Paris.", {"gold_column": "Paris"}, 0.0),
-    ("The answer is:\n**Paris**", {"gold_column": "Paris"}, 1.0),
+    ("**Answer**: Paris. It lies on the Seine.", {"gold_column": "Paris"}, 1.0),
     ("London", {"gold_column": "Paris"}, 0.0),
     ("London, Paris, Rome", {"gold_column": "Paris"}, 0.0),
     ("<answer>Paris</answer><answer>Rome</answer>", {"gold_column": "Paris"}, 0.0),
