@@ -60,13 +60,6 @@ CODE = {
 
 # columns beside a prompt, and the right program
 OTHER_KEYS = {
-    "MBPP+": (
-        {
-            "test_list": ["assert add(2, 0) == 2 == add(0, 2) or add(0, 0)"],
-            "test": "for n in [1]:\n    assert add(n, 2) == 3",
-        },
-        ADD,
-    ),
     "the function in a column": ({"fn_name": "add", "input_output": {"inputs": [[1, 2]], "outputs": [3]}}, ADD),
     "pairs as JSON text": ({"entry_point": "add", "ground_truth": "[[[1, 2], 3]]"}, ADD),
     "Code-R1": (in_verl(json.dumps({"functional": "assert add(1, 2) == 3"})), ADD),
@@ -81,6 +74,13 @@ def test_published_tests_pay_right_programs_only(name):
     verdict, wrong = judge(row, right), judge(row, right.replace("+", "-"))
     assert verdict.all_passed and verdict.total and not wrong.passed
     assert loader.normalise({**row, "source": "s", "id": "1"})["tests"] == row["tests"]  # read again, the same
+
+
+def test_the_further_tests_of_mbpp_plus_count():
+    plus = "for n in [1]:\n    assert add(n, 2) == 3"
+    row = loader.normalise({"prompt": "Add.", "test_list": ["assert add(2, 0) == 2"], "test": plus})
+    right, wrong = (judge(row, program) for program in (ADD, ADD.replace("+", "-")))
+    assert right.all_passed and wrong.passed == 1 and not wrong.all_passed
 
 
 def test_private_tests_that_are_pickled_stay_closed_and_it_is_said(tmp_path):
