@@ -76,6 +76,13 @@ def test_published_tests_pay_right_programs_only(name):
     assert loader.normalise({**row, "source": "s", "id": "1"})["tests"] == row["tests"]  # read again, the same
 
 
+def test_the_further_tests_of_mbpp_plus_count():
+    plus = "for n in [1]:\n    assert add(n, 2) == 3"
+    row = loader.normalise({"prompt": "Add.", "test_list": ["assert add(2, 0) == 2"], "test": plus})
+    right, wrong = (judge(row, program) for program in (ADD, ADD.replace("+", "-")))
+    assert right.all_passed and wrong.passed == 1 and not wrong.all_passed
+
+
 def test_private_tests_that_are_pickled_stay_closed_and_it_is_said(tmp_path):
     path = write_lines(tmp_path / "live.jsonl", [LIVE])
     (row,) = loader.load_rows(path).rows
@@ -228,6 +235,7 @@ def test_gold_answers_are_found(name):
 
 
 SYSTEM, PAIR = {"role": "system", "content": "Be brief."}, ("chosen", "rejected")
+TURNS = [{"role": "user", "content": "4+0?"}, {"role": "assistant", "content": "4"}]
 NOTES = {
     "rows have another gold answer in answers; answer is taken": {"answers": ["42", "forty-two"]},
     "rows have several boxes in answer, of which the last one is taken": {"answer": "\\boxed{3}, \\boxed{4}"},
@@ -265,6 +273,39 @@ NOTES = {
     "rows have documents as JSON in context": {"context": '[["A", ["One."]]]'},
     "takes one of the columns metadata.answer": {"answer": None, "metadata": {"answer": "42", "level": 3}},
     "takes one of the columns info.gold": {"answer": None, "info": '{"gold": "42"}'},
+    "answer=COLUMN or tests=COLUMN takes one of the columns info.unit_tests, meta.FIELD": {
+        **{"answer": None, "info": {"unit_tests": {"inputs": ["1"], "outputs": ["2"]}}, "meta": {"n": [1]}},
+    },
+    "1 rows have inputs and outputs; if they are tests": {"answer": None, "inputs": ["1", "2"], "outputs": ["2", "4"]},
+    "1 rows have JSON text in ground_truth, which is taken": {"answer": None, "ground_truth": '{"func_name": "f"}'},
+    "1 rows have JSON text in gold, which is taken": {"answer": None, "gold": "[{'id': ['a']}]"},
+    "1 rows have JSON text in target, which is taken": {"answer": None, "target": "{}"},
+    "takes one of the columns gold_standard_solution, verification_info.FIELD": {
+        **{"answer": None, "gold_standard_solution": "as x", "verification_info": "{'judging_instructions': 'x'}"},
+    },
+    "takes one of the columns gold_standard_solution\n": {
+        **{"answer": None, "gold_standard_solution": "as x", "verification_info": "{}"},
+    },
+    "1 rows have a letter as answer": {"question": None, "prompt": "Which is a mammal?", "answer": "B"},
+    "1 rows may have more accepted answers in answer_aliases": {"answer_aliases": ["forty-two"]},
+    "1 rows may have more accepted answers in alternative_answers": {"alternative_answers": '["forty-two"]'},
+    "1 rows have other tests in test_cases; test_list is taken": {
+        **{"answer": None, "test_list": ["assert f(1) == 2"], "test_cases": ["assert f(2) == 3"], "test": "train"},
+    },
+    "1 rows have other tests in test; test_list is taken": {
+        **{"answer": None, "test_list": ["assert f(1) == 2"], "test": "def check(candidate):\n    assert candidate(2)"},
+    },
+    **{
+        f"got the column {name}, which looks like a part of the question but is in no prompt (1 of 1 rows); "
+        f"try adding its text to the prompt, or --drop {name}": {name: value}
+        for name, value in (
+            ("chat_history", TURNS),
+            ("few_shot", TURNS),
+            ("prev_messages", [{"from": "human", "value": "4+0?"}, {"from": "gpt", "value": "4"}]),
+            ("past_turns", [{"q": "4+0?", "a": "4"}]),
+        )
+    },
+    "got the column evidences, which looks like a part": {"evidences": ["Ann is kind."]},
 }
 
 
@@ -272,7 +313,7 @@ NOTES = {
 def test_what_is_not_read_is_noted(note, tmp_path, capsys):
     loader.load_rows(write_lines(tmp_path / "rows.jsonl", [{"question": "Größe?", "answer": "42", **NOTES[note]}]))
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 1 and note in lines[0]
+    assert len(lines) == 1 and note in f"{lines[0]}\n"
 
 
 def test_short_texts_after_the_thinking_part_are_no_marks(tmp_path):
@@ -307,6 +348,22 @@ SILENT = {
     "small letters": ({"question": "Which?\na) x\nb) y", "answer": "A"}, "A"),
     "Chinese choices": ({"question": "选择：A苹果 B香蕉", "answer": "A"}, "A"),
     "true or false": ({"question": "True or false?", "answer": "TRUE"}, "TRUE"),
+    "no aliases": ({"answer": "Ann", "answer_aliases": [], "aliases": "[]"}, "Ann"),
+    "aliases beside choices": ({"choices": ["x", "y"], "answer": "B", "possible_answers": ["x", "y"]}, "B"),
+    "gold triples": ({"answer": "Ann", "evidences": [["Bob", "mother", "Ann"]]}, "Ann"),
+    "gold triples as text": ({"answer": "Ann", "evidences": '[["Bob", "mother", "Ann"]]'}, "Ann"),
+    "JSON as an answer": ({"answer": '{"name": "Ann"}'}, '{"name": "Ann"}'),
+    "an empty list as an answer": ({"answer": "[]"}, "[]"),
+    "a letter and its choices": ({"question": None, "prompt": "Which?\nA. x\nB. y", "answer": "B"}, "B"),
+    **{
+        f"a conversation {where}": ({"answer": "4", name: turns}, "4")
+        for where, name, turns in (
+            ("with the question", "trace", [{"role": "user", "content": "Solve: How many?"}, TURNS[1]]),
+            ("that begins with an answer", "trace", [TURNS[1], *TURNS]),
+            ("that ends with a question", "judge", [*TURNS, TURNS[0]]),
+            ("for the answer", "gold_response", TURNS),
+        )
+    },
 }
 
 
@@ -423,6 +480,13 @@ def test_an_object_as_ground_truth_stays_what_it_is(truth):
     row = loader.normalise(in_verl(truth))
     assert row["ground_truth"] == truth and "answer" not in row and "tests" not in row
     assert "answer" not in loader.normalise({"question": "Q?", "ground_truth": {"target": 98, "numbers": [1, 2]}})
+
+
+@pytest.mark.parametrize("name", ["verification_info", "ground_truth"])
+def test_an_object_as_text_without_an_answer_stays_what_it_is(name):
+    truth = '{"target": 98, "numbers": [1, 2]}' if name == "ground_truth" else '{"judging_instructions": "Be strict."}'
+    row = loader.normalise({"prompt": "Q?", name: truth})
+    assert row[name] == truth and "answer" not in row
 
 
 @pytest.mark.parametrize(("name", "other"), [("reward_model", "extra_info"), ("extra_info", "reward_model")])
@@ -556,6 +620,20 @@ def test_rows_with_media_are_bad(name):
         loader.normalise(raw)
 
 
+@pytest.mark.parametrize(("column", "words"), [("image", "text only: images"), ("hash", "expected text, numbers")])
+def test_bytes_in_a_column_are_refused_until_it_is_dropped(column, words, tmp_path):
+    import pyarrow
+    from pyarrow import parquet
+
+    cell = {"bytes": b"\x89PNG", "path": None} if column == "image" else b"\x89"
+    rows = [{"question": "How many?", "answer": "7", column: cell}]
+    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "d.parquet")
+    with pytest.raises(loader.UserError, match=f"{column}: got bytes.*{words}.*--drop {column}"):
+        loader.load_rows(tmp_path / "d.parquet")
+    (row,) = loader.load_rows(tmp_path / "d.parquet", drop=[column]).rows
+    assert row["answer"] == "7" and column not in row
+
+
 @pytest.mark.parametrize("raw", TEXT_ONLY)
 def test_rows_of_text_are_kept(raw):
     assert loader.normalise(raw)["prompt"] == [{"role": "user", "content": raw["prompt"]}]
@@ -625,6 +703,35 @@ def test_pairs_under_other_names_are_refused_with_the_flags_that_read_them(tmp_p
         pair = loader.load_rows(path, mapping=fields).rows[0]
         assert (pair["prompt"], pair["chosen"], pair["rejected"]) == ([USER], [better], [worse])
     assert loader.normalise({"Prompt": "Q?", "Chosen": "A.", "Rejected": "B."})["rejected"] == "B."
+
+
+@pytest.mark.parametrize("asks", ["human", "user", "input"])
+def test_objects_with_a_turn_and_its_reply_are_conversations(asks):
+    replies = "output" if asks == "input" else "assistant"
+    turns = [{asks: "4+0?", replies: "4"}, {replies: "8", asks: "And doubled?"}]
+    row = loader.normalise({"conversation": turns})
+    assert row["prompt"] == [*TURNS, {"role": "user", "content": "And doubled?"}]
+    assert row["completion"] == [{"role": "assistant", "content": "8"}]
+    for wrong in ({asks: "4+0?"}, {**turns[0], "label": 1}, {"human": "a", "user": "b", replies: "c"}):
+        with pytest.raises(loader.BadRow, match=r"^conversation\[1\]: got the keys"):
+            loader.normalise({"conversation": [turns[0], wrong]})
+
+
+def test_messages_inside_a_list_are_refused_with_the_flag_that_reads_them(tmp_path):
+    path = write_lines(tmp_path / "bfcl.jsonl", [{"id": "1", "question": [[USER]], "answer": "4"}])
+    with pytest.raises(loader.UserError, match=r"a list inside a list.*--map question=question\.0"):
+        loader.load_rows(path)
+    (row,) = loader.load_rows(path, mapping={"question": "question.0"}).rows
+    assert (row["prompt"], row["answer"]) == ([USER], "4")
+
+
+def test_rows_of_math_and_code_are_refused_with_the_kind_that_reads_both(tmp_path):
+    infos = [{"ground_truth": "4"}, {"ground_truth": "5"}, {"language": "python", "test_cases": [ON_STDIN]}]
+    path = write_lines(tmp_path / "d.jsonl", [{"prompt": f"{n}?", "verification_info": i} for n, i in enumerate(infos)])
+    with pytest.raises(loader.UserError, match=r"got a row of code.*or --kind math"):
+        loader.load_rows(path)
+    rows = loader.load_rows(path, "math").rows
+    assert [row.get("answer") for row in rows] == ["4", "5", None] and rows[2]["tests"]
 
 
 def test_an_object_as_prompt_is_refused_with_the_flag_for_its_field():

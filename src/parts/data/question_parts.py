@@ -28,6 +28,7 @@ DOUBTFUL = (
     *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
     *("constraints", "input_format", "output_format", "input_description", "output_description", "search_results"),
     *("statement", "statements", "claim", "conclusion", "theory", "tools", "functions", "responses_create_params"),
+    *("prev_messages", "previous_messages", "previous_turns", "past_turns", "context_turns"),
     *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
     *("上下文", "背景", "文章", "材料", "原文", "段落"),
 )
@@ -71,6 +72,7 @@ MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|\\N|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
+REPLIES = ("assistant", "gpt", "bot", "model")
 LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
 # how spreadsheets rewrite fractions and ratios (as dates, in eight languages) and long numbers (with exponents)
 SPREADSHEET = (
@@ -229,11 +231,25 @@ def is_json_schema(name: str, value) -> bool:
     return bool(marks) or (isinstance(kind, str) and kind in JSON_TYPES)
 
 
+def are_earlier_turns(value, prompt) -> bool:
+    """Whether a column holds messages that a prompt of one turn may continue, and not that prompt with a reply."""
+    items = [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+    turns = [(item.get("role", item.get("from")), str(item.get("content", item.get("value")))) for item in items]
+    messages = [("user", prompt)] if isinstance(prompt, str) else [(turn["role"], turn["content"]) for turn in prompt]
+    if len(turns) < 2 or turns[-1][0] not in REPLIES or any(role in REPLIES for role, _ in (turns[0], *messages)):
+        return False
+    asked, parts = squeezed(messages[-1][1]), [squeezed(part) for part in messages[-1][1].split("\n\n")]
+    texts = [squeezed(text) for role, text in turns if role in ("user", "human")]
+    return not any(text in asked or any(part and part in text for part in parts) for text in texts)
+
+
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like part of the question but whose text is not in the prompt (a text or messages)."""
     choices = choice_columns(row)
-    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices]) if not is_empty(row[name])]
+    turns = [name for name in row if are_earlier_turns(row[name], prompt) and not NOTE_WORDS & {*words_in(name)}]
+    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices, *turns]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
+    names = [n for n in names if n != "evidences" or not re.match(r"\s*\[\s*\[[^\[]", str(row[n]))]  # gold triples
     if not names:
         return []
     whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)

@@ -337,7 +337,7 @@ def ground_truth(value, name: str, row: dict) -> dict:
     JSON text is decoded if it holds tests or texts; a list of numbers may be mathematics and stays text.
     """
     whole, text = opened(value), isinstance(value, str)
-    if isinstance(whole, dict) and whole:
+    if isinstance(whole, dict) and (whole or name == "verification_info"):
         if isinstance(whole.get("test_code"), str):  # Skywork's
             called = METHOD.sub(r"\1", str(whole.get("entry_point") or ""))
             fields = {"entry_point": called, "setup": whole.get("import_prefix")}

@@ -8,6 +8,7 @@ import json
 import math
 import re
 
+from parts.data.question_parts import is_media
 from parts.data.rows import unique
 from parts.foundation.messages import RowFlaw, UserError
 
@@ -21,6 +22,7 @@ TEST_KEYS = (
     *("public_test_cases", "private_test_cases", "public_tests", "private_tests", "generated_tests"),
     *("hidden_unit_tests", "test"),
 )
+TEXT_ONLY = "text only: images, video and audio are not read"
 
 
 class BadRow(RowFlaw):
@@ -94,7 +96,8 @@ def as_plain(value, name: str = "row", depth: int = 0, any_size: bool = False):
         return value.isoformat()
     if isinstance(value, decimal.Decimal):
         return str(value)
-    raise BadRow(name, type(value).__name__, "text, numbers, lists and objects", f"--drop {name}")
+    expected = TEXT_ONLY if is_media(name) else "text, numbers, lists and objects"
+    raise BadRow(name, type(value).__name__, expected, f"--drop {name} if the text does not need it")
 
 
 def decoded(text: str, name: str, expected: str = "tests as JSON text, or Python source"):

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 from parts.data.answer_marks import is_program, parsed
 from parts.data.nested_rows import holds_answer, is_dialogue, turns_in
-from parts.data.question_parts import ODD_PROMPTS, is_empty, is_system, unread_parts
+from parts.data.question_parts import ODD_PROMPTS, is_empty, is_system, texts_in, unread_parts
 from parts.data.stated_answers import visible
 from programs.data_loader.answers_and_tests import (
+    ASSERTS,
     BARE_MARK,
     METHOD,
     as_answer,
@@ -65,6 +66,7 @@ class FileFacts:
 
 NO_FACTS = FileFacts()
 LETTERED = re.compile(r"(?is)(?<![a-z])a(?![a-z]).*(?<![a-z])b(?![a-z])")
+ALIASES = re.compile(r"(answer_)?aliases|(alt|alternat(iv)?e|other|additional|acceptable|possible|valid)_answers")
 LETTER_ALONE = "rows have a letter as answer, but no choices in the prompt"  # noted if half of the rows are so
 
 
@@ -173,10 +175,15 @@ class Shape:
         if name == "label" and not isinstance(value, bool) and value in (0, 1):
             advice = "--map answer=label if it is the answer, --drop label if not"
             raise BadRow(name, f"{value}, an answer or a class", "a truth value, or text", advice)
-        nested = isinstance(opened(value), list | dict)
-        fields = ground_truth(value, name, self.row) if nested else {"answer": value}
-        whole = fields.get("answer") == value or (isinstance(value, str) and "ground_truth" in fields)
-        if whole and not isinstance(value, list):
+        cell = opened(value)
+        fields = ground_truth(value, name, self.row) if isinstance(cell, list | dict) else {"answer": value}
+        as_text = isinstance(value, str) and "ground_truth" in fields  # of an object that holds no known answer
+        stays = as_text and (name == "verification_info" or {*cell} in ({"target", "numbers"}, {"target", "nums"}))
+        if (as_text or fields.get("answer") == value) and not stays and not isinstance(value, list):
+            objects = [part for part in (cell if isinstance(cell, list) else [cell]) if isinstance(part, dict)]
+            if isinstance(value, str) and (objects or cell == []) and "answer" not in name:
+                got = f"rows have JSON text in {name}, which is taken as the answer"
+                self.notes.append(f"{got}; if it is data for a verifier, --map COLUMN={name} keeps it as a column")
             self.answer(name)
         elif "ground_truth" not in fields:
             self.out.update(fields)
@@ -190,8 +197,6 @@ class Shape:
         asked = out["prompt"][-1]["content"]
         if holds_answer(f"{asked} …"):
             self.notes.append("prompts open an assistant's turn themselves, and a chat template writes another")
-        if re.fullmatch(r"\(?[A-J]\)?", str(out.get("answer"))) and not LETTERED.search(asked):
-            self.notes.append(LETTER_ALONE)
         self.notes += [f"prompts {line}" for pattern, line in ODD_PROMPTS.items() if re.search(pattern, asked)]
         if self.choices and "answer" not in out and row.get("answer") is not None:
             pick_letter(self)
@@ -221,17 +226,32 @@ class Shape:
         for name, value in rest.items():
             out.setdefault(name, value)
         if not self.is_ours:
+            for name in rest if "answer" in out and not self.choices else ():
+                if ALIASES.fullmatch(name) and not is_empty(opened(rest[name])):
+                    self.notes.append(f"rows may have more accepted answers in {name}; answer may be a list of all")
+            if re.fullmatch(r"\(?[A-J]\)?", str(out.get("answer"))) and not LETTERED.search(asked):
+                self.notes.append(LETTER_ALONE)
             self.notes += calls_on_stdin(out.get("tests"), self.tests_name, function_of(row), asked)
             known = {*self.facts.mapped, *self.facts.sources, *(self.choices.columns if self.choices else ())}
             known |= {"tools"} if {"completion", "chosen"} & out.keys() else set()  # trainers on replies render them
             rest = {name: value for name, value in rest.items() if name not in known}
             self.unread = unread_parts(rest, out["prompt"])
             if not {"answer", "tests", "completion", "chosen", "ground_truth"} & out.keys():
-                cells = {name: opened(value) for name, value in rest.items()}
-                self.untaken = [n for n, cell in cells.items() if isinstance(cell, str | int | list)]
-                objects = ((name, cell) for name, cell in cells.items() if isinstance(cell, dict))
-                self.untaken += [f"{name}.{key}" for name, cell in objects for key in ANSWER_KEYS if key in cell]
+                self.look_for_answers({name: opened(value) for name, value in rest.items()})
         return out
+
+    def look_for_answers(self, cells: dict) -> None:
+        """List columns that may hold answers or tests; note columns such as inputs and outputs, which are a pair."""
+        lists = {name: len(cell) for name, cell in cells.items() if isinstance(cell, list)}
+        pairs = [(name, name.replace("input", "output")) for name in lists if "input" in name]
+        pairs = [(given, expected) for given, expected in pairs if lists.get(expected) == lists[given]]
+        line = 'rows have {} and {}; if they are tests, put them into tests: {{"inputs": […], "outputs": […]}}'
+        self.notes += [line.format(*pair) for pair in pairs]
+        cells = {name: cell for name, cell in cells.items() if name not in {*itertools.chain(*pairs)}}
+        self.untaken = [name for name, cell in cells.items() if isinstance(cell, str | int | list)]
+        for name, cell in ((name, cell) for name, cell in cells.items() if isinstance(cell, dict) and cell):
+            known = [key for key in (*ANSWER_KEYS, *TEST_KEYS) if key in cell] or ["FIELD"]
+            self.untaken += [f"{name}.{key}" for key in known]
 
 
 def prompt_names(row: dict) -> list[str]:
@@ -338,9 +358,15 @@ def as_code(shape: Shape) -> None:
     check_language(row, "tests")
     first = ("tests", "test") if row.get("entry_point") else ()
     name, _ = shape.take((*dict.fromkeys((*first, *TEST_KEYS)), "verification_info"), "tests")
-    taken, shape.out["tests"] = joined_tests(row, name)
+    taken, tests = joined_tests(row, name)
+    others = [key for key in TEST_KEYS if key not in taken and name != "test" and texts_in(row.get(key))]
+    others = [key for key in others if isinstance(row[key], list | dict) or ASSERTS.search(str(row[key]))]
+    source = row["test"] if name == "test_list" and "test" in others else None
+    if isinstance(source, str) and isinstance(tests, list) and "candidate" not in source and parsed(source):  # MBPP+
+        taken, tests, others = [*taken, "test"], [*tests, source], others[:-1]
+    shape.out["tests"], shape.tests_name = tests, name
     shape.used.update(taken)
-    shape.tests_name = name
+    shape.notes += [f"rows have other tests in {key}; {name} is taken" for key in others]
     if isinstance(row.get("private_test_cases"), str) and "private_test_cases" not in taken:
         shape.notes.append("rows have pickled private_test_cases, which are never opened; only public tests are used")
     starter, message = row.get("starter_code"), shape.out["prompt"][-1]

@@ -18,7 +18,7 @@ from parts.data.question_parts import (
     texts_in,
     words_in,
 )
-from programs.data_loader.bad_rows import BadRow, opened, shown
+from programs.data_loader.bad_rows import TEXT_ONLY, BadRow, opened, shown
 
 PROMPT_KEYS = (
     *SECOND_TEXTS,
@@ -40,6 +40,7 @@ ROLES = {
     **dict.fromkeys(("gpt", "bot", "model", "function_call", "tool_call"), "assistant"),
     **dict.fromkeys(("function", "observation", "function_response", "tool_response"), "tool"),
 }
+SIDES = {"human": "user", "user": "user", "input": "user", "assistant": "assistant", "output": "assistant"}
 TEXT_PARTS = ("text", "input_text", "output_text")
 ENDINGS = "png|jpe?g|gif|webp|bmp|tiff?|svg|mp[34]|wav|flac|ogg|webm|mov|avi|mkv"
 PLACES = re.compile(rf"data:|https?://|[^\n]+\.({ENDINGS})\Z|[\w+/=]{{60}}", re.IGNORECASE)  # the last is base64
@@ -64,8 +65,18 @@ def read_messages(value, name: str) -> list[dict]:
     """Messages of OpenAI's or ShareGPT's form as {"role", "content", …}, without an empty system message."""
     if not isinstance(value, list) or not value:
         raise BadRow(name, shown(value), "a non-empty list of messages")
+    if len(value) == 1 and isinstance(value[0], list):  # BFCL's
+        raise BadRow(name, "a list inside a list", "a list of messages", f"--map {name}={name}.0")
     first = int(len(value) > 1 and is_empty_turn(value[0], "system"))
-    return [read_message(raw, f"{name}[{number}]") for number, raw in enumerate(value[first:], start=first)]
+    placed = ((f"{name}[{number}]", raw) for number, raw in enumerate(value[first:], start=first))
+    return [read_message(turn, place) for place, raw in placed for turn in turns_of(raw)]
+
+
+def turns_of(raw) -> list:
+    """The messages of an object that holds a user's turn and its reply, {"human", "assistant"}; else the object."""
+    turns = [{"role": role, "content": raw[key]} for key, role in SIDES.items() if isinstance(raw, dict) and key in raw]
+    is_pair = [turn["role"] for turn in turns] == ["user", "assistant"] and len(raw) == 2
+    return turns if is_pair else [raw]
 
 
 def read_message(raw, name: str) -> dict:
@@ -198,12 +209,11 @@ def ends_with(asked: str, reply: str) -> bool:
 def check_media(row: dict, prompt: list[dict]) -> bool:
     """Raise BadRow for media in a column or a placeholder in the prompt; returns whether it has a Markdown image."""
     text = "\n".join(message["content"] for message in prompt)
-    expected = "text only: images, video and audio are not read"
     if name := media_column(row, text):
         advice = f"leaving out the row, or --drop {name} if the text does not need it"
-        raise BadRow(name, shown(row[name]), expected, advice)
+        raise BadRow(name, shown(row[name]), TEXT_ONLY, advice)
     if place := next(filter(None, (placeholder_in(message["content"]) for message in prompt)), None):
-        raise BadRow("prompt", f"an image placeholder, {shown(place)}", expected, "--on_bad skip")
+        raise BadRow("prompt", f"an image placeholder, {shown(place)}", TEXT_ONLY, "--on_bad skip")
     return PICTURE.search(text) is not None
 
 

@@ -21,7 +21,7 @@ from programs.data_loader.bad_rows import HEAD, BadRow, BadRows, as_plain, flaw_
 from programs.data_loader.choices import shown_numbers
 from programs.data_loader.form_names import check_kind, convert, form_of, kind_of, known_names, new_names
 from programs.data_loader.forms import LETTER_ALONE, FileFacts, marks_answer
-from programs.data_loader.messages import ANSWER_KEYS
+from programs.data_loader.messages import ANSWER_KEYS, passage
 
 FILE_FORMS = {**SUFFIXES, ".txt": "txt"}
 # data in forms that are not read; what `datasets` writes beside its data
@@ -137,11 +137,11 @@ def at_path(row: dict, source: str, raw: dict[str, str]):
 
 
 def remapped(row: dict, settings: Settings) -> dict:
-    """A row after --drop and --map, with known column names, and messages decoded from JSON text."""
+    """A row as JSON types after --drop and --map, with known column names, and messages decoded from JSON text."""
     raw = {known: name for name, known in new_names(tuple(row)).items()}  # users see known names in messages
     mapping = settings.mapping
     drop = {*settings.drop, *(raw.get(name, name) for name in settings.drop)}
-    row = {name: value for name, value in row.items() if name not in drop}
+    row = as_plain({name: value for name, value in row.items() if name not in drop})
     mapped = {name: at_path(row, source, raw) for name, source in mapping.items()}
     if name := next((name for name, value in mapped.items() if value is None), ""):
         hint = suggest(mapping[name], list(row)).replace("; try", ", perhaps")
@@ -167,6 +167,7 @@ class RowReader:
         self.counts = {"read": 0, "kept": 0, "rejected": 0, "deduplicated": 0}
         self.kinds, self.reasons, self.seen, self.notes = Counter(), [], set(), Counter()
         self.facts, self.unread = FileFacts(), Counter()  # of the current file; {column of a question: rows}
+        self.no_passages = set()  # columns of a question that --map background refuses
         self.no_answer, self.untaken = 0, Counter()  # rows without an answer; {column that they have: rows}
 
     @property
@@ -207,12 +208,13 @@ class RowReader:
         if isinstance(record, RowFlaw):
             raise record
         settings = self.settings
-        row = remapped(as_plain(record), settings)
+        row = remapped(record, settings)
         if settings.kind == "auto":
             form = self.agreed(form, form_of(row), row)
         shape = convert(row, form, self.facts)
         row = shape.out
         self.unread.update(shape.unread)
+        self.no_passages.update(name for name in shape.unread if passage(shape.row[name], name) is None)
         self.no_answer += shape.untaken is not None
         self.untaken.update(shape.untaken or ())
         self.notes.update(shape.notes)
@@ -233,7 +235,9 @@ class RowReader:
         if row_form == form or only_asks or (row_form == "math" and form in ("prompts", "worked")):
             return form  # if the row lacks what the form needs, the conversion says what
         got = f"a row of {row_form}, with the columns {', '.join(row)[:200]}"
-        raise BadRow("row", got, f"{form.replace('worked', 'math')}, like the other rows", "one file per kind")
+        is_both = "verification_info" in row and {row_form, form} <= {"math", "worked", "code"}
+        advice = "one file per kind" + ", or --kind math, which reads answers and tests in verification_info" * is_both
+        raise BadRow("row", got, f"{form.replace('worked', 'math')}, like the other rows", advice)
 
     def detect(self, label: str, records: Iterator) -> tuple[str, Iterator]:
         """(Form of a file, all its records): the given kind, or the form of most of the first rows; notes why."""
@@ -241,7 +245,7 @@ class RowReader:
         forms, kinds, fields, marked, numbers = Counter(), Counter(), {}, 0, set()
         for row in (row for _, row in head if isinstance(row, dict)):
             with contextlib.suppress(RowFlaw):
-                row = remapped(as_plain(row), settings)
+                row = remapped(row, settings)
                 if not (form := form_of(row)):
                     continue
                 forms[form] += 1
@@ -280,13 +284,14 @@ class RowReader:
         read = self.counts["read"]
         for name, count in self.unread.items():
             before = f"--map {shlex.quote(f'background={name}')} to put it before the question, or "
+            before = "adding its text to the prompt, or " if name in self.no_passages else before
             before = "" if is_media(name) or is_system(name) else before
             before += "an environment that has these tools, or " if name in TOOLS else ""
             got = f"got the column {name}, which looks like a part of the question but is in no prompt"
             say(f"warning: {got} ({count} of {read} rows); try {before}--drop {shlex.quote(name)}")
         if self.untaken or 0 < self.no_answer < read:
             columns = ", ".join(self.untaken)[:200]
-            advice = f"; --map answer=COLUMN takes one of the columns {columns}" if columns else ""
+            advice = f"; --map answer=COLUMN or tests=COLUMN takes one of the columns {columns}" if columns else ""
             say(f"note: {self.no_answer} of {read} rows have no answer, tests or completion{advice}")
         for text, count in self.notes.items():
             if count and (text != LETTER_ALONE or 2 * count >= self.counts["kept"]):
