@@ -162,7 +162,8 @@ def written_as(candidate: Candidate, tried: Tried, fit: Fit) -> str:
         notes.append("the first of what it returns")
     if candidate.left:
         notes.append(f"with the default of {first([*candidate.left], 4)}")
-    return ", ".join([fit.way, *notes, *([UNBOUNDED] if "rollout_logprobs" in tried.takes else [])])
+    way = re.sub(r"eps [\d.e-]+$", "eps as passed", fit.way) if "std_eps" in tried.takes else fit.way
+    return ", ".join([way, *notes, *([UNBOUNDED] if "rollout_logprobs" in tried.takes else [])])
 
 
 def is_own(file: Path, folder: Path) -> bool:
@@ -248,12 +249,15 @@ def prove_functions(path: Path, only: str, given: str) -> Proof:
         accepted = "expected a published form with inputs of known names: logprobs, old_logprobs, advantages, mask, …"
     unfitting = [x.name for x in unknown if x.unknown_form]
     need(known or unfitting, f"got {proof.thing} with {first(proof.not_measured, 3) or 'no function'}; {accepted}")
+    lacking = [x for x in unknown if not x.unknown_form and (x.name in formulas or x.claims)]
+    proof.is_open = bool(unfitting or lacking)
+    if lacking:
+        proof.say(f"Not checked, so this is no proof: {first([f'{x.name} ({x.why})' for x in lacking], 4)}.")
     if known:
         describe(proof, known)
     if unfitting:
-        proof.is_open = True
         proof.say(f"Computed, but none of the forms known here: {first(unfitting)}.")
-    if missed := [*(x.name for x in unknown if not x.unknown_form), *map(str, failed)]:
+    if missed := [*(x.name for x in unknown if not x.unknown_form and x not in lacking), *map(str, failed)]:
         proof.say(f"Not recognised or not imported, so not checked: {first(missed)}.")
     return proof
 
