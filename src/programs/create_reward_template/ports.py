@@ -7,7 +7,6 @@ import os
 import re
 from pathlib import Path
 
-from parts.data.rows import read_rows
 from parts.foundation.file_text import file_text
 from parts.foundation.messages import UserError, need, say
 from parts.rewards.extracts import bound_names, extract, imports_trainer, joined, read_names, statements_of
@@ -92,8 +91,7 @@ def ported(args) -> str:
     golds = [*(n for n in usual if n in required), *required, *usual, "answer"]
     unsaid = not (args.gold_column or verl_form or usual) and len(required) > 1
     need(not unsaid, f"{got}, which reads {' and '.join(required)}; expected --gold_column, one of them, for verl")
-    in_verl = verl_form and args.data and "reward_model" in read_rows(args.data)[0]
-    args.gold_column = args.gold_column or ("reward_model" if in_verl else golds[0])
+    args.gold_column = args.gold_column or golds[0]
     required = [args.gold_column] if verl_form else required
     path = os.path.relpath(Path(file).resolve(), args.output.resolve().parent)
     constants = {"SOURCE": f"load_file(HERE / {json.dumps(path)})  # keep it there"}

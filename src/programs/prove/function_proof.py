@@ -162,8 +162,7 @@ def written_as(candidate: Candidate, tried: Tried, fit: Fit) -> str:
         notes.append("the first of what it returns")
     if candidate.left:
         notes.append(f"with the default of {first([*candidate.left], 4)}")
-    way = re.sub(r"eps [\d.e-]+$", "eps as passed", fit.way) if "std_eps" in tried.takes else fit.way
-    return ", ".join([way, *notes, *([UNBOUNDED] if "rollout_logprobs" in tried.takes else [])])
+    return ", ".join([fit.way, *notes, *([UNBOUNDED] if "rollout_logprobs" in tried.takes else [])])
 
 
 def is_own(file: Path, folder: Path) -> bool:

@@ -405,9 +405,8 @@ def settings_of_trl(file: TrlFile, given) -> tuple[Readings, set[str]]:
     values |= rest
     names |= {*rest, *(f"LoraConfig.{name}" for name in own)}
     values["model"], loading = file.model()
-    if loading:  # GRPOConfig's are for a model by name
-        values["model_init_kwargs"] = loading
-        names.add("model_init_kwargs")
+    values |= {"model_init_kwargs": loading} if loading else {}  # GRPOConfig's are for a model by name
+    names |= {"model_init_kwargs"} if loading else set()
     named = values["model"] or given.model
     need(named, f"got a model in {file.file} whose name cannot be read; expected a text; try --model M")
     values["reward_funcs"] = [] if given.reward else file.rewards()
