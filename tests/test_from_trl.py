@@ -36,6 +36,32 @@ def read(tmp_path, settings="max_steps=10", data='"json", data_files="rows.jsonl
     return verl.parse_config([*verl.trl_run(argv).flags, *argv])
 
 
+LOADED = {
+    "AutoModelForCausalLM.from_pretrained(NAME, dtype='bfloat16', device_map=None)": "",
+    "AutoModelForCausalLM.from_pretrained(NAME).to('cuda')": "",
+    "transformers.LlamaForCausalLM.from_pretrained(pretrained_model_name_or_path=NAME).cuda()": "",
+    "AutoModelForCausalLM.from_pretrained(NAME, revision='v2')": "model_init_kwargs {'revision': ",
+}
+
+
+@pytest.mark.parametrize("load", LOADED)
+def test_a_model_that_from_pretrained_loads_by_name_is_read(tmp_path, capsys, load):
+    text = SHORT.format(settings="max_steps=10", data='"json", data_files="rows.jsonl"', model=f"{load}, ")
+    config = read(tmp_path, text="NAME = 'org/m'\n" + text)
+    err = capsys.readouterr().err
+    assert config.model == "org/m" and LOADED[load] in err and ("model_init_kwargs" in err) == bool(LOADED[load])
+
+
+def test_a_trainer_derived_from_grpo_trainer_is_read_and_its_methods_are_named(tmp_path, capsys):
+    own = "class Base(GRPOTrainer):\n    def _compute_loss(self, model, inputs): ...\n\n\nclass Mine(Base): ...\n"
+    text = SHORT.format(
+        settings="max_steps=10, temperature=0.9", data='"json", data_files="rows.jsonl"', model="'org/m', "
+    )
+    config = read(tmp_path, text=text.replace("trainer = GRPOTrainer", f"{own}trainer = Mine"))
+    assert (config.model, config.temperature) == ("org/m", 0.9)
+    assert "line 10: Base has its own `_compute_loss`, which has no equivalent here" in capsys.readouterr().err
+
+
 READ = (
     "adam_beta2 adam_epsilon beta delta entropy_coef epsilon epsilon_high generation_batch_size "
     "gradient_accumulation_steps importance_sampling_level learning_rate loss_type lr_scheduler_type "
@@ -223,6 +249,9 @@ def test_flags_win_and_a_constant_or_dictionary_is_read(tmp_path, capsys):
         ({"settings": "max_steps=5, reward_weights=[1.0, 2.0]"}, "got 2 reward_weights for 1 reward_funcs"),
         ({"data": "name"}, "line 9: `load_dataset(name)`, without a data set that can be read off the source"),
         ({"text": "x = 1\n"}, "which has no GRPOConfig"),
+        ({"text": "TrlParser((GRPOConfig, ModelConfig))\n"}, "try a copy with GRPOConfig(…) of what a parser gives it"),
+        ({"model": "AutoPeftModelForCausalLM.from_pretrained('m'), "}, "whose name cannot be read"),
+        ({"model": "get_peft_model(AutoModelForCausalLM.from_pretrained('m')), "}, "whose name cannot be read"),
         ({"text": "x = (\n"}, "expected Python"),
         (
             {"text": "GRPOConfig(max_steps=1)\nGRPOTrainer('m', reward_funcs=[print, 'x'])\n", "flags": ["--data=x"]},

@@ -609,6 +609,29 @@ def test_a_sum_of_losses_and_a_value_are_not_judged(tmp_path, capsys):
     assert code == 0 and "it takes eps and clip, which could be the same input" in report["not_measured"][0]
 
 
+UNCHECKED = {  # beside a sound masked mean
+    "class PolicyLoss:\n    def __call__(self, logprobs, batch):\n        return -logprobs.mean()\n": False,
+    "def compute_advantages(rewards, table):\n    return rewards - table\n": False,
+    "def normalize_advantages(advantages, mask, size):\n    return advantages * mask\n": True,  # a helper
+    "def aggregate_loss(losses, mask, mode):\n    return losses * mask\n": True,
+}
+
+
+@pytest.mark.parametrize("source", UNCHECKED)
+def test_a_loss_that_cannot_be_checked_leaves_a_file_unproved(tmp_path, capsys, source):
+    code, report, _ = run(capsys, write(tmp_path, SOUND["masked mean"] + "\n\n" + source))
+    assert code == 0 and report["proved"] == UNCHECKED[source]
+    assert report["sentences"][0].startswith("Not checked") != report["proved"]
+
+
+def test_a_function_that_as_names_and_that_cannot_be_checked_leaves_a_file_unproved(tmp_path, capsys):
+    other = "\n\ndef penalty(logprob, ref_logprob, table):\n    return logprob - ref_logprob\n"
+    file = write(tmp_path, SOUND["masked mean"] + other)
+    assert run(capsys, file)[1]["proved"]
+    report = run(capsys, file, "--as", "penalty=k1")[1]
+    assert not report["proved"] and "penalty (it needs table" in report["sentences"][0]
+
+
 def test_a_file_of_a_folder_that_does_not_import_is_not_measured(tmp_path, capsys):
     """Alone it is bad input; dot-folders and installed packages are not entered."""
     write(tmp_path, SOUND["kl"])

@@ -168,6 +168,42 @@ def test_a_signature_of_both_forms_is_refused_with_both_shown(forms):
     assert "prompt and completions" in text and caught.value.code == 2
 
 
+RAISING = {
+    "in a batch": "def f(completions, **kwargs):\n    return [helper.grade(c) for c in completions]\n",
+    "of one sample": "def f(completion):\n    return helper.grade(completion)\n",
+    "async": "async def f(completion):\n    return helper.grade(completion)\n",
+    "at import": "helper.grade('x')\ndef f(completion):\n    return 1.0\n",
+}
+
+
+@pytest.mark.parametrize("kind", RAISING)
+def test_an_error_names_the_innermost_file_and_line_of_the_users(tmp_path, ppo, kind):
+    """json.loads raises in the standard library, called by a neighbour of the reward."""
+    (tmp_path / "helper.py").write_text("import json\n\n\ndef grade(text):\n    return json.loads('(' + text)\n")
+    (tmp_path / "raises.py").write_text(f"import helper\n{RAISING[kind]}")
+    with pytest.raises(ppo.UserError, match=rf"JSONDecodeError: .* at {tmp_path / 'helper.py'}:5(;|$)"):
+        call("ppo_train", f"{tmp_path / 'raises.py'}:f")
+
+
+FOREIGN = {
+    "queries, prompts, labels, **kwargs": "OpenRLHF",
+    "reward_inputs, format_weight=0.1": "EasyR1",
+    "data_sources, solution_strs, ground_truths, extra_infos": "verl's batch manager",
+    "completions, queries, labels, **kwargs": "",  # columns
+}
+
+
+@pytest.mark.parametrize("parameters", FOREIGN)
+def test_the_form_of_another_framework_is_named(tmp_path, parameters):
+    file, owner = tmp_path / "foreign.py", FOREIGN[parameters]
+    file.write_text(f"def f({parameters}):\n    return [1.0]\n")
+    if not owner:
+        assert load_rewards(f"{file}:f")
+        return
+    with pytest.raises(UserError, match=f"in the form of {owner}; expected def reward"):
+        load_rewards(f"{file}:f")
+
+
 def test_the_form_of_verl_is_refused_with_the_command_that_ports_it(tmp_path):
     file = tmp_path / "verl_form.py"
     file.write_text("def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    return 1.0\n")
@@ -285,7 +321,7 @@ def test_a_call_that_takes_too_long_is_ended(tmp_path, ppo):
 @pytest.mark.parametrize("kind", ["async def", "def"])
 def test_an_exit_in_a_reward_is_its_error_and_ends_no_loop(tmp_path, ppo, kind):
     (tmp_path / "leave.py").write_text(f"import sys\n{kind} leave(completion):\n    sys.exit(7)\n")
-    with pytest.raises(ppo.RewardError, match=r"reward leave, row 1 of.*raised SystemExit: 7"):
+    with pytest.raises(ppo.RewardError, match=r"reward leave, row 1 of.*raised SystemExit: 7 at \S+leave.py:3$"):
         call("ppo_train", f"{tmp_path / 'leave.py'}:leave")
     (tmp_path / "stay.py").write_text("async def stay(completion):\n    return 1.0\n")
     assert call("ppo_train", f"{tmp_path / 'stay.py'}:stay") == [1.0] * 4

@@ -599,6 +599,14 @@ def test_port_to_verl_gives_the_same_score(mine):
     assert by_verl(module, {"answer": "ab"}, "abcdef")["score"] == 3.0
 
 
+def test_port_to_verl_of_a_reward_that_ranks_its_batch_is_refused(mine, capsys):
+    """Alone, each completion is the shortest."""
+    with (mine / "mine.py").open("a") as f:
+        f.write("\n\ndef ranked(completions, answer, **kwargs):\n    sizes = [len(str(c)) for c in completions]\n")
+        f.write("    return [float(size == min(sizes)) for size in sizes]\n")
+    assert "1.0 alone, 0.0 beside others; verl scores each alone" in refused(mine, capsys, "ranked")
+
+
 def test_port_to_verl_of_a_reward_that_compares_a_group_is_refused(mine, capsys):
     with (mine / "mine.py").open("a") as f:
         f.write("\n\ncorrect.needs_group = True\n")

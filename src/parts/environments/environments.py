@@ -14,14 +14,13 @@ environments; a row's column `environment` selects one.
 """
 
 import inspect
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from parts.foundation.messages import UserError, need, suggest
 from parts.rewards.reward_forms import import_file
-from parts.rewards.user_code import prints_aside
+from parts.rewards.user_code import prints_aside, user_place
 
 HOOKS = ("reset", "get_reward", "reply")  # public methods that are not tools
 ENVIRONMENT_COLUMN = "environment"
@@ -129,8 +128,8 @@ def environment_kind(name: str, make, file: str, spec: str) -> EnvironmentKind:
     try:
         environment, other = make(), make()
     except Exception as error:
-        where, raised = fault_place(error, file), f"{type(error).__name__}: {error}"
-        text = f"{subject}: making one raises at {where}: {raised}; expected a call without arguments"
+        raised = f"raises {type(error).__name__}: {error}{user_place(error)}"
+        text = f"{subject}: making one {raised}; expected a call without arguments"
         raise UserError(text) from error
     need(environment is not other, f"{subject}: got the same object twice; expected a new one for each conversation")
     members = inspect.getmembers(type(environment), predicate=inspect.isfunction)  # as TRL finds them
@@ -160,15 +159,7 @@ def load_environments(spec: str) -> Environments:
     return Environments({key: environment_kind(str(key), make, file, spec) for key, make in member.items()})
 
 
-def fault_place(error: BaseException, file: str) -> str:
-    """FILE:LINE of the innermost frame of an error that is in `file`, else of the innermost frame at all."""
-    frames = traceback.extract_tb(error.__traceback__)
-    in_file = [frame for frame in frames if Path(frame.filename).resolve() == Path(file).resolve()]
-    frame = (in_file or frames or [None])[-1]
-    return f"{frame.filename}:{frame.lineno}" if frame else file
-
-
 def environment_fault(kind: EnvironmentKind, method: str, row: str, error: BaseException) -> EnvironmentFault:
     """The error that stops a run because an environment's own method raised."""
-    where, raised = fault_place(error, kind.file), f"raised {type(error).__name__}: {error}"
-    return EnvironmentFault(f"environment {kind.name}, {row}: {method} {raised} at {where}")
+    raised = f"raised {type(error).__name__}: {error}{user_place(error) or f' at {kind.file}'}"
+    return EnvironmentFault(f"environment {kind.name}, {row}: {method} {raised}")

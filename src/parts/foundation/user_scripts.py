@@ -213,6 +213,13 @@ class PythonSource:
         """The names of what a class is derived from; none for a function."""
         return [self.name_of(base) for base in getattr(definition, "bases", [])]
 
+    def derived(self, base: str) -> list[str]:
+        """A class's name and those of the classes of this file that are derived from it, also at second hand."""
+        names = [base]
+        for name, definition in self.definitions.items():
+            names += [name] if {*names} & {*self.bases(definition)} else []
+        return names
+
     def fields(self, base: str) -> list[Argument]:
         """Fields of the classes of this file that are derived from one and used; flags may win over them."""
         used = {x.id for x in self.nodes if isinstance(x, ast.Name)}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from parts.foundation.messages import RewardError, need, say, say_once, suggest
 from parts.rewards.reward_forms import PerSample, as_reward, load_rewards
-from parts.rewards.user_code import REWARD_STATE, reward_arguments, text_of_turns
+from parts.rewards.user_code import REWARD_STATE, reward_arguments, text_of_turns, user_place
 
 
 @dataclass
@@ -265,10 +265,10 @@ def blamed_row(name: str, function, call: int, error: BaseException, rows, compl
         first = alone(0)["completions"][0]
         if not isinstance(first, str) and len(first) == 1 and isinstance(error, TypeError | AttributeError | KeyError):
             hint = '; prompts are chat messages, so each completion is [{"role": "assistant", "content": text}]'
-        return f"raised {type(error).__name__}: {error}{hint}"
+        return f"raised {type(error).__name__}: {error}{user_place(error)}{hint}"
 
     if isinstance(function, PerSample):
-        return RewardError(f"{sample_place(name, rows, completions, call)}: raised {type(error).__name__}: {error}")
+        return RewardError(f"{sample_place(name, rows, completions, call)}: {raised(error)}")
     if is_passing(error):  # the connection is to blame, not a row
         return RewardError(f"reward {name}: {raised(error)} on a batch of {len(completions)}")
     for row in range(len(completions)):

@@ -14,8 +14,10 @@ import shutil
 import signal
 import socket
 import sys
+import sysconfig
 import threading
 import time
+import traceback
 import warnings
 from collections.abc import Iterator
 
@@ -63,6 +65,17 @@ def own_copy(value):
     if isinstance(value, dict):
         return {key: own_copy(item) for key, item in value.items()}
     return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
+
+
+LIBRARY = (sysconfig.get_path("stdlib"), "<")  # how files of the standard library begin, and what is no file
+
+
+def user_place(error: BaseException) -> str:
+    """' at FILE:LINE' where a user's code raised: the innermost frame outside libraries and the caller; else ""."""
+    frames = [*traceback.walk_tb(error.__traceback__)]
+    below = [(f.f_code.co_filename, line) for f, line in frames if f.f_globals is not frames[0][0].f_globals]
+    own = [f" at {file}:{line}" for file, line in below if not (file.startswith(LIBRARY) or "-packages" in file)]
+    return own[-1] if own else ""
 
 
 # what TRL hands over besides the lists over the samples

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from parts.data.rows import placed_rows
 from parts.foundation.messages import need, say
-from parts.rewards.reward_forms import as_reward, find_reward, import_file, spec_parts
+from parts.rewards.reward_forms import as_reward, find_reward, import_file, is_per_sample, spec_parts
 from parts.rewards.rewards import CallFailed, CallLimits, answers, scored_batch
 from parts.rewards.user_code import TRL_EXTRAS, reward_arguments, trial_texts
 from programs.create_reward_template.ports import OTHERWISE, source_text, trains
@@ -93,11 +93,12 @@ def outcome(call) -> float | str:
     return float(value or 0.0) if is_score else value if isinstance(value, str) else f"returned {value!r}"
 
 
-def original_score(args, text: str, row: dict) -> float | str:
-    """What the original says of a completion, called as the trainers call it."""
-    columns = {name: value for name, value in row.items() if name != "prompt"}
-    prompt = row.get("prompt", "" if args.completions == "text" else None)
-    given = reward_arguments([{"prompt": prompt, "columns": columns}], [text], [IDS]) | TRL_EXTRAS
+def original_score(args, text: str, row: dict, beside: list | tuple = ()) -> float | str:
+    """What the original says of a completion, called as the trainers call it; `beside`: the batch's others."""
+    unsaid, rows = "" if args.completions == "text" else None, [row, *(other for _, other in beside)]
+    columns = [{name: value for name, value in x.items() if name != "prompt"} for x in rows]
+    rows = [{"prompt": x.get("prompt", unsaid), "columns": y} for x, y in zip(rows, columns, strict=True)]
+    given = reward_arguments(rows, [text, *(other for other, _ in beside)], [IDS for _ in rows]) | TRL_EXTRAS
     scores = []
     for function, weight in args.pairs:
         score = outcome(lambda function=function: scored_batch(as_reward(function), given, ONCE))
@@ -134,10 +135,15 @@ def compared(args) -> dict:
     if args.inline:  # a file that trains cannot be imported
         alone = trains(source_text(args))
         args.pairs = [(getattr(module, spec_parts(args.source)[1]) if alone else find_reward(args.source)[0], 1.0)]
-    scores = []
-    for text, row in trial_cases(args):
+    scores, cases = [], trial_cases(args)
+    in_batch = args.target == "verl" and not all(is_per_sample(function) for function, _ in args.pairs)
+    for number, (text, row) in enumerate(cases):
         ported = port_score(args, module, text, row)
-        scores.append((original_score(args, text, row) if args.target == "verl" else ported, ported))
+        alone = original_score(args, text, row) if args.target == "verl" else ported
+        beside = original_score(args, text, row, cases[:4]) if in_batch and number < 10 else alone
+        same = isinstance(alone, str) or isinstance(beside, str) or math.isclose(alone, beside, abs_tol=1e-5)
+        need(same, f"{got}: it scores {alone} alone, {beside} beside others; verl scores each alone; try ppo_train.py")
+        scores.append((alone, ported))
     raised = [a for a, _ in scores if isinstance(a, str)]
     if len(raised) == len(scores):
         said = f"{got}, which {raised[0]}, on every completion tried; try --data FILE with rows that it takes"

@@ -20,11 +20,7 @@ MOVED = {"neftune_noise_alpha", "max_prompt_length", "max_target_length"}  # als
 
 def trainer_names(source: PythonSource) -> dict[str, str]:
     """{name of a trainer of TRL, or of a class of the script that is derived from one: that trainer}."""
-    names = {name: name for name in CONFIGS}
-    for name, definition in source.definitions.items():
-        for base in [base for base in source.bases(definition) if base in names]:
-            names[name] = names[base]
-    return names
+    return {name: trainer for trainer in CONFIGS for name in source.derived(trainer)}
 
 
 def trainer_calls(source: PythonSource) -> list[tuple[str, ast.Call]]:

@@ -248,12 +248,15 @@ def prove_functions(path: Path, only: str, given: str) -> Proof:
         accepted = "expected a published form with inputs of known names: logprobs, old_logprobs, advantages, mask, …"
     unfitting = [x.name for x in unknown if x.unknown_form]
     need(known or unfitting, f"got {proof.thing} with {first(proof.not_measured, 3) or 'no function'}; {accepted}")
+    lacking = [x for x in unknown if not x.unknown_form and (x.name in formulas or x.claims)]
+    proof.is_open = bool(unfitting or lacking)
+    if lacking:
+        proof.say(f"Not checked, so this is no proof: {first([f'{x.name} ({x.why})' for x in lacking], 4)}.")
     if known:
         describe(proof, known)
     if unfitting:
-        proof.is_open = True
         proof.say(f"Computed, but none of the forms known here: {first(unfitting)}.")
-    if missed := [*(x.name for x in unknown if not x.unknown_form), *map(str, failed)]:
+    if missed := [*(x.name for x in unknown if not x.unknown_form and x not in lacking), *map(str, failed)]:
         proof.say(f"Not recognised or not imported, so not checked: {first(missed)}.")
     return proof
 

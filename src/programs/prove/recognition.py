@@ -80,6 +80,13 @@ class Candidate:
     def find(self, finding: str) -> None:
         self.findings.append(f"{self.where}: {finding}")
 
+    @property
+    def claims(self) -> bool:
+        """Whether its name says loss or advantage, and it takes what one is made of."""
+        name, made_of = self.name.lower(), {"logprobs", "scores", "token_rewards", "returns", "values"}
+        made_of |= {"advantages"} if "loss" in name else set()
+        return bool(re.search("loss|objective|advantage", name) and made_of & {*self.roles.values()})
+
 
 def role_of(name: str) -> str:
     """The role of a parameter's name, or ""."""
@@ -141,7 +148,7 @@ def recognised(name: str, function, where: str, formula: str) -> Candidate:
         if [*roles.values()].count(role) == 2:
             roles |= {x: other for x in roles if roles[x] == role and re.fullmatch(pattern, x.lower())}
     formula, generic = (formula, False) if formula else formula_of(name, roles)
-    candidate = Candidate(name, where, formula, generic=generic)
+    candidate = Candidate(name, where, formula, roles=roles, generic=generic)
     if not candidate.formula:
         candidate.why = "its name and inputs name no formula that is known here"
         return candidate

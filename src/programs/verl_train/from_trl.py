@@ -3,6 +3,7 @@
 import ast
 import contextlib
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from parts.data.trl_names import trl_defaults, trl_today
 from parts.data.verl_keys import CORRECTION, MODEL, OFF
 from parts.foundation.dialect import relation
 from parts.foundation.messages import need, say
-from parts.foundation.user_scripts import PythonSource
+from parts.foundation.user_scripts import FUNCTIONS, PythonSource
 from parts.rewards.extracts import bound_names, extract
 from programs.verl_train.settings import Config, given_flags
 
@@ -39,7 +40,10 @@ OF_THE_MACHINE = set(
     "ddp_timeout dataloader_num_workers dataloader_pin_memory push_to_hub disable_tqdm log_level "
     "resume_from_checkpoint GRPOTrainer.processing_class LoraConfig.task_type".split()
 )
-LOADING = {"dtype", "torch_dtype", "attn_implementation"}  # of model_init_kwargs: settings of the job decide
+# of model_init_kwargs: settings of the job decide
+LOADING = {"dtype", "torch_dtype", "attn_implementation", "device_map", "use_cache"}
+PATH = "pretrained_model_name_or_path"  # of from_pretrained(…); REMADE: calls that make its model another
+REMADE = {"load_state_dict", "resize_token_embeddings", "load_adapter", "add_adapter", "get_peft_model"}
 
 
 class Readings(dict):
@@ -284,8 +288,11 @@ class TrlFile:
     def __init__(self, file: str):
         need(Path(file).is_file(), f"got --from_trl {file!r}; expected the Python file of a run with GRPOTrainer")
         self.file, self.source = file, PythonSource(file, Path(file).read_text(encoding="utf-8", errors="replace"))
-        calls = {name: self.source.calls.get(name, []) for name in ("GRPOConfig", "GRPOTrainer")}
-        need(calls["GRPOConfig"], f"got --from_trl {file}, which has no GRPOConfig(…); expected one")
+        self.trainers = self.source.derived("GRPOTrainer")
+        kinds = {"GRPOConfig": ["GRPOConfig"], "GRPOTrainer": self.trainers}
+        calls = {kind: [x for n in names for x in self.source.calls.get(n, [])] for kind, names in kinds.items()}
+        got = f"got --from_trl {file}, which has no GRPOConfig(…)"
+        need(calls["GRPOConfig"], f"{got}; expected one; try a copy with GRPOConfig(…) of what a parser gives it")
         for name, places in calls.items():
             lines = ", ".join(str(call.lineno) for call in places)
             several = f"got {file} with several {name}(…), in lines {lines}; expected one; try a copy with one of them"
@@ -298,6 +305,28 @@ class TrlFile:
         given = dict(zip(trl_today("trainers")["GRPOTrainer"], trainer.args, strict=False)) if trainer else {}
         given |= {argument.name: argument.value for argument in keywords}
         self.trainer = {name: node for name, node in given.items() if not is_none(node)}
+
+    def replaced(self) -> list[str]:
+        """Notes on the methods that the file's own trainer replaces or adds."""
+        classes = [self.source.definitions[name] for name in self.trainers[1:]]
+        places = [(x, owner.name) for owner in classes for x in owner.body if isinstance(x, FUNCTIONS)]
+        return [f"line {x.lineno}: {owner} has its own `{x.name}`, which has no equivalent here" for x, owner in places]
+
+    def model(self) -> tuple[str | None, dict]:
+        """(The name of GRPOTrainer's model, what else its from_pretrained(…) is given); None if it cannot be read."""
+        source, node, others = self.source, self.source.origin(self.trainer.get("model")), {}
+        while isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("to", "cuda"):
+            node = source.origin(node.func.value)
+        loader = source.code(node.func) if isinstance(node, ast.Call) else ""
+        if re.fullmatch(r"(\w+\.)?(?!AutoPeft)\w+ForCausalLM\.from_pretrained", loader) and not REMADE & {
+            *source.calls
+        }:
+            others = {argument.name: source.code(argument.value) for argument in source.arguments(node)[0]}
+            node = source.argument(node, PATH, (PATH,))
+        with contextlib.suppress(ValueError, TypeError):
+            name = source.value(node)
+            return (name if isinstance(name, str) else None), {key: x for key, x in others.items() if key != PATH}
+        return None, {}
 
     def lora(self, is_given: bool) -> ast.Call | None:
         """The LoraConfig(…) of GRPOTrainer; UserError for adapters that cannot be read, unless a flag decides."""
@@ -375,10 +404,10 @@ def settings_of_trl(file: TrlFile, given) -> tuple[Readings, set[str]]:
     rest = {f"GRPOTrainer.{name}": ast.unparse(node)[:60] for name, node in file.trainer.items() if name not in READ}
     values |= rest
     names |= {*rest, *(f"LoraConfig.{name}" for name in own)}
-    values["model"] = None
-    with contextlib.suppress(ValueError, TypeError):
-        values["model"] = file.source.value(file.trainer.get("model"))
-    named = isinstance(values["model"], str) or given.model
+    values["model"], loading = file.model()
+    values |= {"model_init_kwargs": loading} if loading else {}  # GRPOConfig's are for a model by name
+    names |= {"model_init_kwargs"} if loading else set()
+    named = values["model"] or given.model
     need(named, f"got a model in {file.file} whose name cannot be read; expected a text; try --model M")
     values["reward_funcs"] = [] if given.reward else file.rewards()
     values |= {name: file.data(name) for name in ("train_dataset", "eval_dataset")}
@@ -419,7 +448,7 @@ def run_of_trl(name: str, given, processes: int) -> TrlRun:
         settings.pop(name, None)
     rest = [name for name in t if name in names - {name for reads in taken.values() for name in reads}]
     lost = [name for name in rest if not is_idle({**t}, name)]
-    notes += other_meanings({**t})
+    notes += other_meanings({**t}) + file.replaced()
     if given.lora_rank is None and "LoraConfig.r" not in t:
         no_adapters = "is not GRPOTrainer's peft_config: no adapters; try --lora_rank"
         notes += [f"LoraConfig in line {x.lineno} {no_adapters}" for x in file.source.calls.get("LoraConfig", [])]

@@ -15,6 +15,9 @@ def as_sample_reward(prompt, completion, **columns):
     if gold is None:
         gold = next((columns[name] for name in GOLD if name in columns), None)
     given = {"data_source": columns.get("data_source", ""), "solution_str": text, "ground_truth": gold}
-    score = FUNCTION(**given, extra_info=columns.get("extra_info") or {})
+    given["extra_info"], taken = columns.get("extra_info") or {}, inspect.signature(FUNCTION).parameters
+    if not any(p.kind is p.VAR_KEYWORD for p in taken.values()):
+        given = {name: value for name, value in given.items() if name in taken}
+    score = FUNCTION(**given)
     score = asyncio.run(score) if inspect.iscoroutine(score) else score
     return score["score"] if isinstance(score, dict) else score
