@@ -20,12 +20,13 @@ from parts.networks.models import (
     attention_choice,
     autocast,
     base_of,
+    check_tokens,
     compute_dtype,
     ending_ids,
     load_error,
     load_pretrained,
     merged,
-    tokenizer_of,
+    read_tokenizer,
     widest_float,
 )
 from parts.rewards.user_code import visible_text
@@ -150,7 +151,7 @@ class LocalModel:
         try:
             options = {"dtype": dtype, **attention_choice(self.config)}
             model = merged(load_pretrained(transformers.AutoModelForCausalLM, source, base, **options))
-            tokenizer = transformers.AutoTokenizer.from_pretrained(tokenizer_of(source, base))
+            tokenizer = read_tokenizer(source, base)
             give_template(tokenizer, self.config.template_file)
         except Exception as error:  # OSError, ValueError, SafetensorError, …
             raise load_error(self.config, source, error) from error
@@ -210,6 +211,7 @@ class LocalModel:
 
         `turns` samples requests that are one batch, the conversations with these `numbers`, from what it has kept.
         """
+        check_tokens(self.models, [{"prompt_ids": r.ids} for r in requests if r.ids])
         config, engine, whole = self.config, self.engine, [r.ids for r in requests if not r.cut]
         engine.share(whole)  # prompts that lost their beginning share none with the others
         engine.stops = list(dict.fromkeys(stop for r in requests for stop in r.stops))
@@ -257,6 +259,7 @@ class LocalModel:
 
     def logprob(self, requests: list[Request], done) -> None:
         """Sum the log-probs of each request's `scored` after its ids, and call done(index, output)."""
+        check_tokens(self.models, [{"prompt_ids": r.ids + r.scored} for r in requests])
         # the last scored token is never read; requests that read the same tokens share a row (one-letter choices)
         groups: dict[tuple, list[int]] = {}
         for i, r in enumerate(requests):
