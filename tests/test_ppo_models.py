@@ -10,6 +10,7 @@ import torch
 import transformers
 from conftest import FAMILIES, load_script, read_lines, save_random_model, write_lines
 
+from parts.data.rows import is_hub_id
 from parts.foundation.messages import UserError
 from parts.networks.models import adapter_settings, add_lora, load_pretrained, read_tokenizer
 from parts.sampling.saved_models import load_plainly
@@ -313,3 +314,14 @@ def test_a_folder_without_a_tokenizer_is_told(tmp_path, family):
         file.unlink()
     with pytest.raises(UserError, match="a folder without a tokenizer"):
         read_tokenizer(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("name", "is_one"),
+    [
+        *(("gpt2", True), ("Qwen/Qwen2.5-0.5B-Instruct", True), ("a/b_c.d", True), ("openai/gsm8k:main@test", True)),
+        *(("my models/Qwen 4", False), ("qwen3,", False), ("a/b/c", False), ("a--b", False), ("a/", False)),
+    ],
+)
+def test_names_that_could_be_on_the_hub(name, is_one):
+    assert is_hub_id(name) == is_one

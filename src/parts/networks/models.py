@@ -292,28 +292,25 @@ def as_reference(policy):
 
 def read_tokenizer(source: str, base: str = "", **options):
     """A model's tokenizer; UserError if it does not load, or if transformers finds none and builds an empty one."""
+    known = Path(source).is_dir() or is_hub_id(source)
+    need(known, f"got model {source!r}, which is not a folder, nor a hub id; {LOADABLE}")
     folder, files = Path(tokenizer_of(source, base)), ("tokenizer.json", "tokenizer.model", "vocab.json")
     bare = folder.is_dir() and not any((folder / file).exists() for file in files)
     missing = "a tokenizer: try copying tokenizer.json and tokenizer_config.json from the model that it was made of"
     missing = missing if (folder / "config.json").exists() else "a config.json: try a folder of save_pretrained"
     without = f"got model {source!r}, a folder without {missing}"
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(
-            tokenizer_of(source, base), trust_remote_code=False, **options
-        )
+        tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False, **options)
     except (OSError, ValueError) as error:
-        need(not bare, without)
-        why = " ".join(str(error).split())
-        raise UserError(f"got model {source!r}, whose tokenizer does not load: {why}; {LOADABLE}") from error
-    known = {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()} if bare else {}
-    need(not bare or tokenizer.get_vocab().keys() - known, without)
+        why = f"got model {source!r}, whose tokenizer does not load: {' '.join(str(error).split())}; {LOADABLE}"
+        raise UserError(without if bare else why) from error
+    added = {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()}
+    need(not bare or tokenizer.get_vocab().keys() - added, without)
     return tokenizer
 
 
 def open_tokenizer(config: BaseConfig, **options):
-    """The model's tokenizer, with --chat_template set; UserError if the model is neither a folder nor a hub id."""
-    loadable = Path(config.model).is_dir() or is_hub_id(config.model)
-    need(loadable, f"got model {config.model!r}, which is not a folder, nor a hub id; {LOADABLE}")
+    """The tokenizer of config.model, with --chat_template set."""
     tokenizer = read_tokenizer(config.model, **options)
     give_template(tokenizer, config.chat_template)
     return tokenizer
@@ -405,7 +402,9 @@ def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
         return memory_shortage(f"while {source!r} was loaded", error, "a smaller model, or a machine with more memory")
     if config.attn_implementation != "auto" and "attention" in str(error).lower():
         return refuse_attention(config, source, error)
-    return UserError(f"got model {source!r}, which does not load: {' '.join(str(error).split())}; {LOADABLE}")
+    base = base_of(source, getattr(config, "base_model", ""))
+    got = f"got model {source!r}, which" if base == source else f"got the adapter {source!r}, whose base {base!r}"
+    return UserError(f"{got} does not load: {' '.join(str(error).split())}; {LOADABLE}")
 
 
 def shaped_network(config: BaseConfig, source: str):

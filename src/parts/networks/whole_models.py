@@ -7,8 +7,8 @@ from pathlib import Path
 from parts.foundation.messages import UserError, need
 from parts.foundation.processes import transformers
 
-# where the folders of a run have its models, the best first; those of a step may hold them in policy/
-MODELS_OF_RUN = ("final", "policy", "step-*", "checkpoint-*", "checkpoints/step-*", "checkpoints/checkpoint-*")
+# where a run's folder has its models, the best first
+MODELS_OF_RUN = ("final", "policy", "step-*/policy", "checkpoint-*", "checkpoints/*/policy", "checkpoints/*-*")
 
 
 def settings_of_model(folder: Path) -> dict:
@@ -20,16 +20,14 @@ def settings_of_model(folder: Path) -> dict:
 
 def check_model_folder(source: str) -> None:
     """Raise UserError for a folder that holds its models further down, or whose architecture is code of its own."""
-    folder, settings, got = Path(source), settings_of_model(Path(source)), f"got model {source!r}"
+    got, settings = f"got model {source!r}", settings_of_model(Path(source))
     kind = settings.get("model_type")
     known = not settings.get("auto_map") or kind in transformers.CONFIG_MAPPING
-    own = f"{got}, whose architecture {kind!r} is code in its folder, which is never run"
-    need(known, f"{own}; expected an architecture of transformers; try another model")
+    need(known, f"{got}, whose architecture {kind!r} is code in its folder, which is never run; try another model")
     for form in () if kind else MODELS_OF_RUN:
-        for place in sorted(folder.glob(form), key=lambda place: (len(place.name), place.name), reverse=True):
-            for model in (place, place / "policy"):
-                is_model = (model / "adapter_config.json").is_file() or "model_type" in settings_of_model(model)
-                need(not is_model, f"{got}, a folder of a run; expected one of its models; try {model}")
+        for model in sorted(Path(source).glob(form), key=lambda x: (len(str(x)), x), reverse=True):
+            is_model = (model / "adapter_config.json").is_file() or "model_type" in settings_of_model(model)
+            need(not is_model, f"{got}, a folder of a run; expected one of its models; try {model}")
 
 
 def load_whole(load, source: str, **options):
@@ -45,11 +43,11 @@ def load_whole(load, source: str, **options):
     got = f"got model {source!r}, in whose files {len(missing)} of {len(weights)} tensors are missing"
     others = f"; the files have {len(unread)} others, such as {unread[0]}" if unread else ""
     prefix = next((key.removesuffix(missing[0]) for key in unread if key.endswith(f".{missing[0]}")), "")
-    of_head = [name for name, x in weights.items() if head and any(x is y for y in head.parameters())]
+    of_head = {name for name, x in weights.items() if head and any(x is y for y in head.parameters())}
     advice = "copying or saving all of its files again"
     if prefix:
         advice = f"saving the model inside its wrapper, so that no name begins with {prefix!r}"
-    elif {*missing} <= {*of_head}:
+    elif {*missing} <= of_head:
         advice = "the language model that this backbone or reward model was made of"
     raise UserError(
         f"{got}, such as {missing[0]}{others}; expected all, as a causal language model has them; try {advice}"

@@ -9,13 +9,11 @@ import time
 from pathlib import Path
 
 from parts.data.chat import give_template
-from parts.data.rows import is_hub_id
 from parts.foundation.messages import DivergedError, UserError, is_out_of_memory, need, say
 from parts.foundation.processes import THREADS, np, torch, transformers
 from parts.networks.forward import all_logits, cached_states, logprobs_and_entropy, plain_states, settle_logits
 from parts.networks.key_cache import KeptTexts, pairs_of, roomy_layer
 from parts.networks.models import (
-    LOADABLE,
     Models,
     attention_choice,
     autocast,
@@ -146,12 +144,11 @@ class LocalModel:
         """(model, tokenizer, commit) of a folder, adapter folder or hub id."""
         transformers.logging.set_verbosity_error()
         transformers.logging.disable_progress_bar()
-        need(Path(source).is_dir() or is_hub_id(source), f"got model {source!r}, which is not a folder; {LOADABLE}")
         dtype, base = compute_dtype(self.config, self.device), self.config.base_model
         try:
+            tokenizer = read_tokenizer(source, base)
             options = {"dtype": dtype, **attention_choice(self.config)}
             model = merged(load_pretrained(transformers.AutoModelForCausalLM, source, base, **options))
-            tokenizer = read_tokenizer(source, base)
             give_template(tokenizer, self.config.template_file)
         except Exception as error:  # OSError, ValueError, SafetensorError, …
             raise load_error(self.config, source, error) from error
