@@ -165,8 +165,10 @@ def test_a_token_without_embedding_is_told_before_sampling(ppo, with_token, tmp_
     flags = [f"--data={tmp_path / 'data.jsonl'}", f"--reward={tmp_path / 'rewards.py'}:vowels"]
     model = with_token(additional_special_tokens=["<sum>"])
     assert ppo.main([f"--model={model}", *flags, f"--output_dir={tmp_path / 'run'}", "--batch_size=4"]) == 2
-    told = capsys.readouterr().err
-    assert "one was added to the tokenizer alone" in told and "resize_token_embeddings" in told
+    evaluated = [f"--task=reward:{tmp_path / 'rewards.py'}:vowels", f"--output_dir={tmp_path / 'evaluation'}"]
+    assert load_script("evaluation").main([f"--model={model}", *flags[:1], *evaluated, "--max_new_tokens=8"]) == 2
+    said = capsys.readouterr().err
+    assert said.count("one was added to the tokenizer alone") == 2 == said.count("resize_token_embeddings")
 
 
 def test_a_pad_token_without_embedding_is_not_used(two_steps, with_token):
