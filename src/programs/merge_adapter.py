@@ -27,7 +27,7 @@ from pathlib import Path
 
 from parts.foundation.messages import Help, UserError, need, say, tell
 from parts.foundation.settings import parse_flags
-from parts.networks.models import adapter_settings, note_untied, read_tokenizer, untie, with_adapter
+from parts.networks.models import adapter_settings, note_untied, tokenizer_of, untie, with_adapter
 from parts.networks.whole_models import check_model_folder, load_whole
 from parts.running.output_folder import write_folder
 
@@ -55,7 +55,7 @@ def load_base(name: str, folder: str) -> tuple:
     """(the base in fp32, the dtype that it declares, the adapter's tokenizer); without the quantisation of training."""
     import torch
     from safetensors import SafetensorError
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     got = f"got the base {name!r}"
     try:
@@ -64,7 +64,7 @@ def load_base(name: str, folder: str) -> tuple:
         quantised = getattr(config, "quantization_config", None)
         need(not quantised, f"{got}, whose weights are quantised; expected the model that it was made from; try --base")
         base = load_whole(AutoModelForCausalLM.from_pretrained, name, dtype=torch.float32)
-        tokenizer = read_tokenizer(folder, name)
+        tokenizer = AutoTokenizer.from_pretrained(tokenizer_of(folder, name), trust_remote_code=False)
     except (OSError, ValueError, SafetensorError) as error:
         raise UserError(f"{got} of {folder}: {error}; expected a folder or hub id; try --base") from None
     return base, getattr(config, "dtype", None) or torch.float32, tokenizer
