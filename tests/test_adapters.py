@@ -12,7 +12,15 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from parts.foundation.messages import UserError
-from parts.networks.models import as_reference, base_of, keep_as_reference, load_pretrained, merged, tokenizer_of
+from parts.networks.models import (
+    as_reference,
+    base_of,
+    keep_as_reference,
+    load_error,
+    load_pretrained,
+    merged,
+    tokenizer_of,
+)
 
 TOKENS = torch.arange(3, 40)[None]
 TARGETS = {"q_proj", "v_proj", "up_proj"}
@@ -326,3 +334,11 @@ def test_a_warm_start_goes_on_from_an_adapter_and_hands_over_the_whole_model(ada
     start, after = (load_file(folder / "adapter_model.safetensors") for folder in (adapter, policy))
     assert start.keys() == after.keys(), said
     assert all((x - start[name]).abs().max() < 1e-5 for name, x in after.items())
+
+
+def test_a_base_that_does_not_load_is_named(tmp_path):
+    adapter = {"peft_type": "LORA", "base_model_name_or_path": "someone/absent"}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(adapter))
+    (tmp_path / "adapter_model.safetensors").touch()
+    error = load_error(SimpleNamespace(attn_implementation="auto"), str(tmp_path), OSError("no connection"))
+    assert "whose base 'someone/absent' does not load: no connection; expected" in str(error)

@@ -1,13 +1,19 @@
 """Two steps of the PPO trainer on tiny random models of each family, built from their configurations."""
 
+import json
+from pathlib import Path
 from types import SimpleNamespace
 
+import peft
 import pytest
 import torch
 import transformers
-from conftest import FAMILIES, read_lines, save_random_model, write_lines
+from conftest import FAMILIES, load_script, read_lines, save_random_model, write_lines
 
-from parts.networks.models import add_lora
+from parts.data.rows import is_hub_id
+from parts.foundation.messages import UserError
+from parts.networks.models import adapter_settings, add_lora, load_pretrained, read_tokenizer
+from parts.sampling.saved_models import load_plainly
 
 # peft says that it handles GPT-2's transposed layers
 pytestmark = pytest.mark.filterwarnings("ignore:fan_in_fan_out")
@@ -159,9 +165,165 @@ def test_a_token_without_embedding_is_told_before_sampling(ppo, with_token, tmp_
     flags = [f"--data={tmp_path / 'data.jsonl'}", f"--reward={tmp_path / 'rewards.py'}:vowels"]
     model = with_token(additional_special_tokens=["<sum>"])
     assert ppo.main([f"--model={model}", *flags, f"--output_dir={tmp_path / 'run'}", "--batch_size=4"]) == 2
-    told = capsys.readouterr().err
-    assert "one was added to the tokenizer alone" in told and "resize_token_embeddings" in told
+    evaluated = [f"--task=reward:{tmp_path / 'rewards.py'}:vowels", f"--output_dir={tmp_path / 'evaluation'}"]
+    assert load_script("evaluation").main([f"--model={model}", *flags[:1], *evaluated, "--max_new_tokens=8"]) == 2
+    said = capsys.readouterr().err
+    assert said.count("one was added to the tokenizer alone") == 2 == said.count("resize_token_embeddings")
 
 
 def test_a_pad_token_without_embedding_is_not_used(two_steps, with_token):
     two_steps(with_token(pad_token="<padding>"))
+
+
+def renamed(form: str):
+    """An edit of a model's tensors that gives them other names."""
+    return lambda w: {form.format(name): x for name, x in w.items()}
+
+
+def saved_by_peft(w: dict) -> dict:
+    layers = {name for name in w if "_proj" in name}
+    names = {name: name.replace(".weight", ".base_layer.weight") if name in layers else name for name in w}
+    return {f"base_model.model.{names[name]}": x for name, x in w.items()}
+
+
+BROKEN = {  # what is wrong with a model's files -> (edit of the tensors, words of the message)
+    "torch.compile": (renamed("_orig_mod.{}"), ("21 of 21 tensors are missing", "begins with '_orig_mod.'")),
+    "DDP": (renamed("module.{}"), ("21 of 21", "21 others, such as module.", "begins with 'module.'")),
+    "peft": (saved_by_peft, ("21 of 21", "begins with 'base_model.model.'")),
+    "no head": (
+        lambda w: {name.removeprefix("model."): x for name, x in w.items() if name != "lm_head.weight"},
+        ("1 of 21 tensors are missing, such as lm_head.weight", "backbone or reward model"),
+    ),
+    "reward model": (
+        lambda w: {name.replace("lm_head", "score"): x[:1] if "lm_head" in name else x for name, x in w.items()},
+        ("1 of 21", "1 others, such as score.weight", "backbone or reward model"),
+    ),
+    "no MLP": (
+        lambda w: {name: x for name, x in w.items() if "layers.1.mlp" not in name},
+        ("3 of 21 tensors are missing, such as model.layers.1.mlp", "copying or saving all"),
+    ),
+}
+
+
+@pytest.fixture
+def damaged(tmp_path):
+    """damaged(edit) -> a random Llama whose file has the tensors that the edit makes of its own."""
+    from safetensors.torch import load_file, save_file
+
+    def make(edit) -> str:
+        folder = save_random_model("llama", tmp_path / "damaged")
+        file = tmp_path / "damaged" / "model.safetensors"
+        save_file({name: x.contiguous() for name, x in edit(load_file(file)).items()}, file, metadata={"format": "pt"})
+        return folder
+
+    return make
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_missing_weights_are_refused(damaged, kind):
+    edit, words = BROKEN[kind]
+    with pytest.raises(UserError) as error:
+        load_pretrained(transformers.AutoModelForCausalLM, damaged(edit))
+    assert all(word in str(error.value) for word in ("damaged'", "; expected ", "; try ", *words)), error.value
+
+
+@pytest.mark.parametrize("kind", ["no head", "reward model"])
+def test_a_critic_needs_no_head(damaged, kind):
+    assert load_pretrained(transformers.AutoModel, damaged(BROKEN[kind][0])).get_output_embeddings() is None
+
+
+@pytest.mark.parametrize(
+    "edit", [lambda w: w, lambda w: w | {"mtp.0.weight": torch.ones(2), "visual.patch.weight": torch.ones(2)}]
+)
+def test_ignored_parts_are_no_fault(damaged, edit):
+    load_pretrained(transformers.AutoModelForCausalLM, damaged(edit))
+
+
+def test_tied_heads_and_buffers_need_not_be_in_the_files(tmp_path):
+    """Bart's final_logits_bias is a buffer; its head and three embeddings are one tensor."""
+    sizes = {"d_model": 16, "vocab_size": 32, "encoder_layers": 1, "decoder_layers": 1, "decoder_ffn_dim": 16}
+    config = transformers.BartConfig(**sizes, encoder_ffn_dim=16, decoder_attention_heads=2, encoder_attention_heads=2)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    load_pretrained(transformers.AutoModelForCausalLM, str(tmp_path))
+
+
+@pytest.mark.parametrize("program", ["ppo_train", "grpo_train", "evaluation", "merge_adapter", "prove"])
+def test_every_program_refuses_missing_weights(damaged, tmp_path, capsys, program):
+    model = damaged(BROKEN["torch.compile"][0])
+    (tmp_path / "rewards.py").write_text(REWARD)
+    data, reward = write_lines(tmp_path / "data.jsonl", [{"prompt": "1+1="}] * 8), f"{tmp_path / 'rewards.py'}:vowels"
+    if program == "prove":
+        with pytest.raises(UserError, match="21 of 21 tensors are missing"):
+            load_plainly(model)
+        return
+    flags = [f"--model={model}", f"--data={data}", f"--output_dir={tmp_path / 'out'}"]
+    flags.append(f"--task=reward:{reward}" if program == "evaluation" else f"--reward={reward}")
+    if program == "grpo_train":
+        flags += ["--per_device_train_batch_size=4", "--num_generations=4", "--gradient_accumulation_steps=1"]
+    if program == "merge_adapter":
+        base = load(save_random_model("llama", tmp_path / "base"))
+        peft.get_peft_model(base, peft.LoraConfig(target_modules="all-linear")).save_pretrained(tmp_path / "adapter")
+        flags = [str(tmp_path / "adapter"), f"--base={model}", f"--output={tmp_path / 'merged'}"]
+    assert load_script(program).main(flags) == 2
+    assert "21 of 21 tensors are missing" in capsys.readouterr().err
+
+
+def test_logits_that_are_not_finite_are_told(damaged, ppo, tmp_path, capsys):
+    model = damaged(lambda w: w | {"model.norm.weight": w["model.norm.weight"] * float("nan")})
+    assert ppo.main([f"--model={model}", f"--output_dir={tmp_path / 'run'}"]) == 2
+    assert "logits are not finite" in capsys.readouterr().err
+
+
+LAYOUTS = {  # files of a folder -> the model in it that the message names
+    "run": (("config.json", "checkpoints/step-000001/policy/M", "final/M"), "final"),
+    "no final": (
+        ("config.json", "checkpoints/step-000001/policy/M", "checkpoints/step-000002/policy/M"),
+        "checkpoints/step-000002/policy",
+    ),
+    "transformers": (("checkpoint-9/M", "checkpoint-10/M"), "checkpoint-10"),
+    "LoRA run": (("config.json", "final/A"), "final"),
+}
+
+
+@pytest.mark.parametrize("kind", LAYOUTS)
+def test_the_folder_of_a_run_is_told(tmp_path, kind):
+    files, model = LAYOUTS[kind]
+    names = {"M": "config.json", "A": "adapter_config.json"}
+    for file in map(tmp_path.joinpath, files):
+        file = file.with_name(names.get(file.name, file.name))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text('{"output_dir": "x"}' if file.parent == tmp_path else '{"model_type": "llama"}')
+    with pytest.raises(UserError) as error:
+        adapter_settings(str(tmp_path))
+    assert str(error.value).endswith(f"try {tmp_path / model}")
+
+
+def test_code_of_a_model_is_refused_without_a_question(tmp_path):
+    folder = Path(save_random_model("llama", tmp_path / "own"))
+    settings = json.loads((folder / "config.json").read_text())
+    settings |= {"model_type": "own", "auto_map": {"AutoConfig": "own.OwnConfig"}}
+    (folder / "config.json").write_text(json.dumps(settings))
+    with pytest.raises(UserError, match="'own' is code in its folder, which is never run"):
+        adapter_settings(str(folder))
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3", "gpt2", "gemma3"])
+def test_a_folder_without_a_tokenizer_is_told(tmp_path, family):
+    """transformers builds an empty tokenizer of some families, and raises an error for others."""
+    folder = Path(save_random_model(family, tmp_path / family))
+    assert len(read_tokenizer(str(folder)).get_vocab()) > 100
+    for file in (*folder.glob("tokenizer*"), *folder.glob("*.jinja")):
+        file.unlink()
+    with pytest.raises(UserError, match="a folder without a tokenizer"):
+        read_tokenizer(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("name", "is_one"),
+    [
+        *(("gpt2", True), ("Qwen/Qwen2.5-0.5B-Instruct", True), ("a/b_c.d", True), ("openai/gsm8k:main@test", True)),
+        *(("my models/Qwen 4", False), ("qwen3,", False), ("a/b/c", False), ("a--b", False), ("a/", False)),
+    ],
+)
+def test_names_that_could_be_on_the_hub(name, is_one):
+    assert is_hub_id(name) == is_one

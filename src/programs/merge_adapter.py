@@ -28,6 +28,7 @@ from pathlib import Path
 from parts.foundation.messages import Help, UserError, need, say, tell
 from parts.foundation.settings import parse_flags
 from parts.networks.models import adapter_settings, note_untied, tokenizer_of, untie, with_adapter
+from parts.networks.whole_models import check_model_folder, load_whole
 from parts.running.output_folder import write_folder
 
 DTYPES = {"bf16": "bfloat16", "fp16": "float16", "fp32": "float32"}
@@ -58,11 +59,12 @@ def load_base(name: str, folder: str) -> tuple:
 
     got = f"got the base {name!r}"
     try:
-        config = AutoConfig.from_pretrained(name)
+        check_model_folder(name)
+        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
         quantised = getattr(config, "quantization_config", None)
         need(not quantised, f"{got}, whose weights are quantised; expected the model that it was made from; try --base")
-        base = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32)
-        tokenizer = AutoTokenizer.from_pretrained(tokenizer_of(folder, name))
+        base = load_whole(AutoModelForCausalLM.from_pretrained, name, dtype=torch.float32)
+        tokenizer = AutoTokenizer.from_pretrained(tokenizer_of(folder, name), trust_remote_code=False)
     except (OSError, ValueError, SafetensorError) as error:
         raise UserError(f"{got} of {folder}: {error}; expected a folder or hub id; try --base") from None
     return base, getattr(config, "dtype", None) or torch.float32, tokenizer

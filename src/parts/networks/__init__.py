@@ -1,3 +1,3 @@
 """Networks: loading, adapters, batches, caches and the forward pass."""
 
-ROOMS = ("models", "batches", "key_cache", "forward", "folding", "norms", "cache_probe")
+ROOMS = ("whole_models", "models", "batches", "key_cache", "forward", "folding", "norms", "cache_probe")

@@ -288,6 +288,8 @@ def settle_logits(config: BaseConfig, models: Models) -> None:
             f"got {name} with these settings, which does not read four tokens: {error}; expected a plain decoder; "
             "try weights of 16 bits, or another architecture"
         ) from error
+    finite = expected.isfinite().all()
+    need(finite, f"got {name}, whose logits are not finite; expected finite weights; try another checkpoint")
     need(
         torch.allclose(logits, expected, rtol=2e-2, atol=2e-2 * expected.std().item()),
         f"got {name}, whose logits are not output layer x hidden state; expected a "

@@ -16,6 +16,7 @@ from parts.foundation.bundle import in_bundle
 from parts.foundation.messages import UserError, is_out_of_memory, memory_shortage, need, say
 from parts.foundation.processes import torch, transformers
 from parts.foundation.settings import BaseConfig
+from parts.networks.whole_models import check_model_folder, load_whole
 
 RENAMED = ".*is_gradient_checkpointing.*deprecated.*"  # a warning that peft causes by using the old name
 REFERENCE = "reference"  # peft's name for the frozen copy of the initial adapter
@@ -97,6 +98,7 @@ def adapter_settings(source: str) -> dict | None:
     """Contents of a LoRA adapter's adapter_config.json; None for a plain model, UserError for other adapters."""
     file = config_file(source)
     if not file:
+        check_model_folder(source)
         return None
     got = f"got the adapter {source!r}"
     try:
@@ -225,8 +227,9 @@ def load_pretrained(auto_class, source: str, base: str = "", trainable: bool = F
     """Load a network by `auto_class`; for an adapter, its causal base (or `base`) with the adapter on top."""
     start = base_of(source, base)
     if start == source:
-        return auto_class.from_pretrained(source, **options)
-    return with_adapter(transformers.AutoModelForCausalLM.from_pretrained(start, **options), source, trainable)
+        return load_whole(auto_class.from_pretrained, source, **options)
+    base = load_whole(transformers.AutoModelForCausalLM.from_pretrained, start, **options)
+    return with_adapter(base, source, trainable)
 
 
 def merged(model):
@@ -287,22 +290,28 @@ def as_reference(policy):
             policy.set_adapter("default")
 
 
-def open_tokenizer(config: BaseConfig, **options):
-    """The model's tokenizer, with --chat_template set; UserError if the model is neither a folder nor a hub id."""
-    loadable = Path(config.model).is_dir() or is_hub_id(config.model)
-    need(loadable, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
+def read_tokenizer(source: str, base: str = "", **options):
+    """A model's tokenizer; UserError if it does not load, or if transformers finds none and builds an empty one."""
+    known = Path(source).is_dir() or is_hub_id(source)
+    need(known, f"got model {source!r}, which is not a folder, nor a hub id; {LOADABLE}")
+    folder, files = Path(tokenizer_of(source, base)), ("tokenizer.json", "tokenizer.model", "vocab.json")
+    bare = folder.is_dir() and not any((folder / file).exists() for file in files)
+    missing = "a tokenizer: try copying tokenizer.json and tokenizer_config.json from the model that it was made of"
+    missing = missing if (folder / "config.json").exists() else "a config.json: try a folder of save_pretrained"
+    without = f"got model {source!r}, a folder without {missing}"
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(tokenizer_of(config.model), **options)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False, **options)
     except (OSError, ValueError) as error:
-        folder, files = Path(tokenizer_of(config.model)), ("tokenizer.json", "tokenizer.model", "vocab.json")
-        if folder.is_dir() and not any((folder / file).exists() for file in files):
-            missing = (
-                "a tokenizer: try copying tokenizer.json and tokenizer_config.json from the model that it was made of"
-            )
-            missing = missing if (folder / "config.json").exists() else "a config.json: try a folder of save_pretrained"
-            raise UserError(f"got model {config.model!r}, a folder without {missing}") from None
-        why = " ".join(str(error).split())
-        raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {why}; {LOADABLE}") from error
+        why = f"got model {source!r}, whose tokenizer does not load: {' '.join(str(error).split())}; {LOADABLE}"
+        raise UserError(without if bare else why) from error
+    added = {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()}
+    need(not bare or tokenizer.get_vocab().keys() - added, without)
+    return tokenizer
+
+
+def open_tokenizer(config: BaseConfig, **options):
+    """The tokenizer of config.model, with --chat_template set."""
+    tokenizer = read_tokenizer(config.model, **options)
     give_template(tokenizer, config.chat_template)
     return tokenizer
 
@@ -393,13 +402,15 @@ def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
         return memory_shortage(f"while {source!r} was loaded", error, "a smaller model, or a machine with more memory")
     if config.attn_implementation != "auto" and "attention" in str(error).lower():
         return refuse_attention(config, source, error)
-    return UserError(f"got model {source!r}, which does not load: {' '.join(str(error).split())}; {LOADABLE}")
+    base = base_of(source, getattr(config, "base_model", ""))
+    got = f"got model {source!r}, which" if base == source else f"got the adapter {source!r}, whose base {base!r}"
+    return UserError(f"{got} does not load: {' '.join(str(error).split())}; {LOADABLE}")
 
 
 def shaped_network(config: BaseConfig, source: str):
     """A causal network on the meta device, with shapes but no weights; UserError if transformers cannot build it."""
     try:
-        shape = transformers.AutoConfig.from_pretrained(base_of(source))
+        shape = transformers.AutoConfig.from_pretrained(base_of(source), trust_remote_code=False)
         with torch.device("meta"):
             return transformers.AutoModelForCausalLM.from_config(shape, **attention_choice(config))
     except (OSError, ValueError, KeyError, ImportError) as error:

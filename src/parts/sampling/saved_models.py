@@ -6,12 +6,13 @@ from pathlib import Path
 
 from parts.foundation.processes import torch, transformers
 from parts.networks.models import ending_ids, sample_plainly
+from parts.networks.whole_models import load_whole
 
 
 def load_plainly(source):
     """A causal model in fp32 by transformers; an adapter through peft, merged into its base.
 
-    ValueError or UserWarning if tensors are missing, which both would fill with new ones.
+    UserError or UserWarning if tensors are missing, which both would fill with new ones.
     """
     if (Path(source) / "adapter_config.json").is_file():
         from peft import AutoPeftModelForCausalLM
@@ -19,11 +20,7 @@ def load_plainly(source):
         with warnings.catch_warnings():
             warnings.filterwarnings("error", message="Found missing adapter keys")
             return AutoPeftModelForCausalLM.from_pretrained(source, dtype=torch.float32).merge_and_unload()
-    how = {"dtype": torch.float32, "output_loading_info": True}
-    model, info = transformers.AutoModelForCausalLM.from_pretrained(source, **how)
-    if missing := sorted(info["missing_keys"]):
-        raise ValueError(f"{len(missing)} tensors are missing, such as {missing[0]}")
-    return model
+    return load_whole(transformers.AutoModelForCausalLM.from_pretrained, source, dtype=torch.float32)
 
 
 def dtype_of(source):

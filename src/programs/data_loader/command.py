@@ -13,11 +13,9 @@ from pathlib import Path
 
 from parts.data.held_out import asked_words, of_swapped
 from parts.data.question_parts import head_of, odd_answers
-from parts.data.rows import is_hub_id
 from parts.foundation.messages import Help, UserError, need, say, tell
-from parts.foundation.processes import transformers
 from parts.foundation.settings import parse_flags
-from parts.networks.models import tokenizer_of
+from parts.networks.models import read_tokenizer
 from programs.data_loader.bad_rows import KINDS, TARGETS, BadRows, shown
 from programs.data_loader.batches import prompt_ids
 from programs.data_loader.messages import PROMPT_KEYS
@@ -99,14 +97,6 @@ def settings_of(args) -> Settings:
         drop=tuple(args.drop),
         system_prompt=system,
     )
-
-
-def open_tokenizer(name: str):
-    need(Path(name).is_dir() or is_hub_id(name), f"got --tokenizer {name}; expected a folder or a hub id")
-    try:
-        return transformers.AutoTokenizer.from_pretrained(tokenizer_of(name))
-    except (OSError, ValueError) as error:
-        raise UserError(f"got --tokenizer {name}, which cannot be loaded: {shown(str(error))}") from None
 
 
 def parts_of(args, rows: list[dict], asked: list[str]) -> list[tuple[Path, str, list[int]]]:
@@ -220,7 +210,7 @@ def run_command(args) -> int:
     rows, files = [], []
     reader = RowReader(args.inputs, settings_of(args))
     rejected = reader.rejected
-    tokenizer = open_tokenizer(args.tokenizer) if args.tokenizer else None
+    tokenizer = read_tokenizer(args.tokenizer) if args.tokenizer else None
     for row in tqdm(reader, desc="rows", unit="", delay=1, disable=None, file=sys.stderr):
         rows.append(row)
         files.append(reader.current)

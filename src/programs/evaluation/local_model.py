@@ -9,23 +9,22 @@ import time
 from pathlib import Path
 
 from parts.data.chat import give_template
-from parts.data.rows import is_hub_id
 from parts.foundation.messages import DivergedError, UserError, is_out_of_memory, need, say
 from parts.foundation.processes import THREADS, np, torch, transformers
 from parts.networks.forward import all_logits, cached_states, logprobs_and_entropy, plain_states, settle_logits
 from parts.networks.key_cache import KeptTexts, pairs_of, roomy_layer
 from parts.networks.models import (
-    LOADABLE,
     Models,
     attention_choice,
     autocast,
     base_of,
+    check_tokens,
     compute_dtype,
     ending_ids,
     load_error,
     load_pretrained,
     merged,
-    tokenizer_of,
+    read_tokenizer,
     widest_float,
 )
 from parts.rewards.user_code import visible_text
@@ -145,12 +144,11 @@ class LocalModel:
         """(model, tokenizer, commit) of a folder, adapter folder or hub id."""
         transformers.logging.set_verbosity_error()
         transformers.logging.disable_progress_bar()
-        need(Path(source).is_dir() or is_hub_id(source), f"got model {source!r}, which is not a folder; {LOADABLE}")
         dtype, base = compute_dtype(self.config, self.device), self.config.base_model
         try:
+            tokenizer = read_tokenizer(source, base)
             options = {"dtype": dtype, **attention_choice(self.config)}
             model = merged(load_pretrained(transformers.AutoModelForCausalLM, source, base, **options))
-            tokenizer = transformers.AutoTokenizer.from_pretrained(tokenizer_of(source, base))
             give_template(tokenizer, self.config.template_file)
         except Exception as error:  # OSError, ValueError, SafetensorError, …
             raise load_error(self.config, source, error) from error
@@ -210,6 +208,7 @@ class LocalModel:
 
         `turns` samples requests that are one batch, the conversations with these `numbers`, from what it has kept.
         """
+        check_tokens(self.models, [{"prompt_ids": r.ids} for r in requests if r.ids])
         config, engine, whole = self.config, self.engine, [r.ids for r in requests if not r.cut]
         engine.share(whole)  # prompts that lost their beginning share none with the others
         engine.stops = list(dict.fromkeys(stop for r in requests for stop in r.stops))
@@ -257,6 +256,7 @@ class LocalModel:
 
     def logprob(self, requests: list[Request], done) -> None:
         """Sum the log-probs of each request's `scored` after its ids, and call done(index, output)."""
+        check_tokens(self.models, [{"prompt_ids": r.ids + r.scored} for r in requests])
         # the last scored token is never read; requests that read the same tokens share a row (one-letter choices)
         groups: dict[tuple, list[int]] = {}
         for i, r in enumerate(requests):

@@ -73,10 +73,8 @@ def export_final(config: Config, trainer) -> None:
             adapter.mkdir(exist_ok=True)
             for file in raw.glob("adapter_*"):
                 shutil.copy(file, adapter)
-        if config.merge_lora:
+        if config.merge_lora or not config.lora_rank:
             merged(load_pretrained(auto, str(raw), dtype=dtype)).save_pretrained(folder)
-        elif not config.lora_rank:
-            auto.from_pretrained(raw, dtype=dtype).save_pretrained(folder)
         save_as_it_came(config, folder)
 
     write_folder(Path(config.output_dir) / "final", write)

@@ -1,6 +1,8 @@
 """TRL's trainer with this bundle's weights, prompts and sampler."""
 
+import functools
 from types import SimpleNamespace
+from unittest import mock
 
 from parts.environments.play_setup import check_fits
 from parts.foundation.messages import UserError, say
@@ -15,6 +17,7 @@ from parts.networks.models import (
     sample_plainly,
     with_adapter,
 )
+from parts.networks.whole_models import load_whole
 from programs.grpo_train.callback import GrpoRun, Prepared, make_callback
 from programs.grpo_train.colocated import engine_arguments, sample_tokens_only, watch_copies
 from programs.grpo_train.data import prompt_order
@@ -35,7 +38,7 @@ def model_and_adapter(config: Config, args) -> tuple[object, dict]:
         from trl.trainer.utils import create_model_from_path
 
         options = args.model_init_kwargs | extra | ({"device_map": None} if world()[1] > 1 else {})
-        base = create_model_from_path(base_of(config.model), **options)
+        base = load_whole(create_model_from_path, base_of(config.model), **options)
         return with_adapter(base, config.model, trainable=True, dropout=config.lora_dropout), {}
     if config.lora_rank:
         from peft import LoraConfig
@@ -54,6 +57,7 @@ def make_trainer(ready: Prepared, args, run: GrpoRun):
     """TRL's GRPOTrainer for this run; what it refuses is told as a UserError."""
     from datasets import Dataset
     from trl import GRPOTrainer
+    from trl.trainer import grpo_trainer
 
     config, rows, tokenizer = ready.config, ready.rows, ready.tokenizer
     leave_out_cudnn_attention()
@@ -65,8 +69,9 @@ def make_trainer(ready: Prepared, args, run: GrpoRun):
     data = Dataset.from_dict({"prompt": sent, "row": list(range(len(sent)))}).select(order)
     given = {"reward_funcs": run.scorer.for_trl(), "processing_class": tokenizer, "args": args, "train_dataset": data}
     given |= {"rollout_func": rollout_function(run.setup, run.scorer)} if run.setup else {}
+    whole = functools.partial(load_whole, grpo_trainer.create_model_from_path)  # TRL loads policy and reference
     try:
-        with engine_arguments(config, args):
+        with engine_arguments(config, args), mock.patch.object(grpo_trainer, "create_model_from_path", whole):
             model, extra = model_and_adapter(config, args)
             exact, loading = {}, args.model_init_kwargs
             if not isinstance(model, str):
@@ -78,7 +83,7 @@ def make_trainer(ready: Prepared, args, run: GrpoRun):
         flags = """--weight-transfer-config '{"backend": "nccl"}' --logprobs-mode processed_logprobs"""
         serve = f"VLLM_SERVER_DEV_MODE=1 vllm serve {config.model} {flags}"
         raise UserError(f"{got}; try `{serve}` on other GPUs, and --vllm_server_base_url") from error
-    except (OSError, ValueError, TypeError, ImportError, NotImplementedError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, ImportError, NotImplementedError) as error:
         raise UserError(f"got model {config.model!r} and these settings, which TRL refuses: {error}") from error
     sample_plainly(trainer.model, trainer.eos_token_ids, tokenizer.pad_token_id)
     sample_tokens_only(config, trainer)
