@@ -17,18 +17,18 @@ option value keeps; w: the advised weight. Presets have weights:
 #         62-73  python source    Parses Python source in a process with threads
 #         76-82  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #         85-87  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
-#        90-238  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
-#       241-382  answer marks     Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#       385-452  contexts         What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
-#       455-479  text servers     Completions from OpenAI-compatible servers, one per request, with retries if a …
-#       482-492  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#       495-714  contract         The contract of every reward function: inputs, options, and valid values
-#       717-879  text parts       Find answers, blocks and sections in texts
-#      882-1110  correctness      Right answers, and programs that pass tests
-#     1113-1284  format           Layouts, style and repetition
-#     1287-1390  length           Lengths
-#     1393-1560  judges           Models that judge
-#     1563-1665  combined         Combined rewards and presets
+#        90-242  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
+#       245-386  answer marks     Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#       389-462  contexts         What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
+#       465-489  text servers     Completions from OpenAI-compatible servers, one per request, with retries if a …
+#       492-502  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#       505-724  contract         The contract of every reward function: inputs, options, and valid values
+#       727-906  text parts       Find answers, blocks and sections in texts
+#      909-1173  correctness      Right answers, and programs that pass tests
+#     1176-1345  format           Layouts, style and repetition
+#     1348-1451  length           Lengths
+#     1454-1621  judges           Models that judge
+#     1624-1726  combined         Combined rewards and presets
 
 import ast
 import asyncio
@@ -90,10 +90,13 @@ VISIBLE = re.compile(r"[^\s\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")  # a visibl
 # ------------------------------------------------------------------- stated answers (src/parts/data/stated_answers.py)
 
 ROUGHLY = "approximately|about|around|roughly|etwa|ungefähr|rund|environ|aproximadamente|unos|大约|大約|约|約"
-_TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
+_TO = (  # ... for x = 3, (in cm), in simplest form, rounded to two places
+    r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?|\(in [\w /^]{1,20}\)"
+    r"|,? ?(?:in (?:its )?(?:simplest|lowest|simplified|reduced|exact) (?:form|terms)|rounded to [\w -]{1,30}),?"
+)
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
-    r"|\b(?:é|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
+    r"|\b(?:turns out to be|é|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
@@ -101,12 +104,12 @@ _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> patte
     **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jibu vastaus उत्तर উত্তর సమాధానం".split()},
     **{word: rf"\b{word}" for word in ("la solution", "đáp án", "الجواب", "الإجابة")},
     **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
-    "ans": r"\bans(?:wer)?",
+    "ans": r"(?:\b|(?<=(?<![^\n])__))ans(?:wer)?",  # __Answer:__
     "jawaban": r"\bjawaban(?:nya)?",
 }
 _MARKS = {
     **{
-        word: rf"{noun}(?!\w)[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
+        word: rf"{noun}(?![^\W_])[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
         for word, noun in _ANSWERS.items()
     },
     **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
@@ -154,7 +157,8 @@ _BEFORE = re.compile(
     r"|(?:所以|因此)[，,]?)+"
 )
 _CORRECTION = re.compile(
-    r"(?i)[.!?;,\n—]\s{0,3}(?:(?:wait|oh|hmm|sorry|correction|actually|no)\b[\s,.:;!…—-]{1,4}){1,4}"
+    r"(?i)[.!?;,\n—]\s{0,3}(?:(?:(?:but )?(?:wait|hold on|actually)|oh|oops|hmm|sorry|correction|no"
+    r"|let(?:['’]s| me| us) re-?(?:check|consider|calculate|compute|evaluate|think|do))\b[\s,.:;!…—-]{1,4}){1,4}"
     r"(?:(?:i mean|it'?s|it is|that'?s|it should be)\s)?"
 )
 _BARE = re.compile(r"[*($]{0,3}(?:[A-J]|-?[\d.,/]*\d)[)*$]{0,3}(?: [A-Za-z]+)?[.!*]{0,3}")
@@ -409,6 +413,10 @@ _DENIED = re.compile(  # before "answer is"
     r"(?i)\b(?:if|whether|unless|suppose|supposing|assume|assuming|wrong|incorrect|false|not (?:true|sure))"
     r"(?: that)?(?: (?:the|an?|my|our))?(?: (?:correct|right|final|best))?[*_ ]*\Z"
 )
+_CHECKED = re.compile(  # before "the answer:", whose check follows
+    r"(?i)\b(?:(?:double[- ]?|re-?)?check(?:ing)?|verify(?:ing)?|test(?:ing)?)[*_ ]+(?:the|this|that|my|our|your)"
+    r"(?: (?:correct|right|final))?[*_ ]*\Z"
+)
 _NOT_BEFORE = re.compile(  # before the answer: the one that it is not
     r"(?i)^[\s*]*(?:(?:not|nicht)\b|不是)[^.\n。]{1,40}?(?:\b(?:but|sondern)\b|[，,]?\s*而是|, it(?:['’]s| is)\b)\s*"
     r"|^[^.\n。]{1,40}?(?:[가이] 아니라|ではなく)[\s、]*"
@@ -439,8 +447,10 @@ def stated_boxes(text: str) -> list[str] | None:
 
 
 def is_denied(text: str, mark: re.Match) -> bool:
-    """Whether a mark states no answer: "the wrong answer is", "if the answer is"."""
-    return _DENIED.search(text[max(0, mark.start() - 60) : mark.start()]) is not None
+    """Whether a mark states no answer: "the wrong answer is", "if the answer is", "check the answer:"."""
+    before = text[max(0, mark.start() - 60) : mark.start()]
+    names = re.fullmatch(r"\w+(?: for \w+)?[^\w.]+", mark[0])  # no verb: "the answer for x = 3: 2x = 6"
+    return bool(_DENIED.search(before) or (names and _CHECKED.search(before)))
 
 
 def chosen(answer: str) -> str:
@@ -736,12 +746,15 @@ _BLANK = "[ \u00a0\u202f]"
 _VULGAR = re.compile(rf"{_BLANK}*([¼-¾⅐-⅞])")
 _MIXED = re.compile(rf"(?<![\d./])(\d{{1,9}}){_BLANK}(\d{{1,9}})/(\d{{1,9}})(?![\d/])")  # 2 1/2
 _POWER = re.compile(r"(?:\s*(?:\\times|\\cdot|[×·*xX])\s*|^)10\s*(?:\^|\*\*)\s*\{?([+-]?\d{1,3})\}?(?![\d}])")
-_EQUATION = re.compile(
-    r"([0-9]{1,9}(?:\.[0-9]{1,6})?) ?([-+*/]) ?([0-9]{1,9}(?:\.[0-9]{1,6})?) ?= ?\$?(-?[0-9]{1,12}(?:\.[0-9]{1,6})?)"
+_TERM = r"\${0,2}(?:[0-9]{1,3}(?:,[0-9]{3}){1,3}|[0-9]{1,12})(?:\.[0-9]{1,6})?"
+_STEP = rf" ?[-+*/] ?{_TERM}"
+_EQUATION = re.compile(  # 16 - 3 - 4 = 13 - 4 = 9, and no part of a longer one; - before it is a bullet
+    r"(?:(?<=^[-*] )|(?<![\w.,)^√$])(?<![-+*/×÷·^√] )(?<![-+*/×÷·^√]))"
+    rf"-?{_TERM}(?:{_STEP}){{1,8}}(?: ?= ?-?{_TERM}(?:{_STEP}){{1,8}}){{0,3}} ?= ?-?{_TERM}(?:{_STEP}){{0,8}}"
+    r"(?!\d|[.,]\d| ?%| ?[-+*/×÷·^] ?(?:[\d($\\√]|[a-z]\b))"
 )
 _AROUND = " \t\n'\"`*_$「」“”"  # characters that may enclose an answer
 _QUOTED = re.compile(r"^(?:(\*\*|['\"`$])((?:(?!\1).)+)\1|“([^“”]+)”|「([^「」]+)」)$")  # a gold in quotes
-_PUNCTUATION = frozenset(string.punctuation)
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|[\n;。！？]")
 _WORD, _PLAIN = re.compile(r"\w+"), re.compile(r"^\\(?:text|textbf|mathrm)\{([^{}]*)\}$")
 _END = re.compile(r"[*_.]*(?:\n|$)|(?:(?<=\d)|(?<=\w{3}))[*_]*\.\s|[。！？]")  # not after the initials of a name
@@ -834,6 +847,18 @@ def _number(value) -> float | None:
         return None
 
 
+def _total(chain: str) -> float:
+    """The value of sums and products of numbers, 9 + 2 * 3; a quotient by 0 is 0."""
+    total = factor = 0.0
+    for sign, number in re.findall(rf"([-+*/]?) ?({_TERM})", chain):
+        value = float(re.sub("[$,]", "", number))
+        if sign in ("*", "/"):
+            factor *= value if sign == "*" else 1 / (value or math.inf)
+        else:
+            total, factor = total + factor, -value if sign == "-" else value
+    return total + factor
+
+
 def _tight(text: str) -> str:
     """Fold apostrophes and Unicode's forms; remove the blanks around brackets and commas in a list of numbers."""
     text = unicodedata.normalize("NFC", text).translate({0x2018: "'", 0x2019: "'", 0x2011: "-"})
@@ -870,11 +895,13 @@ def _layout(text: str, tags) -> list[str]:
     return pieces
 
 
-def _json(text: str):
-    """The value of strict JSON, alone or as the only fenced block of a text; None for other texts."""
-    blocks, ends = _blocks(text), text.strip()[:3] + text.strip()[-3:]
+def _json(text: str, max_characters=math.inf):
+    """The value of strict JSON, alone or as the only fenced block of a text after its thinking; None for others."""
+    text = text.strip() if text.lstrip()[:1] in ("{", "[", "`") else visible(text).strip()
+    blocks = _blocks(text) if text[:3] + text[-3:] == "``````" else []
     try:  # parse_constant=int refuses NaN and Infinity
-        return json.loads(blocks[0][1] if len(blocks) == 1 and ends == "``````" else text, parse_constant=int)
+        text = blocks[0][1] if len(blocks) == 1 else text
+        return json.loads(text, parse_constant=int) if len(text) <= max_characters else None
     except (ValueError, RecursionError):
         return None
 
@@ -930,7 +957,7 @@ def fuzzy_match(text, answer=None, reference=None, *, unit="word"):
 def numeric_correctness(text, answer, *, rel_tol=1e-6, abs_tol=0.0):
     """1 if |x − g| ≤ max(rel_tol·|g|, abs_tol) for the final answer x and the gold g, else 0: {0, 1}, w 1.
     Units are not compared, a percent sign does not scale; 3,5 is 3.5, 1,234 is 1234. Set `abs_tol` where g can be 0.
-    Any one of a list of golds pays.
+    Any one of a list of golds pays. A working, 9 * 2 = 18, is no number here: math_equivalence reads it.
     >>> numeric_correctness(None, ["<answer>$1,234.0</answer>", "3.14"], [1234, "3.14159"])
     [1.0, 0.0]"""
     golds = [gold for gold in map(_number, map(marked_gold, _golds(answer))) if gold is not None]
@@ -957,28 +984,60 @@ def gsm8k(text, answer, prompt=None):
 
 
 _CHOICE = re.compile(
-    r"(?is)[\W_]*(?:(?:the|la|el|die|l(?=['’]))\b[\W_]*)?"
-    r"(?:(?:option|choice|answer|opción|antwort|réponse|respuesta)\b[\W_]*|选项|選項|選択肢)?"
-    r"([a-z])(?:[\W_]*|\s*[).:,、*\n].*)"
+    r"(?is)[\W_]*(?:(?:among|of) (?:the|these|all)\b[^,.\n]{0,40},\s*)?(?:(?:the|la|el|die|l(?=['’]))\b[\W_]*)?"
+    r"(?:(?:option|choice|answer|letter|opción|antwort|réponse|respuesta)\b[\W_]*|选项|選項|選択肢)?"
+    r"([a-z])(?:[\W_]*|(?!(?<=i)\s*,)\s*[).:,、*\n].*"  # not: I, personally, ...
+    r"|(?-i:(?<=[A-HJ-Z]))(?:\s+\([^()]*\)[\W_]*|\s+[-–—]\s+(?!(?-i:[A-J])\b).*))"  # B (Paris), B - Paris
+)
+_ONE = r"\(?[A-J]\b\)?"
+_LETTERS = rf"(?:(?i:option|choice|answer|letter)s?\s+)?{_ONE}(?:(?:\s*(?:[,/&]|\b(?:and|or|nor)\b))+\s*{_ONE})*"
+_WRONG = (
+    r"(?i:(?:(?:is|are|['’]s|(?:can|must) be|ist|sind|est|es)(?: \w+ly| all| both)?"
+    r" (?:wrong|incorrect[ae]?|false|falsch|fausse?|ruled out|eliminated)"
+    r"|(?:(?:is|are|can|does|do)(?: not|n['’]t)|cannot|ist nicht|n['’]est pas|no es)(?: be)?(?: (?:the|die|la))?"
+    r" (?:correct[ae]?|right|true|best|answer|fit|richtige?|bonne))\b|是?(?:错|不正?[确对]))"
+)
+_REJECTED = re.compile(  # after a letter, or a list that it begins: a denial, but no text such as "is not true of dogs"
+    rf"[\W_]*(?:(?:[,/&]|\b(?:and|or|nor)\b)\W*(?!(?i:option|choice)){_LETTERS}\W*)?(?i:no\b\W*)?"
+    rf"(?i:(?:this|that|it|which)\b(?: (?:one|option|choice|answer)\b)?)?\s*{_WRONG}"
+    r"(?! (?!(?:answer|option|choice|one|as|because|since|so|and|but|either|here)\b)\w)"
+)
+_OTHERS_REJECTED = re.compile(rf"\b(?i:not|rather than|instead of)\s+{_LETTERS}|(?<!\w){_LETTERS}\s*{_WRONG}")
+_OPTION_TEXT = re.compile(  # D) Both A and B; A is true, B is false; not: A) B, C or D; A) Paris or B; A. It may be B
+    r"(?:[A-J][).]|[B-J]:)[*_]*[ \t]+(?!\W*[A-J](?:\W+(?i:or\W+)?[A-J])*\W*\Z)"
+    r"(?!(?:(?!\b[A-J]\b).)*?(?:[,;/&|]|\b(?i:or|and|not|but|oder|und|ou|et|o|y)\b)[\s(*]*[A-J]\b)"
+    r"(?!.*\b(?i:also|too|may|might|maybe|could|perhaps|possibly|likely|alternatively)\b)"
+    r"(?:(?![.!?]\s|\b[A-J](?:\)|[.:]\s)).)+"
 )
 
 
 def _letter(answer: str) -> str | None:
-    """The choice letter of an answer, alone or before its text; None if it names a second one."""
+    """The choice letter of an answer, alone or before its text; None if it is denied, or another one is stated."""
     answer = re.sub(r"\\(?:text|textbf|mathrm|mathbf|boxed)\b", " ", answer[:2000])
-    match = _CHOICE.fullmatch(answer)
-    return match[1].upper() if match and not second_letter(match[1], answer[match.end(1) :]) else None
+    for reading in (answer, without_words(answer)):
+        if match := _CHOICE.fullmatch(reading):
+            rest = reading[match.end(1) :]
+            if (rejected := _REJECTED.match(rest)) or not _states_another(match[1], rest):
+                return None if rejected else match[1].upper()
+    return None
+
+
+def _states_another(letter: str, rest: str) -> bool:
+    """Whether the text after a choice's letter states another choice; an option's text may name some."""
+    rest = re.sub(r"\b(?i:option|choice|answer|letter)s?\s+(?=\(?[A-J]\b)", "", _OTHERS_REJECTED.sub("", rest))
+    return not _OPTION_TEXT.fullmatch(letter + rest) and second_letter(letter, rest)
 
 
 @reward
 def multiple_choice(text, answer):
     """1 if the final answer is the gold letter ("B", "(b)", or an index: 0 is A), else 0: {0, 1}, w 1.
-    The letter stands alone, before its text or before a reason: "B) Paris", "B because ...". Naming a second letter
-    pays nothing; any one of a list of golds does.
+    The letter stands alone, before the option's text or before a reason: "B) Paris", "B because ...". It may be
+    repeated. A denied letter, "(A) is wrong", and two different ones pay nothing; any one of a list of golds does.
     >>> multiple_choice(None, ["The answer is (B).", "A) Paris B) Rome"], ["B", 1])
     [1.0, 0.0]"""
     golds = {_gold_letter(gold) for gold in accepted(answer)} - {None}
-    letter = next(filter(None, map(_letter, _readings(text))), None) or _readings(text)[0].strip("()*. ")
+    letters = {_letter(narrow(part)) for part in _found(text) or [_final(text)]}
+    letter = (letters.pop() if len(letters) == 1 else None) or _readings(text)[0].strip("()*. ")
     return letter in golds if golds else None
 
 
@@ -986,13 +1045,13 @@ def _gold_letter(gold) -> str | None:
     """The letter for an index, "(b)", "Answer: B" or "B. Vitamin C"; a label "1" stays; None for "A, C"."""
     text = marked_gold(narrow(str(gold)))
     named = re.match(r"\W*([A-Za-z]|\d(?!\w))(?=\W|$)", text)
-    several = named and second_letter(named[1], text[named.end() :])
+    several = named and _states_another(named[1], text[named.end() :])
     return chr(65 + gold) if type(gold) is int and 0 <= gold < 26 else None if several else named and named[1].upper()
 
 
 def _squad_words(text: str) -> list[str]:
     """The words that SQuAD compares: lower case, then without punctuation, then without a, an and the."""
-    kept = "".join(c for c in text.lower() if c not in _PUNCTUATION)
+    kept = "".join(c for c in text.lower() if c not in string.punctuation)
     return re.sub(r"\b(?:a|an|the)\b", " ", kept).split()
 
 
@@ -1003,9 +1062,13 @@ def _squad_golds(answer, answers) -> list[list[str]] | None:
         texts = given.get("text")
         if not isinstance(texts, list | tuple):
             return None
-        golds = [words for text in texts if (words := _squad_words(str(text)))]
-        return golds or [[]]
+        return [words for text in texts if (words := _squad_words(str(text)))] or [[]]
     return [_squad_words(gold) for gold in _golds(given)] or None
+
+
+def _squad_answers(text: str) -> list[list[str]]:
+    """Words of the final answer, and of it without a reason: "yes, because ..."."""
+    return [_squad_words(read(_final(text))) for read in (str, without_words)]
 
 
 def _squad_f1(words: list[str], gold: list[str]) -> float:
@@ -1019,14 +1082,14 @@ def squad_exact_match(text, answer=None, answers=None):
     """1 if the final answer has a gold's words in its order, as SQuAD normalises: {0, 1}, w 1.
 
     SQuAD's `compute_exact` (Rajpurkar 2016, arXiv 1606.05250; evaluate-v2.0.py): lower case, without punctuation, the
-    articles a, an, the, and extra spaces. The final answer is the marked one, else the visible text. A gold is a text,
-    a list of texts, or SQuAD's column `answers`, {"text": [...]}; there no text means that the empty answer is right.
+    articles a, an, the, extra spaces, and a reason after the answer, which is the marked one, else the visible text. A
+    gold is a text, a list, or SQuAD's column `answers`, {"text": [...]}; there no text means that "" is right.
 
     >>> squad_exact_match(None, ["<answer>The Eiffel Tower.</answer>", "eiffel"], ["Eiffel tower"] * 2)
     [1.0, 0.0]
     """
     golds = _squad_golds(answer, answers)
-    return None if golds is None else _squad_words(_final(text)) in golds
+    return None if golds is None else any(words in golds for words in _squad_answers(text))
 
 
 @reward(one_of=("answer", "answers"))
@@ -1040,7 +1103,7 @@ def squad_f1(text, answer=None, answers=None):
     [1.0, 0.4]
     """
     golds = _squad_golds(answer, answers)
-    return None if golds is None else max(_squad_f1(_squad_words(_final(text)), gold) for gold in golds)
+    return None if golds is None else max(_squad_f1(words, gold) for words in _squad_answers(text) for gold in golds)
 
 
 # ---- programs
@@ -1174,7 +1237,7 @@ def tag_count(text, *, tags=("think", "answer")):
 @reward
 def json_format(text):
     """1 if the text, or the one fenced block that it is, is a JSON object or array, else 0: {0, 1}, w 0.1 to 0.3.
-    `{}` pays; json_schema asks for content.
+    A thinking part before it is left out. `{}` pays; json_schema asks for content.
     >>> json_format(None, ['{"a": [1]}', "a: 1", "3"])
     [1.0, 0.0, 0.0]"""
     return isinstance(_json(text), dict | list)
@@ -1188,7 +1251,7 @@ def json_schema(text, schema, *, max_characters=20_000):
     [1.0, 0.0]"""
     try:
         validator = _validator(schema if isinstance(schema, str) else json.dumps(schema))
-        value = _json(text) if len(text) <= max_characters else None
+        value = _json(text, max_characters)
         return value is not None and validator.is_valid(value)
     except RecursionError:  # a schema that refers to itself, and text nested deeply
         return 0.0
@@ -1197,7 +1260,6 @@ def json_schema(text, schema, *, max_characters=20_000):
 
 
 # ---- style
-_OPERATORS = {"+": float.__add__, "-": float.__sub__, "*": float.__mul__, "/": lambda a, b: a / (b or math.inf)}
 _CONNECTORS = set("therefore thus hence because since so then first second third next finally however moreover".split())
 _FUNCTION_WORDS = set(
     "a an the this that these those it its he she they we you i his her their our my is are was were be been has have "
@@ -1210,8 +1272,8 @@ _FUNCTION_WORDS = set(
 def reasoning_quality(text, prompt, *, target=4):
     """min(1, steps / target) for the steps of the reasoning: {0, 1/target, …, 1}, w 0.05, beside correctness.
     A step is a sentence of 4 to 60 words, mostly new to prompt and earlier steps, that reads as English (15 to 75 %
-    function words) or holds equations `a + b = c`, all true. Connectors do not count, and over two spoil a sentence;
-    repetitive text scores 0. It measures form: fluent nonsense passes, and other languages need equations.
+    function words) or holds equations `a + b * c = d`, all true. Connectors do not count; over two spoil a sentence.
+    Repetitive text scores 0. It measures form: fluent nonsense passes, and other languages need equations.
     >>> text = "Tom picks 3 apples from each of the 4 trees. That is 3 * 4 = 12 apples in his basket."
     >>> reasoning_quality(None, [text, "Therefore thus because. First, second, next, finally."])
     [0.5, 0.0]"""
@@ -1224,9 +1286,8 @@ def reasoning_quality(text, prompt, *, target=4):
         content, equations = {*words} - _FUNCTION_WORDS, _EQUATION.findall(sentence)
         share = sum(w in _FUNCTION_WORDS for w in words) / max(1, len(words))
         stale = len(content) < 2 or any(len(content & old) > 0.6 * len(content) for old in known)
-        true = all(
-            abs(_OPERATORS[o](float(a), float(b)) - float(c)) <= 0.01 * abs(float(c)) for a, o, b, c in equations
-        )
+        sides = [[*map(_total, equation.split("="))] for equation in equations]
+        true = all(abs(value - result) <= 0.01 * abs(result) for *values, result in sides for value in values)
         sound = true if equations else 0.15 <= share <= 0.75
         if 4 <= len(words) <= 60 and len(spoken) - len(words) <= 2 and sound and not stale:
             steps, known = steps + 1, [*known, content]

@@ -52,27 +52,27 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 """
 
 # Contents
-#       120-168  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       171-180  bundle           Paths of this bundle and of its embedded model, data and rewards
-#       183-350  dialect          Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       353-374  settings         Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       377-384  user scripts     A user's Python script or notebook: read from its source, or run in a separate process
-#       387-632  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       635-723  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       726-931  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#      934-1233  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
-#     1236-1342  extracts         Extract from a Python file what some of its names need
-#     1345-1560  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
-#     1563-1674  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#     1677-1945  reward forms     The forms that a reward function may have, and loading rewards from files
-#     1948-2099  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2102-2318  assembly         Assemble the written file: the statements that it needs from files/, below its own …
-#     2321-2391  json reward      The task json_schema: constants of the reward, and the cases of its self-test
-#     2394-2950  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
-#     2953-3250  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
-#     3253-3389  trials           Trials of a written file: its self-test, its rows, the original of a port
-#     3392-3534  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3537-3736  command          The command line
+#       122-170  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       173-182  bundle           Paths of this bundle and of its embedded model, data and rewards
+#       185-352  dialect          Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       355-376  settings         Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       379-386  user scripts     A user's Python script or notebook: read from its source, or run in a separate process
+#       389-634  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       637-725  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
+#       728-934  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#      937-1236  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
+#     1239-1345  extracts         Extract from a Python file what some of its names need
+#     1348-1574  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
+#     1577-1688  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#     1691-1965  reward forms     The forms that a reward function may have, and loading rewards from files
+#     1968-2119  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2122-2338  assembly         Assemble the written file: the statements that it needs from files/, below its own …
+#     2341-2411  json reward      The task json_schema: constants of the reward, and the cases of its self-test
+#     2414-2978  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
+#     2981-3278  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
+#     3281-3423  trials           Trials of a written file: its self-test, its rows, the original of a port
+#     3426-3568  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3571-3770  command          The command line
 
 import argparse
 import ast
@@ -106,9 +106,11 @@ import socket
 import ssl
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import threading
 import time
+import traceback
 import urllib.error
 import urllib.request
 import warnings
@@ -878,7 +880,8 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
 
 def is_hub_id(source: str) -> bool:
     """Whether a name could be `owner/name` or `name` on the hub, as it is no local path."""
-    return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
+    name, form = re.split("[:@]", source)[0], r"(\b[\w.-]+\b/)?\b[\w.-]{1,96}\b"  # as the hub's own client has it
+    return not Path(source).exists() and bool(re.fullmatch(form, name, re.ASCII)) and not re.search(r"--|\.\.", name)
 
 
 def hub_rows(source: str) -> Iterator[dict]:
@@ -1374,6 +1377,17 @@ def own_copy(value):
     return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
 
 
+LIBRARY = (sysconfig.get_path("stdlib"), "<")  # how files of the standard library begin, and what is no file
+
+
+def user_place(error: BaseException) -> str:
+    """' at FILE:LINE' where a user's code raised: the innermost frame outside libraries and the caller; else ""."""
+    frames = [*traceback.walk_tb(error.__traceback__)]
+    below = [(f.f_code.co_filename, line) for f, line in frames if f.f_globals is not frames[0][0].f_globals]
+    own = [f" at {file}:{line}" for file, line in below if not (file.startswith(LIBRARY) or "-packages" in file)]
+    return own[-1] if own else ""
+
+
 # what TRL hands over besides the lists over the samples
 TRL_EXTRAS = {"trainer_state": None, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
 
@@ -1805,7 +1819,7 @@ def import_file(what: str, spec: str, file: str):
             module_spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:
             del sys.modules[name]
-            problem = f"importing {file} raises {type(error).__name__}: {error}"
+            problem = f"importing {file} raises {type(error).__name__}: {error}{user_place(error)}"
             raise UserError(f"got {what} {spec!r}: {problem}; expected a file that imports") from error
         finally:
             forget_shadows(path.parent, {*sys.modules} - earlier - {name})
@@ -1916,8 +1930,11 @@ def weight_of(spec: str) -> float:
     return weight
 
 
-def refuse_form_of_verl(spec: str, function) -> None:
-    """Raise UserError for a function of verl's form, `compute_score(solution_str, ground_truth, …)`."""
+FOREIGN_FORMS = {"queries": "OpenRLHF", "reward_inputs": "EasyR1", "solution_strs": "verl's batch manager"}
+
+
+def refuse_foreign_forms(spec: str, function) -> None:
+    """Raise UserError for a function of another framework's form, such as verl's `compute_score(solution_str, …)`."""
     target = spec.partition("*")[0]
     try:
         names = {*inspect.signature(function).parameters}
@@ -1926,6 +1943,9 @@ def refuse_form_of_verl(spec: str, function) -> None:
     what = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
+    owners = [FOREIGN_FORMS[x] for x in FOREIGN_FORMS.keys() & names if not names & {"completion", "completions"}]
+    what = f"got reward {spec!r}, in the form of {''.join(owners)}; expected {REWARD_FORMS}"
+    need(not owners, f"{what}; try one of these that calls it with lists of one")
 
 
 def load_rewards(spec: str) -> list[tuple]:
@@ -1936,7 +1956,7 @@ def load_rewards(spec: str) -> list[tuple]:
     """
     reward, members = find_reward(spec)
     for function in reward if isinstance(reward, list) else [reward]:
-        refuse_form_of_verl(spec, function)
+        refuse_foreign_forms(spec, function)
     if not isinstance(reward, list):
         return [(reward, weight_of(spec))]
     text = spec_parts(spec)[2]
@@ -2405,16 +2425,18 @@ def visible(text: str) -> str:
 
 
 NOUN = r"(?<!wrong )(?<!false )(?<!incorrect )\b(?:answer|antwort|réponse|respuesta)"
-IS = r"(?: (?:is|ist|est|es)\b|\s?[:：])"
+IS = r"[*_]*(?: (?:is|(?:would|will|must|should) be|ist|est|es)\b|\s?[:：])"
 PHRASE = rf"(?i){NOUN}{IS}|答案(?:是|为|[:：])|(?:答え|正解)(?:は|[:：])"
+BOX = re.compile(r"(?<!not )\\boxed\{(?:\\text\{([^{}]+)\}|([^{}]+))\}")
 
 
 def final_answer(text: str) -> str:
-    """What stands in <answer>, else after the last "answer is" or 答案：, else the whole text; "" for two."""
+    """What stands in <answer>, else in a box, after the last "answer is" or 答案：, or the whole text; "" for two."""
     text = visible(text)
-    tagged = {part.partition("</answer>")[0].strip() for part in text.split("<answer>")[1:]}
-    if tagged:
-        return tagged.pop() if len(tagged) == 1 else ""
+    tagged = [part.partition("</answer>")[0] for part in text.split("<answer>")[1:]]
+    marked = {BOX.sub(r"\1\2", part).strip() for part in tagged or [box[0] for box in BOX.finditer(text)]}
+    if marked:
+        return marked.pop() if len(marked) == 1 else ""
     said = re.split(PHRASE, text)[1:]
     return (said[-1].lstrip(" :*\n").split("\n")[0] if said else text).strip().rstrip(".。")
 '''
@@ -2506,10 +2528,15 @@ import unicodedata
 from contract import GOLD
 from final_answer import final_answer
 
+REMARK = re.compile(  # a further sentence: "Paris. It lies on the Seine."; no second answer, no name after a title
+    r"(?:(?<=\w{3})|(?<=\d)|(?<=\b[Nn]o))[*_]*\.[*_]*\s+(?=(?!I\b)[A-Z][\w'’]* [a-z])"
+    r"(?!(?i:.{0,300}(?:\b(?:or|also|but|not?|wait|maybe|perhaps|possibly|could|might|however|actually)\b|n['’]t\b))).*"
+)
+
 
 def normal(text) -> str:
     """Lower case without articles, extra white space and the punctuation around words."""
-    text = unicodedata.normalize("NFC", str(text).casefold()).replace("’", "'")
+    text = unicodedata.normalize("NFC", str(text).casefold()).translate(str.maketrans("’–−", "'--"))
     text = re.sub(r"(?<=[^\W\d_])-(?=[^\W\d_])", " ", text)  # a hyphen, no minus
     text = re.sub(r"(?<=\b[^\W\d_])\.(?=[^\W\d_]\b)", "", text)  # U.S.A.
     words = [word.strip(".,;:!?\"'“”()[]*_`") for word in text.split()]
@@ -2521,7 +2548,8 @@ def score(text: str, row: dict) -> float | None:
     """1 if the final answer is a gold one, else 0; None without a gold answer."""
     gold = row.get(GOLD)
     golds = {normal(one) for one in (gold if isinstance(gold, list) else [gold]) if one is not None} - {""}
-    return float(normal(final_answer(text)) in golds) if golds else None
+    answers = {normal(final_answer(text)), normal(REMARK.sub("", final_answer(text)))}
+    return float(bool(answers & golds)) if golds else None
 
 
 CASES = [  # (completion, columns of the row, score)
@@ -2531,7 +2559,7 @@ CASES = [  # (completion, columns of the row, score)
     ("The U.S.A.", {"gold_column": ["USA", "United States"]}, 1.0),
     ("“O’Neill”", {"gold_column": "O'Neill"}, 1.0),
     ("The wrong answer is Paris.", {"gold_column": "Paris"}, 0.0),
-    ("The answer is:\n**Paris**", {"gold_column": "Paris"}, 1.0),
+    ("**Answer**: Paris. It lies on the Seine.", {"gold_column": "Paris"}, 1.0),
     ("London", {"gold_column": "Paris"}, 0.0),
     ("London, Paris, Rome", {"gold_column": "Paris"}, 0.0),
     ("<answer>Paris</answer><answer>Rome</answer>", {"gold_column": "Paris"}, 0.0),
@@ -3331,11 +3359,12 @@ def outcome(call) -> float | str:
     return float(value or 0.0) if is_score else value if isinstance(value, str) else f"returned {value!r}"
 
 
-def original_score(args, text: str, row: dict) -> float | str:
-    """What the original says of a completion, called as the trainers call it."""
-    columns = {name: value for name, value in row.items() if name != "prompt"}
-    prompt = row.get("prompt", "" if args.completions == "text" else None)
-    given = reward_arguments([{"prompt": prompt, "columns": columns}], [text], [IDS]) | TRL_EXTRAS
+def original_score(args, text: str, row: dict, beside: list | tuple = ()) -> float | str:
+    """What the original says of a completion, called as the trainers call it; `beside`: the batch's others."""
+    unsaid, rows = "" if args.completions == "text" else None, [row, *(other for _, other in beside)]
+    columns = [{name: value for name, value in x.items() if name != "prompt"} for x in rows]
+    rows = [{"prompt": x.get("prompt", unsaid), "columns": y} for x, y in zip(rows, columns, strict=True)]
+    given = reward_arguments(rows, [text, *(other for other, _ in beside)], [IDS for _ in rows]) | TRL_EXTRAS
     scores = []
     for function, weight in args.pairs:
         score = outcome(lambda function=function: scored_batch(as_reward(function), given, ONCE))
@@ -3372,10 +3401,15 @@ def compared(args) -> dict:
     if args.inline:  # a file that trains cannot be imported
         alone = trains(source_text(args))
         args.pairs = [(getattr(module, spec_parts(args.source)[1]) if alone else find_reward(args.source)[0], 1.0)]
-    scores = []
-    for text, row in trial_cases(args):
+    scores, cases = [], trial_cases(args)
+    in_batch = args.target == "verl" and not all(is_per_sample(function) for function, _ in args.pairs)
+    for number, (text, row) in enumerate(cases):
         ported = port_score(args, module, text, row)
-        scores.append((original_score(args, text, row) if args.target == "verl" else ported, ported))
+        alone = original_score(args, text, row) if args.target == "verl" else ported
+        beside = original_score(args, text, row, cases[:4]) if in_batch and number < 10 else alone
+        same = isinstance(alone, str) or isinstance(beside, str) or math.isclose(alone, beside, abs_tol=1e-5)
+        need(same, f"{got}: it scores {alone} alone, {beside} beside others; verl scores each alone; try ppo_train.py")
+        scores.append((alone, ported))
     raised = [a for a, _ in scores if isinstance(a, str)]
     if len(raised) == len(scores):
         said = f"{got}, which {raised[0]}, on every completion tried; try --data FILE with rows that it takes"

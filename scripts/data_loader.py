@@ -28,34 +28,35 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 """
 
 # Contents
-#        96-107  python source      Parses Python source in a process with threads
-#       110-158  messages           Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       161-169  bundle             Paths of this bundle and of its embedded model, data and rewards
-#       172-339  dialect            Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       342-363  settings           Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       366-384  processes          The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       387-632  data files         Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       635-766  nested rows        Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       769-956  rows               Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#      959-1068  stated answers     Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1071-1237  answer marks       Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1240-1512  question parts     Detect columns that look like part of the question but are not in the prompt, and …
-#     1515-1601  chat               Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1604-1633  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
-#     1636-1658  prompts            Load training and held-out prompts as token ids
-#     1661-1679  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
-#     1682-1748  models             Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     1751-1759  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
-#     1762-1868  bad rows           Errors about bad rows, and the values that a row may hold
-#     1871-2159  messages           Chat messages, names of columns, passages that a question is about, and media, …
-#     2162-2511  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
-#     2514-2738  choices            Questions with choices: find the choices of a row, and which one is right
-#     2741-3185  forms              Convert rows of each form to the schema
-#     3188-3303  form names         Tell a row's form by the names of its fields, and convert it
-#     3306-3515  writing            Write rows for each target, and choose held-out rows
-#     3518-3835  row reader         Read rows from files, globs and the hub; convert, check and count them
-#     3838-3936  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
-#     3939-4202  command            The command line, and what --inspect shows
+#        97-108  python source      Parses Python source in a process with threads
+#       111-159  messages           Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       162-170  bundle             Paths of this bundle and of its embedded model, data and rewards
+#       173-340  dialect            Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       343-364  settings           Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       367-385  processes          The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       388-633  data files         Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       636-767  nested rows        Find rows inside other JSON: an object with a list of rows, columns instead of …
+#       770-958  rows               Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#      961-1073  stated answers     Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1076-1242  answer marks       Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1245-1533  question parts     Detect columns that look like part of the question but are not in the prompt, and …
+#     1536-1622  chat               Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1625-1654  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1657-1679  prompts            Load training and held-out prompts as token ids
+#     1682-1700  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
+#     1703-1725  whole models       Refuse what transformers would make a model of by guessing: missing weights, …
+#     1728-1816  models             Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     1819-1827  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
+#     1830-1938  bad rows           Errors about bad rows, and the values that a row may hold
+#     1941-2239  messages           Chat messages, names of columns, passages that a question is about, and media, …
+#     2242-2591  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
+#     2594-2818  choices            Questions with choices: find the choices of a row, and which one is right
+#     2821-3290  forms              Convert rows of each form to the schema
+#     3293-3408  form names         Tell a row's form by the names of its fields, and convert it
+#     3411-3620  writing            Write rows for each target, and choose held-out rows
+#     3623-3945  row reader         Read rows from files, globs and the hub; convert, check and count them
+#     3948-4046  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
+#     4049-4304  command            The command line, and what --inspect shows
 
 import argparse
 import ast
@@ -921,7 +922,8 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
 
 def is_hub_id(source: str) -> bool:
     """Whether a name could be `owner/name` or `name` on the hub, as it is no local path."""
-    return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
+    name, form = re.split("[:@]", source)[0], r"(\b[\w.-]+\b/)?\b[\w.-]{1,96}\b"  # as the hub's own client has it
+    return not Path(source).exists() and bool(re.fullmatch(form, name, re.ASCII)) and not re.search(r"--|\.\.", name)
 
 
 def hub_rows(source: str) -> Iterator[dict]:
@@ -958,10 +960,13 @@ def hub_is_reached() -> bool:
 
 # ------------------------------------------------------------------- stated answers (src/parts/data/stated_answers.py)
 
-_TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
+_TO = (  # ... for x = 3, (in cm), in simplest form, rounded to two places
+    r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?|\(in [\w /^]{1,20}\)"
+    r"|,? ?(?:in (?:its )?(?:simplest|lowest|simplified|reduced|exact) (?:form|terms)|rounded to [\w -]{1,30}),?"
+)
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
-    r"|\b(?:é|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
+    r"|\b(?:turns out to be|é|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
@@ -969,12 +974,12 @@ _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> patte
     **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jibu vastaus उत्तर উত্তর సమాధానం".split()},
     **{word: rf"\b{word}" for word in ("la solution", "đáp án", "الجواب", "الإجابة")},
     **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
-    "ans": r"\bans(?:wer)?",
+    "ans": r"(?:\b|(?<=(?<![^\n])__))ans(?:wer)?",  # __Answer:__
     "jawaban": r"\bjawaban(?:nya)?",
 }
 _MARKS = {
     **{
-        word: rf"{noun}(?!\w)[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
+        word: rf"{noun}(?![^\W_])[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
         for word, noun in _ANSWERS.items()
     },
     **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
@@ -1252,6 +1257,7 @@ DOUBTFUL = (
     *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
     *("constraints", "input_format", "output_format", "input_description", "output_description", "search_results"),
     *("statement", "statements", "claim", "conclusion", "theory", "tools", "functions", "responses_create_params"),
+    *("prev_messages", "previous_messages", "previous_turns", "past_turns", "context_turns"),
     *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
     *("上下文", "背景", "文章", "材料", "原文", "段落"),
 )
@@ -1295,6 +1301,7 @@ MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|\\N|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
+REPLIES = ("assistant", "gpt", "bot", "model")
 LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
 # how spreadsheets rewrite fractions and ratios (as dates, in eight languages) and long numbers (with exponents)
 SPREADSHEET = (
@@ -1453,11 +1460,25 @@ def is_json_schema(name: str, value) -> bool:
     return bool(marks) or (isinstance(kind, str) and kind in JSON_TYPES)
 
 
+def are_earlier_turns(value, prompt) -> bool:
+    """Whether a column holds messages that a prompt of one turn may continue, and not that prompt with a reply."""
+    items = [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+    turns = [(item.get("role", item.get("from")), str(item.get("content", item.get("value")))) for item in items]
+    messages = [("user", prompt)] if isinstance(prompt, str) else [(turn["role"], turn["content"]) for turn in prompt]
+    if len(turns) < 2 or turns[-1][0] not in REPLIES or any(role in REPLIES for role, _ in (turns[0], *messages)):
+        return False
+    asked, parts = squeezed(messages[-1][1]), [squeezed(part) for part in messages[-1][1].split("\n\n")]
+    texts = [squeezed(text) for role, text in turns if role in ("user", "human")]
+    return not any(text in asked or any(part and part in text for part in parts) for text in texts)
+
+
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like part of the question but whose text is not in the prompt (a text or messages)."""
     choices = choice_columns(row)
-    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices]) if not is_empty(row[name])]
+    turns = [name for name in row if are_earlier_turns(row[name], prompt) and not NOTE_WORDS & {*words_in(name)}]
+    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices, *turns]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
+    names = [n for n in names if n != "evidences" or not re.match(r"\s*\[\s*\[[^\[]", str(row[n]))]  # gold triples
     if not names:
         return []
     whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
@@ -1679,7 +1700,34 @@ def info_key(name: str) -> str:
     return f"column:{name}" if name in OWN_INFO or name.startswith("column:") else name
 
 
+# ------------------------------------------------------------------- whole models (src/parts/networks/whole_models.py)
+
+# where a run's folder has its models, the best first
+MODELS_OF_RUN = ("final", "policy", "step-*/policy", "checkpoint-*", "checkpoints/*/policy", "checkpoints/*-*")
+
+
+def settings_of_model(folder: Path) -> dict:
+    """The contents of a folder's config.json; {} without a readable one."""
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        return dict(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    return {}
+
+
+def check_model_folder(source: str) -> None:
+    """Raise UserError for a folder that holds its models further down, or whose architecture is code of its own."""
+    got, settings = f"got model {source!r}", settings_of_model(Path(source))
+    kind = settings.get("model_type")
+    known = not settings.get("auto_map") or kind in transformers.CONFIG_MAPPING
+    need(known, f"{got}, whose architecture {kind!r} is code in its folder, which is never run; try another model")
+    for form in () if kind else MODELS_OF_RUN:
+        for model in sorted(Path(source).glob(form), key=lambda x: (len(str(x)), x), reverse=True):
+            is_model = (model / "adapter_config.json").is_file() or "model_type" in settings_of_model(model)
+            need(not is_model, f"{got}, a folder of a run; expected one of its models; try {model}")
+
+
 # ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
+
+LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
 
 
 def config_file(source: str) -> str | None:
@@ -1703,6 +1751,7 @@ def adapter_settings(source: str) -> dict | None:
     """Contents of a LoRA adapter's adapter_config.json; None for a plain model, UserError for other adapters."""
     file = config_file(source)
     if not file:
+        check_model_folder(source)
         return None
     got = f"got the adapter {source!r}"
     try:
@@ -1748,6 +1797,25 @@ def tokenizer_of(source: str, base: str = "") -> str:
     return source if has_tokenizer else base_of(source, base)
 
 
+def read_tokenizer(source: str, base: str = "", **options):
+    """A model's tokenizer; UserError if it does not load, or if transformers finds none and builds an empty one."""
+    known = Path(source).is_dir() or is_hub_id(source)
+    need(known, f"got model {source!r}, which is not a folder, nor a hub id; {LOADABLE}")
+    folder, files = Path(tokenizer_of(source, base)), ("tokenizer.json", "tokenizer.model", "vocab.json")
+    bare = folder.is_dir() and not any((folder / file).exists() for file in files)
+    missing = "a tokenizer: try copying tokenizer.json and tokenizer_config.json from the model that it was made of"
+    missing = missing if (folder / "config.json").exists() else "a config.json: try a folder of save_pretrained"
+    without = f"got model {source!r}, a folder without {missing}"
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False, **options)
+    except (OSError, ValueError) as error:
+        why = f"got model {source!r}, whose tokenizer does not load: {' '.join(str(error).split())}; {LOADABLE}"
+        raise UserError(without if bare else why) from error
+    added = {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()}
+    need(not bare or tokenizer.get_vocab().keys() - added, without)
+    return tokenizer
+
+
 # ----------------------------------------------------------------------------- batches (src/parts/networks/batches.py)
 
 
@@ -1771,6 +1839,7 @@ TEST_KEYS = (
     *("public_test_cases", "private_test_cases", "public_tests", "private_tests", "generated_tests"),
     *("hidden_unit_tests", "test"),
 )
+TEXT_ONLY = "text only: images, video and audio are not read"
 
 
 class BadRow(RowFlaw):
@@ -1844,7 +1913,8 @@ def as_plain(value, name: str = "row", depth: int = 0, any_size: bool = False):
         return value.isoformat()
     if isinstance(value, decimal.Decimal):
         return str(value)
-    raise BadRow(name, type(value).__name__, "text, numbers, lists and objects", f"--drop {name}")
+    expected = TEXT_ONLY if is_media(name) else "text, numbers, lists and objects"
+    raise BadRow(name, type(value).__name__, expected, f"--drop {name} if the text does not need it")
 
 
 def decoded(text: str, name: str, expected: str = "tests as JSON text, or Python source"):
@@ -1890,6 +1960,7 @@ ROLES = {
     **dict.fromkeys(("gpt", "bot", "model", "function_call", "tool_call"), "assistant"),
     **dict.fromkeys(("function", "observation", "function_response", "tool_response"), "tool"),
 }
+SIDES = {"human": "user", "user": "user", "input": "user", "assistant": "assistant", "output": "assistant"}
 TEXT_PARTS = ("text", "input_text", "output_text")
 ENDINGS = "png|jpe?g|gif|webp|bmp|tiff?|svg|mp[34]|wav|flac|ogg|webm|mov|avi|mkv"
 PLACES = re.compile(rf"data:|https?://|[^\n]+\.({ENDINGS})\Z|[\w+/=]{{60}}", re.IGNORECASE)  # the last is base64
@@ -1914,8 +1985,18 @@ def read_messages(value, name: str) -> list[dict]:
     """Messages of OpenAI's or ShareGPT's form as {"role", "content", …}, without an empty system message."""
     if not isinstance(value, list) or not value:
         raise BadRow(name, shown(value), "a non-empty list of messages")
+    if len(value) == 1 and isinstance(value[0], list):  # BFCL's
+        raise BadRow(name, "a list inside a list", "a list of messages", f"--map {name}={name}.0")
     first = int(len(value) > 1 and is_empty_turn(value[0], "system"))
-    return [read_message(raw, f"{name}[{number}]") for number, raw in enumerate(value[first:], start=first)]
+    placed = ((f"{name}[{number}]", raw) for number, raw in enumerate(value[first:], start=first))
+    return [read_message(turn, place) for place, raw in placed for turn in turns_of(raw)]
+
+
+def turns_of(raw) -> list:
+    """The messages of an object that holds a user's turn and its reply, {"human", "assistant"}; else the object."""
+    turns = [{"role": role, "content": raw[key]} for key, role in SIDES.items() if isinstance(raw, dict) and key in raw]
+    is_pair = [turn["role"] for turn in turns] == ["user", "assistant"] and len(raw) == 2
+    return turns if is_pair else [raw]
 
 
 def read_message(raw, name: str) -> dict:
@@ -2048,12 +2129,11 @@ def ends_with(asked: str, reply: str) -> bool:
 def check_media(row: dict, prompt: list[dict]) -> bool:
     """Raise BadRow for media in a column or a placeholder in the prompt; returns whether it has a Markdown image."""
     text = "\n".join(message["content"] for message in prompt)
-    expected = "text only: images, video and audio are not read"
     if name := media_column(row, text):
         advice = f"leaving out the row, or --drop {name} if the text does not need it"
-        raise BadRow(name, shown(row[name]), expected, advice)
+        raise BadRow(name, shown(row[name]), TEXT_ONLY, advice)
     if place := next(filter(None, (placeholder_in(message["content"]) for message in prompt)), None):
-        raise BadRow("prompt", f"an image placeholder, {shown(place)}", expected, "--on_bad skip")
+        raise BadRow("prompt", f"an image placeholder, {shown(place)}", TEXT_ONLY, "--on_bad skip")
     return PICTURE.search(text) is not None
 
 
@@ -2488,7 +2568,7 @@ def ground_truth(value, name: str, row: dict) -> dict:
     JSON text is decoded if it holds tests or texts; a list of numbers may be mathematics and stays text.
     """
     whole, text = opened(value), isinstance(value, str)
-    if isinstance(whole, dict) and whole:
+    if isinstance(whole, dict) and (whole or name == "verification_info"):
         if isinstance(whole.get("test_code"), str):  # Skywork's
             called = METHOD.sub(r"\1", str(whole.get("entry_point") or ""))
             fields = {"entry_point": called, "setup": whole.get("import_prefix")}
@@ -2761,6 +2841,7 @@ class FileFacts:
 
 NO_FACTS = FileFacts()
 LETTERED = re.compile(r"(?is)(?<![a-z])a(?![a-z]).*(?<![a-z])b(?![a-z])")
+ALIASES = re.compile(r"(answer_)?aliases|(alt|alternat(iv)?e|other|additional|acceptable|possible|valid)_answers")
 LETTER_ALONE = "rows have a letter as answer, but no choices in the prompt"  # noted if half of the rows are so
 
 
@@ -2869,10 +2950,15 @@ class Shape:
         if name == "label" and not isinstance(value, bool) and value in (0, 1):
             advice = "--map answer=label if it is the answer, --drop label if not"
             raise BadRow(name, f"{value}, an answer or a class", "a truth value, or text", advice)
-        nested = isinstance(opened(value), list | dict)
-        fields = ground_truth(value, name, self.row) if nested else {"answer": value}
-        whole = fields.get("answer") == value or (isinstance(value, str) and "ground_truth" in fields)
-        if whole and not isinstance(value, list):
+        cell = opened(value)
+        fields = ground_truth(value, name, self.row) if isinstance(cell, list | dict) else {"answer": value}
+        as_text = isinstance(value, str) and "ground_truth" in fields  # of an object that holds no known answer
+        stays = as_text and (name == "verification_info" or {*cell} in ({"target", "numbers"}, {"target", "nums"}))
+        if (as_text or fields.get("answer") == value) and not stays and not isinstance(value, list):
+            objects = [part for part in (cell if isinstance(cell, list) else [cell]) if isinstance(part, dict)]
+            if isinstance(value, str) and (objects or cell == []) and "answer" not in name:
+                got = f"rows have JSON text in {name}, which is taken as the answer"
+                self.notes.append(f"{got}; if it is data for a verifier, --map COLUMN={name} keeps it as a column")
             self.answer(name)
         elif "ground_truth" not in fields:
             self.out.update(fields)
@@ -2886,8 +2972,6 @@ class Shape:
         asked = out["prompt"][-1]["content"]
         if holds_answer(f"{asked} …"):
             self.notes.append("prompts open an assistant's turn themselves, and a chat template writes another")
-        if re.fullmatch(r"\(?[A-J]\)?", str(out.get("answer"))) and not LETTERED.search(asked):
-            self.notes.append(LETTER_ALONE)
         self.notes += [f"prompts {line}" for pattern, line in ODD_PROMPTS.items() if re.search(pattern, asked)]
         if self.choices and "answer" not in out and row.get("answer") is not None:
             pick_letter(self)
@@ -2917,17 +3001,32 @@ class Shape:
         for name, value in rest.items():
             out.setdefault(name, value)
         if not self.is_ours:
+            for name in rest if "answer" in out and not self.choices else ():
+                if ALIASES.fullmatch(name) and not is_empty(opened(rest[name])):
+                    self.notes.append(f"rows may have more accepted answers in {name}; answer may be a list of all")
+            if re.fullmatch(r"\(?[A-J]\)?", str(out.get("answer"))) and not LETTERED.search(asked):
+                self.notes.append(LETTER_ALONE)
             self.notes += calls_on_stdin(out.get("tests"), self.tests_name, function_of(row), asked)
             known = {*self.facts.mapped, *self.facts.sources, *(self.choices.columns if self.choices else ())}
             known |= {"tools"} if {"completion", "chosen"} & out.keys() else set()  # trainers on replies render them
             rest = {name: value for name, value in rest.items() if name not in known}
             self.unread = unread_parts(rest, out["prompt"])
             if not {"answer", "tests", "completion", "chosen", "ground_truth"} & out.keys():
-                cells = {name: opened(value) for name, value in rest.items()}
-                self.untaken = [n for n, cell in cells.items() if isinstance(cell, str | int | list)]
-                objects = ((name, cell) for name, cell in cells.items() if isinstance(cell, dict))
-                self.untaken += [f"{name}.{key}" for name, cell in objects for key in ANSWER_KEYS if key in cell]
+                self.look_for_answers({name: opened(value) for name, value in rest.items()})
         return out
+
+    def look_for_answers(self, cells: dict) -> None:
+        """List columns that may hold answers or tests; note columns such as inputs and outputs, which are a pair."""
+        lists = {name: len(cell) for name, cell in cells.items() if isinstance(cell, list)}
+        pairs = [(name, name.replace("input", "output")) for name in lists if "input" in name]
+        pairs = [(given, expected) for given, expected in pairs if lists.get(expected) == lists[given]]
+        line = 'rows have {} and {}; if they are tests, put them into tests: {{"inputs": […], "outputs": […]}}'
+        self.notes += [line.format(*pair) for pair in pairs]
+        cells = {name: cell for name, cell in cells.items() if name not in {*itertools.chain(*pairs)}}
+        self.untaken = [name for name, cell in cells.items() if isinstance(cell, str | int | list)]
+        for name, cell in ((name, cell) for name, cell in cells.items() if isinstance(cell, dict) and cell):
+            known = [key for key in (*ANSWER_KEYS, *TEST_KEYS) if key in cell] or ["FIELD"]
+            self.untaken += [f"{name}.{key}" for key in known]
 
 
 def prompt_names(row: dict) -> list[str]:
@@ -3034,9 +3133,15 @@ def as_code(shape: Shape) -> None:
     check_language(row, "tests")
     first = ("tests", "test") if row.get("entry_point") else ()
     name, _ = shape.take((*dict.fromkeys((*first, *TEST_KEYS)), "verification_info"), "tests")
-    taken, shape.out["tests"] = joined_tests(row, name)
+    taken, tests = joined_tests(row, name)
+    others = [key for key in TEST_KEYS if key not in taken and name != "test" and texts_in(row.get(key))]
+    others = [key for key in others if isinstance(row[key], list | dict) or ASSERTS.search(str(row[key]))]
+    source = row["test"] if name == "test_list" and "test" in others else None
+    if isinstance(source, str) and isinstance(tests, list) and "candidate" not in source and parsed(source):  # MBPP+
+        taken, tests, others = [*taken, "test"], [*tests, source], others[:-1]
+    shape.out["tests"], shape.tests_name = tests, name
     shape.used.update(taken)
-    shape.tests_name = name
+    shape.notes += [f"rows have other tests in {key}; {name} is taken" for key in others]
     if isinstance(row.get("private_test_cases"), str) and "private_test_cases" not in taken:
         shape.notes.append("rows have pickled private_test_cases, which are never opened; only public tests are used")
     starter, message = row.get("starter_code"), shape.out["prompt"][-1]
@@ -3631,11 +3736,11 @@ def at_path(row: dict, source: str, raw: dict[str, str]):
 
 
 def remapped(row: dict, settings: Settings) -> dict:
-    """A row after --drop and --map, with known column names, and messages decoded from JSON text."""
+    """A row as JSON types after --drop and --map, with known column names, and messages decoded from JSON text."""
     raw = {known: name for name, known in new_names(tuple(row)).items()}  # users see known names in messages
     mapping = settings.mapping
     drop = {*settings.drop, *(raw.get(name, name) for name in settings.drop)}
-    row = {name: value for name, value in row.items() if name not in drop}
+    row = as_plain({name: value for name, value in row.items() if name not in drop})
     mapped = {name: at_path(row, source, raw) for name, source in mapping.items()}
     if name := next((name for name, value in mapped.items() if value is None), ""):
         hint = suggest(mapping[name], list(row)).replace("; try", ", perhaps")
@@ -3661,6 +3766,7 @@ class RowReader:
         self.counts = {"read": 0, "kept": 0, "rejected": 0, "deduplicated": 0}
         self.kinds, self.reasons, self.seen, self.notes = Counter(), [], set(), Counter()
         self.facts, self.unread = FileFacts(), Counter()  # of the current file; {column of a question: rows}
+        self.no_passages = set()  # columns of a question that --map background refuses
         self.no_answer, self.untaken = 0, Counter()  # rows without an answer; {column that they have: rows}
 
     @property
@@ -3701,12 +3807,13 @@ class RowReader:
         if isinstance(record, RowFlaw):
             raise record
         settings = self.settings
-        row = remapped(as_plain(record), settings)
+        row = remapped(record, settings)
         if settings.kind == "auto":
             form = self.agreed(form, form_of(row), row)
         shape = convert(row, form, self.facts)
         row = shape.out
         self.unread.update(shape.unread)
+        self.no_passages.update(name for name in shape.unread if passage(shape.row[name], name) is None)
         self.no_answer += shape.untaken is not None
         self.untaken.update(shape.untaken or ())
         self.notes.update(shape.notes)
@@ -3727,7 +3834,9 @@ class RowReader:
         if row_form == form or only_asks or (row_form == "math" and form in ("prompts", "worked")):
             return form  # if the row lacks what the form needs, the conversion says what
         got = f"a row of {row_form}, with the columns {', '.join(row)[:200]}"
-        raise BadRow("row", got, f"{form.replace('worked', 'math')}, like the other rows", "one file per kind")
+        is_both = "verification_info" in row and {row_form, form} <= {"math", "worked", "code"}
+        advice = "one file per kind" + ", or --kind math, which reads answers and tests in verification_info" * is_both
+        raise BadRow("row", got, f"{form.replace('worked', 'math')}, like the other rows", advice)
 
     def detect(self, label: str, records: Iterator) -> tuple[str, Iterator]:
         """(Form of a file, all its records): the given kind, or the form of most of the first rows; notes why."""
@@ -3735,7 +3844,7 @@ class RowReader:
         forms, kinds, fields, marked, numbers = Counter(), Counter(), {}, 0, set()
         for row in (row for _, row in head if isinstance(row, dict)):
             with contextlib.suppress(RowFlaw):
-                row = remapped(as_plain(row), settings)
+                row = remapped(row, settings)
                 if not (form := form_of(row)):
                     continue
                 forms[form] += 1
@@ -3774,13 +3883,14 @@ class RowReader:
         read = self.counts["read"]
         for name, count in self.unread.items():
             before = f"--map {shlex.quote(f'background={name}')} to put it before the question, or "
+            before = "adding its text to the prompt, or " if name in self.no_passages else before
             before = "" if is_media(name) or is_system(name) else before
             before += "an environment that has these tools, or " if name in TOOLS else ""
             got = f"got the column {name}, which looks like a part of the question but is in no prompt"
             say(f"warning: {got} ({count} of {read} rows); try {before}--drop {shlex.quote(name)}")
         if self.untaken or 0 < self.no_answer < read:
             columns = ", ".join(self.untaken)[:200]
-            advice = f"; --map answer=COLUMN takes one of the columns {columns}" if columns else ""
+            advice = f"; --map answer=COLUMN or tests=COLUMN takes one of the columns {columns}" if columns else ""
             say(f"note: {self.no_answer} of {read} rows have no answer, tests or completion{advice}")
         for text, count in self.notes.items():
             if count and (text != LETTER_ALONE or 2 * count >= self.counts["kept"]):
@@ -4015,14 +4125,6 @@ def settings_of(args) -> Settings:
     )
 
 
-def open_tokenizer(name: str):
-    need(Path(name).is_dir() or is_hub_id(name), f"got --tokenizer {name}; expected a folder or a hub id")
-    try:
-        return transformers.AutoTokenizer.from_pretrained(tokenizer_of(name))
-    except (OSError, ValueError) as error:
-        raise UserError(f"got --tokenizer {name}, which cannot be loaded: {shown(str(error))}") from None
-
-
 def parts_of(args, rows: list[dict], asked: list[str]) -> list[tuple[Path, str, list[int]]]:
     """(Path, split name, row indices in order) of each output; `asked` has the words of each row's prompt."""
     order = list(range(len(rows)))
@@ -4134,7 +4236,7 @@ def run_command(args) -> int:
     rows, files = [], []
     reader = RowReader(args.inputs, settings_of(args))
     rejected = reader.rejected
-    tokenizer = open_tokenizer(args.tokenizer) if args.tokenizer else None
+    tokenizer = read_tokenizer(args.tokenizer) if args.tokenizer else None
     for row in tqdm(reader, desc="rows", unit="", delay=1, disable=None, file=sys.stderr):
         rows.append(row)
         files.append(reader.current)

@@ -38,61 +38,62 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 """
 
 # Contents
-#       152-163  python source       Parses Python source in a process with threads
-#       166-270  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       273-284  bundle              Paths of this bundle and of its embedded model, data and rewards
-#       287-477  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       480-667  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      670-1045  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1048-1117  exit codes          Program exit: errors that a user can fix become a message and an exit code
-#     1120-1365  data files          Open data files as text: decompress, decode, refuse files without data; parse …
-#     1368-1483  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1486-1728  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1731-1834  stated answers      Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1837-1978  answer marks        Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1981-2288  question parts      Detect columns that look like part of the question but are not in the prompt, …
-#     2291-2429  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2432-2458  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2461-2485  prompts             Load training and held-out prompts as token ids
-#     2488-2499  pass rates          Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
-#     2502-2552  text servers        Completions from OpenAI-compatible servers, one per request, with retries if a …
-#     2555-2780  user code           What users' rewards get: texts, copies of the columns, and their own state of …
-#     2783-3051  reward forms        The forms that a reward function may have, and loading rewards from files
-#     3054-3366  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3369-3519  environments        Load and check environments: classes whose methods are tools for the model, or …
-#     3522-3754  tool calls          Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3757-3883  tool runs           Run the calls of many conversations concurrently, each with a time limit; none …
-#     3886-3948  control tokens      Render messages so that their text never becomes control tokens, for versions of …
-#     3951-4206  turn bridge         Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4209-4376  conversations       Conversations with environments: their record, limits, and calls of the …
-#     4379-4532  play                Play a policy's conversations with environments; each turn samples all open …
-#     4535-4701  play setup          Set up and score conversations, for all programs that take --environment
-#     4704-4993  models              Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     4996-5004  batches             Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
-#     5007-5294  key cache           The key-value cache while sampling: it grows in blocks, holds shared prompts …
-#     5297-5464  forward             The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     5467-5515  folding             Fold LoRA into the weights while sampling: it saves a third of the kernels for …
-#     5518-5591  norms               Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
-#     5594-5782  cache probe         Probe what a model's cache and attention can do, before sampling and training …
-#     5785-5867  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5870-6107  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
-#     6110-6164  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
-#     6167-6180  rollouts            Sample and score a batch's rows over all processes; slow rewards run while other …
-#     6183-6209  trainer settings    Settings that several trainers have, with their defaults: a trainer's Config …
-#     6212-6363  memory              The memory that a run will need, from the shape of its networks
-#     6366-6420  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
-#     6423-6460  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     6463-6627  paired tests        Intervals, paired tests, pass@k
-#     6630-6682  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     6685-6826  settings            Settings
-#     6829-6995  rows                Rows: reading and checking them, those that the model was trained on, files that …
-#     6998-7280  tasks               What a task is; generation, mathematics, code
-#     7283-7428  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     7431-7617  requests            What is asked of a model: worked examples, templates, token ids; and what was …
-#     7620-7768  own tasks           Tasks of the user: reward functions, conversations with an environment
-#     7771-8037  local model         A model of transformers: batched sampling and scoring; the beginning that all …
-#     8040-8159  models              Models in vLLM, on servers, and none; opening those that were named
-#     8162-8331  run                 Running the tasks, and the command line
+#       154-165  python source       Parses Python source in a process with threads
+#       168-272  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       275-286  bundle              Paths of this bundle and of its embedded model, data and rewards
+#       289-479  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       482-669  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      672-1047  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1050-1119  exit codes          Program exit: errors that a user can fix become a message and an exit code
+#     1122-1367  data files          Open data files as text: decompress, decode, refuse files without data; parse …
+#     1370-1485  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1488-1731  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1734-1840  stated answers      Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1843-1984  answer marks        Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1987-2310  question parts      Detect columns that look like part of the question but are not in the prompt, …
+#     2313-2451  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2454-2480  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2483-2507  prompts             Load training and held-out prompts as token ids
+#     2510-2521  pass rates          Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
+#     2524-2574  text servers        Completions from OpenAI-compatible servers, one per request, with retries if a …
+#     2577-2813  user code           What users' rewards get: texts, copies of the columns, and their own state of …
+#     2816-3090  reward forms        The forms that a reward function may have, and loading rewards from files
+#     3093-3405  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3408-3550  environments        Load and check environments: classes whose methods are tools for the model, or …
+#     3553-3785  tool calls          Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3788-3914  tool runs           Run the calls of many conversations concurrently, each with a time limit; none …
+#     3917-3979  control tokens      Render messages so that their text never becomes control tokens, for versions of …
+#     3982-4237  turn bridge         Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4240-4407  conversations       Conversations with environments: their record, limits, and calls of the …
+#     4410-4563  play                Play a policy's conversations with environments; each turn samples all open …
+#     4566-4732  play setup          Set up and score conversations, for all programs that take --environment
+#     4735-4781  whole models        Refuse what transformers would make a model of by guessing: missing weights, …
+#     4784-5104  models              Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     5107-5115  batches             Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
+#     5118-5405  key cache           The key-value cache while sampling: it grows in blocks, holds shared prompts …
+#     5408-5577  forward             The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     5580-5628  folding             Fold LoRA into the weights while sampling: it saves a third of the kernels for …
+#     5631-5704  norms               Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
+#     5707-5895  cache probe         Probe what a model's cache and attention can do, before sampling and training …
+#     5898-5980  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5983-6220  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
+#     6223-6277  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
+#     6280-6293  rollouts            Sample and score a batch's rows over all processes; slow rewards run while other …
+#     6296-6322  trainer settings    Settings that several trainers have, with their defaults: a trainer's Config …
+#     6325-6476  memory              The memory that a run will need, from the shape of its networks
+#     6479-6533  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
+#     6536-6573  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     6576-6740  paired tests        Intervals, paired tests, pass@k
+#     6743-6795  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#     6798-6939  settings            Settings
+#     6942-7108  rows                Rows: reading and checking them, those that the model was trained on, files that …
+#     7111-7393  tasks               What a task is; generation, mathematics, code
+#     7396-7541  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     7544-7730  requests            What is asked of a model: worked examples, templates, token ids; and what was …
+#     7733-7881  own tasks           Tasks of the user: reward functions, conversations with an environment
+#     7884-8151  local model         A model of transformers: batched sampling and scoring; the beginning that all …
+#     8154-8273  models              Models in vLLM, on servers, and none; opening those that were named
+#     8276-8445  run                 Running the tasks, and the command line
 
 import argparse
 import ast
@@ -134,6 +135,7 @@ import signal
 import socket
 import ssl
 import sys
+import sysconfig
 import threading
 import time
 import traceback
@@ -1642,7 +1644,8 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
 
 def is_hub_id(source: str) -> bool:
     """Whether a name could be `owner/name` or `name` on the hub, as it is no local path."""
-    return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
+    name, form = re.split("[:@]", source)[0], r"(\b[\w.-]+\b/)?\b[\w.-]{1,96}\b"  # as the hub's own client has it
+    return not Path(source).exists() and bool(re.fullmatch(form, name, re.ASCII)) and not re.search(r"--|\.\.", name)
 
 
 def hub_rows(source: str) -> Iterator[dict]:
@@ -1730,10 +1733,13 @@ def check_prompt(prompt, where: str) -> None:
 
 # ------------------------------------------------------------------- stated answers (src/parts/data/stated_answers.py)
 
-_TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
+_TO = (  # ... for x = 3, (in cm), in simplest form, rounded to two places
+    r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?|\(in [\w /^]{1,20}\)"
+    r"|,? ?(?:in (?:its )?(?:simplest|lowest|simplified|reduced|exact) (?:form|terms)|rounded to [\w -]{1,30}),?"
+)
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
-    r"|\b(?:é|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
+    r"|\b(?:turns out to be|é|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
@@ -1741,12 +1747,12 @@ _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> patte
     **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jibu vastaus उत्तर উত্তর సమాధానం".split()},
     **{word: rf"\b{word}" for word in ("la solution", "đáp án", "الجواب", "الإجابة")},
     **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
-    "ans": r"\bans(?:wer)?",
+    "ans": r"(?:\b|(?<=(?<![^\n])__))ans(?:wer)?",  # __Answer:__
     "jawaban": r"\bjawaban(?:nya)?",
 }
 _MARKS = {
     **{
-        word: rf"{noun}(?!\w)[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
+        word: rf"{noun}(?![^\W_])[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
         for word, noun in _ANSWERS.items()
     },
     **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
@@ -1993,6 +1999,7 @@ DOUBTFUL = (
     *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
     *("constraints", "input_format", "output_format", "input_description", "output_description", "search_results"),
     *("statement", "statements", "claim", "conclusion", "theory", "tools", "functions", "responses_create_params"),
+    *("prev_messages", "previous_messages", "previous_turns", "past_turns", "context_turns"),
     *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
     *("上下文", "背景", "文章", "材料", "原文", "段落"),
 )
@@ -2035,6 +2042,7 @@ MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|\\N|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
+REPLIES = ("assistant", "gpt", "bot", "model")
 LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
 # how spreadsheets rewrite fractions and ratios (as dates, in eight languages) and long numbers (with exponents)
 SPREADSHEET = (
@@ -2193,11 +2201,25 @@ def is_json_schema(name: str, value) -> bool:
     return bool(marks) or (isinstance(kind, str) and kind in JSON_TYPES)
 
 
+def are_earlier_turns(value, prompt) -> bool:
+    """Whether a column holds messages that a prompt of one turn may continue, and not that prompt with a reply."""
+    items = [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+    turns = [(item.get("role", item.get("from")), str(item.get("content", item.get("value")))) for item in items]
+    messages = [("user", prompt)] if isinstance(prompt, str) else [(turn["role"], turn["content"]) for turn in prompt]
+    if len(turns) < 2 or turns[-1][0] not in REPLIES or any(role in REPLIES for role, _ in (turns[0], *messages)):
+        return False
+    asked, parts = squeezed(messages[-1][1]), [squeezed(part) for part in messages[-1][1].split("\n\n")]
+    texts = [squeezed(text) for role, text in turns if role in ("user", "human")]
+    return not any(text in asked or any(part and part in text for part in parts) for text in texts)
+
+
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like part of the question but whose text is not in the prompt (a text or messages)."""
     choices = choice_columns(row)
-    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices]) if not is_empty(row[name])]
+    turns = [name for name in row if are_earlier_turns(row[name], prompt) and not NOTE_WORDS & {*words_in(name)}]
+    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices, *turns]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
+    names = [n for n in names if n != "evidences" or not re.match(r"\s*\[\s*\[[^\[]", str(row[n]))]  # gold triples
     if not names:
         return []
     whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
@@ -2594,6 +2616,17 @@ def own_copy(value):
     return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
 
 
+LIBRARY = (sysconfig.get_path("stdlib"), "<")  # how files of the standard library begin, and what is no file
+
+
+def user_place(error: BaseException) -> str:
+    """' at FILE:LINE' where a user's code raised: the innermost frame outside libraries and the caller; else ""."""
+    frames = [*traceback.walk_tb(error.__traceback__)]
+    below = [(f.f_code.co_filename, line) for f, line in frames if f.f_globals is not frames[0][0].f_globals]
+    own = [f" at {file}:{line}" for file, line in below if not (file.startswith(LIBRARY) or "-packages" in file)]
+    return own[-1] if own else ""
+
+
 # what TRL hands over besides the lists over the samples
 TRL_EXTRAS = {"trainer_state": None, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
 
@@ -2911,7 +2944,7 @@ def import_file(what: str, spec: str, file: str):
             module_spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:
             del sys.modules[name]
-            problem = f"importing {file} raises {type(error).__name__}: {error}"
+            problem = f"importing {file} raises {type(error).__name__}: {error}{user_place(error)}"
             raise UserError(f"got {what} {spec!r}: {problem}; expected a file that imports") from error
         finally:
             forget_shadows(path.parent, {*sys.modules} - earlier - {name})
@@ -3022,8 +3055,11 @@ def weight_of(spec: str) -> float:
     return weight
 
 
-def refuse_form_of_verl(spec: str, function) -> None:
-    """Raise UserError for a function of verl's form, `compute_score(solution_str, ground_truth, …)`."""
+FOREIGN_FORMS = {"queries": "OpenRLHF", "reward_inputs": "EasyR1", "solution_strs": "verl's batch manager"}
+
+
+def refuse_foreign_forms(spec: str, function) -> None:
+    """Raise UserError for a function of another framework's form, such as verl's `compute_score(solution_str, …)`."""
     target = spec.partition("*")[0]
     try:
         names = {*inspect.signature(function).parameters}
@@ -3032,6 +3068,9 @@ def refuse_form_of_verl(spec: str, function) -> None:
     what = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
+    owners = [FOREIGN_FORMS[x] for x in FOREIGN_FORMS.keys() & names if not names & {"completion", "completions"}]
+    what = f"got reward {spec!r}, in the form of {''.join(owners)}; expected {REWARD_FORMS}"
+    need(not owners, f"{what}; try one of these that calls it with lists of one")
 
 
 def load_rewards(spec: str) -> list[tuple]:
@@ -3042,7 +3081,7 @@ def load_rewards(spec: str) -> list[tuple]:
     """
     reward, members = find_reward(spec)
     for function in reward if isinstance(reward, list) else [reward]:
-        refuse_form_of_verl(spec, function)
+        refuse_foreign_forms(spec, function)
     if not isinstance(reward, list):
         return [(reward, weight_of(spec))]
     text = spec_parts(spec)[2]
@@ -3287,10 +3326,10 @@ def blamed_row(name: str, function, call: int, error: BaseException, rows, compl
         first = alone(0)["completions"][0]
         if not isinstance(first, str) and len(first) == 1 and isinstance(error, TypeError | AttributeError | KeyError):
             hint = '; prompts are chat messages, so each completion is [{"role": "assistant", "content": text}]'
-        return f"raised {type(error).__name__}: {error}{hint}"
+        return f"raised {type(error).__name__}: {error}{user_place(error)}{hint}"
 
     if isinstance(function, PerSample):
-        return RewardError(f"{sample_place(name, rows, completions, call)}: raised {type(error).__name__}: {error}")
+        return RewardError(f"{sample_place(name, rows, completions, call)}: {raised(error)}")
     if is_passing(error):  # the connection is to blame, not a row
         return RewardError(f"reward {name}: {raised(error)} on a batch of {len(completions)}")
     for row in range(len(completions)):
@@ -3474,8 +3513,8 @@ def environment_kind(name: str, make, file: str, spec: str) -> EnvironmentKind:
     try:
         environment, other = make(), make()
     except Exception as error:
-        where, raised = fault_place(error, file), f"{type(error).__name__}: {error}"
-        text = f"{subject}: making one raises at {where}: {raised}; expected a call without arguments"
+        raised = f"raises {type(error).__name__}: {error}{user_place(error)}"
+        text = f"{subject}: making one {raised}; expected a call without arguments"
         raise UserError(text) from error
     need(environment is not other, f"{subject}: got the same object twice; expected a new one for each conversation")
     members = inspect.getmembers(type(environment), predicate=inspect.isfunction)  # as TRL finds them
@@ -3505,18 +3544,10 @@ def load_environments(spec: str) -> Environments:
     return Environments({key: environment_kind(str(key), make, file, spec) for key, make in member.items()})
 
 
-def fault_place(error: BaseException, file: str) -> str:
-    """FILE:LINE of the innermost frame of an error that is in `file`, else of the innermost frame at all."""
-    frames = traceback.extract_tb(error.__traceback__)
-    in_file = [frame for frame in frames if Path(frame.filename).resolve() == Path(file).resolve()]
-    frame = (in_file or frames or [None])[-1]
-    return f"{frame.filename}:{frame.lineno}" if frame else file
-
-
 def environment_fault(kind: EnvironmentKind, method: str, row: str, error: BaseException) -> EnvironmentFault:
     """The error that stops a run because an environment's own method raised."""
-    where, raised = fault_place(error, kind.file), f"raised {type(error).__name__}: {error}"
-    return EnvironmentFault(f"environment {kind.name}, {row}: {method} {raised} at {where}")
+    raised = f"raised {type(error).__name__}: {error}{user_place(error) or f' at {kind.file}'}"
+    return EnvironmentFault(f"environment {kind.name}, {row}: {method} {raised}")
 
 
 # ------------------------------------------------------------------- tool calls (src/parts/environments/tool_calls.py)
@@ -4701,6 +4732,55 @@ def pieces(tokenizer, conversation: Conversation) -> list[dict]:
     return parts
 
 
+# ------------------------------------------------------------------- whole models (src/parts/networks/whole_models.py)
+
+# where a run's folder has its models, the best first
+MODELS_OF_RUN = ("final", "policy", "step-*/policy", "checkpoint-*", "checkpoints/*/policy", "checkpoints/*-*")
+
+
+def settings_of_model(folder: Path) -> dict:
+    """The contents of a folder's config.json; {} without a readable one."""
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        return dict(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    return {}
+
+
+def check_model_folder(source: str) -> None:
+    """Raise UserError for a folder that holds its models further down, or whose architecture is code of its own."""
+    got, settings = f"got model {source!r}", settings_of_model(Path(source))
+    kind = settings.get("model_type")
+    known = not settings.get("auto_map") or kind in transformers.CONFIG_MAPPING
+    need(known, f"{got}, whose architecture {kind!r} is code in its folder, which is never run; try another model")
+    for form in () if kind else MODELS_OF_RUN:
+        for model in sorted(Path(source).glob(form), key=lambda x: (len(str(x)), x), reverse=True):
+            is_model = (model / "adapter_config.json").is_file() or "model_type" in settings_of_model(model)
+            need(not is_model, f"{got}, a folder of a run; expected one of its models; try {model}")
+
+
+def load_whole(load, source: str, **options):
+    """Call `load`, such as AutoModelForCausalLM.from_pretrained; UserError if weights were not in the files.
+
+    transformers fills them with random numbers. What tied layers share, and buffers, need not be in the files.
+    """
+    model, report = load(source, **{"trust_remote_code": False} | options, output_loading_info=True)
+    weights, head = dict(model.named_parameters()), model.get_output_embeddings()
+    missing, unread = sorted(weights.keys() & report["missing_keys"]), sorted(report["unexpected_keys"])
+    if not missing:
+        return model
+    got = f"got model {source!r}, in whose files {len(missing)} of {len(weights)} tensors are missing"
+    others = f"; the files have {len(unread)} others, such as {unread[0]}" if unread else ""
+    prefix = next((key.removesuffix(missing[0]) for key in unread if key.endswith(f".{missing[0]}")), "")
+    of_head = {name for name, x in weights.items() if head and any(x is y for y in head.parameters())}
+    advice = "copying or saving all of its files again"
+    if prefix:
+        advice = f"saving the model inside its wrapper, so that no name begins with {prefix!r}"
+    elif {*missing} <= of_head:
+        advice = "the language model that this backbone or reward model was made of"
+    raise UserError(
+        f"{got}, such as {missing[0]}{others}; expected all, as a causal language model has them; try {advice}"
+    )
+
+
 # ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
 
 RENAMED = ".*is_gradient_checkpointing.*deprecated.*"  # a warning that peft causes by using the old name
@@ -4782,6 +4862,7 @@ def adapter_settings(source: str) -> dict | None:
     """Contents of a LoRA adapter's adapter_config.json; None for a plain model, UserError for other adapters."""
     file = config_file(source)
     if not file:
+        check_model_folder(source)
         return None
     got = f"got the adapter {source!r}"
     try:
@@ -4894,8 +4975,9 @@ def load_pretrained(auto_class, source: str, base: str = "", trainable: bool = F
     """Load a network by `auto_class`; for an adapter, its causal base (or `base`) with the adapter on top."""
     start = base_of(source, base)
     if start == source:
-        return auto_class.from_pretrained(source, **options)
-    return with_adapter(transformers.AutoModelForCausalLM.from_pretrained(start, **options), source, trainable)
+        return load_whole(auto_class.from_pretrained, source, **options)
+    base = load_whole(transformers.AutoModelForCausalLM.from_pretrained, start, **options)
+    return with_adapter(base, source, trainable)
 
 
 def merged(model):
@@ -4923,6 +5005,25 @@ def note_untied(model) -> None:
     """Set tie_word_embeddings to false if the output layer has its own weights, so that other programs load them."""
     if model.get_input_embeddings().weight is not model.get_output_embeddings().weight:
         model.config.tie_word_embeddings = False
+
+
+def read_tokenizer(source: str, base: str = "", **options):
+    """A model's tokenizer; UserError if it does not load, or if transformers finds none and builds an empty one."""
+    known = Path(source).is_dir() or is_hub_id(source)
+    need(known, f"got model {source!r}, which is not a folder, nor a hub id; {LOADABLE}")
+    folder, files = Path(tokenizer_of(source, base)), ("tokenizer.json", "tokenizer.model", "vocab.json")
+    bare = folder.is_dir() and not any((folder / file).exists() for file in files)
+    missing = "a tokenizer: try copying tokenizer.json and tokenizer_config.json from the model that it was made of"
+    missing = missing if (folder / "config.json").exists() else "a config.json: try a folder of save_pretrained"
+    without = f"got model {source!r}, a folder without {missing}"
+    try:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False, **options)
+    except (OSError, ValueError) as error:
+        why = f"got model {source!r}, whose tokenizer does not load: {' '.join(str(error).split())}; {LOADABLE}"
+        raise UserError(without if bare else why) from error
+    added = {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()}
+    need(not bare or tokenizer.get_vocab().keys() - added, without)
+    return tokenizer
 
 
 @dataclass
@@ -4967,7 +5068,9 @@ def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
         return memory_shortage(f"while {source!r} was loaded", error, "a smaller model, or a machine with more memory")
     if config.attn_implementation != "auto" and "attention" in str(error).lower():
         return refuse_attention(config, source, error)
-    return UserError(f"got model {source!r}, which does not load: {' '.join(str(error).split())}; {LOADABLE}")
+    base = base_of(source, getattr(config, "base_model", ""))
+    got = f"got model {source!r}, which" if base == source else f"got the adapter {source!r}, whose base {base!r}"
+    return UserError(f"{got} does not load: {' '.join(str(error).split())}; {LOADABLE}")
 
 
 def ending_ids(ends: int | list[int] | None, tokenizer) -> list[int]:
@@ -4991,6 +5094,14 @@ def generation_settings(source: str):
 def unwrapped(model):
     """The transformers model inside a peft wrapper."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def check_tokens(models: Models, rows: list[dict]) -> None:
+    """Raise UserError if a prompt has a token without an embedding."""
+    known = unwrapped(models.policy).get_input_embeddings().weight.shape[0]
+    largest = max(max(row["prompt_ids"]) for row in rows)
+    got = f"got a prompt with token {largest}, and a model that embeds {known}: one was added to the tokenizer alone"
+    need(largest < known, f"{got}; try model.resize_token_embeddings(len(tokenizer)), and save both")
 
 
 # ----------------------------------------------------------------------------- batches (src/parts/networks/batches.py)
@@ -5454,6 +5565,8 @@ def settle_logits(config: BaseConfig, models: Models) -> None:
             f"got {name} with these settings, which does not read four tokens: {error}; expected a plain decoder; "
             "try weights of 16 bits, or another architecture"
         ) from error
+    finite = expected.isfinite().all()
+    need(finite, f"got {name}, whose logits are not finite; expected finite weights; try another checkpoint")
     need(
         torch.allclose(logits, expected, rtol=2e-2, atol=2e-2 * expected.std().item()),
         f"got {name}, whose logits are not output layer x hidden state; expected a "
@@ -7880,12 +7993,11 @@ class LocalModel:
         """(model, tokenizer, commit) of a folder, adapter folder or hub id."""
         transformers.logging.set_verbosity_error()
         transformers.logging.disable_progress_bar()
-        need(Path(source).is_dir() or is_hub_id(source), f"got model {source!r}, which is not a folder; {LOADABLE}")
         dtype, base = compute_dtype(self.config, self.device), self.config.base_model
         try:
+            tokenizer = read_tokenizer(source, base)
             options = {"dtype": dtype, **attention_choice(self.config)}
             model = merged(load_pretrained(transformers.AutoModelForCausalLM, source, base, **options))
-            tokenizer = transformers.AutoTokenizer.from_pretrained(tokenizer_of(source, base))
             give_template(tokenizer, self.config.template_file)
         except Exception as error:  # OSError, ValueError, SafetensorError, …
             raise load_error(self.config, source, error) from error
@@ -7945,6 +8057,7 @@ class LocalModel:
 
         `turns` samples requests that are one batch, the conversations with these `numbers`, from what it has kept.
         """
+        check_tokens(self.models, [{"prompt_ids": r.ids} for r in requests if r.ids])
         config, engine, whole = self.config, self.engine, [r.ids for r in requests if not r.cut]
         engine.share(whole)  # prompts that lost their beginning share none with the others
         engine.stops = list(dict.fromkeys(stop for r in requests for stop in r.stops))
@@ -7992,6 +8105,7 @@ class LocalModel:
 
     def logprob(self, requests: list[Request], done) -> None:
         """Sum the log-probs of each request's `scored` after its ids, and call done(index, output)."""
+        check_tokens(self.models, [{"prompt_ids": r.ids + r.scored} for r in requests])
         # the last scored token is never read; requests that read the same tokens share a row (one-letter choices)
         groups: dict[tuple, list[int]] = {}
         for i, r in enumerate(requests):

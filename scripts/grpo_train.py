@@ -36,59 +36,60 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 """
 
 # Contents
-#       147-158  python source     Parses Python source in a process with threads
-#       161-265  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       268-313  bundle            Paths of this bundle and of its embedded model, data and rewards
-#       316-506  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       509-700  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      703-1040  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1043-1112  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1115-1360  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1363-1478  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1481-1730  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1733-1836  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1839-1980  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1983-2290  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2293-2490  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2493-2584  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2587-2671  prompts           Load training and held-out prompts as token ids
-#     2674-2894  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2897-3165  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3168-3454  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3457-3607  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     3610-3842  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3845-3971  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     3974-4036  control tokens    Render messages so that their text never becomes control tokens, for versions of …
-#     4039-4294  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4297-4464  conversations     Conversations with environments: their record, limits, and calls of the …
-#     4467-4632  play              Play a policy's conversations with environments; each turn samples all open …
-#     4635-4773  play setup        Set up and score conversations, for all programs that take --environment
-#     4776-5116  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     5119-5241  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5244-5305  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5308-5324  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     5327-5333  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5336-5416  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5419-5526  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5529-5547  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5550-5812  memory            The memory that a run will need, from the shape of its networks
-#     5815-6023  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     6026-6110  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     6113-6273  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6276-6295  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6298-6345  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     6348-6380  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     6383-6452  summary           summary.json and the lines at the end of a run
-#     6455-6651  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6654-6685  paired tests      Intervals, paired tests, pass@k
-#     6688-6924  settings          Settings under TRL's names, profiles, and contradictions between settings
-#     6927-7040  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
-#     7043-7232  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
-#     7235-7387  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
-#     7390-7504  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
-#     7507-7754  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
-#     7757-7857  trainer           TRL's trainer with this bundle's weights, prompts and sampler
-#     7860-8084  run               Loading and checks before the first step, --dry_run, the run, and the command line
+#       149-160  python source     Parses Python source in a process with threads
+#       163-267  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       270-315  bundle            Paths of this bundle and of its embedded model, data and rewards
+#       318-508  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       511-702  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      705-1042  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1045-1114  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1117-1362  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1365-1480  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1483-1733  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1736-1842  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1845-1986  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1989-2312  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2315-2512  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2515-2606  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2609-2693  prompts           Load training and held-out prompts as token ids
+#     2696-2927  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2930-3204  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3207-3493  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3496-3638  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3641-3873  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3876-4002  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     4005-4067  control tokens    Render messages so that their text never becomes control tokens, for versions of …
+#     4070-4325  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4328-4495  conversations     Conversations with environments: their record, limits, and calls of the …
+#     4498-4663  play              Play a policy's conversations with environments; each turn samples all open …
+#     4666-4804  play setup        Set up and score conversations, for all programs that take --environment
+#     4807-4853  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     4856-5206  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     5209-5331  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5334-5395  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5398-5414  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     5417-5423  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5426-5506  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5509-5616  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5619-5637  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5640-5902  memory            The memory that a run will need, from the shape of its networks
+#     5905-6113  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     6116-6200  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     6203-6363  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6366-6385  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6388-6435  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     6438-6470  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     6473-6542  summary           summary.json and the lines at the end of a run
+#     6545-6741  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     6744-6775  paired tests      Intervals, paired tests, pass@k
+#     6778-7014  settings          Settings under TRL's names, profiles, and contradictions between settings
+#     7017-7130  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
+#     7133-7322  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
+#     7325-7477  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
+#     7480-7594  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
+#     7597-7842  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
+#     7845-7947  trainer           TRL's trainer with this bundle's weights, prompts and sampler
+#     7950-8174  run               Loading and checks before the first step, --dry_run, the run, and the command line
 
 import argparse
 import ast
@@ -130,6 +131,7 @@ import ssl
 import statistics
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
 import traceback
@@ -1637,7 +1639,8 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
 
 def is_hub_id(source: str) -> bool:
     """Whether a name could be `owner/name` or `name` on the hub, as it is no local path."""
-    return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
+    name, form = re.split("[:@]", source)[0], r"(\b[\w.-]+\b/)?\b[\w.-]{1,96}\b"  # as the hub's own client has it
+    return not Path(source).exists() and bool(re.fullmatch(form, name, re.ASCII)) and not re.search(r"--|\.\.", name)
 
 
 def hub_rows(source: str) -> Iterator[dict]:
@@ -1732,10 +1735,13 @@ def check_prompt(prompt, where: str) -> None:
 
 # ------------------------------------------------------------------- stated answers (src/parts/data/stated_answers.py)
 
-_TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
+_TO = (  # ... for x = 3, (in cm), in simplest form, rounded to two places
+    r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?|\(in [\w /^]{1,20}\)"
+    r"|,? ?(?:in (?:its )?(?:simplest|lowest|simplified|reduced|exact) (?:form|terms)|rounded to [\w -]{1,30}),?"
+)
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
-    r"|\b(?:é|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
+    r"|\b(?:turns out to be|é|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
@@ -1743,12 +1749,12 @@ _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> patte
     **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jibu vastaus उत्तर উত্তর సమాధానం".split()},
     **{word: rf"\b{word}" for word in ("la solution", "đáp án", "الجواب", "الإجابة")},
     **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
-    "ans": r"\bans(?:wer)?",
+    "ans": r"(?:\b|(?<=(?<![^\n])__))ans(?:wer)?",  # __Answer:__
     "jawaban": r"\bjawaban(?:nya)?",
 }
 _MARKS = {
     **{
-        word: rf"{noun}(?!\w)[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
+        word: rf"{noun}(?![^\W_])[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
         for word, noun in _ANSWERS.items()
     },
     **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
@@ -1995,6 +2001,7 @@ DOUBTFUL = (
     *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
     *("constraints", "input_format", "output_format", "input_description", "output_description", "search_results"),
     *("statement", "statements", "claim", "conclusion", "theory", "tools", "functions", "responses_create_params"),
+    *("prev_messages", "previous_messages", "previous_turns", "past_turns", "context_turns"),
     *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
     *("上下文", "背景", "文章", "材料", "原文", "段落"),
 )
@@ -2037,6 +2044,7 @@ MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|\\N|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
+REPLIES = ("assistant", "gpt", "bot", "model")
 LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
 # how spreadsheets rewrite fractions and ratios (as dates, in eight languages) and long numbers (with exponents)
 SPREADSHEET = (
@@ -2195,11 +2203,25 @@ def is_json_schema(name: str, value) -> bool:
     return bool(marks) or (isinstance(kind, str) and kind in JSON_TYPES)
 
 
+def are_earlier_turns(value, prompt) -> bool:
+    """Whether a column holds messages that a prompt of one turn may continue, and not that prompt with a reply."""
+    items = [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+    turns = [(item.get("role", item.get("from")), str(item.get("content", item.get("value")))) for item in items]
+    messages = [("user", prompt)] if isinstance(prompt, str) else [(turn["role"], turn["content"]) for turn in prompt]
+    if len(turns) < 2 or turns[-1][0] not in REPLIES or any(role in REPLIES for role, _ in (turns[0], *messages)):
+        return False
+    asked, parts = squeezed(messages[-1][1]), [squeezed(part) for part in messages[-1][1].split("\n\n")]
+    texts = [squeezed(text) for role, text in turns if role in ("user", "human")]
+    return not any(text in asked or any(part and part in text for part in parts) for text in texts)
+
+
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like part of the question but whose text is not in the prompt (a text or messages)."""
     choices = choice_columns(row)
-    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices]) if not is_empty(row[name])]
+    turns = [name for name in row if are_earlier_turns(row[name], prompt) and not NOTE_WORDS & {*words_in(name)}]
+    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices, *turns]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
+    names = [n for n in names if n != "evidences" or not re.match(r"\s*\[\s*\[[^\[]", str(row[n]))]  # gold triples
     if not names:
         return []
     whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
@@ -2708,6 +2730,17 @@ def own_copy(value):
     return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
 
 
+LIBRARY = (sysconfig.get_path("stdlib"), "<")  # how files of the standard library begin, and what is no file
+
+
+def user_place(error: BaseException) -> str:
+    """' at FILE:LINE' where a user's code raised: the innermost frame outside libraries and the caller; else ""."""
+    frames = [*traceback.walk_tb(error.__traceback__)]
+    below = [(f.f_code.co_filename, line) for f, line in frames if f.f_globals is not frames[0][0].f_globals]
+    own = [f" at {file}:{line}" for file, line in below if not (file.startswith(LIBRARY) or "-packages" in file)]
+    return own[-1] if own else ""
+
+
 # what TRL hands over besides the lists over the samples
 TRL_EXTRAS = {"trainer_state": None, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
 
@@ -3025,7 +3058,7 @@ def import_file(what: str, spec: str, file: str):
             module_spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:
             del sys.modules[name]
-            problem = f"importing {file} raises {type(error).__name__}: {error}"
+            problem = f"importing {file} raises {type(error).__name__}: {error}{user_place(error)}"
             raise UserError(f"got {what} {spec!r}: {problem}; expected a file that imports") from error
         finally:
             forget_shadows(path.parent, {*sys.modules} - earlier - {name})
@@ -3136,8 +3169,11 @@ def weight_of(spec: str) -> float:
     return weight
 
 
-def refuse_form_of_verl(spec: str, function) -> None:
-    """Raise UserError for a function of verl's form, `compute_score(solution_str, ground_truth, …)`."""
+FOREIGN_FORMS = {"queries": "OpenRLHF", "reward_inputs": "EasyR1", "solution_strs": "verl's batch manager"}
+
+
+def refuse_foreign_forms(spec: str, function) -> None:
+    """Raise UserError for a function of another framework's form, such as verl's `compute_score(solution_str, …)`."""
     target = spec.partition("*")[0]
     try:
         names = {*inspect.signature(function).parameters}
@@ -3146,6 +3182,9 @@ def refuse_form_of_verl(spec: str, function) -> None:
     what = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
+    owners = [FOREIGN_FORMS[x] for x in FOREIGN_FORMS.keys() & names if not names & {"completion", "completions"}]
+    what = f"got reward {spec!r}, in the form of {''.join(owners)}; expected {REWARD_FORMS}"
+    need(not owners, f"{what}; try one of these that calls it with lists of one")
 
 
 def load_rewards(spec: str) -> list[tuple]:
@@ -3156,7 +3195,7 @@ def load_rewards(spec: str) -> list[tuple]:
     """
     reward, members = find_reward(spec)
     for function in reward if isinstance(reward, list) else [reward]:
-        refuse_form_of_verl(spec, function)
+        refuse_foreign_forms(spec, function)
     if not isinstance(reward, list):
         return [(reward, weight_of(spec))]
     text = spec_parts(spec)[2]
@@ -3418,10 +3457,10 @@ def blamed_row(name: str, function, call: int, error: BaseException, rows, compl
         first = alone(0)["completions"][0]
         if not isinstance(first, str) and len(first) == 1 and isinstance(error, TypeError | AttributeError | KeyError):
             hint = '; prompts are chat messages, so each completion is [{"role": "assistant", "content": text}]'
-        return f"raised {type(error).__name__}: {error}{hint}"
+        return f"raised {type(error).__name__}: {error}{user_place(error)}{hint}"
 
     if isinstance(function, PerSample):
-        return RewardError(f"{sample_place(name, rows, completions, call)}: raised {type(error).__name__}: {error}")
+        return RewardError(f"{sample_place(name, rows, completions, call)}: {raised(error)}")
     if is_passing(error):  # the connection is to blame, not a row
         return RewardError(f"reward {name}: {raised(error)} on a batch of {len(completions)}")
     for row in range(len(completions)):
@@ -3562,8 +3601,8 @@ def environment_kind(name: str, make, file: str, spec: str) -> EnvironmentKind:
     try:
         environment, other = make(), make()
     except Exception as error:
-        where, raised = fault_place(error, file), f"{type(error).__name__}: {error}"
-        text = f"{subject}: making one raises at {where}: {raised}; expected a call without arguments"
+        raised = f"raises {type(error).__name__}: {error}{user_place(error)}"
+        text = f"{subject}: making one {raised}; expected a call without arguments"
         raise UserError(text) from error
     need(environment is not other, f"{subject}: got the same object twice; expected a new one for each conversation")
     members = inspect.getmembers(type(environment), predicate=inspect.isfunction)  # as TRL finds them
@@ -3593,18 +3632,10 @@ def load_environments(spec: str) -> Environments:
     return Environments({key: environment_kind(str(key), make, file, spec) for key, make in member.items()})
 
 
-def fault_place(error: BaseException, file: str) -> str:
-    """FILE:LINE of the innermost frame of an error that is in `file`, else of the innermost frame at all."""
-    frames = traceback.extract_tb(error.__traceback__)
-    in_file = [frame for frame in frames if Path(frame.filename).resolve() == Path(file).resolve()]
-    frame = (in_file or frames or [None])[-1]
-    return f"{frame.filename}:{frame.lineno}" if frame else file
-
-
 def environment_fault(kind: EnvironmentKind, method: str, row: str, error: BaseException) -> EnvironmentFault:
     """The error that stops a run because an environment's own method raised."""
-    where, raised = fault_place(error, kind.file), f"raised {type(error).__name__}: {error}"
-    return EnvironmentFault(f"environment {kind.name}, {row}: {method} {raised} at {where}")
+    raised = f"raised {type(error).__name__}: {error}{user_place(error) or f' at {kind.file}'}"
+    return EnvironmentFault(f"environment {kind.name}, {row}: {method} {raised}")
 
 
 # ------------------------------------------------------------------- tool calls (src/parts/environments/tool_calls.py)
@@ -4773,6 +4804,55 @@ def pieces(tokenizer, conversation: Conversation) -> list[dict]:
     return parts
 
 
+# ------------------------------------------------------------------- whole models (src/parts/networks/whole_models.py)
+
+# where a run's folder has its models, the best first
+MODELS_OF_RUN = ("final", "policy", "step-*/policy", "checkpoint-*", "checkpoints/*/policy", "checkpoints/*-*")
+
+
+def settings_of_model(folder: Path) -> dict:
+    """The contents of a folder's config.json; {} without a readable one."""
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        return dict(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    return {}
+
+
+def check_model_folder(source: str) -> None:
+    """Raise UserError for a folder that holds its models further down, or whose architecture is code of its own."""
+    got, settings = f"got model {source!r}", settings_of_model(Path(source))
+    kind = settings.get("model_type")
+    known = not settings.get("auto_map") or kind in transformers.CONFIG_MAPPING
+    need(known, f"{got}, whose architecture {kind!r} is code in its folder, which is never run; try another model")
+    for form in () if kind else MODELS_OF_RUN:
+        for model in sorted(Path(source).glob(form), key=lambda x: (len(str(x)), x), reverse=True):
+            is_model = (model / "adapter_config.json").is_file() or "model_type" in settings_of_model(model)
+            need(not is_model, f"{got}, a folder of a run; expected one of its models; try {model}")
+
+
+def load_whole(load, source: str, **options):
+    """Call `load`, such as AutoModelForCausalLM.from_pretrained; UserError if weights were not in the files.
+
+    transformers fills them with random numbers. What tied layers share, and buffers, need not be in the files.
+    """
+    model, report = load(source, **{"trust_remote_code": False} | options, output_loading_info=True)
+    weights, head = dict(model.named_parameters()), model.get_output_embeddings()
+    missing, unread = sorted(weights.keys() & report["missing_keys"]), sorted(report["unexpected_keys"])
+    if not missing:
+        return model
+    got = f"got model {source!r}, in whose files {len(missing)} of {len(weights)} tensors are missing"
+    others = f"; the files have {len(unread)} others, such as {unread[0]}" if unread else ""
+    prefix = next((key.removesuffix(missing[0]) for key in unread if key.endswith(f".{missing[0]}")), "")
+    of_head = {name for name, x in weights.items() if head and any(x is y for y in head.parameters())}
+    advice = "copying or saving all of its files again"
+    if prefix:
+        advice = f"saving the model inside its wrapper, so that no name begins with {prefix!r}"
+    elif {*missing} <= of_head:
+        advice = "the language model that this backbone or reward model was made of"
+    raise UserError(
+        f"{got}, such as {missing[0]}{others}; expected all, as a causal language model has them; try {advice}"
+    )
+
+
 # ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
 
 RENAMED = ".*is_gradient_checkpointing.*deprecated.*"  # a warning that peft causes by using the old name
@@ -4815,6 +4895,7 @@ def adapter_settings(source: str) -> dict | None:
     """Contents of a LoRA adapter's adapter_config.json; None for a plain model, UserError for other adapters."""
     file = config_file(source)
     if not file:
+        check_model_folder(source)
         return None
     got = f"got the adapter {source!r}"
     try:
@@ -4943,8 +5024,9 @@ def load_pretrained(auto_class, source: str, base: str = "", trainable: bool = F
     """Load a network by `auto_class`; for an adapter, its causal base (or `base`) with the adapter on top."""
     start = base_of(source, base)
     if start == source:
-        return auto_class.from_pretrained(source, **options)
-    return with_adapter(transformers.AutoModelForCausalLM.from_pretrained(start, **options), source, trainable)
+        return load_whole(auto_class.from_pretrained, source, **options)
+    base = load_whole(transformers.AutoModelForCausalLM.from_pretrained, start, **options)
+    return with_adapter(base, source, trainable)
 
 
 def merged(model):
@@ -4974,22 +5056,28 @@ def note_untied(model) -> None:
         model.config.tie_word_embeddings = False
 
 
-def open_tokenizer(config: BaseConfig, **options):
-    """The model's tokenizer, with --chat_template set; UserError if the model is neither a folder nor a hub id."""
-    loadable = Path(config.model).is_dir() or is_hub_id(config.model)
-    need(loadable, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
+def read_tokenizer(source: str, base: str = "", **options):
+    """A model's tokenizer; UserError if it does not load, or if transformers finds none and builds an empty one."""
+    known = Path(source).is_dir() or is_hub_id(source)
+    need(known, f"got model {source!r}, which is not a folder, nor a hub id; {LOADABLE}")
+    folder, files = Path(tokenizer_of(source, base)), ("tokenizer.json", "tokenizer.model", "vocab.json")
+    bare = folder.is_dir() and not any((folder / file).exists() for file in files)
+    missing = "a tokenizer: try copying tokenizer.json and tokenizer_config.json from the model that it was made of"
+    missing = missing if (folder / "config.json").exists() else "a config.json: try a folder of save_pretrained"
+    without = f"got model {source!r}, a folder without {missing}"
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(tokenizer_of(config.model), **options)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False, **options)
     except (OSError, ValueError) as error:
-        folder, files = Path(tokenizer_of(config.model)), ("tokenizer.json", "tokenizer.model", "vocab.json")
-        if folder.is_dir() and not any((folder / file).exists() for file in files):
-            missing = (
-                "a tokenizer: try copying tokenizer.json and tokenizer_config.json from the model that it was made of"
-            )
-            missing = missing if (folder / "config.json").exists() else "a config.json: try a folder of save_pretrained"
-            raise UserError(f"got model {config.model!r}, a folder without {missing}") from None
-        why = " ".join(str(error).split())
-        raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {why}; {LOADABLE}") from error
+        why = f"got model {source!r}, whose tokenizer does not load: {' '.join(str(error).split())}; {LOADABLE}"
+        raise UserError(without if bare else why) from error
+    added = {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()}
+    need(not bare or tokenizer.get_vocab().keys() - added, without)
+    return tokenizer
+
+
+def open_tokenizer(config: BaseConfig, **options):
+    """The tokenizer of config.model, with --chat_template set."""
+    tokenizer = read_tokenizer(config.model, **options)
     give_template(tokenizer, config.chat_template)
     return tokenizer
 
@@ -5051,13 +5139,15 @@ def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
         return memory_shortage(f"while {source!r} was loaded", error, "a smaller model, or a machine with more memory")
     if config.attn_implementation != "auto" and "attention" in str(error).lower():
         return refuse_attention(config, source, error)
-    return UserError(f"got model {source!r}, which does not load: {' '.join(str(error).split())}; {LOADABLE}")
+    base = base_of(source, getattr(config, "base_model", ""))
+    got = f"got model {source!r}, which" if base == source else f"got the adapter {source!r}, whose base {base!r}"
+    return UserError(f"{got} does not load: {' '.join(str(error).split())}; {LOADABLE}")
 
 
 def shaped_network(config: BaseConfig, source: str):
     """A causal network on the meta device, with shapes but no weights; UserError if transformers cannot build it."""
     try:
-        shape = transformers.AutoConfig.from_pretrained(base_of(source))
+        shape = transformers.AutoConfig.from_pretrained(base_of(source), trust_remote_code=False)
         with torch.device("meta"):
             return transformers.AutoModelForCausalLM.from_config(shape, **attention_choice(config))
     except (OSError, ValueError, KeyError, ImportError) as error:
@@ -7545,10 +7635,8 @@ def export_final(config: Config, trainer) -> None:
             adapter.mkdir(exist_ok=True)
             for file in raw.glob("adapter_*"):
                 shutil.copy(file, adapter)
-        if config.merge_lora:
+        if config.merge_lora or not config.lora_rank:
             merged(load_pretrained(auto, str(raw), dtype=dtype)).save_pretrained(folder)
-        elif not config.lora_rank:
-            auto.from_pretrained(raw, dtype=dtype).save_pretrained(folder)
         save_as_it_came(config, folder)
 
     write_folder(Path(config.output_dir) / "final", write)
@@ -7770,7 +7858,7 @@ def model_and_adapter(config: Config, args) -> tuple[object, dict]:
         from trl.trainer.utils import create_model_from_path
 
         options = args.model_init_kwargs | extra | ({"device_map": None} if world()[1] > 1 else {})
-        base = create_model_from_path(base_of(config.model), **options)
+        base = load_whole(create_model_from_path, base_of(config.model), **options)
         return with_adapter(base, config.model, trainable=True, dropout=config.lora_dropout), {}
     if config.lora_rank:
         from peft import LoraConfig
@@ -7789,6 +7877,7 @@ def make_trainer(ready: Prepared, args, run: GrpoRun):
     """TRL's GRPOTrainer for this run; what it refuses is told as a UserError."""
     from datasets import Dataset
     from trl import GRPOTrainer
+    from trl.trainer import grpo_trainer
 
     config, rows, tokenizer = ready.config, ready.rows, ready.tokenizer
     leave_out_cudnn_attention()
@@ -7800,8 +7889,9 @@ def make_trainer(ready: Prepared, args, run: GrpoRun):
     data = Dataset.from_dict({"prompt": sent, "row": list(range(len(sent)))}).select(order)
     given = {"reward_funcs": run.scorer.for_trl(), "processing_class": tokenizer, "args": args, "train_dataset": data}
     given |= {"rollout_func": rollout_function(run.setup, run.scorer)} if run.setup else {}
+    whole = functools.partial(load_whole, grpo_trainer.create_model_from_path)  # TRL loads policy and reference
     try:
-        with engine_arguments(config, args):
+        with engine_arguments(config, args), mock.patch.object(grpo_trainer, "create_model_from_path", whole):
             model, extra = model_and_adapter(config, args)
             exact, loading = {}, args.model_init_kwargs
             if not isinstance(model, str):
@@ -7813,7 +7903,7 @@ def make_trainer(ready: Prepared, args, run: GrpoRun):
         flags = """--weight-transfer-config '{"backend": "nccl"}' --logprobs-mode processed_logprobs"""
         serve = f"VLLM_SERVER_DEV_MODE=1 vllm serve {config.model} {flags}"
         raise UserError(f"{got}; try `{serve}` on other GPUs, and --vllm_server_base_url") from error
-    except (OSError, ValueError, TypeError, ImportError, NotImplementedError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, ImportError, NotImplementedError) as error:
         raise UserError(f"got model {config.model!r} and these settings, which TRL refuses: {error}") from error
     sample_plainly(trainer.model, trainer.eos_token_ids, tokenizer.pad_token_id)
     sample_tokens_only(config, trainer)

@@ -8,13 +8,13 @@
 """Grade mathematical answers: the final answer of a completion against a gold answer, always within a time limit.
 
 Numbers are compared exactly, as fractions; roots, pi, functions and polynomials at sample points. The rest (integrals,
-sums, absolute values) goes to math-verify in a worker process that can be killed, so that the limits of 0.25 s per
-comparison and 1 s per item hold in threads and in async code. The worker starts with the first item and takes about 2 s
-of processor time to start; the first item that needs it waits.
+sums, absolute values) goes to math-verify in a worker process that can be killed, so that the limits of 0.4 s per
+comparison and 1 s per item hold in threads and in async code. They are processor time, so a busy machine changes no
+score. The worker starts with the first item, in about 2 s of processor time; the first item that needs it waits.
 Model text is never evaluated: a parser of our own reads it. Digits of any script are read; 四十二 is text.
 
 What counts: `\\boxed{}`, `<answer>`, `####` and "the answer is", after the thinking part, or a text that is only an
-answer. Two different final answers, a box that is cut off, and lists of guesses score 0.
+answer. A box decides over phrases before it; other different answers, a box cut off and lists of guesses score 0.
 
 Deliberately left out: taking the last number of a text as its answer, which would pay for repeating the prompt.
 
@@ -26,15 +26,15 @@ The reward library loads this file when a function grades mathematics.
 # Contents
 #         66-77  python source   Parses Python source in a process with threads
 #         80-90  messages        Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#        93-235  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
-#       238-379  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#       382-449  contexts        What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
-#       452-765  vocabulary      Patterns, names and units; bringing texts into one notation
-#      768-1151  values          Read answers: expressions, evaluated at sample points, and the structures around them
-#     1154-1334  worker          The worker process that asks math-verify, with time limits
-#     1337-1577  equality        Equality of values and of answers
-#     1580-1727  answers         Find the final answer in a completion or a gold column, and tell results from copied …
-#     1730-1788  command         The score of a completion, and the command line
+#        93-239  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
+#       242-383  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#       386-459  contexts        What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
+#       462-779  vocabulary      Patterns, names and units; bringing texts into one notation
+#      782-1175  values          Read answers: expressions, evaluated at sample points, and the structures around them
+#     1178-1358  worker          The worker process that asks math-verify, with limits on its processor time, which …
+#     1361-1601  equality        Equality of values and of answers
+#     1604-1754  answers         Find the final answer in a completion or a gold column, and tell results from copied …
+#     1757-1815  command         The score of a completion, and the command line
 
 import argparse
 import ast
@@ -93,10 +93,13 @@ def tell(*words, end: str = "\n") -> None:
 # ------------------------------------------------------------------- stated answers (src/parts/data/stated_answers.py)
 
 ROUGHLY = "approximately|about|around|roughly|etwa|ungefähr|rund|environ|aproximadamente|unos|大约|大約|约|約"
-_TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
+_TO = (  # ... for x = 3, (in cm), in simplest form, rounded to two places
+    r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?|\(in [\w /^]{1,20}\)"
+    r"|,? ?(?:in (?:its )?(?:simplest|lowest|simplified|reduced|exact) (?:form|terms)|rounded to [\w -]{1,30}),?"
+)
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
-    r"|\b(?:é|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
+    r"|\b(?:turns out to be|é|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
@@ -104,12 +107,12 @@ _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> patte
     **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jibu vastaus उत्तर উত্তর సమాధానం".split()},
     **{word: rf"\b{word}" for word in ("la solution", "đáp án", "الجواب", "الإجابة")},
     **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
-    "ans": r"\bans(?:wer)?",
+    "ans": r"(?:\b|(?<=(?<![^\n])__))ans(?:wer)?",  # __Answer:__
     "jawaban": r"\bjawaban(?:nya)?",
 }
 _MARKS = {
     **{
-        word: rf"{noun}(?!\w)[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
+        word: rf"{noun}(?![^\W_])[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
         for word, noun in _ANSWERS.items()
     },
     **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
@@ -157,7 +160,8 @@ _BEFORE = re.compile(
     r"|(?:所以|因此)[，,]?)+"
 )
 _CORRECTION = re.compile(
-    r"(?i)[.!?;,\n—]\s{0,3}(?:(?:wait|oh|hmm|sorry|correction|actually|no)\b[\s,.:;!…—-]{1,4}){1,4}"
+    r"(?i)[.!?;,\n—]\s{0,3}(?:(?:(?:but )?(?:wait|hold on|actually)|oh|oops|hmm|sorry|correction|no"
+    r"|let(?:['’]s| me| us) re-?(?:check|consider|calculate|compute|evaluate|think|do))\b[\s,.:;!…—-]{1,4}){1,4}"
     r"(?:(?:i mean|it'?s|it is|that'?s|it should be)\s)?"
 )
 _BARE = re.compile(r"[*($]{0,3}(?:[A-J]|-?[\d.,/]*\d)[)*$]{0,3}(?: [A-Za-z]+)?[.!*]{0,3}")
@@ -406,6 +410,10 @@ _DENIED = re.compile(  # before "answer is"
     r"(?i)\b(?:if|whether|unless|suppose|supposing|assume|assuming|wrong|incorrect|false|not (?:true|sure))"
     r"(?: that)?(?: (?:the|an?|my|our))?(?: (?:correct|right|final|best))?[*_ ]*\Z"
 )
+_CHECKED = re.compile(  # before "the answer:", whose check follows
+    r"(?i)\b(?:(?:double[- ]?|re-?)?check(?:ing)?|verify(?:ing)?|test(?:ing)?)[*_ ]+(?:the|this|that|my|our|your)"
+    r"(?: (?:correct|right|final))?[*_ ]*\Z"
+)
 _NOT_BEFORE = re.compile(  # before the answer: the one that it is not
     r"(?i)^[\s*]*(?:(?:not|nicht)\b|不是)[^.\n。]{1,40}?(?:\b(?:but|sondern)\b|[，,]?\s*而是|, it(?:['’]s| is)\b)\s*"
     r"|^[^.\n。]{1,40}?(?:[가이] 아니라|ではなく)[\s、]*"
@@ -436,8 +444,10 @@ def stated_boxes(text: str) -> list[str] | None:
 
 
 def is_denied(text: str, mark: re.Match) -> bool:
-    """Whether a mark states no answer: "the wrong answer is", "if the answer is"."""
-    return _DENIED.search(text[max(0, mark.start() - 60) : mark.start()]) is not None
+    """Whether a mark states no answer: "the wrong answer is", "if the answer is", "check the answer:"."""
+    before = text[max(0, mark.start() - 60) : mark.start()]
+    names = re.fullmatch(r"\w+(?: for \w+)?[^\w.]+", mark[0])  # no verb: "the answer for x = 3: 2x = 6"
+    return bool(_DENIED.search(before) or (names and _CHECKED.search(before)))
 
 
 def chosen(answer: str) -> str:
@@ -651,11 +661,15 @@ _CHOICE = re.compile(
     r"(?:la )?([(\[{]?)\s*([A-Za-z])\s*(\s-(?=\s[^\W\d_]{4})|[)\]}]?[.:)]?)(\s.*)?",
     re.IGNORECASE | re.DOTALL,
 )
-_CUT = re.compile(
-    r"(?i)####|[。！？]|</?answer>|!(?=\s|$)|\.(?=\s|$)(?!(?<=\bRs\.)\s*\d)"
+_CUT = re.compile(  # the end of a statement; not the factorial in 5! = 120, 3! \times 2 and {5! 3!}
+    r"(?i)####|[。！？]|</?answer>|!(?=\s|$)(?! *(?:[-+*/^=<>≤≥≈×·÷]\s?[\d\\({$√]|\\[a-z]|[^{}\n]*\}))"
+    r"|\.(?=\s|$)(?!(?<=\bRs\.)\s*\d)"
     r"|,?\s+(?:because|since|which|where|so|as|i hope)\b|\n"
 )
-_FILLER = re.compile(rf"(?i)^(?:(?:{ROUGHLY}|exactly|simply|just|therefore|thus|equal to|given by)\b|[约約\s:*])+")
+_FILLER = re.compile(
+    rf"(?i)^(?:(?:{ROUGHLY}|exactly|simply|just|clearly|indeed|actually|therefore|thus|equal to|given by)\b"
+    r"|[约約\s:*,])+"
+)
 
 
 def _counted(text: str) -> str:
@@ -1005,9 +1019,12 @@ def _rounded(text: str, sides: list[str], down) -> _Value:
     return down(text.replace("≈", "="))
 
 
+_WORDS = re.compile(r"[^\W\d]{3,}(?:[ *+/-]+[^\W\d]{3,})*")  # a step of a chain in words: base * height
+
+
 def _relation(text: str, parts: list[str], down) -> _Value:
     """x = 5 and 5 = x assign, 2 + 2 = 4 must hold throughout, 1 < x ≤ 3 is an interval, the rest is an equation."""
-    signs = "".join(c for c in text if c in "=<>≤≥")
+    signs = "".join(c for c in re.sub(r"\([^()]*\)", "", text) if c in "=<>≤≥")  # not those of P(X > 2) = 1/3
     if "=" not in signs and any(re.fullmatch(f"- ?{_SYMBOL.pattern}", part) for part in parts):  # -x > -1 is x < 1
         parts = [part[1:].strip() if re.fullmatch(f"- ?{_SYMBOL.pattern}", part) else f"-({part})" for part in parts]
         signs = signs.translate(str.maketrans("<>≤≥", "><≥≤"))
@@ -1024,16 +1041,23 @@ def _relation(text: str, parts: list[str], down) -> _Value:
         return _Value("seq", ("(["[signs[0] == "≤"], ")]"[signs[1] == "≤"], [down(parts[0]), down(parts[2])]))
     values = [down(part) for part in parts]
     if _is_constant(values[-1]):  # m + n = 256 + 37 = 293, S = 2πr = 6π: the last part is the value
-        numbers = [v for v in values[1:-1] if v.kind != "num" or len(v.data) == 1]
-        named = _SYMBOL.fullmatch(parts[0]) or len(values) > 2 or not re.search(r"(?<![\^{])\d", parts[0])
+        numbers = [v for v in values[1:-1] if _is_constant(v) or not (v.kind == "num" or _WORDS.fullmatch(v.src))]
+        has_digits = re.search(r"(?<![\^{_\d])\d", parts[0])  # other than exponents and indices
+        named = _SYMBOL.fullmatch(parts[0]) or len(values) > 2 or not has_digits
         if named and values[0].kind == "num" and len(values[0].data) > 1:
             rest = _Value("all", [*numbers, values[-1]]) if numbers else values[-1]
             return _Value("eq", (parts[0], rest, values[0]))
     rest = values[1] if len(values) == 2 else _Value("all", values[1:])
-    if _SYMBOL.fullmatch(parts[0]):
+    inverse = values[-1].kind == "mat" and re.fullmatch(r"[A-Z]+\^\{?-1\}?", parts[0])
+    if inverse or re.fullmatch(rf"{_SYMBOL.pattern}|\\frac ?\{{d ?[a-zA-Z]\}} ?\{{d ?[a-z]\}}", parts[0]):  # dy/dx
         return _Value("eq", (parts[0], rest, values[0]))
-    name = r"[A-Za-z]\w*(?:'*|\^\{?-1\}?) ?\([^()]*\)|\( ?[a-z](?: ?, ?[a-z])* ?\)|\[?[A-Z]{2,}\]?|[A-Za-z ]{3,}"
-    is_name = re.fullmatch(name, parts[0]) or (values[0].kind == "text" and _is_constant(values[-1]))
+    name = (
+        r"[A-Za-z]\w*(?:'*|\^\{?-1\}?) ?\((?:[^()]|\([^()]*\))*\)|\( ?[a-z](?: ?, ?[a-z])* ?\)|\[?[A-Z]{2,}\]?"
+        r"|[A-Za-z ]{3,}|\\(?:wide)?hat ?\{? ?[a-zA-Z] ?\}?"
+    )
+    is_name = re.fullmatch(name, parts[0]) or (
+        values[0].kind == "text" and (_is_constant(values[-1]) or values[-1].kind in ("mat", "seq"))
+    )
     if is_name and not re.search(rf"(?i)^(?:let|if|suppose|assume)\b|{NEGATED}|\bno\b|\\neg", parts[0]):
         return rest  # f(x) = …, (x, y) = …, [ABC] = …, Area = …, \angle A = 40, E[X] = 3
     if len(values) == 2 and all(v.kind == "num" for v in values) and any(len(v.data) > 1 for v in values):
@@ -1153,16 +1177,16 @@ def _words(value: _Value) -> str:
 
 # ------------------------------------------------------------------------- worker (src/programs/math_grader/worker.py)
 
-_LIMIT_S = 0.25  # for a comparison in the worker
-_LOST_S = 0.6  # after which a silent worker is replaced
-_ITEM_S = 0.95  # for all comparisons of an item
-_START_S = 60.0  # for a worker to start
+_LIMIT_S = 0.4  # processor time for a comparison in the worker
+_ITEM_S = 0.95  # processor time for all comparisons of an item
+_LOST_S = 12.0  # on the clock: a worker that is silent for so long sleeps, and is replaced
+_START_S = 60.0  # on the clock, for a worker to start
 _LEFT: contextvars.ContextVar = contextvars.ContextVar("left", default=None)  # [seconds left for an item's comparisons]
 
 
 @contextlib.contextmanager
 def one_item():
-    """Limit all comparisons inside to `_ITEM_S` seconds together; when nested, the outer limit holds."""
+    """Limit all comparisons inside to `_ITEM_S` seconds of the worker together; when nested, the outer limit holds."""
     token = _LEFT.set(_LEFT.get() or [_ITEM_S])
     try:
         yield
@@ -1206,7 +1230,7 @@ class MathWorker:
         left = _LEFT.get() or [_ITEM_S]
         self.ensure()
         with self.lock:
-            if left[0] < _LOST_S:
+            if left[0] < _LIMIT_S:
                 return False
             if self.process and self.process.poll() is not None:
                 self.stop()
@@ -1218,24 +1242,23 @@ class MathWorker:
                 self.stop()
                 warnings.warn("math-verify is missing or slow: integrals, sums, … are compared as text", stacklevel=2)
                 return False
-            started = time.monotonic()
-            try:
-                return self.exchange(groups)
-            finally:
-                left[0] -= time.monotonic() - started
+            verdict, seconds = self.exchange(groups)
+            left[0] -= seconds
+            return verdict
 
-    def exchange(self, groups: list) -> bool | None:
-        """Ask the worker, which is ready; a silent one is replaced."""
+    def exchange(self, groups: list) -> tuple[bool | None, float]:
+        """(Verdict, seconds that it took) of the worker, which is ready; a silent one is replaced."""
         try:
             with contextlib.suppress(OSError, ValueError):
                 self.process.stdin.write(json.dumps(groups).encode() + b"\n")
-                return json.loads(self.answer(_LOST_S))  # the worker keeps _LIMIT_S itself unless it is lost
+                return tuple(json.loads(self.answer(_LOST_S)))
         except BaseException:  # an interrupt: the pending answer must not reach the next question
             self.stop()
             raise
+        warnings.warn(f"the math worker died or was silent for {_LOST_S:g} s: an answer counts as wrong", stacklevel=2)
         self.stop()
         self.start()
-        return False
+        return False, _ITEM_S
 
     def answer(self, seconds: float) -> bytes:
         """The worker's next line, or b"" after `seconds`."""
@@ -1292,11 +1315,12 @@ _WARM = [
     (r"\int x dx+\ln{4}", r"2\ln{2}+\frac{x^2}{2}"),
     (r"\int_0^1 x dx", r"\frac12"),
     ("|x|+1", "1+|x|"),
-    (r"\sum_{k=1}^{3} k", "6"),
+    (r"\sum_{k=1}^{n} k", r"\frac{n(n+1)}{2}"),
+    (r"\prod_{k=1}^{n} k", "n!"),
     (r"\binom{n}{2}", r"\frac{n(n-1)}{2}"),
     (r"\lim_{x\to 0} \frac{\sin x}{x}", "1"),
     (r"x^2 < 4", r"-2 < x < 2"),
-    (r"\lfloor 2.5 \rfloor", "2"),
+    (r"\lfloor n/2 \rfloor", r"\lfloor \frac{n}{2} \rfloor"),
     ("n!+1", "1+n!"),
     (r"\sqrt{x^2+1}", r"(x^2+1)^{1/2}"),
 ]
@@ -1320,18 +1344,18 @@ def _math_worker() -> None:
             os._exit(0)
         if not os.waitpid(child, 0)[1]:
             return
-        print("false", file=out, flush=True)
+        print(json.dumps([False, _LIMIT_S]), file=out, flush=True)
 
 
 def _serve(out) -> None:
     """Answer comparisons; a timer's signal ends this process if one takes too long."""
     for line in sys.stdin:
-        signal.setitimer(signal.ITIMER_REAL, 0.7 * _LIMIT_S)
-        reply = False
+        signal.setitimer(signal.ITIMER_PROF, _LIMIT_S)
+        reply, started = False, time.process_time()
         with contextlib.suppress(Exception):
             reply = _judge(json.loads(line))
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        print(json.dumps(reply), file=out, flush=True)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        print(json.dumps([reply, time.process_time() - started]), file=out, flush=True)
 
 
 # --------------------------------------------------------------------- equality (src/programs/math_grader/equality.py)
@@ -1416,7 +1440,7 @@ def _factor(unit: str, other: str) -> Fraction | None:
 def _same(a: _Value, g: _Value, todo: list) -> bool:
     """Whether two values may be equal; groups (answers, golds) that only sympy can match are added to `todo`."""
     kinds = {a.kind, g.kind}
-    if (a.src == g.src and a.kind != "bad") or (kinds == {"text"} and _words(a) == _words(g)):
+    if (a.src and a.src == g.src and a.kind != "bad") or (kinds == {"text"} and _words(a) == _words(g)):
         return True
     if "either" in kinds:
         left, right = (v.data if v.kind == "either" else [v] for v in (a, g))
@@ -1579,6 +1603,7 @@ def math_equal(answer: str, gold: str) -> bool | None:
 
 # ----------------------------------------------------------------------- answers (src/programs/math_grader/answers.py)
 
+_FIRM = re.compile(r"\\(?:boxed|fbox)|(?i:<answer>)")
 _THOUGHT, _THOUGHT_END = (
     rf"(?i:[<◁]{slash}(?:think(?:ing)?|thought|reasoning)\s*[>▷])|\[{slash}THINK\]" for slash in ("", "/")
 )
@@ -1590,7 +1615,7 @@ def _statement(text: str, m: re.Match) -> str:
     if block := re.match(r"\$\$(.*?)\$\$|\\\[(.*?)\\\]", rest, re.DOTALL):
         return block[1] or block[2] or ""
     rest = _FILLER.sub("", chosen(rest)) if m[0][0] != "#" else rest.partition("\n")[0]
-    end = _CUT.search(rest)
+    end = _CUT.search(re.sub(r"^([^()\[\]\n]+)\)(?=[.!\s]*(?:\n|$))", r"\1\n", rest))  # of (The answer is 18)
     return rest if end and HEDGE.match(rest, end.end()) else without_words(rest[: end.start()] if end else rest)
 
 
@@ -1598,7 +1623,8 @@ def final_answer(text: str) -> str | None:
     """Return the final answer of a completion, or None if there is none, it is cut off, or two differ.
 
     Looks at `<answer>`, `\\boxed{}`, `#### x` and "the answer is x" after the thinking part, or takes a text that is
-    nothing but an answer. There is no last-number fallback, so digits of the prompt and lists of guesses do not count.
+    nothing but an answer. A box decides over phrases before it. There is no last-number fallback, so digits of the
+    prompt and lists of guesses do not count.
     """
     tail = corrected(re.split(_THOUGHT_END, text or "")[-1])
     tags = re.split(r"(?i)<(/?)answer>", tail)
@@ -1610,8 +1636,9 @@ def final_answer(text: str) -> str | None:
     boxes = [_statement(box, [*marks(box)][-1]) if has_mark(box) else box for box in boxes]
     firm = [corrected(part).strip() for part in boxes + tagged]
     places = [m for m in itertools.islice(marks(tail), 500) if not is_heading(tail, m) and not is_denied(tail, m)]
-    soft = [_statement(tail, m).strip() for m in places]
-    soft = [part for part in soft if "\\boxed" not in part and "\\fbox" not in part and "<answer>" not in part.lower()]
+    first = _FIRM.search(tail).start() if firm else 0  # a box decides over phrases before it, but not over ####
+    soft = [_statement(tail, m).strip() for m in places if m.start() >= first or m[0][0] == "#"]
+    soft = [part for part in soft if not _FIRM.search(part)]
     prose = ("text", "raw", "bad", "huge")
     if not firm and not soft:
         return _only_answer(tail.strip())
@@ -1735,7 +1762,7 @@ def math_score(text: str, gold: Any, prompt: str = "") -> float | None:
 
     If gold is a number, an answer that still has to be worked out scores 0, such as 34+71 for 105. So does an equation,
     inequality or expression copied from the prompt, such as 2x + 3x for 5x.
-    Takes a second at most; the first item that needs the worker also waits for its start.
+    Takes a second of processor time at most; the first item that needs the worker also waits for its start.
     """
     _WORKER.ensure()
     with one_item():

@@ -22,17 +22,19 @@ Exit codes: 0 written, 1 written, but the adapter changes nothing, 2 bad input (
 """
 
 # Contents
-#        52-104  messages       Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
-#       107-115  bundle         Paths of this bundle and of its embedded model, data and rewards
-#       118-285  dialect        Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements …
-#       288-309  settings       Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       312-330  processes      The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       333-355  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#       358-506  models         Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#       509-546  output folder  The output folder: which run owns it, folders written whole or not at all, modes by …
-#       549-705  merge adapter  Merge a LoRA adapter into its base: one plain folder for transformers, vLLM or …
+#        54-106  messages       Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
+#       109-117  bundle         Paths of this bundle and of its embedded model, data and rewards
+#       120-287  dialect        Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements …
+#       290-311  settings       Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       314-332  processes      The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       335-358  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#       361-407  whole models   Refuse what transformers would make a model of by guessing: missing weights, other …
+#       410-559  models         Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#       562-599  output folder  The output folder: which run owns it, folders written whole or not at all, modes by …
+#       602-759  merge adapter  Merge a LoRA adapter into its base: one plain folder for transformers, vLLM or …
 
 import argparse
+import contextlib
 import difflib
 import errno
 import functools
@@ -335,7 +337,8 @@ torch, np, transformers = map(lazy_module, ("torch", "numpy", "transformers"))
 
 def is_hub_id(source: str) -> bool:
     """Whether a name could be `owner/name` or `name` on the hub, as it is no local path."""
-    return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
+    name, form = re.split("[:@]", source)[0], r"(\b[\w.-]+\b/)?\b[\w.-]{1,96}\b"  # as the hub's own client has it
+    return not Path(source).exists() and bool(re.fullmatch(form, name, re.ASCII)) and not re.search(r"--|\.\.", name)
 
 
 @functools.cache
@@ -353,6 +356,55 @@ def hub_is_reached() -> bool:
         hub.HF_HUB_OFFLINE = True
         return False
     return True
+
+
+# ------------------------------------------------------------------- whole models (src/parts/networks/whole_models.py)
+
+# where a run's folder has its models, the best first
+MODELS_OF_RUN = ("final", "policy", "step-*/policy", "checkpoint-*", "checkpoints/*/policy", "checkpoints/*-*")
+
+
+def settings_of_model(folder: Path) -> dict:
+    """The contents of a folder's config.json; {} without a readable one."""
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        return dict(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    return {}
+
+
+def check_model_folder(source: str) -> None:
+    """Raise UserError for a folder that holds its models further down, or whose architecture is code of its own."""
+    got, settings = f"got model {source!r}", settings_of_model(Path(source))
+    kind = settings.get("model_type")
+    known = not settings.get("auto_map") or kind in transformers.CONFIG_MAPPING
+    need(known, f"{got}, whose architecture {kind!r} is code in its folder, which is never run; try another model")
+    for form in () if kind else MODELS_OF_RUN:
+        for model in sorted(Path(source).glob(form), key=lambda x: (len(str(x)), x), reverse=True):
+            is_model = (model / "adapter_config.json").is_file() or "model_type" in settings_of_model(model)
+            need(not is_model, f"{got}, a folder of a run; expected one of its models; try {model}")
+
+
+def load_whole(load, source: str, **options):
+    """Call `load`, such as AutoModelForCausalLM.from_pretrained; UserError if weights were not in the files.
+
+    transformers fills them with random numbers. What tied layers share, and buffers, need not be in the files.
+    """
+    model, report = load(source, **{"trust_remote_code": False} | options, output_loading_info=True)
+    weights, head = dict(model.named_parameters()), model.get_output_embeddings()
+    missing, unread = sorted(weights.keys() & report["missing_keys"]), sorted(report["unexpected_keys"])
+    if not missing:
+        return model
+    got = f"got model {source!r}, in whose files {len(missing)} of {len(weights)} tensors are missing"
+    others = f"; the files have {len(unread)} others, such as {unread[0]}" if unread else ""
+    prefix = next((key.removesuffix(missing[0]) for key in unread if key.endswith(f".{missing[0]}")), "")
+    of_head = {name for name, x in weights.items() if head and any(x is y for y in head.parameters())}
+    advice = "copying or saving all of its files again"
+    if prefix:
+        advice = f"saving the model inside its wrapper, so that no name begins with {prefix!r}"
+    elif {*missing} <= of_head:
+        advice = "the language model that this backbone or reward model was made of"
+    raise UserError(
+        f"{got}, such as {missing[0]}{others}; expected all, as a causal language model has them; try {advice}"
+    )
 
 
 # ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
@@ -381,6 +433,7 @@ def adapter_settings(source: str) -> dict | None:
     """Contents of a LoRA adapter's adapter_config.json; None for a plain model, UserError for other adapters."""
     file = config_file(source)
     if not file:
+        check_model_folder(source)
         return None
     got = f"got the adapter {source!r}"
     try:
@@ -576,11 +629,12 @@ def load_base(name: str, folder: str) -> tuple:
 
     got = f"got the base {name!r}"
     try:
-        config = AutoConfig.from_pretrained(name)
+        check_model_folder(name)
+        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
         quantised = getattr(config, "quantization_config", None)
         need(not quantised, f"{got}, whose weights are quantised; expected the model that it was made from; try --base")
-        base = AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32)
-        tokenizer = AutoTokenizer.from_pretrained(tokenizer_of(folder, name))
+        base = load_whole(AutoModelForCausalLM.from_pretrained, name, dtype=torch.float32)
+        tokenizer = AutoTokenizer.from_pretrained(tokenizer_of(folder, name), trust_remote_code=False)
     except (OSError, ValueError, SafetensorError) as error:
         raise UserError(f"{got} of {folder}: {error}; expected a folder or hub id; try --base") from None
     return base, getattr(config, "dtype", None) or torch.float32, tokenizer

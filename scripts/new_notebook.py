@@ -27,13 +27,13 @@ Exit codes: 0 written, and run; 1 a cell of it raised an error; 2 bad input.
 """
 
 # Contents
-#        66-106  messages      Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
-#       109-113  bundle        Paths of this bundle and of its embedded model, data and rewards
-#       116-283  dialect       Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements …
-#       286-307  settings      Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       310-472  user code     What users' rewards get: texts, copies of the columns, and their own state of the process
-#       475-606  reward forms  The forms that a reward function may have, and loading rewards from files
-#       609-852  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
+#        68-108  messages      Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
+#       111-115  bundle        Paths of this bundle and of its embedded model, data and rewards
+#       118-285  dialect       Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements …
+#       288-309  settings      Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       312-484  user code     What users' rewards get: texts, copies of the columns, and their own state of the process
+#       487-618  reward forms  The forms that a reward function may have, and loading rewards from files
+#       621-864  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
 
 import argparse
 import ast
@@ -57,8 +57,10 @@ import signal
 import socket
 import symtable
 import sys
+import sysconfig
 import threading
 import time
+import traceback
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -309,6 +311,16 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhe
 
 # -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
 
+LIBRARY = (sysconfig.get_path("stdlib"), "<")  # how files of the standard library begin, and what is no file
+
+
+def user_place(error: BaseException) -> str:
+    """' at FILE:LINE' where a user's code raised: the innermost frame outside libraries and the caller; else ""."""
+    frames = [*traceback.walk_tb(error.__traceback__)]
+    below = [(f.f_code.co_filename, line) for f, line in frames if f.f_globals is not frames[0][0].f_globals]
+    own = [f" at {file}:{line}" for file, line in below if not (file.startswith(LIBRARY) or "-packages" in file)]
+    return own[-1] if own else ""
+
 
 @contextlib.contextmanager
 def prints_aside() -> Iterator[None]:
@@ -545,7 +557,7 @@ def import_file(what: str, spec: str, file: str):
             module_spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:
             del sys.modules[name]
-            problem = f"importing {file} raises {type(error).__name__}: {error}"
+            problem = f"importing {file} raises {type(error).__name__}: {error}{user_place(error)}"
             raise UserError(f"got {what} {spec!r}: {problem}; expected a file that imports") from error
         finally:
             forget_shadows(path.parent, {*sys.modules} - earlier - {name})

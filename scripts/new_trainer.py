@@ -39,32 +39,33 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 """
 
 # Contents
-#       114-125  python source   Parses Python source in a process with threads
-#       128-182  messages        Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       185-206  bundle          Paths of this bundle and of its embedded model, data and rewards
-#       209-399  dialect         Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       402-435  settings        Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       438-465  processes       The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       468-475  user scripts    A user's Python script or notebook: read from its source, or run in a separate process
-#       478-723  data files      Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       726-841  nested rows     Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
-#      844-1103  rows            Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1106-1209  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
-#     1212-1353  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1356-1663  question parts  Detect columns that look like part of the question but are not in the prompt, and …
-#     1666-1751  held out        Held-out prompts: split them off, and count or refuse those that also occur in training
-#     1754-1791  extracts        Extract from a Python file what some of its names need
-#     1794-2003  user code       What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2006-2274  reward forms    The forms that a reward function may have, and loading rewards from files
-#     2277-2300  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2303-2350  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
-#     2353-2359  losses          The KL to the reference, policy and value losses, and how losses per token become …
-#     2362-2436  idle settings   Settings without effect in a configuration: named at the start, with what would …
-#     2439-2450  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
-#     2453-2500  run end         Faults reported at a run's end, from its last steps and its held-out figures
-#     2503-2758  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
-#     2761-2883  training        The check of a page, its run, and the results of both
-#     2886-3149  command         The command line
+#       117-128  python source   Parses Python source in a process with threads
+#       131-185  messages        Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       188-209  bundle          Paths of this bundle and of its embedded model, data and rewards
+#       212-402  dialect         Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       405-438  settings        Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       441-468  processes       The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       471-478  user scripts    A user's Python script or notebook: read from its source, or run in a separate process
+#       481-726  data files      Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       729-844  nested rows     Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
+#      847-1107  rows            Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1110-1216  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
+#     1219-1360  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1363-1686  question parts  Detect columns that look like part of the question but are not in the prompt, and …
+#     1689-1774  held out        Held-out prompts: split them off, and count or refuse those that also occur in training
+#     1777-1814  extracts        Extract from a Python file what some of its names need
+#     1817-2037  user code       What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2040-2314  reward forms    The forms that a reward function may have, and loading rewards from files
+#     2317-2340  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2343-2367  whole models    Refuse what transformers would make a model of by guessing: missing weights, other …
+#     2370-2413  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
+#     2416-2422  losses          The KL to the reference, policy and value losses, and how losses per token become …
+#     2425-2499  idle settings   Settings without effect in a configuration: named at the start, with what would …
+#     2502-2513  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
+#     2516-2563  run end         Faults reported at a run's end, from its last steps and its held-out figures
+#     2566-2821  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
+#     2824-2946  training        The check of a page, its run, and the results of both
+#     2949-3212  command         The command line
 
 import argparse
 import ast
@@ -99,9 +100,11 @@ import ssl
 import statistics
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import threading
 import time
+import traceback
 import unicodedata
 import urllib.error
 import urllib.request
@@ -1010,7 +1013,8 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
 
 def is_hub_id(source: str) -> bool:
     """Whether a name could be `owner/name` or `name` on the hub, as it is no local path."""
-    return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
+    name, form = re.split("[:@]", source)[0], r"(\b[\w.-]+\b/)?\b[\w.-]{1,96}\b"  # as the hub's own client has it
+    return not Path(source).exists() and bool(re.fullmatch(form, name, re.ASCII)) and not re.search(r"--|\.\.", name)
 
 
 def hub_rows(source: str) -> Iterator[dict]:
@@ -1105,10 +1109,13 @@ def check_prompt(prompt, where: str) -> None:
 
 # ------------------------------------------------------------------- stated answers (src/parts/data/stated_answers.py)
 
-_TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
+_TO = (  # ... for x = 3, (in cm), in simplest form, rounded to two places
+    r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?|\(in [\w /^]{1,20}\)"
+    r"|,? ?(?:in (?:its )?(?:simplest|lowest|simplified|reduced|exact) (?:form|terms)|rounded to [\w -]{1,30}),?"
+)
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
-    r"|\b(?:é|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
+    r"|\b(?:turns out to be|é|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
@@ -1116,12 +1123,12 @@ _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> patte
     **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jibu vastaus उत्तर উত্তর సమాధానం".split()},
     **{word: rf"\b{word}" for word in ("la solution", "đáp án", "الجواب", "الإجابة")},
     **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
-    "ans": r"\bans(?:wer)?",
+    "ans": r"(?:\b|(?<=(?<![^\n])__))ans(?:wer)?",  # __Answer:__
     "jawaban": r"\bjawaban(?:nya)?",
 }
 _MARKS = {
     **{
-        word: rf"{noun}(?!\w)[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
+        word: rf"{noun}(?![^\W_])[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
         for word, noun in _ANSWERS.items()
     },
     **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
@@ -1368,6 +1375,7 @@ DOUBTFUL = (
     *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
     *("constraints", "input_format", "output_format", "input_description", "output_description", "search_results"),
     *("statement", "statements", "claim", "conclusion", "theory", "tools", "functions", "responses_create_params"),
+    *("prev_messages", "previous_messages", "previous_turns", "past_turns", "context_turns"),
     *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
     *("上下文", "背景", "文章", "材料", "原文", "段落"),
 )
@@ -1410,6 +1418,7 @@ MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|\\N|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
+REPLIES = ("assistant", "gpt", "bot", "model")
 LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
 # how spreadsheets rewrite fractions and ratios (as dates, in eight languages) and long numbers (with exponents)
 SPREADSHEET = (
@@ -1568,11 +1577,25 @@ def is_json_schema(name: str, value) -> bool:
     return bool(marks) or (isinstance(kind, str) and kind in JSON_TYPES)
 
 
+def are_earlier_turns(value, prompt) -> bool:
+    """Whether a column holds messages that a prompt of one turn may continue, and not that prompt with a reply."""
+    items = [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+    turns = [(item.get("role", item.get("from")), str(item.get("content", item.get("value")))) for item in items]
+    messages = [("user", prompt)] if isinstance(prompt, str) else [(turn["role"], turn["content"]) for turn in prompt]
+    if len(turns) < 2 or turns[-1][0] not in REPLIES or any(role in REPLIES for role, _ in (turns[0], *messages)):
+        return False
+    asked, parts = squeezed(messages[-1][1]), [squeezed(part) for part in messages[-1][1].split("\n\n")]
+    texts = [squeezed(text) for role, text in turns if role in ("user", "human")]
+    return not any(text in asked or any(part and part in text for part in parts) for text in texts)
+
+
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like part of the question but whose text is not in the prompt (a text or messages)."""
     choices = choice_columns(row)
-    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices]) if not is_empty(row[name])]
+    turns = [name for name in row if are_earlier_turns(row[name], prompt) and not NOTE_WORDS & {*words_in(name)}]
+    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices, *turns]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
+    names = [n for n in names if n != "evidences" or not re.match(r"\s*\[\s*\[[^\[]", str(row[n]))]  # gold triples
     if not names:
         return []
     whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
@@ -1815,6 +1838,17 @@ def own_copy(value):
     if isinstance(value, dict):
         return {key: own_copy(item) for key, item in value.items()}
     return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
+
+
+LIBRARY = (sysconfig.get_path("stdlib"), "<")  # how files of the standard library begin, and what is no file
+
+
+def user_place(error: BaseException) -> str:
+    """' at FILE:LINE' where a user's code raised: the innermost frame outside libraries and the caller; else ""."""
+    frames = [*traceback.walk_tb(error.__traceback__)]
+    below = [(f.f_code.co_filename, line) for f, line in frames if f.f_globals is not frames[0][0].f_globals]
+    own = [f" at {file}:{line}" for file, line in below if not (file.startswith(LIBRARY) or "-packages" in file)]
+    return own[-1] if own else ""
 
 
 # what TRL hands over besides the lists over the samples
@@ -2134,7 +2168,7 @@ def import_file(what: str, spec: str, file: str):
             module_spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:
             del sys.modules[name]
-            problem = f"importing {file} raises {type(error).__name__}: {error}"
+            problem = f"importing {file} raises {type(error).__name__}: {error}{user_place(error)}"
             raise UserError(f"got {what} {spec!r}: {problem}; expected a file that imports") from error
         finally:
             forget_shadows(path.parent, {*sys.modules} - earlier - {name})
@@ -2245,8 +2279,11 @@ def weight_of(spec: str) -> float:
     return weight
 
 
-def refuse_form_of_verl(spec: str, function) -> None:
-    """Raise UserError for a function of verl's form, `compute_score(solution_str, ground_truth, …)`."""
+FOREIGN_FORMS = {"queries": "OpenRLHF", "reward_inputs": "EasyR1", "solution_strs": "verl's batch manager"}
+
+
+def refuse_foreign_forms(spec: str, function) -> None:
+    """Raise UserError for a function of another framework's form, such as verl's `compute_score(solution_str, …)`."""
     target = spec.partition("*")[0]
     try:
         names = {*inspect.signature(function).parameters}
@@ -2255,6 +2292,9 @@ def refuse_form_of_verl(spec: str, function) -> None:
     what = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
+    owners = [FOREIGN_FORMS[x] for x in FOREIGN_FORMS.keys() & names if not names & {"completion", "completions"}]
+    what = f"got reward {spec!r}, in the form of {''.join(owners)}; expected {REWARD_FORMS}"
+    need(not owners, f"{what}; try one of these that calls it with lists of one")
 
 
 def load_rewards(spec: str) -> list[tuple]:
@@ -2265,7 +2305,7 @@ def load_rewards(spec: str) -> list[tuple]:
     """
     reward, members = find_reward(spec)
     for function in reward if isinstance(reward, list) else [reward]:
-        refuse_form_of_verl(spec, function)
+        refuse_foreign_forms(spec, function)
     if not isinstance(reward, list):
         return [(reward, weight_of(spec))]
     text = spec_parts(spec)[2]
@@ -2300,13 +2340,40 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
                 say_once(f"{text}; did you mean the column {near[0]!r}?")
 
 
+# ------------------------------------------------------------------- whole models (src/parts/networks/whole_models.py)
+
+
+def load_whole(load, source: str, **options):
+    """Call `load`, such as AutoModelForCausalLM.from_pretrained; UserError if weights were not in the files.
+
+    transformers fills them with random numbers. What tied layers share, and buffers, need not be in the files.
+    """
+    model, report = load(source, **{"trust_remote_code": False} | options, output_loading_info=True)
+    weights, head = dict(model.named_parameters()), model.get_output_embeddings()
+    missing, unread = sorted(weights.keys() & report["missing_keys"]), sorted(report["unexpected_keys"])
+    if not missing:
+        return model
+    got = f"got model {source!r}, in whose files {len(missing)} of {len(weights)} tensors are missing"
+    others = f"; the files have {len(unread)} others, such as {unread[0]}" if unread else ""
+    prefix = next((key.removesuffix(missing[0]) for key in unread if key.endswith(f".{missing[0]}")), "")
+    of_head = {name for name, x in weights.items() if head and any(x is y for y in head.parameters())}
+    advice = "copying or saving all of its files again"
+    if prefix:
+        advice = f"saving the model inside its wrapper, so that no name begins with {prefix!r}"
+    elif {*missing} <= of_head:
+        advice = "the language model that this backbone or reward model was made of"
+    raise UserError(
+        f"{got}, such as {missing[0]}{others}; expected all, as a causal language model has them; try {advice}"
+    )
+
+
 # ------------------------------------------------------------------- saved models (src/parts/sampling/saved_models.py)
 
 
 def load_plainly(source):
     """A causal model in fp32 by transformers; an adapter through peft, merged into its base.
 
-    ValueError or UserWarning if tensors are missing, which both would fill with new ones.
+    UserError or UserWarning if tensors are missing, which both would fill with new ones.
     """
     if (Path(source) / "adapter_config.json").is_file():
         from peft import AutoPeftModelForCausalLM
@@ -2314,11 +2381,7 @@ def load_plainly(source):
         with warnings.catch_warnings():
             warnings.filterwarnings("error", message="Found missing adapter keys")
             return AutoPeftModelForCausalLM.from_pretrained(source, dtype=torch.float32).merge_and_unload()
-    how = {"dtype": torch.float32, "output_loading_info": True}
-    model, info = transformers.AutoModelForCausalLM.from_pretrained(source, **how)
-    if missing := sorted(info["missing_keys"]):
-        raise ValueError(f"{len(missing)} tensors are missing, such as {missing[0]}")
-    return model
+    return load_whole(transformers.AutoModelForCausalLM.from_pretrained, source, dtype=torch.float32)
 
 
 def dtype_of(source):

@@ -37,61 +37,62 @@ weights than the policy, 128 + n saved and stopped by signal n.
 """
 
 # Contents
-#       152-163  python source     Parses Python source in a process with threads
-#       166-270  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       273-296  bundle            Paths of this bundle and of its embedded model, data and rewards
-#       299-489  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       492-726  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      729-1173  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1176-1245  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1248-1493  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1496-1611  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1614-1863  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1866-1969  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1972-2113  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2116-2423  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2426-2623  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2626-2717  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2720-2804  prompts           Load training and held-out prompts as token ids
-#     2807-2836  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
-#     2839-3059  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     3062-3330  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3333-3655  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3658-3670  play              Play a policy's conversations with environments; each turn samples all open …
-#     3673-4148  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     4151-4367  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     4370-4624  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     4627-4948  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     4951-4999  folding           Fold LoRA into the weights while sampling: it saves a third of the kernels for …
-#     5002-5075  norms             Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
-#     5078-5330  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     5333-5415  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5418-5658  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     5661-5798  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5801-5993  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5996-6183  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     6186-6261  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     6264-6344  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     6347-6403  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     6406-6568  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     6571-6743  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     6746-7064  memory            The memory that a run will need, from the shape of its networks
-#     7067-7297  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     7300-7384  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     7387-7547  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     7550-7657  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     7660-7707  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     7710-7742  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     7745-7814  summary           summary.json and the lines at the end of a run
-#     7817-8183  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     8186-8288  paired tests      Intervals, paired tests, pass@k
-#     8291-8369  settings          Settings of the trainer, and contradictions between them
-#     8372-8551  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
-#     8554-8748  teachers          The teacher, a local network or a server, and its log-probs of a batch's tokens
-#     8751-8798  models            Inputs of a run and their checks: prompts, student, teacher, an optional reward
-#     8801-8879  evaluation        The held-out gap between student and teacher
-#     8882-9034  step              One step, in the order of the data: rollout, the teacher's scores, update
-#     9037-9122  run               The memory and the plan of a run, its loop, and the command line
+#       154-165  python source     Parses Python source in a process with threads
+#       168-272  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       275-298  bundle            Paths of this bundle and of its embedded model, data and rewards
+#       301-491  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       494-728  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      731-1175  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1178-1247  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1250-1495  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1498-1613  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1616-1866  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1869-1975  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1978-2119  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2122-2445  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2448-2645  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2648-2739  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2742-2826  prompts           Load training and held-out prompts as token ids
+#     2829-2858  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
+#     2861-3092  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     3095-3369  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3372-3694  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3697-3709  play              Play a policy's conversations with environments; each turn samples all open …
+#     3712-3758  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     3761-4246  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     4249-4465  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     4468-4722  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     4725-5048  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     5051-5099  folding           Fold LoRA into the weights while sampling: it saves a third of the kernels for …
+#     5102-5175  norms             Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
+#     5178-5430  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     5433-5515  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5518-5758  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     5761-5898  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5901-6093  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     6096-6283  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     6286-6361  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     6364-6444  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     6447-6503  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     6506-6668  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     6671-6843  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     6846-7164  memory            The memory that a run will need, from the shape of its networks
+#     7167-7397  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     7400-7484  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     7487-7647  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     7650-7757  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     7760-7807  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     7810-7842  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     7845-7914  summary           summary.json and the lines at the end of a run
+#     7917-8283  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     8286-8388  paired tests      Intervals, paired tests, pass@k
+#     8391-8469  settings          Settings of the trainer, and contradictions between them
+#     8472-8651  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
+#     8654-8848  teachers          The teacher, a local network or a server, and its log-probs of a batch's tokens
+#     8851-8898  models            Inputs of a run and their checks: prompts, student, teacher, an optional reward
+#     8901-8979  evaluation        The held-out gap between student and teacher
+#     8982-9134  step              One step, in the order of the data: rollout, the teacher's scores, update
+#     9137-9222  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -136,6 +137,7 @@ import ssl
 import statistics
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
 import traceback
@@ -1770,7 +1772,8 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
 
 def is_hub_id(source: str) -> bool:
     """Whether a name could be `owner/name` or `name` on the hub, as it is no local path."""
-    return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
+    name, form = re.split("[:@]", source)[0], r"(\b[\w.-]+\b/)?\b[\w.-]{1,96}\b"  # as the hub's own client has it
+    return not Path(source).exists() and bool(re.fullmatch(form, name, re.ASCII)) and not re.search(r"--|\.\.", name)
 
 
 def hub_rows(source: str) -> Iterator[dict]:
@@ -1865,10 +1868,13 @@ def check_prompt(prompt, where: str) -> None:
 
 # ------------------------------------------------------------------- stated answers (src/parts/data/stated_answers.py)
 
-_TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
+_TO = (  # ... for x = 3, (in cm), in simplest form, rounded to two places
+    r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?|\(in [\w /^]{1,20}\)"
+    r"|,? ?(?:in (?:its )?(?:simplest|lowest|simplified|reduced|exact) (?:form|terms)|rounded to [\w -]{1,30}),?"
+)
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
-    r"|\b(?:é|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
+    r"|\b(?:turns out to be|é|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
@@ -1876,12 +1882,12 @@ _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> patte
     **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jibu vastaus उत्तर উত্তর సమాధానం".split()},
     **{word: rf"\b{word}" for word in ("la solution", "đáp án", "الجواب", "الإجابة")},
     **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
-    "ans": r"\bans(?:wer)?",
+    "ans": r"(?:\b|(?<=(?<![^\n])__))ans(?:wer)?",  # __Answer:__
     "jawaban": r"\bjawaban(?:nya)?",
 }
 _MARKS = {
     **{
-        word: rf"{noun}(?!\w)[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
+        word: rf"{noun}(?![^\W_])[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
         for word, noun in _ANSWERS.items()
     },
     **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
@@ -2128,6 +2134,7 @@ DOUBTFUL = (
     *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
     *("constraints", "input_format", "output_format", "input_description", "output_description", "search_results"),
     *("statement", "statements", "claim", "conclusion", "theory", "tools", "functions", "responses_create_params"),
+    *("prev_messages", "previous_messages", "previous_turns", "past_turns", "context_turns"),
     *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
     *("上下文", "背景", "文章", "材料", "原文", "段落"),
 )
@@ -2170,6 +2177,7 @@ MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|\\N|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
+REPLIES = ("assistant", "gpt", "bot", "model")
 LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
 # how spreadsheets rewrite fractions and ratios (as dates, in eight languages) and long numbers (with exponents)
 SPREADSHEET = (
@@ -2328,11 +2336,25 @@ def is_json_schema(name: str, value) -> bool:
     return bool(marks) or (isinstance(kind, str) and kind in JSON_TYPES)
 
 
+def are_earlier_turns(value, prompt) -> bool:
+    """Whether a column holds messages that a prompt of one turn may continue, and not that prompt with a reply."""
+    items = [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+    turns = [(item.get("role", item.get("from")), str(item.get("content", item.get("value")))) for item in items]
+    messages = [("user", prompt)] if isinstance(prompt, str) else [(turn["role"], turn["content"]) for turn in prompt]
+    if len(turns) < 2 or turns[-1][0] not in REPLIES or any(role in REPLIES for role, _ in (turns[0], *messages)):
+        return False
+    asked, parts = squeezed(messages[-1][1]), [squeezed(part) for part in messages[-1][1].split("\n\n")]
+    texts = [squeezed(text) for role, text in turns if role in ("user", "human")]
+    return not any(text in asked or any(part and part in text for part in parts) for text in texts)
+
+
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like part of the question but whose text is not in the prompt (a text or messages)."""
     choices = choice_columns(row)
-    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices]) if not is_empty(row[name])]
+    turns = [name for name in row if are_earlier_turns(row[name], prompt) and not NOTE_WORDS & {*words_in(name)}]
+    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices, *turns]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
+    names = [n for n in names if n != "evidences" or not re.match(r"\s*\[\s*\[[^\[]", str(row[n]))]  # gold triples
     if not names:
         return []
     whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
@@ -2873,6 +2895,17 @@ def own_copy(value):
     return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
 
 
+LIBRARY = (sysconfig.get_path("stdlib"), "<")  # how files of the standard library begin, and what is no file
+
+
+def user_place(error: BaseException) -> str:
+    """' at FILE:LINE' where a user's code raised: the innermost frame outside libraries and the caller; else ""."""
+    frames = [*traceback.walk_tb(error.__traceback__)]
+    below = [(f.f_code.co_filename, line) for f, line in frames if f.f_globals is not frames[0][0].f_globals]
+    own = [f" at {file}:{line}" for file, line in below if not (file.startswith(LIBRARY) or "-packages" in file)]
+    return own[-1] if own else ""
+
+
 # what TRL hands over besides the lists over the samples
 TRL_EXTRAS = {"trainer_state": None, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
 
@@ -3190,7 +3223,7 @@ def import_file(what: str, spec: str, file: str):
             module_spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:
             del sys.modules[name]
-            problem = f"importing {file} raises {type(error).__name__}: {error}"
+            problem = f"importing {file} raises {type(error).__name__}: {error}{user_place(error)}"
             raise UserError(f"got {what} {spec!r}: {problem}; expected a file that imports") from error
         finally:
             forget_shadows(path.parent, {*sys.modules} - earlier - {name})
@@ -3301,8 +3334,11 @@ def weight_of(spec: str) -> float:
     return weight
 
 
-def refuse_form_of_verl(spec: str, function) -> None:
-    """Raise UserError for a function of verl's form, `compute_score(solution_str, ground_truth, …)`."""
+FOREIGN_FORMS = {"queries": "OpenRLHF", "reward_inputs": "EasyR1", "solution_strs": "verl's batch manager"}
+
+
+def refuse_foreign_forms(spec: str, function) -> None:
+    """Raise UserError for a function of another framework's form, such as verl's `compute_score(solution_str, …)`."""
     target = spec.partition("*")[0]
     try:
         names = {*inspect.signature(function).parameters}
@@ -3311,6 +3347,9 @@ def refuse_form_of_verl(spec: str, function) -> None:
     what = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
+    owners = [FOREIGN_FORMS[x] for x in FOREIGN_FORMS.keys() & names if not names & {"completion", "completions"}]
+    what = f"got reward {spec!r}, in the form of {''.join(owners)}; expected {REWARD_FORMS}"
+    need(not owners, f"{what}; try one of these that calls it with lists of one")
 
 
 def load_rewards(spec: str) -> list[tuple]:
@@ -3321,7 +3360,7 @@ def load_rewards(spec: str) -> list[tuple]:
     """
     reward, members = find_reward(spec)
     for function in reward if isinstance(reward, list) else [reward]:
-        refuse_form_of_verl(spec, function)
+        refuse_foreign_forms(spec, function)
     if not isinstance(reward, list):
         return [(reward, weight_of(spec))]
     text = spec_parts(spec)[2]
@@ -3576,10 +3615,10 @@ def blamed_row(name: str, function, call: int, error: BaseException, rows, compl
         first = alone(0)["completions"][0]
         if not isinstance(first, str) and len(first) == 1 and isinstance(error, TypeError | AttributeError | KeyError):
             hint = '; prompts are chat messages, so each completion is [{"role": "assistant", "content": text}]'
-        return f"raised {type(error).__name__}: {error}{hint}"
+        return f"raised {type(error).__name__}: {error}{user_place(error)}{hint}"
 
     if isinstance(function, PerSample):
-        return RewardError(f"{sample_place(name, rows, completions, call)}: raised {type(error).__name__}: {error}")
+        return RewardError(f"{sample_place(name, rows, completions, call)}: {raised(error)}")
     if is_passing(error):  # the connection is to blame, not a row
         return RewardError(f"reward {name}: {raised(error)} on a batch of {len(completions)}")
     for row in range(len(completions)):
@@ -3670,6 +3709,55 @@ def play_metrics(conversations: list) -> dict[str, float]:
     }
 
 
+# ------------------------------------------------------------------- whole models (src/parts/networks/whole_models.py)
+
+# where a run's folder has its models, the best first
+MODELS_OF_RUN = ("final", "policy", "step-*/policy", "checkpoint-*", "checkpoints/*/policy", "checkpoints/*-*")
+
+
+def settings_of_model(folder: Path) -> dict:
+    """The contents of a folder's config.json; {} without a readable one."""
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        return dict(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    return {}
+
+
+def check_model_folder(source: str) -> None:
+    """Raise UserError for a folder that holds its models further down, or whose architecture is code of its own."""
+    got, settings = f"got model {source!r}", settings_of_model(Path(source))
+    kind = settings.get("model_type")
+    known = not settings.get("auto_map") or kind in transformers.CONFIG_MAPPING
+    need(known, f"{got}, whose architecture {kind!r} is code in its folder, which is never run; try another model")
+    for form in () if kind else MODELS_OF_RUN:
+        for model in sorted(Path(source).glob(form), key=lambda x: (len(str(x)), x), reverse=True):
+            is_model = (model / "adapter_config.json").is_file() or "model_type" in settings_of_model(model)
+            need(not is_model, f"{got}, a folder of a run; expected one of its models; try {model}")
+
+
+def load_whole(load, source: str, **options):
+    """Call `load`, such as AutoModelForCausalLM.from_pretrained; UserError if weights were not in the files.
+
+    transformers fills them with random numbers. What tied layers share, and buffers, need not be in the files.
+    """
+    model, report = load(source, **{"trust_remote_code": False} | options, output_loading_info=True)
+    weights, head = dict(model.named_parameters()), model.get_output_embeddings()
+    missing, unread = sorted(weights.keys() & report["missing_keys"]), sorted(report["unexpected_keys"])
+    if not missing:
+        return model
+    got = f"got model {source!r}, in whose files {len(missing)} of {len(weights)} tensors are missing"
+    others = f"; the files have {len(unread)} others, such as {unread[0]}" if unread else ""
+    prefix = next((key.removesuffix(missing[0]) for key in unread if key.endswith(f".{missing[0]}")), "")
+    of_head = {name for name, x in weights.items() if head and any(x is y for y in head.parameters())}
+    advice = "copying or saving all of its files again"
+    if prefix:
+        advice = f"saving the model inside its wrapper, so that no name begins with {prefix!r}"
+    elif {*missing} <= of_head:
+        advice = "the language model that this backbone or reward model was made of"
+    raise UserError(
+        f"{got}, such as {missing[0]}{others}; expected all, as a causal language model has them; try {advice}"
+    )
+
+
 # ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
 
 RENAMED = ".*is_gradient_checkpointing.*deprecated.*"  # a warning that peft causes by using the old name
@@ -3745,6 +3833,7 @@ def adapter_settings(source: str) -> dict | None:
     """Contents of a LoRA adapter's adapter_config.json; None for a plain model, UserError for other adapters."""
     file = config_file(source)
     if not file:
+        check_model_folder(source)
         return None
     got = f"got the adapter {source!r}"
     try:
@@ -3873,8 +3962,9 @@ def load_pretrained(auto_class, source: str, base: str = "", trainable: bool = F
     """Load a network by `auto_class`; for an adapter, its causal base (or `base`) with the adapter on top."""
     start = base_of(source, base)
     if start == source:
-        return auto_class.from_pretrained(source, **options)
-    return with_adapter(transformers.AutoModelForCausalLM.from_pretrained(start, **options), source, trainable)
+        return load_whole(auto_class.from_pretrained, source, **options)
+    base = load_whole(transformers.AutoModelForCausalLM.from_pretrained, start, **options)
+    return with_adapter(base, source, trainable)
 
 
 def merged(model):
@@ -3909,22 +3999,28 @@ def save_network(model, folder: Path) -> None:
     model.save_pretrained(folder, **({"selected_adapters": ["default"]} if hasattr(model, "peft_config") else {}))
 
 
-def open_tokenizer(config: BaseConfig, **options):
-    """The model's tokenizer, with --chat_template set; UserError if the model is neither a folder nor a hub id."""
-    loadable = Path(config.model).is_dir() or is_hub_id(config.model)
-    need(loadable, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
+def read_tokenizer(source: str, base: str = "", **options):
+    """A model's tokenizer; UserError if it does not load, or if transformers finds none and builds an empty one."""
+    known = Path(source).is_dir() or is_hub_id(source)
+    need(known, f"got model {source!r}, which is not a folder, nor a hub id; {LOADABLE}")
+    folder, files = Path(tokenizer_of(source, base)), ("tokenizer.json", "tokenizer.model", "vocab.json")
+    bare = folder.is_dir() and not any((folder / file).exists() for file in files)
+    missing = "a tokenizer: try copying tokenizer.json and tokenizer_config.json from the model that it was made of"
+    missing = missing if (folder / "config.json").exists() else "a config.json: try a folder of save_pretrained"
+    without = f"got model {source!r}, a folder without {missing}"
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(tokenizer_of(config.model), **options)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False, **options)
     except (OSError, ValueError) as error:
-        folder, files = Path(tokenizer_of(config.model)), ("tokenizer.json", "tokenizer.model", "vocab.json")
-        if folder.is_dir() and not any((folder / file).exists() for file in files):
-            missing = (
-                "a tokenizer: try copying tokenizer.json and tokenizer_config.json from the model that it was made of"
-            )
-            missing = missing if (folder / "config.json").exists() else "a config.json: try a folder of save_pretrained"
-            raise UserError(f"got model {config.model!r}, a folder without {missing}") from None
-        why = " ".join(str(error).split())
-        raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {why}; {LOADABLE}") from error
+        why = f"got model {source!r}, whose tokenizer does not load: {' '.join(str(error).split())}; {LOADABLE}"
+        raise UserError(without if bare else why) from error
+    added = {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()}
+    need(not bare or tokenizer.get_vocab().keys() - added, without)
+    return tokenizer
+
+
+def open_tokenizer(config: BaseConfig, **options):
+    """The tokenizer of config.model, with --chat_template set."""
+    tokenizer = read_tokenizer(config.model, **options)
     give_template(tokenizer, config.chat_template)
     return tokenizer
 
@@ -4015,13 +4111,15 @@ def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
         return memory_shortage(f"while {source!r} was loaded", error, "a smaller model, or a machine with more memory")
     if config.attn_implementation != "auto" and "attention" in str(error).lower():
         return refuse_attention(config, source, error)
-    return UserError(f"got model {source!r}, which does not load: {' '.join(str(error).split())}; {LOADABLE}")
+    base = base_of(source, getattr(config, "base_model", ""))
+    got = f"got model {source!r}, which" if base == source else f"got the adapter {source!r}, whose base {base!r}"
+    return UserError(f"{got} does not load: {' '.join(str(error).split())}; {LOADABLE}")
 
 
 def shaped_network(config: BaseConfig, source: str):
     """A causal network on the meta device, with shapes but no weights; UserError if transformers cannot build it."""
     try:
-        shape = transformers.AutoConfig.from_pretrained(base_of(source))
+        shape = transformers.AutoConfig.from_pretrained(base_of(source), trust_remote_code=False)
         with torch.device("meta"):
             return transformers.AutoModelForCausalLM.from_config(shape, **attention_choice(config))
     except (OSError, ValueError, KeyError, ImportError) as error:
@@ -4902,6 +5000,8 @@ def settle_logits(config: BaseConfig, models: Models) -> None:
             f"got {name} with these settings, which does not read four tokens: {error}; expected a plain decoder; "
             "try weights of 16 bits, or another architecture"
         ) from error
+    finite = expected.isfinite().all()
+    need(finite, f"got {name}, whose logits are not finite; expected finite weights; try another checkpoint")
     need(
         torch.allclose(logits, expected, rtol=2e-2, atol=2e-2 * expected.std().item()),
         f"got {name}, whose logits are not output layer x hidden state; expected a "

@@ -53,53 +53,54 @@ could not be measured.
 """
 
 # Contents
-#       159-164  file text           Load texts from files beside their room, such as a page's style; a built script …
-#       167-265  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       268-312  bundle              Paths of this bundle and of its embedded model, data and rewards
-#       315-482  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       485-518  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       521-672  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       675-698  user scripts        A user's Python script or notebook: read from its source, or run in a separate …
-#       701-770  exit codes          Program exit: errors that a user can fix become a message and an exit code
-#      773-1018  data files          Open data files as text: decompress, decode, refuse files without data; parse …
-#     1021-1110  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1113-1367  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1370-1474  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1477-1524  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
-#     1527-1558  prompts             Load training and held-out prompts as token ids
-#     1561-1860  attacks             Correct and hostile programs, and calling a code reward on them in a separate …
-#     1863-2077  user code           What users' rewards get: texts, copies of the columns, and their own state of …
-#     2080-2348  reward forms        The forms that a reward function may have, and loading rewards from files
-#     2351-2659  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
-#     2662-2800  environments        Load and check environments: classes whose methods are tools for the model, or …
-#     2803-2825  conversations       Conversations with environments: their record, limits, and calls of the …
-#     2828-2906  scripted play       Scripted conversations: plain texts in place of tokenizer, chat template and …
-#     2909-2928  models              Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     2931-3001  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
-#     3004-3063  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
-#     3066-3078  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     3081-3107  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     3110-3139  dialects            Names of metrics and settings in our trainers, TRL, verl and others
-#     3142-3317  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     3320-3330  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
-#     3333-3404  proof               The record of a proof, and reports of the bundle's other scripts
-#     3407-3457  exact figures       Intervals and paired tests from their formulas, independent of the programs …
-#     3460-3801  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
-#     3804-4042  other evaluations   Evaluations of other programs: scored samples in JSON, JSONL, CSV or parquet, …
-#     4045-4161  graded again        Compute an evaluation's scores again from its stored completions
-#     4164-4418  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
-#     4421-4501  attack proof        Try a reward that runs programs on hostile ones: are they paid, do they read, …
-#     4504-4668  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
-#     4671-4786  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
-#     4789-4830  trainer proof       A trainer or a verl job: what selfcheck.py and verl_train.py --check find, with …
-#     4833-4971  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
-#     4974-5132  recognition         Recognise a function's formula and its parameters' roles by name; nothing is …
-#     5135-5220  signatures          Callables of a file as functions of named inputs: of methods, compiled code, …
-#     5223-5484  function calls      Make inputs by role for functions of losses and advantages; call a function with …
-#     5487-5625  function faults     Compare a function with every published way of its formula, and name the fault …
-#     5628-5787  function checks     Further checks of a function that computes its formula: other inputs, other …
-#     5790-6064  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
-#     6067-6164  command             The command line
+#       161-166  file text           Load texts from files beside their room, such as a page's style; a built script …
+#       169-267  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       270-314  bundle              Paths of this bundle and of its embedded model, data and rewards
+#       317-484  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       487-520  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       523-674  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       677-700  user scripts        A user's Python script or notebook: read from its source, or run in a separate …
+#       703-772  exit codes          Program exit: errors that a user can fix become a message and an exit code
+#      775-1020  data files          Open data files as text: decompress, decode, refuse files without data; parse …
+#     1023-1112  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1115-1370  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1373-1477  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1480-1527  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1530-1561  prompts             Load training and held-out prompts as token ids
+#     1564-1863  attacks             Correct and hostile programs, and calling a code reward on them in a separate …
+#     1866-2091  user code           What users' rewards get: texts, copies of the columns, and their own state of …
+#     2094-2368  reward forms        The forms that a reward function may have, and loading rewards from files
+#     2371-2679  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
+#     2682-2812  environments        Load and check environments: classes whose methods are tools for the model, or …
+#     2815-2837  conversations       Conversations with environments: their record, limits, and calls of the …
+#     2840-2918  scripted play       Scripted conversations: plain texts in place of tokenizer, chat template and …
+#     2921-2945  whole models        Refuse what transformers would make a model of by guessing: missing weights, …
+#     2948-2967  models              Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     2970-3036  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
+#     3039-3098  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
+#     3101-3113  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     3116-3142  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#     3145-3174  dialects            Names of metrics and settings in our trainers, TRL, verl and others
+#     3177-3352  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     3355-3365  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
+#     3368-3439  proof               The record of a proof, and reports of the bundle's other scripts
+#     3442-3492  exact figures       Intervals and paired tests from their formulas, independent of the programs …
+#     3495-3836  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
+#     3839-4077  other evaluations   Evaluations of other programs: scored samples in JSON, JSONL, CSV or parquet, …
+#     4080-4196  graded again        Compute an evaluation's scores again from its stored completions
+#     4199-4453  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
+#     4456-4536  attack proof        Try a reward that runs programs on hostile ones: are they paid, do they read, …
+#     4539-4706  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
+#     4709-4824  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
+#     4827-4868  trainer proof       A trainer or a verl job: what selfcheck.py and verl_train.py --check find, with …
+#     4871-5009  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
+#     5012-5177  recognition         Recognise a function's formula and its parameters' roles by name; nothing is …
+#     5180-5265  signatures          Callables of a file as functions of named inputs: of methods, compiled code, …
+#     5268-5529  function calls      Make inputs by role for functions of losses and advantages; call a function with …
+#     5532-5670  function faults     Compare a function with every published way of its formula, and name the fault …
+#     5673-5832  function checks     Further checks of a function that computes its formula: other inputs, other …
+#     5835-6112  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
+#     6115-6212  command             The command line
 
 import argparse
 import ast
@@ -138,6 +139,7 @@ import ssl
 import statistics
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import textwrap
 import threading
@@ -1269,7 +1271,8 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
 
 def is_hub_id(source: str) -> bool:
     """Whether a name could be `owner/name` or `name` on the hub, as it is no local path."""
-    return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
+    name, form = re.split("[:@]", source)[0], r"(\b[\w.-]+\b/)?\b[\w.-]{1,96}\b"  # as the hub's own client has it
+    return not Path(source).exists() and bool(re.fullmatch(form, name, re.ASCII)) and not re.search(r"--|\.\.", name)
 
 
 def hub_rows(source: str) -> Iterator[dict]:
@@ -1891,6 +1894,17 @@ def own_copy(value):
     return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
 
 
+LIBRARY = (sysconfig.get_path("stdlib"), "<")  # how files of the standard library begin, and what is no file
+
+
+def user_place(error: BaseException) -> str:
+    """' at FILE:LINE' where a user's code raised: the innermost frame outside libraries and the caller; else ""."""
+    frames = [*traceback.walk_tb(error.__traceback__)]
+    below = [(f.f_code.co_filename, line) for f, line in frames if f.f_globals is not frames[0][0].f_globals]
+    own = [f" at {file}:{line}" for file, line in below if not (file.startswith(LIBRARY) or "-packages" in file)]
+    return own[-1] if own else ""
+
+
 # what TRL hands over besides the lists over the samples
 TRL_EXTRAS = {"trainer_state": None, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
 
@@ -2208,7 +2222,7 @@ def import_file(what: str, spec: str, file: str):
             module_spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:
             del sys.modules[name]
-            problem = f"importing {file} raises {type(error).__name__}: {error}"
+            problem = f"importing {file} raises {type(error).__name__}: {error}{user_place(error)}"
             raise UserError(f"got {what} {spec!r}: {problem}; expected a file that imports") from error
         finally:
             forget_shadows(path.parent, {*sys.modules} - earlier - {name})
@@ -2319,8 +2333,11 @@ def weight_of(spec: str) -> float:
     return weight
 
 
-def refuse_form_of_verl(spec: str, function) -> None:
-    """Raise UserError for a function of verl's form, `compute_score(solution_str, ground_truth, …)`."""
+FOREIGN_FORMS = {"queries": "OpenRLHF", "reward_inputs": "EasyR1", "solution_strs": "verl's batch manager"}
+
+
+def refuse_foreign_forms(spec: str, function) -> None:
+    """Raise UserError for a function of another framework's form, such as verl's `compute_score(solution_str, …)`."""
     target = spec.partition("*")[0]
     try:
         names = {*inspect.signature(function).parameters}
@@ -2329,6 +2346,9 @@ def refuse_form_of_verl(spec: str, function) -> None:
     what = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
+    owners = [FOREIGN_FORMS[x] for x in FOREIGN_FORMS.keys() & names if not names & {"completion", "completions"}]
+    what = f"got reward {spec!r}, in the form of {''.join(owners)}; expected {REWARD_FORMS}"
+    need(not owners, f"{what}; try one of these that calls it with lists of one")
 
 
 def load_rewards(spec: str) -> list[tuple]:
@@ -2339,7 +2359,7 @@ def load_rewards(spec: str) -> list[tuple]:
     """
     reward, members = find_reward(spec)
     for function in reward if isinstance(reward, list) else [reward]:
-        refuse_form_of_verl(spec, function)
+        refuse_foreign_forms(spec, function)
     if not isinstance(reward, list):
         return [(reward, weight_of(spec))]
     text = spec_parts(spec)[2]
@@ -2580,10 +2600,10 @@ def blamed_row(name: str, function, call: int, error: BaseException, rows, compl
         first = alone(0)["completions"][0]
         if not isinstance(first, str) and len(first) == 1 and isinstance(error, TypeError | AttributeError | KeyError):
             hint = '; prompts are chat messages, so each completion is [{"role": "assistant", "content": text}]'
-        return f"raised {type(error).__name__}: {error}{hint}"
+        return f"raised {type(error).__name__}: {error}{user_place(error)}{hint}"
 
     if isinstance(function, PerSample):
-        return RewardError(f"{sample_place(name, rows, completions, call)}: raised {type(error).__name__}: {error}")
+        return RewardError(f"{sample_place(name, rows, completions, call)}: {raised(error)}")
     if is_passing(error):  # the connection is to blame, not a row
         return RewardError(f"reward {name}: {raised(error)} on a batch of {len(completions)}")
     for row in range(len(completions)):
@@ -2761,8 +2781,8 @@ def environment_kind(name: str, make, file: str, spec: str) -> EnvironmentKind:
     try:
         environment, other = make(), make()
     except Exception as error:
-        where, raised = fault_place(error, file), f"{type(error).__name__}: {error}"
-        text = f"{subject}: making one raises at {where}: {raised}; expected a call without arguments"
+        raised = f"raises {type(error).__name__}: {error}{user_place(error)}"
+        text = f"{subject}: making one {raised}; expected a call without arguments"
         raise UserError(text) from error
     need(environment is not other, f"{subject}: got the same object twice; expected a new one for each conversation")
     members = inspect.getmembers(type(environment), predicate=inspect.isfunction)  # as TRL finds them
@@ -2790,14 +2810,6 @@ def load_environments(spec: str) -> Environments:
         return Environments({None: environment_kind(name, member, file, spec)})
     need(member, f"got environment {spec!r}: an empty dictionary; expected {{name: class}}")
     return Environments({key: environment_kind(str(key), make, file, spec) for key, make in member.items()})
-
-
-def fault_place(error: BaseException, file: str) -> str:
-    """FILE:LINE of the innermost frame of an error that is in `file`, else of the innermost frame at all."""
-    frames = traceback.extract_tb(error.__traceback__)
-    in_file = [frame for frame in frames if Path(frame.filename).resolve() == Path(file).resolve()]
-    frame = (in_file or frames or [None])[-1]
-    return f"{frame.filename}:{frame.lineno}" if frame else file
 
 
 # ------------------------------------------------------------- conversations (src/parts/environments/conversations.py)
@@ -2906,6 +2918,33 @@ def copied(mark: str, messages: list[dict], prompt) -> str:
     return matches[-1] if matches else "-"
 
 
+# ------------------------------------------------------------------- whole models (src/parts/networks/whole_models.py)
+
+
+def load_whole(load, source: str, **options):
+    """Call `load`, such as AutoModelForCausalLM.from_pretrained; UserError if weights were not in the files.
+
+    transformers fills them with random numbers. What tied layers share, and buffers, need not be in the files.
+    """
+    model, report = load(source, **{"trust_remote_code": False} | options, output_loading_info=True)
+    weights, head = dict(model.named_parameters()), model.get_output_embeddings()
+    missing, unread = sorted(weights.keys() & report["missing_keys"]), sorted(report["unexpected_keys"])
+    if not missing:
+        return model
+    got = f"got model {source!r}, in whose files {len(missing)} of {len(weights)} tensors are missing"
+    others = f"; the files have {len(unread)} others, such as {unread[0]}" if unread else ""
+    prefix = next((key.removesuffix(missing[0]) for key in unread if key.endswith(f".{missing[0]}")), "")
+    of_head = {name for name, x in weights.items() if head and any(x is y for y in head.parameters())}
+    advice = "copying or saving all of its files again"
+    if prefix:
+        advice = f"saving the model inside its wrapper, so that no name begins with {prefix!r}"
+    elif {*missing} <= of_head:
+        advice = "the language model that this backbone or reward model was made of"
+    raise UserError(
+        f"{got}, such as {missing[0]}{others}; expected all, as a causal language model has them; try {advice}"
+    )
+
+
 # ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
 
 
@@ -2934,7 +2973,7 @@ def unwrapped(model):
 def load_plainly(source):
     """A causal model in fp32 by transformers; an adapter through peft, merged into its base.
 
-    ValueError or UserWarning if tensors are missing, which both would fill with new ones.
+    UserError or UserWarning if tensors are missing, which both would fill with new ones.
     """
     if (Path(source) / "adapter_config.json").is_file():
         from peft import AutoPeftModelForCausalLM
@@ -2942,11 +2981,7 @@ def load_plainly(source):
         with warnings.catch_warnings():
             warnings.filterwarnings("error", message="Found missing adapter keys")
             return AutoPeftModelForCausalLM.from_pretrained(source, dtype=torch.float32).merge_and_unload()
-    how = {"dtype": torch.float32, "output_loading_info": True}
-    model, info = transformers.AutoModelForCausalLM.from_pretrained(source, **how)
-    if missing := sorted(info["missing_keys"]):
-        raise ValueError(f"{len(missing)} tensors are missing, such as {missing[0]}")
-    return model
+    return load_whole(transformers.AutoModelForCausalLM.from_pretrained, source, dtype=torch.float32)
 
 
 def dtype_of(source):
@@ -4521,7 +4556,10 @@ def as_sample_reward(prompt, completion, **columns):
     if gold is None:
         gold = next((columns[name] for name in GOLD if name in columns), None)
     given = {"data_source": columns.get("data_source", ""), "solution_str": text, "ground_truth": gold}
-    score = FUNCTION(**given, extra_info=columns.get("extra_info") or {})
+    given["extra_info"], taken = columns.get("extra_info") or {}, inspect.signature(FUNCTION).parameters
+    if not any(p.kind is p.VAR_KEYWORD for p in taken.values()):
+        given = {name: value for name, value in given.items() if name in taken}
+    score = FUNCTION(**given)
     score = asyncio.run(score) if inspect.iscoroutine(score) else score
     return score["score"] if isinstance(score, dict) else score
 '''
@@ -5047,6 +5085,13 @@ class Candidate:
     def find(self, finding: str) -> None:
         self.findings.append(f"{self.where}: {finding}")
 
+    @property
+    def claims(self) -> bool:
+        """Whether its name says loss or advantage, and it takes what one is made of."""
+        name, made_of = self.name.lower(), {"logprobs", "scores", "token_rewards", "returns", "values"}
+        made_of |= {"advantages"} if "loss" in name else set()
+        return bool(re.search("loss|objective|advantage", name) and made_of & {*self.roles.values()})
+
 
 def role_of(name: str) -> str:
     """The role of a parameter's name, or ""."""
@@ -5108,7 +5153,7 @@ def recognised(name: str, function, where: str, formula: str) -> Candidate:
         if [*roles.values()].count(role) == 2:
             roles |= {x: other for x in roles if roles[x] == role and re.fullmatch(pattern, x.lower())}
     formula, generic = (formula, False) if formula else formula_of(name, roles)
-    candidate = Candidate(name, where, formula, generic=generic)
+    candidate = Candidate(name, where, formula, roles=roles, generic=generic)
     if not candidate.formula:
         candidate.why = "its name and inputs name no formula that is known here"
         return candidate
@@ -6008,12 +6053,15 @@ def prove_functions(path: Path, only: str, given: str) -> Proof:
         accepted = "expected a published form with inputs of known names: logprobs, old_logprobs, advantages, mask, …"
     unfitting = [x.name for x in unknown if x.unknown_form]
     need(known or unfitting, f"got {proof.thing} with {first(proof.not_measured, 3) or 'no function'}; {accepted}")
+    lacking = [x for x in unknown if not x.unknown_form and (x.name in formulas or x.claims)]
+    proof.is_open = bool(unfitting or lacking)
+    if lacking:
+        proof.say(f"Not checked, so this is no proof: {first([f'{x.name} ({x.why})' for x in lacking], 4)}.")
     if known:
         describe(proof, known)
     if unfitting:
-        proof.is_open = True
         proof.say(f"Computed, but none of the forms known here: {first(unfitting)}.")
-    if missed := [*(x.name for x in unknown if not x.unknown_form), *map(str, failed)]:
+    if missed := [*(x.name for x in unknown if not x.unknown_form and x not in lacking), *map(str, failed)]:
         proof.say(f"Not recognised or not imported, so not checked: {first(missed)}.")
     return proof
 

@@ -46,26 +46,26 @@ Exit codes: 0 every check passes, 1 one fails, 2 bad input.
 """
 
 # Contents
-#       107-147  messages             Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       150-185  bundle               Paths of this bundle and of its embedded model, data and rewards
-#       188-355  dialect              Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       358-402  processes            The processes of a run: lazy torch, device, threads, sums, distribution of …
-#       405-423  exit codes           Program exit: errors that a user can fix become a message and an exit code
-#       426-588  user code            What users' rewards get: texts, copies of the columns, and their own state of …
-#       591-671  reward forms         The forms that a reward function may have, and loading rewards from files
-#       674-706  batches              Batches: masked statistics, padding, micro-batches, and packed layouts that …
-#       709-768  oracles              Formulas as loops over single tokens, independent of the numerics, for checks …
-#       771-841  contract             What a trainer must offer to be checked: names, signatures, shapes; …
-#      844-1077  trainer              The interface between trainers and checks, and comparing figures
-#     1080-1196  scripted talks       Scripted conversations: known answers, and an environment that records what it …
-#     1199-1352  scripts trainer      A script of this bundle, or a copy, behind the interface of the checks
-#     1355-1549  one page             A one-page trainer, of templates/ or a copy, behind the interface of the checks
-#     1552-1583  loading              Loading a trainer by its path
-#     1586-1686  oracle               The trainer's figures, computed independently from the plain networks and …
-#     1689-1793  input checks         Checks of inputs: tokens, template, reward
-#     1796-2152  numeric checks       Checks of critic, advantages, log-probs, padding and the policy's gradient
-#     2155-2317  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
-#     2320-2459  run                  Prepare the trainer, run the checks, the command line
+#       109-149  messages             Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       152-187  bundle               Paths of this bundle and of its embedded model, data and rewards
+#       190-357  dialect              Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       360-404  processes            The processes of a run: lazy torch, device, threads, sums, distribution of …
+#       407-425  exit codes           Program exit: errors that a user can fix become a message and an exit code
+#       428-600  user code            What users' rewards get: texts, copies of the columns, and their own state of …
+#       603-683  reward forms         The forms that a reward function may have, and loading rewards from files
+#       686-718  batches              Batches: masked statistics, padding, micro-batches, and packed layouts that …
+#       721-780  oracles              Formulas as loops over single tokens, independent of the numerics, for checks …
+#       783-853  contract             What a trainer must offer to be checked: names, signatures, shapes; …
+#      856-1089  trainer              The interface between trainers and checks, and comparing figures
+#     1092-1208  scripted talks       Scripted conversations: known answers, and an environment that records what it …
+#     1211-1364  scripts trainer      A script of this bundle, or a copy, behind the interface of the checks
+#     1367-1561  one page             A one-page trainer, of templates/ or a copy, behind the interface of the checks
+#     1564-1595  loading              Loading a trainer by its path
+#     1598-1698  oracle               The trainer's figures, computed independently from the plain networks and …
+#     1701-1805  input checks         Checks of inputs: tokens, template, reward
+#     1808-2164  numeric checks       Checks of critic, advantages, log-probs, padding and the policy's gradient
+#     2167-2329  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
+#     2332-2471  run                  Prepare the trainer, run the checks, the command line
 
 import argparse
 import builtins
@@ -93,9 +93,11 @@ import signal
 import socket
 import statistics
 import sys
+import sysconfig
 import tempfile
 import threading
 import time
+import traceback
 import types
 import warnings
 from collections import defaultdict
@@ -425,6 +427,16 @@ def quiet_environment(vllm: bool = False) -> None:
 
 # -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
 
+LIBRARY = (sysconfig.get_path("stdlib"), "<")  # how files of the standard library begin, and what is no file
+
+
+def user_place(error: BaseException) -> str:
+    """' at FILE:LINE' where a user's code raised: the innermost frame outside libraries and the caller; else ""."""
+    frames = [*traceback.walk_tb(error.__traceback__)]
+    below = [(f.f_code.co_filename, line) for f, line in frames if f.f_globals is not frames[0][0].f_globals]
+    own = [f" at {file}:{line}" for file, line in below if not (file.startswith(LIBRARY) or "-packages" in file)]
+    return own[-1] if own else ""
+
 
 @contextlib.contextmanager
 def prints_aside() -> Iterator[None]:
@@ -661,7 +673,7 @@ def import_file(what: str, spec: str, file: str):
             module_spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:
             del sys.modules[name]
-            problem = f"importing {file} raises {type(error).__name__}: {error}"
+            problem = f"importing {file} raises {type(error).__name__}: {error}{user_place(error)}"
             raise UserError(f"got {what} {spec!r}: {problem}; expected a file that imports") from error
         finally:
             forget_shadows(path.parent, {*sys.modules} - earlier - {name})

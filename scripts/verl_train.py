@@ -37,68 +37,69 @@ failed, 128 + n stopped by signal n.
 """
 
 # Contents
-#       161-166  file text         Load texts from files beside their room, such as a page's style; a built script …
-#       169-180  python source     Parses Python source in a process with threads
-#       183-281  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       284-329  bundle            Paths of this bundle and of its embedded model, data and rewards
-#       332-522  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       525-755  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       758-802  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#      805-1218  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
-#     1221-1272  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1275-1520  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1523-1638  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1641-1895  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1898-2001  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     2004-2145  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2148-2455  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2458-2568  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2571-2662  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2665-2696  prompts           Load training and held-out prompts as token ids
-#     2699-2716  verl layout       verl's row layout: the ground truth in reward_model, all other columns in extra_info
-#     2719-2823  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
-#     2826-2864  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
-#     2867-3096  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
-#     3099-3173  extracts          Extract from a Python file what some of its names need
-#     3176-3402  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     3405-3673  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3676-3988  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3991-4141  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     4144-4376  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     4379-4505  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     4508-4570  control tokens    Render messages so that their text never becomes control tokens, for versions of …
-#     4573-4828  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4831-4998  conversations     Conversations with environments: their record, limits, and calls of the …
-#     5001-5141  play              Play a policy's conversations with environments; each turn samples all open …
-#     5144-5307  play setup        Set up and score conversations, for all programs that take --environment
-#     5310-5419  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     5422-5428  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5431-5511  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5514-5559  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     5562-5670  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     5673-5967  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5970-6053  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     6056-6081  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     6084-6273  memory            The memory that a run will need, from the shape of its networks
-#     6276-6283  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6286-6389  names             verl's name of each setting, and the settings that verl refuses or ignores
-#     6392-6487  settings          Settings, and hardware by name
-#     6490-6928  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
-#     6931-7000  hydra             Overrides in Hydra's grammar, and those whose keys verl does not have, from …
-#     7003-7081  refusals          Settings that verl cannot express, ignores, or silently changes: errors and notes
-#     7084-7182  data              Rows as verl reads them
-#     7185-7273  model files       Facts from a model's files: shape, number of weights, end tokens, and the template …
-#     7276-7520  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, missing …
-#     7523-7774  overrides         Our settings as verl's overrides
-#     7777-7901  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
-#     7904-7999  memory            Memory of one GPU, and sizes that do not divide
-#     8002-8223  reward files      The reward's files, copied into the job with their imports, and tried there: verl …
-#     8226-8372  job folder        The folder of a job: data, rewards, an environment, settings
-#     8375-8494  checks            --check: everything that can be verified before a run
-#     8497-8771  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
-#     8774-8995  export            --export: a job as four files that need neither this script nor its bundle
-#     8998-9151  hand written      --overrides: check a file of hand-written overrides, without our settings
-#     9154-9200  command           The command line
+#       163-168  file text         Load texts from files beside their room, such as a page's style; a built script …
+#       171-182  python source     Parses Python source in a process with threads
+#       185-283  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       286-331  bundle            Paths of this bundle and of its embedded model, data and rewards
+#       334-524  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       527-757  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       760-804  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#      807-1227  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
+#     1230-1281  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1284-1529  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1532-1647  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1650-1905  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1908-2014  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     2017-2158  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2161-2484  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2487-2597  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2600-2691  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2694-2725  prompts           Load training and held-out prompts as token ids
+#     2728-2745  verl layout       verl's row layout: the ground truth in reward_model, all other columns in extra_info
+#     2748-2852  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
+#     2855-2893  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
+#     2896-3125  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
+#     3128-3202  extracts          Extract from a Python file what some of its names need
+#     3205-3442  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     3445-3719  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3722-4034  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     4037-4179  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     4182-4414  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     4417-4543  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     4546-4608  control tokens    Render messages so that their text never becomes control tokens, for versions of …
+#     4611-4866  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4869-5036  conversations     Conversations with environments: their record, limits, and calls of the …
+#     5039-5179  play              Play a policy's conversations with environments; each turn samples all open …
+#     5182-5345  play setup        Set up and score conversations, for all programs that take --environment
+#     5348-5370  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     5373-5489  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     5492-5498  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5501-5581  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5584-5629  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     5632-5740  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     5743-6037  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     6040-6123  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     6126-6151  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     6154-6343  memory            The memory that a run will need, from the shape of its networks
+#     6346-6353  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6356-6459  names             verl's name of each setting, and the settings that verl refuses or ignores
+#     6462-6557  settings          Settings, and hardware by name
+#     6560-7026  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
+#     7029-7098  hydra             Overrides in Hydra's grammar, and those whose keys verl does not have, from …
+#     7101-7179  refusals          Settings that verl cannot express, ignores, or silently changes: errors and notes
+#     7182-7280  data              Rows as verl reads them
+#     7283-7371  model files       Facts from a model's files: shape, number of weights, end tokens, and the template …
+#     7374-7618  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, missing …
+#     7621-7872  overrides         Our settings as verl's overrides
+#     7875-7999  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
+#     8002-8097  memory            Memory of one GPU, and sizes that do not divide
+#     8100-8321  reward files      The reward's files, copied into the job with their imports, and tried there: verl …
+#     8324-8470  job folder        The folder of a job: data, rewards, an environment, settings
+#     8473-8592  checks            --check: everything that can be verified before a run
+#     8595-8869  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
+#     8872-9093  export            --export: a job as four files that need neither this script nor its bundle
+#     9096-9249  hand written      --overrides: check a file of hand-written overrides, without our settings
+#     9252-9298  command           The command line
 
 import argparse
 import ast
@@ -141,6 +142,7 @@ import ssl
 import struct
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import threading
 import time
@@ -998,6 +1000,13 @@ class PythonSource:
         """The names of what a class is derived from; none for a function."""
         return [self.name_of(base) for base in getattr(definition, "bases", [])]
 
+    def derived(self, base: str) -> list[str]:
+        """A class's name and those of the classes of this file that are derived from it, also at second hand."""
+        names = [base]
+        for name, definition in self.definitions.items():
+            names += [name] if {*names} & {*self.bases(definition)} else []
+        return names
+
     def fields(self, base: str) -> list[Argument]:
         """Fields of the classes of this file that are derived from one and used; flags may win over them."""
         used = {x.id for x in self.nodes if isinstance(x, ast.Name)}
@@ -1797,7 +1806,8 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
 
 def is_hub_id(source: str) -> bool:
     """Whether a name could be `owner/name` or `name` on the hub, as it is no local path."""
-    return not Path(source).exists() and not source.startswith((".", "/", "~")) and source.count("/") <= 1
+    name, form = re.split("[:@]", source)[0], r"(\b[\w.-]+\b/)?\b[\w.-]{1,96}\b"  # as the hub's own client has it
+    return not Path(source).exists() and bool(re.fullmatch(form, name, re.ASCII)) and not re.search(r"--|\.\.", name)
 
 
 def hub_rows(source: str) -> Iterator[dict]:
@@ -1897,10 +1907,13 @@ def check_prompt(prompt, where: str) -> None:
 
 # ------------------------------------------------------------------- stated answers (src/parts/data/stated_answers.py)
 
-_TO = r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?"
+_TO = (  # ... for x = 3, (in cm), in simplest form, rounded to two places
+    r"(?:to|for|of|auf|für|zu|à|a (?:la|esta)|de (?:la|cette)|du|para)\b[^\n.:：=]{0,80}?|\(in [\w /^]{1,20}\)"
+    r"|,? ?(?:in (?:its )?(?:simplest|lowest|simplified|reduced|exact) (?:form|terms)|rounded to [\w -]{1,30}),?"
+)
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
-    r"|\b(?:é|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
+    r"|\b(?:turns out to be|é|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
@@ -1908,12 +1921,12 @@ _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> patte
     **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jibu vastaus उत्तर উত্তর సమాధానం".split()},
     **{word: rf"\b{word}" for word in ("la solution", "đáp án", "الجواب", "الإجابة")},
     **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
-    "ans": r"\bans(?:wer)?",
+    "ans": r"(?:\b|(?<=(?<![^\n])__))ans(?:wer)?",  # __Answer:__
     "jawaban": r"\bjawaban(?:nya)?",
 }
 _MARKS = {
     **{
-        word: rf"{noun}(?!\w)[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
+        word: rf"{noun}(?![^\W_])[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
         for word, noun in _ANSWERS.items()
     },
     **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
@@ -2160,6 +2173,7 @@ DOUBTFUL = (
     *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
     *("constraints", "input_format", "output_format", "input_description", "output_description", "search_results"),
     *("statement", "statements", "claim", "conclusion", "theory", "tools", "functions", "responses_create_params"),
+    *("prev_messages", "previous_messages", "previous_turns", "past_turns", "context_turns"),
     *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
     *("上下文", "背景", "文章", "材料", "原文", "段落"),
 )
@@ -2202,6 +2216,7 @@ MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|\\N|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
+REPLIES = ("assistant", "gpt", "bot", "model")
 LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
 # how spreadsheets rewrite fractions and ratios (as dates, in eight languages) and long numbers (with exponents)
 SPREADSHEET = (
@@ -2360,11 +2375,25 @@ def is_json_schema(name: str, value) -> bool:
     return bool(marks) or (isinstance(kind, str) and kind in JSON_TYPES)
 
 
+def are_earlier_turns(value, prompt) -> bool:
+    """Whether a column holds messages that a prompt of one turn may continue, and not that prompt with a reply."""
+    items = [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+    turns = [(item.get("role", item.get("from")), str(item.get("content", item.get("value")))) for item in items]
+    messages = [("user", prompt)] if isinstance(prompt, str) else [(turn["role"], turn["content"]) for turn in prompt]
+    if len(turns) < 2 or turns[-1][0] not in REPLIES or any(role in REPLIES for role, _ in (turns[0], *messages)):
+        return False
+    asked, parts = squeezed(messages[-1][1]), [squeezed(part) for part in messages[-1][1].split("\n\n")]
+    texts = [squeezed(text) for role, text in turns if role in ("user", "human")]
+    return not any(text in asked or any(part and part in text for part in parts) for text in texts)
+
+
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like part of the question but whose text is not in the prompt (a text or messages)."""
     choices = choice_columns(row)
-    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices]) if not is_empty(row[name])]
+    turns = [name for name in row if are_earlier_turns(row[name], prompt) and not NOTE_WORDS & {*words_in(name)}]
+    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices, *turns]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
+    names = [n for n in names if n != "evidences" or not re.match(r"\s*\[\s*\[[^\[]", str(row[n]))]  # gold triples
     if not names:
         return []
     whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
@@ -3216,6 +3245,17 @@ def own_copy(value):
     return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
 
 
+LIBRARY = (sysconfig.get_path("stdlib"), "<")  # how files of the standard library begin, and what is no file
+
+
+def user_place(error: BaseException) -> str:
+    """' at FILE:LINE' where a user's code raised: the innermost frame outside libraries and the caller; else ""."""
+    frames = [*traceback.walk_tb(error.__traceback__)]
+    below = [(f.f_code.co_filename, line) for f, line in frames if f.f_globals is not frames[0][0].f_globals]
+    own = [f" at {file}:{line}" for file, line in below if not (file.startswith(LIBRARY) or "-packages" in file)]
+    return own[-1] if own else ""
+
+
 # what TRL hands over besides the lists over the samples
 TRL_EXTRAS = {"trainer_state": None, "log_extra": lambda *_: None, "log_metric": lambda *_: None}
 
@@ -3533,7 +3573,7 @@ def import_file(what: str, spec: str, file: str):
             module_spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:
             del sys.modules[name]
-            problem = f"importing {file} raises {type(error).__name__}: {error}"
+            problem = f"importing {file} raises {type(error).__name__}: {error}{user_place(error)}"
             raise UserError(f"got {what} {spec!r}: {problem}; expected a file that imports") from error
         finally:
             forget_shadows(path.parent, {*sys.modules} - earlier - {name})
@@ -3644,8 +3684,11 @@ def weight_of(spec: str) -> float:
     return weight
 
 
-def refuse_form_of_verl(spec: str, function) -> None:
-    """Raise UserError for a function of verl's form, `compute_score(solution_str, ground_truth, …)`."""
+FOREIGN_FORMS = {"queries": "OpenRLHF", "reward_inputs": "EasyR1", "solution_strs": "verl's batch manager"}
+
+
+def refuse_foreign_forms(spec: str, function) -> None:
+    """Raise UserError for a function of another framework's form, such as verl's `compute_score(solution_str, …)`."""
     target = spec.partition("*")[0]
     try:
         names = {*inspect.signature(function).parameters}
@@ -3654,6 +3697,9 @@ def refuse_form_of_verl(spec: str, function) -> None:
     what = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
+    owners = [FOREIGN_FORMS[x] for x in FOREIGN_FORMS.keys() & names if not names & {"completion", "completions"}]
+    what = f"got reward {spec!r}, in the form of {''.join(owners)}; expected {REWARD_FORMS}"
+    need(not owners, f"{what}; try one of these that calls it with lists of one")
 
 
 def load_rewards(spec: str) -> list[tuple]:
@@ -3664,7 +3710,7 @@ def load_rewards(spec: str) -> list[tuple]:
     """
     reward, members = find_reward(spec)
     for function in reward if isinstance(reward, list) else [reward]:
-        refuse_form_of_verl(spec, function)
+        refuse_foreign_forms(spec, function)
     if not isinstance(reward, list):
         return [(reward, weight_of(spec))]
     text = spec_parts(spec)[2]
@@ -3909,10 +3955,10 @@ def blamed_row(name: str, function, call: int, error: BaseException, rows, compl
         first = alone(0)["completions"][0]
         if not isinstance(first, str) and len(first) == 1 and isinstance(error, TypeError | AttributeError | KeyError):
             hint = '; prompts are chat messages, so each completion is [{"role": "assistant", "content": text}]'
-        return f"raised {type(error).__name__}: {error}{hint}"
+        return f"raised {type(error).__name__}: {error}{user_place(error)}{hint}"
 
     if isinstance(function, PerSample):
-        return RewardError(f"{sample_place(name, rows, completions, call)}: raised {type(error).__name__}: {error}")
+        return RewardError(f"{sample_place(name, rows, completions, call)}: {raised(error)}")
     if is_passing(error):  # the connection is to blame, not a row
         return RewardError(f"reward {name}: {raised(error)} on a batch of {len(completions)}")
     for row in range(len(completions)):
@@ -4096,8 +4142,8 @@ def environment_kind(name: str, make, file: str, spec: str) -> EnvironmentKind:
     try:
         environment, other = make(), make()
     except Exception as error:
-        where, raised = fault_place(error, file), f"{type(error).__name__}: {error}"
-        text = f"{subject}: making one raises at {where}: {raised}; expected a call without arguments"
+        raised = f"raises {type(error).__name__}: {error}{user_place(error)}"
+        text = f"{subject}: making one {raised}; expected a call without arguments"
         raise UserError(text) from error
     need(environment is not other, f"{subject}: got the same object twice; expected a new one for each conversation")
     members = inspect.getmembers(type(environment), predicate=inspect.isfunction)  # as TRL finds them
@@ -4127,18 +4173,10 @@ def load_environments(spec: str) -> Environments:
     return Environments({key: environment_kind(str(key), make, file, spec) for key, make in member.items()})
 
 
-def fault_place(error: BaseException, file: str) -> str:
-    """FILE:LINE of the innermost frame of an error that is in `file`, else of the innermost frame at all."""
-    frames = traceback.extract_tb(error.__traceback__)
-    in_file = [frame for frame in frames if Path(frame.filename).resolve() == Path(file).resolve()]
-    frame = (in_file or frames or [None])[-1]
-    return f"{frame.filename}:{frame.lineno}" if frame else file
-
-
 def environment_fault(kind: EnvironmentKind, method: str, row: str, error: BaseException) -> EnvironmentFault:
     """The error that stops a run because an environment's own method raised."""
-    where, raised = fault_place(error, kind.file), f"raised {type(error).__name__}: {error}"
-    return EnvironmentFault(f"environment {kind.name}, {row}: {method} {raised} at {where}")
+    raised = f"raised {type(error).__name__}: {error}{user_place(error) or f' at {kind.file}'}"
+    return EnvironmentFault(f"environment {kind.name}, {row}: {method} {raised}")
 
 
 # ------------------------------------------------------------------- tool calls (src/parts/environments/tool_calls.py)
@@ -5307,6 +5345,31 @@ def score_weights(reward: Reward, names) -> dict[str, float]:
     return {name: 1.0 if name == OF_ENVIRONMENT else reward.weights[name] for name in names}
 
 
+# ------------------------------------------------------------------- whole models (src/parts/networks/whole_models.py)
+
+# where a run's folder has its models, the best first
+MODELS_OF_RUN = ("final", "policy", "step-*/policy", "checkpoint-*", "checkpoints/*/policy", "checkpoints/*-*")
+
+
+def settings_of_model(folder: Path) -> dict:
+    """The contents of a folder's config.json; {} without a readable one."""
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        return dict(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    return {}
+
+
+def check_model_folder(source: str) -> None:
+    """Raise UserError for a folder that holds its models further down, or whose architecture is code of its own."""
+    got, settings = f"got model {source!r}", settings_of_model(Path(source))
+    kind = settings.get("model_type")
+    known = not settings.get("auto_map") or kind in transformers.CONFIG_MAPPING
+    need(known, f"{got}, whose architecture {kind!r} is code in its folder, which is never run; try another model")
+    for form in () if kind else MODELS_OF_RUN:
+        for model in sorted(Path(source).glob(form), key=lambda x: (len(str(x)), x), reverse=True):
+            is_model = (model / "adapter_config.json").is_file() or "model_type" in settings_of_model(model)
+            need(not is_model, f"{got}, a folder of a run; expected one of its models; try {model}")
+
+
 # ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
 
 LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
@@ -5349,6 +5412,7 @@ def adapter_settings(source: str) -> dict | None:
     """Contents of a LoRA adapter's adapter_config.json; None for a plain model, UserError for other adapters."""
     file = config_file(source)
     if not file:
+        check_model_folder(source)
         return None
     got = f"got the adapter {source!r}"
     try:
@@ -5394,22 +5458,28 @@ def tokenizer_of(source: str, base: str = "") -> str:
     return source if has_tokenizer else base_of(source, base)
 
 
-def open_tokenizer(config: BaseConfig, **options):
-    """The model's tokenizer, with --chat_template set; UserError if the model is neither a folder nor a hub id."""
-    loadable = Path(config.model).is_dir() or is_hub_id(config.model)
-    need(loadable, f"got model {config.model!r}, which is not a folder; expected a checkpoint folder or a hub id")
+def read_tokenizer(source: str, base: str = "", **options):
+    """A model's tokenizer; UserError if it does not load, or if transformers finds none and builds an empty one."""
+    known = Path(source).is_dir() or is_hub_id(source)
+    need(known, f"got model {source!r}, which is not a folder, nor a hub id; {LOADABLE}")
+    folder, files = Path(tokenizer_of(source, base)), ("tokenizer.json", "tokenizer.model", "vocab.json")
+    bare = folder.is_dir() and not any((folder / file).exists() for file in files)
+    missing = "a tokenizer: try copying tokenizer.json and tokenizer_config.json from the model that it was made of"
+    missing = missing if (folder / "config.json").exists() else "a config.json: try a folder of save_pretrained"
+    without = f"got model {source!r}, a folder without {missing}"
     try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(tokenizer_of(config.model), **options)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False, **options)
     except (OSError, ValueError) as error:
-        folder, files = Path(tokenizer_of(config.model)), ("tokenizer.json", "tokenizer.model", "vocab.json")
-        if folder.is_dir() and not any((folder / file).exists() for file in files):
-            missing = (
-                "a tokenizer: try copying tokenizer.json and tokenizer_config.json from the model that it was made of"
-            )
-            missing = missing if (folder / "config.json").exists() else "a config.json: try a folder of save_pretrained"
-            raise UserError(f"got model {config.model!r}, a folder without {missing}") from None
-        why = " ".join(str(error).split())
-        raise UserError(f"got model {config.model!r}, whose tokenizer does not load: {why}; {LOADABLE}") from error
+        why = f"got model {source!r}, whose tokenizer does not load: {' '.join(str(error).split())}; {LOADABLE}"
+        raise UserError(without if bare else why) from error
+    added = {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()}
+    need(not bare or tokenizer.get_vocab().keys() - added, without)
+    return tokenizer
+
+
+def open_tokenizer(config: BaseConfig, **options):
+    """The tokenizer of config.model, with --chat_template set."""
+    tokenizer = read_tokenizer(config.model, **options)
     give_template(tokenizer, config.chat_template)
     return tokenizer
 
@@ -6513,7 +6583,10 @@ OF_THE_MACHINE = set(
     "ddp_timeout dataloader_num_workers dataloader_pin_memory push_to_hub disable_tqdm log_level "
     "resume_from_checkpoint GRPOTrainer.processing_class LoraConfig.task_type".split()
 )
-LOADING = {"dtype", "torch_dtype", "attn_implementation"}  # of model_init_kwargs: settings of the job decide
+# of model_init_kwargs: settings of the job decide
+LOADING = {"dtype", "torch_dtype", "attn_implementation", "device_map", "use_cache"}
+PATH = "pretrained_model_name_or_path"  # of from_pretrained(…); REMADE: calls that make its model another
+REMADE = {"load_state_dict", "resize_token_embeddings", "load_adapter", "add_adapter", "get_peft_model"}
 
 
 class Readings(dict):
@@ -6758,8 +6831,11 @@ class TrlFile:
     def __init__(self, file: str):
         need(Path(file).is_file(), f"got --from_trl {file!r}; expected the Python file of a run with GRPOTrainer")
         self.file, self.source = file, PythonSource(file, Path(file).read_text(encoding="utf-8", errors="replace"))
-        calls = {name: self.source.calls.get(name, []) for name in ("GRPOConfig", "GRPOTrainer")}
-        need(calls["GRPOConfig"], f"got --from_trl {file}, which has no GRPOConfig(…); expected one")
+        self.trainers = self.source.derived("GRPOTrainer")
+        kinds = {"GRPOConfig": ["GRPOConfig"], "GRPOTrainer": self.trainers}
+        calls = {kind: [x for n in names for x in self.source.calls.get(n, [])] for kind, names in kinds.items()}
+        got = f"got --from_trl {file}, which has no GRPOConfig(…)"
+        need(calls["GRPOConfig"], f"{got}; expected one; try a copy with GRPOConfig(…) of what a parser gives it")
         for name, places in calls.items():
             lines = ", ".join(str(call.lineno) for call in places)
             several = f"got {file} with several {name}(…), in lines {lines}; expected one; try a copy with one of them"
@@ -6772,6 +6848,28 @@ class TrlFile:
         given = dict(zip(trl_today("trainers")["GRPOTrainer"], trainer.args, strict=False)) if trainer else {}
         given |= {argument.name: argument.value for argument in keywords}
         self.trainer = {name: node for name, node in given.items() if not is_none(node)}
+
+    def replaced(self) -> list[str]:
+        """Notes on the methods that the file's own trainer replaces or adds."""
+        classes = [self.source.definitions[name] for name in self.trainers[1:]]
+        places = [(x, owner.name) for owner in classes for x in owner.body if isinstance(x, FUNCTIONS)]
+        return [f"line {x.lineno}: {owner} has its own `{x.name}`, which has no equivalent here" for x, owner in places]
+
+    def model(self) -> tuple[str | None, dict]:
+        """(The name of GRPOTrainer's model, what else its from_pretrained(…) is given); None if it cannot be read."""
+        source, node, others = self.source, self.source.origin(self.trainer.get("model")), {}
+        while isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("to", "cuda"):
+            node = source.origin(node.func.value)
+        loader = source.code(node.func) if isinstance(node, ast.Call) else ""
+        if re.fullmatch(r"(\w+\.)?(?!AutoPeft)\w+ForCausalLM\.from_pretrained", loader) and not REMADE & {
+            *source.calls
+        }:
+            others = {argument.name: source.code(argument.value) for argument in source.arguments(node)[0]}
+            node = source.argument(node, PATH, (PATH,))
+        with contextlib.suppress(ValueError, TypeError):
+            name = source.value(node)
+            return (name if isinstance(name, str) else None), {key: x for key, x in others.items() if key != PATH}
+        return None, {}
 
     def lora(self, is_given: bool) -> ast.Call | None:
         """The LoraConfig(…) of GRPOTrainer; UserError for adapters that cannot be read, unless a flag decides."""
@@ -6849,10 +6947,10 @@ def settings_of_trl(file: TrlFile, given) -> tuple[Readings, set[str]]:
     rest = {f"GRPOTrainer.{name}": ast.unparse(node)[:60] for name, node in file.trainer.items() if name not in READ}
     values |= rest
     names |= {*rest, *(f"LoraConfig.{name}" for name in own)}
-    values["model"] = None
-    with contextlib.suppress(ValueError, TypeError):
-        values["model"] = file.source.value(file.trainer.get("model"))
-    named = isinstance(values["model"], str) or given.model
+    values["model"], loading = file.model()
+    values |= {"model_init_kwargs": loading} if loading else {}  # GRPOConfig's are for a model by name
+    names |= {"model_init_kwargs"} if loading else set()
+    named = values["model"] or given.model
     need(named, f"got a model in {file.file} whose name cannot be read; expected a text; try --model M")
     values["reward_funcs"] = [] if given.reward else file.rewards()
     values |= {name: file.data(name) for name in ("train_dataset", "eval_dataset")}
@@ -6893,7 +6991,7 @@ def run_of_trl(name: str, given, processes: int) -> TrlRun:
         settings.pop(name, None)
     rest = [name for name in t if name in names - {name for reads in taken.values() for name in reads}]
     lost = [name for name in rest if not is_idle({**t}, name)]
-    notes += other_meanings({**t})
+    notes += other_meanings({**t}) + file.replaced()
     if given.lora_rank is None and "LoraConfig.r" not in t:
         no_adapters = "is not GRPOTrainer's peft_config: no adapters; try --lora_rank"
         notes += [f"LoraConfig in line {x.lineno} {no_adapters}" for x in file.source.calls.get("LoraConfig", [])]
