@@ -48,10 +48,10 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 #     1728-1816  models             Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
 #     1819-1827  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
 #     1830-1938  bad rows           Errors about bad rows, and the values that a row may hold
-#     1941-2239  messages           Chat messages, names of columns, passages that a question is about, and media, …
-#     2242-2591  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
-#     2594-2818  choices            Questions with choices: find the choices of a row, and which one is right
-#     2821-3290  forms              Convert rows of each form to the schema
+#     1941-2257  messages           Chat messages, names of columns, passages that a question is about, and media, …
+#     2260-2624  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
+#     2627-2851  choices            Questions with choices: find the choices of a row, and which one is right
+#     2854-3290  forms              Convert rows of each form to the schema
 #     3293-3408  form names         Tell a row's form by the names of its fields, and convert it
 #     3411-3620  writing            Write rows for each target, and choose held-out rows
 #     3623-3945  row reader         Read rows from files, globs and the hub; convert, check and count them
@@ -2239,6 +2239,24 @@ def table(rows: list[list]) -> str | None:
     return "\n".join(" | ".join("" if cell is None else str(cell) for cell in row) for row in rows)
 
 
+def split_prompt(chosen, rejected) -> tuple:
+    """(Prompt, chosen, rejected) messages of two dialogues that begin alike, as messages or HH-RLHF's text."""
+    if isinstance(chosen, str) and isinstance(rejected, str):
+        texts, (chosen, rejected) = (chosen, rejected), map(turns_in, (chosen, rejected))
+        if not chosen or not rejected:
+            expected = "a field `prompt` beside it, or turns `\\n\\nHuman: …\\n\\nAssistant: …`"
+            raise BadRow("chosen", shown(texts[0]), expected, "--map prompt=COLUMN")
+    chosen, rejected = read_messages(chosen, "chosen"), read_messages(rejected, "rejected")
+    same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(chosen, rejected, strict=False)))
+    same = min(same, len(chosen) - 1, len(rejected) - 1)
+    while same and chosen[same - 1]["role"] not in ("user", "tool"):
+        same -= 1
+    if not same:
+        advice = "leaving out the row, or --map prompt=COLUMN where a column has the prompt"
+        raise BadRow("chosen", "no prompt", "a field `prompt`, or dialogues that begin alike", advice)
+    return chosen[:same], chosen[same:], rejected[same:]
+
+
 # --------------------------------------------------- answers and tests (src/programs/data_loader/answers_and_tests.py)
 
 METHOD = re.compile(r"\ASolution\(\)\.(\w+)\Z")  # the sandbox finds a method of class Solution by its bare name
@@ -2589,6 +2607,21 @@ def ground_truth(value, name: str, row: dict) -> dict:
         if not text or all(isinstance(item, str) for item in whole):
             return {"answer": as_answer(whole, name)}
     return {"answer": as_answer(value, name)}
+
+
+def is_preamble(text, entry_point) -> bool:
+    """Whether a text is Python with imports and helpers, but without the function to write."""
+    if not isinstance(text, str) or not entry_point or not re.search(r"^(import|from) \w", text, re.MULTILINE):
+        return False
+    tree = parsed(text)
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return tree is not None and all(node.name != entry_point for node in ast.walk(tree) if isinstance(node, functions))
+
+
+def is_short(value) -> bool:
+    """Whether a value may be a bare answer: a number, a list, or up to 5 words."""
+    text = value.strip() if isinstance(value, str) else ""
+    return isinstance(value, int | float | list) or ("\n" not in text and 0 < len(text.split()) < 6)
 
 
 # ----------------------------------------------------------------------- choices (src/programs/data_loader/choices.py)
@@ -3035,15 +3068,6 @@ def prompt_names(row: dict) -> list[str]:
     return sorted(PROMPT_KEYS, key=lambda name: several and is_preamble(row.get(name), row.get("entry_point")))
 
 
-def is_preamble(text, entry_point) -> bool:
-    """Whether a text is Python with imports and helpers, but without the function to write."""
-    if not isinstance(text, str) or not entry_point or not re.search(r"^(import|from) \w", text, re.MULTILINE):
-        return False
-    tree = parsed(text)
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    return tree is not None and all(node.name != entry_point for node in ast.walk(tree) if isinstance(node, functions))
-
-
 def as_prompts(shape: Shape) -> None:
     """A prompt, and what else `finish` finds."""
     check_alone(shape)
@@ -3088,12 +3112,6 @@ def as_math(shape: Shape) -> None:
         taken, others = str(shape.out.get("answer")), [name for name in names[1:] if name != "solution"]
         others = [name for name in others if str(gold_of(str(row[name])) or row[name]).strip() != taken]
         shape.notes += [f"rows have another gold answer in {name}; {names[0]} is taken" for name in others]
-
-
-def is_short(value) -> bool:
-    """Whether a value may be a bare answer: a number, a list, or up to 5 words."""
-    text = value.strip() if isinstance(value, str) else ""
-    return isinstance(value, int | float | list) or ("\n" not in text and 0 < len(text.split()) < 6)
 
 
 def as_choices(shape: Shape) -> None:
@@ -3215,24 +3233,6 @@ def as_preferences(shape: Shape) -> None:
     if type(better) is not type(worse):
         raise BadRow("rejected", f"{type(worse).__name__} beside {type(better).__name__}", "both in one form")
     shape.out["chosen"], shape.out["rejected"] = better, worse
-
-
-def split_prompt(chosen, rejected) -> tuple:
-    """(Prompt, chosen, rejected) messages of two dialogues that begin alike, as messages or HH-RLHF's text."""
-    if isinstance(chosen, str) and isinstance(rejected, str):
-        texts, (chosen, rejected) = (chosen, rejected), map(turns_in, (chosen, rejected))
-        if not chosen or not rejected:
-            expected = "a field `prompt` beside it, or turns `\\n\\nHuman: …\\n\\nAssistant: …`"
-            raise BadRow("chosen", shown(texts[0]), expected, "--map prompt=COLUMN")
-    chosen, rejected = read_messages(chosen, "chosen"), read_messages(rejected, "rejected")
-    same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(chosen, rejected, strict=False)))
-    same = min(same, len(chosen) - 1, len(rejected) - 1)
-    while same and chosen[same - 1]["role"] not in ("user", "tool"):
-        same -= 1
-    if not same:
-        advice = "leaving out the row, or --map prompt=COLUMN where a column has the prompt"
-        raise BadRow("chosen", "no prompt", "a field `prompt`, or dialogues that begin alike", advice)
-    return chosen[:same], chosen[same:], rejected[same:]
 
 
 def as_ours(shape: Shape) -> None:

@@ -5099,7 +5099,7 @@ def unwrapped(model):
 def check_tokens(models: Models, rows: list[dict]) -> None:
     """Raise UserError if a prompt has a token without an embedding."""
     known = unwrapped(models.policy).get_input_embeddings().weight.shape[0]
-    largest = max(max(row["prompt_ids"]) for row in rows)
+    largest = max((max(row["prompt_ids"], default=0) for row in rows), default=0)
     got = f"got a prompt with token {largest}, and a model that embeds {known}: one was added to the tokenizer alone"
     need(largest < known, f"{got}; try model.resize_token_embeddings(len(tokenizer)), and save both")
 
@@ -8057,7 +8057,7 @@ class LocalModel:
 
         `turns` samples requests that are one batch, the conversations with these `numbers`, from what it has kept.
         """
-        check_tokens(self.models, [{"prompt_ids": r.ids} for r in requests if r.ids])
+        check_tokens(self.models, [{"prompt_ids": r.ids} for r in requests])
         config, engine, whole = self.config, self.engine, [r.ids for r in requests if not r.cut]
         engine.share(whole)  # prompts that lost their beginning share none with the others
         engine.stops = list(dict.fromkeys(stop for r in requests for stop in r.stops))

@@ -5594,7 +5594,7 @@ def unwrapped(model):
 def check_tokens(models: Models, rows: list[dict]) -> None:
     """Raise UserError if a prompt has a token without an embedding."""
     known = unwrapped(models.policy).get_input_embeddings().weight.shape[0]
-    largest = max(max(row["prompt_ids"]) for row in rows)
+    largest = max((max(row["prompt_ids"], default=0) for row in rows), default=0)
     got = f"got a prompt with token {largest}, and a model that embeds {known}: one was added to the tokenizer alone"
     need(largest < known, f"{got}; try model.resize_token_embeddings(len(tokenizer)), and save both")
 

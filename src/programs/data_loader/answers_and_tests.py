@@ -358,3 +358,18 @@ def ground_truth(value, name: str, row: dict) -> dict:
         if not text or all(isinstance(item, str) for item in whole):
             return {"answer": as_answer(whole, name)}
     return {"answer": as_answer(value, name)}
+
+
+def is_preamble(text, entry_point) -> bool:
+    """Whether a text is Python with imports and helpers, but without the function to write."""
+    if not isinstance(text, str) or not entry_point or not re.search(r"^(import|from) \w", text, re.MULTILINE):
+        return False
+    tree = parsed(text)
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return tree is not None and all(node.name != entry_point for node in ast.walk(tree) if isinstance(node, functions))
+
+
+def is_short(value) -> bool:
+    """Whether a value may be a bare answer: a number, a list, or up to 5 words."""
+    text = value.strip() if isinstance(value, str) else ""
+    return isinstance(value, int | float | list) or ("\n" not in text and 0 < len(text.split()) < 6)

@@ -1,6 +1,5 @@
 """Convert rows of each form to the schema."""
 
-import ast
 import itertools
 import json
 import re
@@ -8,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from parts.data.answer_marks import is_program, parsed
-from parts.data.nested_rows import holds_answer, is_dialogue, turns_in
+from parts.data.nested_rows import holds_answer, is_dialogue
 from parts.data.question_parts import ODD_PROMPTS, is_empty, is_system, texts_in, unread_parts
 from parts.data.stated_answers import visible
 from programs.data_loader.answers_and_tests import (
@@ -22,6 +21,8 @@ from programs.data_loader.answers_and_tests import (
     function_of,
     gold_of,
     ground_truth,
+    is_preamble,
+    is_short,
     joined_tests,
     read_tests,
 )
@@ -42,6 +43,7 @@ from programs.data_loader.messages import (
     ends_with,
     passages_before,
     read_messages,
+    split_prompt,
     without_placeholder,
 )
 
@@ -260,15 +262,6 @@ def prompt_names(row: dict) -> list[str]:
     return sorted(PROMPT_KEYS, key=lambda name: several and is_preamble(row.get(name), row.get("entry_point")))
 
 
-def is_preamble(text, entry_point) -> bool:
-    """Whether a text is Python with imports and helpers, but without the function to write."""
-    if not isinstance(text, str) or not entry_point or not re.search(r"^(import|from) \w", text, re.MULTILINE):
-        return False
-    tree = parsed(text)
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    return tree is not None and all(node.name != entry_point for node in ast.walk(tree) if isinstance(node, functions))
-
-
 def as_prompts(shape: Shape) -> None:
     """A prompt, and what else `finish` finds."""
     check_alone(shape)
@@ -313,12 +306,6 @@ def as_math(shape: Shape) -> None:
         taken, others = str(shape.out.get("answer")), [name for name in names[1:] if name != "solution"]
         others = [name for name in others if str(gold_of(str(row[name])) or row[name]).strip() != taken]
         shape.notes += [f"rows have another gold answer in {name}; {names[0]} is taken" for name in others]
-
-
-def is_short(value) -> bool:
-    """Whether a value may be a bare answer: a number, a list, or up to 5 words."""
-    text = value.strip() if isinstance(value, str) else ""
-    return isinstance(value, int | float | list) or ("\n" not in text and 0 < len(text.split()) < 6)
 
 
 def as_choices(shape: Shape) -> None:
@@ -440,24 +427,6 @@ def as_preferences(shape: Shape) -> None:
     if type(better) is not type(worse):
         raise BadRow("rejected", f"{type(worse).__name__} beside {type(better).__name__}", "both in one form")
     shape.out["chosen"], shape.out["rejected"] = better, worse
-
-
-def split_prompt(chosen, rejected) -> tuple:
-    """(Prompt, chosen, rejected) messages of two dialogues that begin alike, as messages or HH-RLHF's text."""
-    if isinstance(chosen, str) and isinstance(rejected, str):
-        texts, (chosen, rejected) = (chosen, rejected), map(turns_in, (chosen, rejected))
-        if not chosen or not rejected:
-            expected = "a field `prompt` beside it, or turns `\\n\\nHuman: …\\n\\nAssistant: …`"
-            raise BadRow("chosen", shown(texts[0]), expected, "--map prompt=COLUMN")
-    chosen, rejected = read_messages(chosen, "chosen"), read_messages(rejected, "rejected")
-    same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(chosen, rejected, strict=False)))
-    same = min(same, len(chosen) - 1, len(rejected) - 1)
-    while same and chosen[same - 1]["role"] not in ("user", "tool"):
-        same -= 1
-    if not same:
-        advice = "leaving out the row, or --map prompt=COLUMN where a column has the prompt"
-        raise BadRow("chosen", "no prompt", "a field `prompt`, or dialogues that begin alike", advice)
-    return chosen[:same], chosen[same:], rejected[same:]
 
 
 def as_ours(shape: Shape) -> None:

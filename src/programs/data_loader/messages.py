@@ -1,8 +1,9 @@
 """Chat messages, names of columns, passages that a question is about, and media, which are refused."""
 
+import itertools
 import re
 
-from parts.data.nested_rows import VISIBLE, holds_answer
+from parts.data.nested_rows import VISIBLE, holds_answer, turns_in
 from parts.data.question_parts import (
     MARKS,
     MEDIA,
@@ -317,3 +318,21 @@ def table(rows: list[list]) -> str | None:
     if not all(cell is None or isinstance(cell, str | int | float) for row in rows for cell in row):
         return None
     return "\n".join(" | ".join("" if cell is None else str(cell) for cell in row) for row in rows)
+
+
+def split_prompt(chosen, rejected) -> tuple:
+    """(Prompt, chosen, rejected) messages of two dialogues that begin alike, as messages or HH-RLHF's text."""
+    if isinstance(chosen, str) and isinstance(rejected, str):
+        texts, (chosen, rejected) = (chosen, rejected), map(turns_in, (chosen, rejected))
+        if not chosen or not rejected:
+            expected = "a field `prompt` beside it, or turns `\\n\\nHuman: …\\n\\nAssistant: …`"
+            raise BadRow("chosen", shown(texts[0]), expected, "--map prompt=COLUMN")
+    chosen, rejected = read_messages(chosen, "chosen"), read_messages(rejected, "rejected")
+    same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(chosen, rejected, strict=False)))
+    same = min(same, len(chosen) - 1, len(rejected) - 1)
+    while same and chosen[same - 1]["role"] not in ("user", "tool"):
+        same -= 1
+    if not same:
+        advice = "leaving out the row, or --map prompt=COLUMN where a column has the prompt"
+        raise BadRow("chosen", "no prompt", "a field `prompt`, or dialogues that begin alike", advice)
+    return chosen[:same], chosen[same:], rejected[same:]

@@ -208,7 +208,7 @@ class LocalModel:
 
         `turns` samples requests that are one batch, the conversations with these `numbers`, from what it has kept.
         """
-        check_tokens(self.models, [{"prompt_ids": r.ids} for r in requests if r.ids])
+        check_tokens(self.models, [{"prompt_ids": r.ids} for r in requests])
         config, engine, whole = self.config, self.engine, [r.ids for r in requests if not r.cut]
         engine.share(whole)  # prompts that lost their beginning share none with the others
         engine.stops = list(dict.fromkeys(stop for r in requests for stop in r.stops))
