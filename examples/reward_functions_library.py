@@ -23,12 +23,12 @@ option value keeps; w: the advised weight. Presets have weights:
 #       465-489  text servers     Completions from OpenAI-compatible servers, one per request, with retries if a …
 #       492-502  schema examples  Example values that a JSON Schema accepts, for tests of rewards
 #       505-724  contract         The contract of every reward function: inputs, options, and valid values
-#       727-906  text parts       Find answers, blocks and sections in texts
-#      909-1173  correctness      Right answers, and programs that pass tests
-#     1176-1345  format           Layouts, style and repetition
-#     1348-1451  length           Lengths
-#     1454-1621  judges           Models that judge
-#     1624-1726  combined         Combined rewards and presets
+#       727-907  text parts       Find answers, blocks and sections in texts
+#      910-1183  correctness      Right answers, and programs that pass tests
+#     1186-1355  format           Layouts, style and repetition
+#     1358-1461  length           Lengths
+#     1464-1631  judges           Models that judge
+#     1634-1736  combined         Combined rewards and presets
 
 import ast
 import asyncio
@@ -138,13 +138,13 @@ NEGATED = (
     r"\bnot\b|n[’']t\b|\b(?:wrong|incorrect|false|nicht|kein\w{0,2}|falsch|n'est pas|no es|fausse?|değil)\b"
     "|不|没|ない|ません|아니|아닙|아닌|नहीं|নয়|కాదు"
 )
-_BECAUSE = r"because|since|due to|weil|parce qu\w+|puisque|porque|ya que"
+BECAUSE = r"because|since|due to|weil|parce qu\w+|puisque|porque|ya que"
 _IS_RIGHT = (
     r"(?:is|ist|est|es)[ *]{1,3}(?:(?:the|my|die|la|el)\s)?(?:only\s|most\s)?"
     r"(?:correct[eao]?|right|best|richtige?|bonne|juste|answer|option|choice|antwort|réponse|respuesta)\b"
 )
 _BEHIND = re.compile(  # after an answer: a reason, a claim that it is right, a remark in brackets, a copula
-    rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{_BECAUSE}|{_IS_RIGHT})\b"
+    rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{BECAUSE}|{_IS_RIGHT})\b"
     r"|\s?[,;(]\s?(?:which|where|so|as|see|da|denn|siehe|car|voir|pues|véase)\b)"
     r"|\*\*, (?:the|an?)\b(?![^.\n]*(?:\*\*| (?:is|are|or) ))"  # the capital of France; not: the other is **Rome**
     r"|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
@@ -748,11 +748,12 @@ _MIXED = re.compile(rf"(?<![\d./])(\d{{1,9}}){_BLANK}(\d{{1,9}})/(\d{{1,9}})(?![
 _POWER = re.compile(r"(?:\s*(?:\\times|\\cdot|[×·*xX])\s*|^)10\s*(?:\^|\*\*)\s*\{?([+-]?\d{1,3})\}?(?![\d}])")
 _TERM = r"\${0,2}(?:[0-9]{1,3}(?:,[0-9]{3}){1,3}|[0-9]{1,12})(?:\.[0-9]{1,6})?"
 _STEP = rf" ?[-+*/] ?{_TERM}"
-_EQUATION = re.compile(  # 16 - 3 - 4 = 13 - 4 = 9, and no part of a longer one; - before it is a bullet
-    r"(?:(?<=^[-*] )|(?<![\w.,)^√$])(?<![-+*/×÷·^√] )(?<![-+*/×÷·^√]))"
+_EQUATION = re.compile(  # 16 - 3 - 4 = 13 - 4 = 9, and no part of a longer one
+    r"(?:(?<![\w.,)^√$])(?<![-+*/×÷·^√] )(?<![-+*/×÷·^√]))"
     rf"-?{_TERM}(?:{_STEP}){{1,8}}(?: ?= ?-?{_TERM}(?:{_STEP}){{1,8}}){{0,3}} ?= ?-?{_TERM}(?:{_STEP}){{0,8}}"
-    r"(?!\d|[.,]\d| ?%| ?[-+*/×÷·^] ?(?:[\d($\\√]|[a-z]\b))"
+    r"(?!\d|[.,]\d| ?%| ?[-+*/×÷·^] ?(?:[\d($\\√]|[b-z]\b))"
 )
+_MARKUP = re.compile(r"^\s*[-*] |(?<!\d)(?<!\d )\*\*|\*\*(?! ?\d)")  # a bullet, bold; not 2**3
 _AROUND = " \t\n'\"`*_$「」“”"  # characters that may enclose an answer
 _QUOTED = re.compile(r"^(?:(\*\*|['\"`$])((?:(?!\1).)+)\1|“([^“”]+)”|「([^「」]+)」)$")  # a gold in quotes
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|[\n;。！？]")
@@ -897,13 +898,13 @@ def _layout(text: str, tags) -> list[str]:
 
 def _json(text: str, max_characters=math.inf):
     """The value of strict JSON, alone or as the only fenced block of a text after its thinking; None for others."""
-    text = text.strip() if text.lstrip()[:1] in ("{", "[", "`") else visible(text).strip()
-    blocks = _blocks(text) if text[:3] + text[-3:] == "``````" else []
-    try:  # parse_constant=int refuses NaN and Infinity
-        text = blocks[0][1] if len(blocks) == 1 else text
-        return json.loads(text, parse_constant=int) if len(text) <= max_characters else None
-    except (ValueError, RecursionError):
-        return None
+    for part in dict.fromkeys((text.strip(), visible(text).strip())):  # a string may hold <think>
+        blocks = _blocks(part) if part[:3] + part[-3:] == "``````" else []
+        part = blocks[0][1] if len(blocks) == 1 else part
+        with contextlib.suppress(ValueError, RecursionError):  # parse_constant=int refuses NaN and Infinity
+            if len(part) <= max_characters:
+                return json.loads(part, parse_constant=int)
+    return None
 
 
 # -------------------------------------------------- correctness (src/programs/reward_functions_library/correctness.py)
@@ -987,10 +988,15 @@ _CHOICE = re.compile(
     r"(?is)[\W_]*(?:(?:among|of) (?:the|these|all)\b[^,.\n]{0,40},\s*)?(?:(?:the|la|el|die|l(?=['’]))\b[\W_]*)?"
     r"(?:(?:option|choice|answer|letter|opción|antwort|réponse|respuesta)\b[\W_]*|选项|選項|選択肢)?"
     r"([a-z])(?:[\W_]*|(?!(?<=i)\s*,)\s*[).:,、*\n].*"  # not: I, personally, ...
-    r"|(?-i:(?<=[A-HJ-Z]))(?:\s+\([^()]*\)[\W_]*|\s+[-–—]\s+(?!(?-i:[A-J])\b).*))"  # B (Paris), B - Paris
+    r"|(?-i:(?<=[A-HJ-Z])(?!\W*(?:no|wrong|incorrect|false|too|ruled|eliminated|not (?:correct|right|true))\b))"
+    r"(?:\s+\([^()]*\)[\W_]*"  # B (Paris), B - Paris; not: B (wrong), nor B - Paris, C - Rome
+    r"|[ \t]+[-–—]\s+(?!(?-i:[A-J])\b)(?:(?!\b[A-J]\s+[-–—])[^\n])*))"
 )
 _ONE = r"\(?[A-J]\b\)?"
-_LETTERS = rf"(?:(?i:option|choice|answer|letter)s?\s+)?{_ONE}(?:(?:\s*(?:[,/&]|\b(?:and|or|nor)\b))+\s*{_ONE})*"
+_LETTERS = (
+    rf"(?:(?i:option|choice|answer|letter)s?\s+)?{_ONE}"
+    rf"(?:(?:\s?(?:[,/&]|\b(?:and|or|nor)\b)){{1,2}}\s?{_ONE}){{0,9}}"
+)
 _WRONG = (
     r"(?i:(?:(?:is|are|['’]s|(?:can|must) be|ist|sind|est|es)(?: \w+ly| all| both)?"
     r" (?:wrong|incorrect[ae]?|false|falsch|fausse?|ruled out|eliminated)"
@@ -998,26 +1004,28 @@ _WRONG = (
     r" (?:correct[ae]?|right|true|best|answer|fit|richtige?|bonne))\b|是?(?:错|不正?[确对]))"
 )
 _REJECTED = re.compile(  # after a letter, or a list that it begins: a denial, but no text such as "is not true of dogs"
-    rf"[\W_]*(?:(?:[,/&]|\b(?:and|or|nor)\b)\W*(?!(?i:option|choice)){_LETTERS}\W*)?(?i:no\b\W*)?"
-    rf"(?i:(?:this|that|it|which)\b(?: (?:one|option|choice|answer)\b)?)?\s*{_WRONG}"
+    rf"[\W_]{{0,9}}(?:(?:[,/&]|\b(?:and|or|nor)\b)\W{{0,4}}(?!(?i:option|choice)){_LETTERS}\W{{0,4}})?"
+    rf"(?i:no\b\W{{0,4}})?(?i:(?P<it>this|that|it|which)\b(?: (?:one|option|choice|answer)\b)?)?\s?{_WRONG}"
     r"(?! (?!(?:answer|option|choice|one|as|because|since|so|and|but|either|here)\b)\w)"
 )
 _OTHERS_REJECTED = re.compile(rf"\b(?i:not|rather than|instead of)\s+{_LETTERS}|(?<!\w){_LETTERS}\s*{_WRONG}")
 _OPTION_TEXT = re.compile(  # D) Both A and B; A is true, B is false; not: A) B, C or D; A) Paris or B; A. It may be B
-    r"(?:[A-J][).]|[B-J]:)[*_]*[ \t]+(?!\W*[A-J](?:\W+(?i:or\W+)?[A-J])*\W*\Z)"
+    r"([A-J])(?:\)|\.|(?<!A):)[*_]*[ \t]+(?!(?:(?!\b[A-J]\b).)*\b\1\b)(?!\W*[A-J](?:\W+(?i:or\W+)?[A-J])*\W*\Z)"
     r"(?!(?:(?!\b[A-J]\b).)*?(?:[,;/&|]|\b(?i:or|and|not|but|oder|und|ou|et|o|y)\b)[\s(*]*[A-J]\b)"
     r"(?!.*\b(?i:also|too|may|might|maybe|could|perhaps|possibly|likely|alternatively)\b)"
     r"(?:(?![.!?]\s|\b[A-J](?:\)|[.:]\s)).)+"
 )
 
 
-def _letter(answer: str) -> str | None:
-    """The choice letter of an answer, alone or before its text; None if it is denied, or another one is stated."""
+def _letter(answer: str, marked: bool) -> str | None:
+    """The choice letter of an answer, alone or before its text; None if it is denied, or another one is stated.
+    After a mark, "It is false" is the option's text."""
     answer = re.sub(r"\\(?:text|textbf|mathrm|mathbf|boxed)\b", " ", answer[:2000])
     for reading in (answer, without_words(answer)):
         if match := _CHOICE.fullmatch(reading):
             rest = reading[match.end(1) :]
-            if (rejected := _REJECTED.match(rest)) or not _states_another(match[1], rest):
+            rejected = (denial := _REJECTED.match(rest)) and not (marked and denial["it"])
+            if rejected or not _states_another(match[1], rest):
                 return None if rejected else match[1].upper()
     return None
 
@@ -1036,7 +1044,8 @@ def multiple_choice(text, answer):
     >>> multiple_choice(None, ["The answer is (B).", "A) Paris B) Rome"], ["B", 1])
     [1.0, 0.0]"""
     golds = {_gold_letter(gold) for gold in accepted(answer)} - {None}
-    letters = {_letter(narrow(part)) for part in _found(text) or [_final(text)]}
+    parts = _found(text)
+    letters = {_letter(narrow(part), bool(parts)) for part in parts or [_final(text)]}
     letter = (letters.pop() if len(letters) == 1 else None) or _readings(text)[0].strip("()*. ")
     return letter in golds if golds else None
 
@@ -1068,7 +1077,8 @@ def _squad_golds(answer, answers) -> list[list[str]] | None:
 
 def _squad_answers(text: str) -> list[list[str]]:
     """Words of the final answer, and of it without a reason: "yes, because ..."."""
-    return [_squad_words(read(_final(text))) for read in (str, without_words)]
+    final = _final(text)
+    return [*map(_squad_words, (final, re.split(rf"(?i)\W{{1,3}}(?:{BECAUSE})\b", final, maxsplit=1)[0] or final))]
 
 
 def _squad_f1(words: list[str], gold: list[str]) -> float:
@@ -1283,7 +1293,7 @@ def reasoning_quality(text, prompt, *, target=4):
     steps, repeated = 0, _distinct([w for _, words in sentences for w in words if w not in _CONNECTORS], 3) < 0.7
     for sentence, spoken in sentences[: 0 if repeated else 400]:
         words = [w for w in spoken if w not in _CONNECTORS]
-        content, equations = {*words} - _FUNCTION_WORDS, _EQUATION.findall(sentence)
+        content, equations = {*words} - _FUNCTION_WORDS, _EQUATION.findall(_MARKUP.sub("", sentence))
         share = sum(w in _FUNCTION_WORDS for w in words) / max(1, len(words))
         stale = len(content) < 2 or any(len(content & old) > 0.6 * len(content) for old in known)
         sides = [[*map(_total, equation.split("="))] for equation in equations]

@@ -68,11 +68,11 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 #     1968-2119  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
 #     2122-2338  assembly         Assemble the written file: the statements that it needs from files/, below its own …
 #     2341-2411  json reward      The task json_schema: constants of the reward, and the cases of its self-test
-#     2414-2978  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
-#     2981-3278  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
-#     3281-3423  trials           Trials of a written file: its self-test, its rows, the original of a port
-#     3426-3568  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3571-3770  command          The command line
+#     2414-2983  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
+#     2986-3283  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
+#     3286-3428  trials           Trials of a written file: its self-test, its rows, the original of a port
+#     3431-3573  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3576-3775  command          The command line
 
 import argparse
 import ast
@@ -2425,8 +2425,9 @@ def visible(text: str) -> str:
 
 
 NOUN = r"(?<!wrong )(?<!false )(?<!incorrect )\b(?:answer|antwort|réponse|respuesta)"
-IS = r"[*_]*(?: (?:is|(?:would|will|must|should) be|ist|est|es)\b|\s?[:：])"
+IS = r"[*_]*(?: (?:is|ist|est|es)\b|\s?[:：])"
 PHRASE = rf"(?i){NOUN}{IS}|答案(?:是|为|[:：])|(?:答え|正解)(?:は|[:：])"
+WOULD_BE = rf"(?i){NOUN}[*_]* (?:would|will|must|should) be\b"  # where no other phrase is
 BOX = re.compile(r"(?<!not )\\boxed\{(?:\\text\{([^{}]+)\}|([^{}]+))\}")
 
 
@@ -2434,10 +2435,12 @@ def final_answer(text: str) -> str:
     """What stands in <answer>, else in a box, after the last "answer is" or 答案：, or the whole text; "" for two."""
     text = visible(text)
     tagged = [part.partition("</answer>")[0] for part in text.split("<answer>")[1:]]
-    marked = {BOX.sub(r"\1\2", part).strip() for part in tagged or [box[0] for box in BOX.finditer(text)]}
+    last = text.rfind("\\boxed")
+    boxes = [] if re.search(PHRASE, text[last:]) else [box[0] for box in BOX.finditer(text)]
+    marked = {BOX.sub(r"\1\2", part).strip() for part in tagged or boxes}
     if marked:
         return marked.pop() if len(marked) == 1 else ""
-    said = re.split(PHRASE, text)[1:]
+    said = re.split(PHRASE, text)[1:] or re.split(WOULD_BE, text)[1:]
     return (said[-1].lstrip(" :*\n").split("\n")[0] if said else text).strip().rstrip(".。")
 '''
 MATH_ANSWER = r'''"""Pay for the right final answer of a mathematical task, and only that."""
@@ -2530,7 +2533,9 @@ from final_answer import final_answer
 
 REMARK = re.compile(  # a further sentence: "Paris. It lies on the Seine."; no second answer, no name after a title
     r"(?:(?<=\w{3})|(?<=\d)|(?<=\b[Nn]o))[*_]*\.[*_]*\s+(?=(?!I\b)[A-Z][\w'’]* [a-z])"
-    r"(?!(?i:.{0,300}(?:\b(?:or|also|but|not?|wait|maybe|perhaps|possibly|could|might|however|actually)\b|n['’]t\b))).*"
+    r"(?!(?i:.{0,300}(?:\b(?:or|also|but|not?|wait|maybe|perhaps|possibly|could|might|however|actually|wrong|incorrect"
+    r"|false|right|correct|rather|otherwise|alternatively|instead|either|second|mind|scratch|ignore|another)\b"
+    r"|n['’]t\b))).*"
 )
 
 

@@ -39,24 +39,24 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 #       770-958  rows               Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
 #      961-1073  stated answers     Find where a text states its final answer, by marks and phrases in 20 languages, …
 #     1076-1242  answer marks       Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1245-1533  question parts     Detect columns that look like part of the question but are not in the prompt, and …
-#     1536-1622  chat               Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1625-1654  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
-#     1657-1679  prompts            Load training and held-out prompts as token ids
-#     1682-1700  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
-#     1703-1725  whole models       Refuse what transformers would make a model of by guessing: missing weights, …
-#     1728-1816  models             Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     1819-1827  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
-#     1830-1938  bad rows           Errors about bad rows, and the values that a row may hold
-#     1941-2257  messages           Chat messages, names of columns, passages that a question is about, and media, …
-#     2260-2624  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
-#     2627-2851  choices            Questions with choices: find the choices of a row, and which one is right
-#     2854-3290  forms              Convert rows of each form to the schema
-#     3293-3408  form names         Tell a row's form by the names of its fields, and convert it
-#     3411-3620  writing            Write rows for each target, and choose held-out rows
-#     3623-3945  row reader         Read rows from files, globs and the hub; convert, check and count them
-#     3948-4046  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
-#     4049-4304  command            The command line, and what --inspect shows
+#     1245-1535  question parts     Detect columns that look like part of the question but are not in the prompt, and …
+#     1538-1624  chat               Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1627-1656  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1659-1681  prompts            Load training and held-out prompts as token ids
+#     1684-1702  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
+#     1705-1727  whole models       Refuse what transformers would make a model of by guessing: missing weights, …
+#     1730-1818  models             Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     1821-1829  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
+#     1832-1940  bad rows           Errors about bad rows, and the values that a row may hold
+#     1943-2259  messages           Chat messages, names of columns, passages that a question is about, and media, …
+#     2262-2639  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
+#     2642-2866  choices            Questions with choices: find the choices of a row, and which one is right
+#     2869-3299  forms              Convert rows of each form to the schema
+#     3302-3417  form names         Tell a row's form by the names of its fields, and convert it
+#     3420-3629  writing            Write rows for each target, and choose held-out rows
+#     3632-3954  row reader         Read rows from files, globs and the hub; convert, check and count them
+#     3957-4055  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
+#     4058-4313  command            The command line, and what --inspect shows
 
 import argparse
 import ast
@@ -1000,13 +1000,13 @@ _MARKS = {
     "svar": r"\bsvar(?:et (?:är|er)\b|[ *]{0,3}[:：])[\s:：*_]*",
     "####": r"(?<!#)####(?!#)[ \t*_]*",
 }
-_BECAUSE = r"because|since|due to|weil|parce qu\w+|puisque|porque|ya que"
+BECAUSE = r"because|since|due to|weil|parce qu\w+|puisque|porque|ya que"
 _IS_RIGHT = (
     r"(?:is|ist|est|es)[ *]{1,3}(?:(?:the|my|die|la|el)\s)?(?:only\s|most\s)?"
     r"(?:correct[eao]?|right|best|richtige?|bonne|juste|answer|option|choice|antwort|réponse|respuesta)\b"
 )
 _BEHIND = re.compile(  # after an answer: a reason, a claim that it is right, a remark in brackets, a copula
-    rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{_BECAUSE}|{_IS_RIGHT})\b"
+    rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{BECAUSE}|{_IS_RIGHT})\b"
     r"|\s?[,;(]\s?(?:which|where|so|as|see|da|denn|siehe|car|voir|pues|véase)\b)"
     r"|\*\*, (?:the|an?)\b(?![^.\n]*(?:\*\*| (?:is|are|or) ))"  # the capital of France; not: the other is **Rome**
     r"|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
@@ -1301,6 +1301,7 @@ MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|\\N|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
+TRACES = {"trajectory", "rollout", "attempt", "attempts", "critique", "judge", "generation"}  # what a model did
 REPLIES = ("assistant", "gpt", "bot", "model")
 LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
 # how spreadsheets rewrite fractions and ratios (as dates, in eight languages) and long numbers (with exponents)
@@ -1475,10 +1476,11 @@ def are_earlier_turns(value, prompt) -> bool:
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like part of the question but whose text is not in the prompt (a text or messages)."""
     choices = choice_columns(row)
-    turns = [name for name in row if are_earlier_turns(row[name], prompt) and not NOTE_WORDS & {*words_in(name)}]
+    turns = [name for name in row if not (NOTE_WORDS | TRACES) & {*words_in(name)}]
+    turns = [name for name in turns if are_earlier_turns(row[name], prompt)]
     names = [name for name in dict.fromkeys([*filter(names_part, row), *choices, *turns]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
-    names = [n for n in names if n != "evidences" or not re.match(r"\s*\[\s*\[[^\[]", str(row[n]))]  # gold triples
+    names = [n for n in names if n != "evidences" or not re.match(r"\s*\[\s*\[[^\[\]]*\]", str(row[n]))]  # gold triples
     if not names:
         return []
     whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
@@ -1985,7 +1987,7 @@ def read_messages(value, name: str) -> list[dict]:
     """Messages of OpenAI's or ShareGPT's form as {"role", "content", …}, without an empty system message."""
     if not isinstance(value, list) or not value:
         raise BadRow(name, shown(value), "a non-empty list of messages")
-    if len(value) == 1 and isinstance(value[0], list):  # BFCL's
+    if len(value) == 1 and isinstance(value[0], list) and isinstance(next(iter(value[0]), None), dict):  # BFCL's
         raise BadRow(name, "a list inside a list", "a list of messages", f"--map {name}={name}.0")
     first = int(len(value) > 1 and is_empty_turn(value[0], "system"))
     placed = ((f"{name}[{number}]", raw) for number, raw in enumerate(value[first:], start=first))
@@ -2593,7 +2595,8 @@ def ground_truth(value, name: str, row: dict) -> dict:
             return {"tests": as_tests(whole["test_code"], name), **{k: v for k, v in fields.items() if v}}
         if source := next((whole[key] for key in ("functional", "assert_case") if whole.get(key)), None):
             return {"tests": read_tests(source, name, row)}  # Code-R1's and verl's prime_code
-        if {"inputs", "outputs"} <= set(whole) or {"input", "output"} <= set(whole) or "test_cases" in whole:
+        is_paired = {"inputs", "outputs"} <= set(whole) or {"input", "output"} <= set(whole)
+        if is_paired or whole.get("test_cases") is not None:
             return {"tests": read_tests(whole, name, row)}
         accepted = accepted_answers(whole)
         if accepted is None and name == "verification_info":  # beside the data of its verifier
@@ -2622,6 +2625,18 @@ def is_short(value) -> bool:
     """Whether a value may be a bare answer: a number, a list, or up to 5 words."""
     text = value.strip() if isinstance(value, str) else ""
     return isinstance(value, int | float | list) or ("\n" not in text and 0 < len(text.split()) < 6)
+
+
+def names_value(value) -> bool:
+    """Whether a `solution` is a bare answer, as in TRL's data for rewards: a number, a formula or a word."""
+    if not isinstance(value, str) or not is_short(value) or "boxed" in value or is_program(value):
+        return False
+    return len(re.findall(r"(?<!\\)\b[^\W\d_]{2,}", value)) < 2
+
+
+def marks_answer(value) -> bool:
+    """Whether a text is a worked solution that marks its final answer, even if cut off."""
+    return isinstance(value, str) and ("\\boxed" in value or gold_of(value) is not None)
 
 
 # ----------------------------------------------------------------------- choices (src/programs/data_loader/choices.py)
@@ -2874,7 +2889,7 @@ class FileFacts:
 
 NO_FACTS = FileFacts()
 LETTERED = re.compile(r"(?is)(?<![a-z])a(?![a-z]).*(?<![a-z])b(?![a-z])")
-ALIASES = re.compile(r"(answer_)?aliases|(alt|alternat(iv)?e|other|additional|acceptable|possible|valid)_answers")
+ALIASES = re.compile(r"(answer_)?aliases|(alt|alternat(iv)?e|other|additional|acceptable)_answers")
 LETTER_ALONE = "rows have a letter as answer, but no choices in the prompt"  # noted if half of the rows are so
 
 
@@ -2989,7 +3004,9 @@ class Shape:
         stays = as_text and (name == "verification_info" or {*cell} in ({"target", "numbers"}, {"target", "nums"}))
         if (as_text or fields.get("answer") == value) and not stays and not isinstance(value, list):
             objects = [part for part in (cell if isinstance(cell, list) else [cell]) if isinstance(part, dict)]
-            if isinstance(value, str) and (objects or cell == []) and "answer" not in name:
+            known = {"func_name", "instruction_id", "instruction_id_list"}  # of IFEval's verifiers
+            is_odd = (objects or cell == []) and not any(known & {*part} for part in objects)
+            if isinstance(value, str) and is_odd and "answer" not in name:
                 got = f"rows have JSON text in {name}, which is taken as the answer"
                 self.notes.append(f"{got}; if it is data for a verifier, --map COLUMN={name} keeps it as a column")
             self.answer(name)
@@ -3035,9 +3052,11 @@ class Shape:
             out.setdefault(name, value)
         if not self.is_ours:
             for name in rest if "answer" in out and not self.choices else ():
-                if ALIASES.fullmatch(name) and not is_empty(opened(rest[name])):
+                given = {text.lower() for text in texts_in(out["answer"])}
+                if ALIASES.fullmatch(name) and {text.lower() for text in texts_in(opened(rest[name]))} - given:
                     self.notes.append(f"rows may have more accepted answers in {name}; answer may be a list of all")
-            if re.fullmatch(r"\(?[A-J]\)?", str(out.get("answer"))) and not LETTERED.search(asked):
+            whole = "\n".join(message["content"] for message in out["prompt"])
+            if re.fullmatch(r"\(?[A-J]\)?", str(out.get("answer"))) and not LETTERED.search(whole):
                 self.notes.append(LETTER_ALONE)
             self.notes += calls_on_stdin(out.get("tests"), self.tests_name, function_of(row), asked)
             known = {*self.facts.mapped, *self.facts.sources, *(self.choices.columns if self.choices else ())}
@@ -3058,7 +3077,7 @@ class Shape:
         cells = {name: cell for name, cell in cells.items() if name not in {*itertools.chain(*pairs)}}
         self.untaken = [name for name, cell in cells.items() if isinstance(cell, str | int | list)]
         for name, cell in ((name, cell) for name, cell in cells.items() if isinstance(cell, dict) and cell):
-            known = [key for key in (*ANSWER_KEYS, *TEST_KEYS) if key in cell] or ["FIELD"]
+            known = [key for key in (*ANSWER_KEYS, *TEST_KEYS) if not is_empty(cell.get(key))] or ["FIELD"]
             self.untaken += [f"{name}.{key}" for key in known]
 
 
@@ -3155,10 +3174,12 @@ def as_code(shape: Shape) -> None:
     others = [key for key in TEST_KEYS if key not in taken and name != "test" and texts_in(row.get(key))]
     others = [key for key in others if isinstance(row[key], list | dict) or ASSERTS.search(str(row[key]))]
     source = row["test"] if name == "test_list" and "test" in others else None
-    if isinstance(source, str) and isinstance(tests, list) and "candidate" not in source and parsed(source):  # MBPP+
+    alone = isinstance(source, str) and not re.search(r"candidate|def check\(", source) and parsed(source)
+    if alone and isinstance(tests, list):  # MBPP+
         taken, tests, others = [*taken, "test"], [*tests, source], others[:-1]
     shape.out["tests"], shape.tests_name = tests, name
     shape.used.update(taken)
+    others = [key for key in others if "tests" not in shape.facts.mapped and row[key] != row[name]]
     shape.notes += [f"rows have other tests in {key}; {name} is taken" for key in others]
     if isinstance(row.get("private_test_cases"), str) and "private_test_cases" not in taken:
         shape.notes.append("rows have pickled private_test_cases, which are never opened; only public tests are used")
@@ -3278,18 +3299,6 @@ COMPARED = (("chosen", "rejected"), ("accepted", "rejected"), ("preferred", "non
 TEST_SOURCE = re.compile(r"^(def (check\(|test)|assert\b|class \w+\(.*TestCase)", re.MULTILINE)
 
 
-def names_value(value) -> bool:
-    """Whether a `solution` is a bare answer, as in TRL's data for rewards: a number, a formula or a word."""
-    if not isinstance(value, str) or not is_short(value) or "boxed" in value or is_program(value):
-        return False
-    return len(re.findall(r"(?<!\\)\b[^\W\d_]{2,}", value)) < 2
-
-
-def marks_answer(value) -> bool:
-    """Whether a text is a worked solution that marks its final answer, even if cut off."""
-    return isinstance(value, str) and ("\\boxed" in value or gold_of(value) is not None)
-
-
 # ----------------------------------------------------------------- form names (src/programs/data_loader/form_names.py)
 
 
@@ -3300,7 +3309,7 @@ def form_of(row: dict) -> str | None:
     if form in (None, "prompts", "math") and choice_columns(row) and {*names} & {*CHOICE_PROMPT_KEYS}:
         return "choices"
     about = opened(row.get("verification_info"))  # PrimeIntellect's: tests, or an answer
-    if form == "math" and isinstance(about, dict) and "test_cases" in about:
+    if form == "math" and isinstance(about, dict) and about.get("test_cases") is not None:
         return "code"
     if form == "prompts" and repeats_prompt(row):
         return "conversations"  # UltraChat's
@@ -3813,7 +3822,7 @@ class RowReader:
         shape = convert(row, form, self.facts)
         row = shape.out
         self.unread.update(shape.unread)
-        self.no_passages.update(name for name in shape.unread if passage(shape.row[name], name) is None)
+        self.no_passages.update(name for name in shape.unread if passage(shape.row[name], "background") is None)
         self.no_answer += shape.untaken is not None
         self.untaken.update(shape.untaken or ())
         self.notes.update(shape.notes)
@@ -3850,7 +3859,7 @@ class RowReader:
                 forms[form] += 1
                 fields.setdefault(form, [name for name in row if row[name] is not None])
                 first = next((row[name] for name in ANSWER_KEYS if row.get(name) is not None), None)
-                marked += form == "math" and marks_answer(first)
+                marked += form == "math" and marks_answer(opened(first))
                 numbers.update(shown_numbers(row))
                 if form in ("ours", "verl"):
                     kinds[kind_of(convert(row, form).out)] += 1
@@ -3888,7 +3897,7 @@ class RowReader:
             before += "an environment that has these tools, or " if name in TOOLS else ""
             got = f"got the column {name}, which looks like a part of the question but is in no prompt"
             say(f"warning: {got} ({count} of {read} rows); try {before}--drop {shlex.quote(name)}")
-        if self.untaken or 0 < self.no_answer < read:
+        if self.untaken or 0 < self.no_answer < read or (self.no_answer and "math" in self.kinds):
             columns = ", ".join(self.untaken)[:200]
             advice = f"; --map answer=COLUMN or tests=COLUMN takes one of the columns {columns}" if columns else ""
             say(f"note: {self.no_answer} of {read} rows have no answer, tests or completion{advice}")

@@ -51,21 +51,21 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 #      847-1107  rows            Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
 #     1110-1216  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
 #     1219-1360  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1363-1686  question parts  Detect columns that look like part of the question but are not in the prompt, and …
-#     1689-1774  held out        Held-out prompts: split them off, and count or refuse those that also occur in training
-#     1777-1814  extracts        Extract from a Python file what some of its names need
-#     1817-2037  user code       What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2040-2314  reward forms    The forms that a reward function may have, and loading rewards from files
-#     2317-2340  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2343-2367  whole models    Refuse what transformers would make a model of by guessing: missing weights, other …
-#     2370-2413  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
-#     2416-2422  losses          The KL to the reference, policy and value losses, and how losses per token become …
-#     2425-2499  idle settings   Settings without effect in a configuration: named at the start, with what would …
-#     2502-2513  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
-#     2516-2563  run end         Faults reported at a run's end, from its last steps and its held-out figures
-#     2566-2821  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
-#     2824-2946  training        The check of a page, its run, and the results of both
-#     2949-3212  command         The command line
+#     1363-1688  question parts  Detect columns that look like part of the question but are not in the prompt, and …
+#     1691-1776  held out        Held-out prompts: split them off, and count or refuse those that also occur in training
+#     1779-1816  extracts        Extract from a Python file what some of its names need
+#     1819-2039  user code       What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2042-2316  reward forms    The forms that a reward function may have, and loading rewards from files
+#     2319-2342  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2345-2369  whole models    Refuse what transformers would make a model of by guessing: missing weights, other …
+#     2372-2415  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
+#     2418-2424  losses          The KL to the reference, policy and value losses, and how losses per token become …
+#     2427-2501  idle settings   Settings without effect in a configuration: named at the start, with what would …
+#     2504-2515  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
+#     2518-2565  run end         Faults reported at a run's end, from its last steps and its held-out figures
+#     2568-2823  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
+#     2826-2948  training        The check of a page, its run, and the results of both
+#     2951-3214  command         The command line
 
 import argparse
 import ast
@@ -1149,13 +1149,13 @@ _MARKS = {
     "svar": r"\bsvar(?:et (?:är|er)\b|[ *]{0,3}[:：])[\s:：*_]*",
     "####": r"(?<!#)####(?!#)[ \t*_]*",
 }
-_BECAUSE = r"because|since|due to|weil|parce qu\w+|puisque|porque|ya que"
+BECAUSE = r"because|since|due to|weil|parce qu\w+|puisque|porque|ya que"
 _IS_RIGHT = (
     r"(?:is|ist|est|es)[ *]{1,3}(?:(?:the|my|die|la|el)\s)?(?:only\s|most\s)?"
     r"(?:correct[eao]?|right|best|richtige?|bonne|juste|answer|option|choice|antwort|réponse|respuesta)\b"
 )
 _BEHIND = re.compile(  # after an answer: a reason, a claim that it is right, a remark in brackets, a copula
-    rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{_BECAUSE}|{_IS_RIGHT})\b"
+    rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{BECAUSE}|{_IS_RIGHT})\b"
     r"|\s?[,;(]\s?(?:which|where|so|as|see|da|denn|siehe|car|voir|pues|véase)\b)"
     r"|\*\*, (?:the|an?)\b(?![^.\n]*(?:\*\*| (?:is|are|or) ))"  # the capital of France; not: the other is **Rome**
     r"|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
@@ -1418,6 +1418,7 @@ MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|\\N|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
+TRACES = {"trajectory", "rollout", "attempt", "attempts", "critique", "judge", "generation"}  # what a model did
 REPLIES = ("assistant", "gpt", "bot", "model")
 LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
 # how spreadsheets rewrite fractions and ratios (as dates, in eight languages) and long numbers (with exponents)
@@ -1592,10 +1593,11 @@ def are_earlier_turns(value, prompt) -> bool:
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like part of the question but whose text is not in the prompt (a text or messages)."""
     choices = choice_columns(row)
-    turns = [name for name in row if are_earlier_turns(row[name], prompt) and not NOTE_WORDS & {*words_in(name)}]
+    turns = [name for name in row if not (NOTE_WORDS | TRACES) & {*words_in(name)}]
+    turns = [name for name in turns if are_earlier_turns(row[name], prompt)]
     names = [name for name in dict.fromkeys([*filter(names_part, row), *choices, *turns]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
-    names = [n for n in names if n != "evidences" or not re.match(r"\s*\[\s*\[[^\[]", str(row[n]))]  # gold triples
+    names = [n for n in names if n != "evidences" or not re.match(r"\s*\[\s*\[[^\[\]]*\]", str(row[n]))]  # gold triples
     if not names:
         return []
     whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)

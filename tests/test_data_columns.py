@@ -277,7 +277,7 @@ NOTES = {
         **{"answer": None, "info": {"unit_tests": {"inputs": ["1"], "outputs": ["2"]}}, "meta": {"n": [1]}},
     },
     "1 rows have inputs and outputs; if they are tests": {"answer": None, "inputs": ["1", "2"], "outputs": ["2", "4"]},
-    "1 rows have JSON text in ground_truth, which is taken": {"answer": None, "ground_truth": '{"func_name": "f"}'},
+    "1 rows have JSON text in ground_truth, which is taken": {"answer": None, "ground_truth": '{"kwargs": "f"}'},
     "1 rows have JSON text in gold, which is taken": {"answer": None, "gold": "[{'id': ['a']}]"},
     "1 rows have JSON text in target, which is taken": {"answer": None, "target": "{}"},
     "takes one of the columns gold_standard_solution, verification_info.FIELD": {

@@ -187,7 +187,10 @@ REFUSED = {
     "no class": ("E = 3\n", "got a int; expected a class"),
     "empty": ("E = {}\n", "an empty dictionary"),
     "no import": ("1 / 0\n", "raises ZeroDivisionError"),
-    "raises": ("class E:\n    def __init__(self):\n        1 / 0\n", r"ZeroDivisionError: division by zero at .*own0.py:3;"),
+    "raises": (
+        "class E:\n    def __init__(self):\n        1 / 0\n",
+        r"ZeroDivisionError: division by zero at .*own0.py:3;",
+    ),
 }
 
 

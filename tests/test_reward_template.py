@@ -146,6 +146,7 @@ BY_HAND = [
         ("qa", text, {"answer": "Paris"}, 1.0)
         for text in (
             *("**Answer**: Paris", "*Answer:* **Paris**.", "The answer would be Paris.", "The answer must be Paris"),
+            *("Answer: Paris\n\nThe answer must be a city.", "I thought \\boxed{Rome}.\nThe answer is Paris."),
             *("The answer is Paris. It lies on the Seine.", "The answer is **Paris**. This city is old. It is big."),
             *(r"\boxed{Paris}", r"As asked in \boxed{}: $\boxed{\text{Paris}}$.", r"<answer>\boxed{Paris}</answer>"),
             *(r"The answer is the capital: \boxed{Paris}, not \boxed{Rome}", r"\boxed{Paris}, so \boxed{Paris}"),
@@ -154,6 +155,7 @@ BY_HAND = [
     *[
         ("qa", text, {"answer": "Paris"}, 0.0)
         for text in (
+            *("The answer is Paris. That is wrong.", "\\boxed{Paris} is wrong. The answer is Rome."),
             *("The answer is Paris. It could be Rome.", "The answer is Paris. Or Rome is right.", "Paris. Rome. Oslo."),
             *("The answer is Paris. It isn't.", "The answer would not be Paris.", "**Wrong answer**: Paris"),
             *(r"\boxed{Rome} or \boxed{Paris}", r"The answer is not \boxed{Paris}.", r"<think>\boxed{Paris}</think>"),

@@ -54,7 +54,10 @@ DENIED_CHOICES += [
     "（A）不正确",
 ]
 DENIED_CHOICES += ["It is not (A).", "Options A - D are all wrong", "A. That option is not right because it is small"]
+DENIED_CHOICES += ["A (wrong)", "A (ruled out)", "A (too small)", "A - incorrect", "A - not correct"]
 TWO_CHOICES = [
+    "A - Paris\nB - London",
+    "A) Both A and B are possible",
     "(A) or (B)",
     "(A) or option B",
     "(A), (B)",
@@ -74,6 +77,7 @@ TWO_CHOICES += [
 ]
 TWO_CHOICES += ["B: the answer is (B) 10.\n\nTherefore, the answer is (C).", "Boxes \\boxed{B} and \\boxed{C}"]
 RIGHT_CHOICES = [
+    ("B", ["The answer is (B) It is false", "<answer>B) It is not correct</answer>", "B (False)"]),
     ("A", ["The answer is A. Options B and C are wrong.", "A) is not a mammal", "A) The claim is false"]),
     ("B", ["The correct answer is **B. mitosis**.\n\nFinal Answer: **B**", "B - Paris", "B, option A is wrong"]),
     ("B", ["The answer is (B) 10.\n\nTherefore, the answer is (B).", "The answer is B (Paris).", "B, not A or C"]),
@@ -362,6 +366,8 @@ BY_HAND = [
         )
     ],
     ("squad_exact_match", "The answer is yes, because both are American.", {"answer": "American"}, 0),
+    ("squad_exact_match", "Paris is the answer; no, Rome is the answer.", {"answer": "Paris"}, 0),
+    ("squad_exact_match", "Paris, as well as Rome", {"answer": "Paris"}, 0),
     ("squad_exact_match", "an apple a day", {"answer": "apple day"}, 1),
     ("squad_exact_match", "Anapple", {"answer": "apple"}, 0),
     ("squad_exact_match", "b c", {"answer": None, "answers": {"text": ["x", "B, C"], "answer_start": [0, 9]}}, 1),
@@ -593,6 +599,7 @@ CHAINS = [
     ("1,200 * 3 = 3,600", True),
     ("-3 + 5 = 2", True),
 ]
+CHAINS += [("**Total:** 3 + 4 = 7", True), ("1. **Cost:** 3 * 4 = 13 dollars", False)]
 CHAINS += [("16 - 3 - 4 = 8", False), ("16 - 3 - 4 = 12 - 4 = 9", False), ("1,200 * 3 = 3,900", False)]
 CHAINS += [("2 + 3 * 4 = 14", True), ("2 + 3 * 4 = 20", False), ("3 + 4 = 5 + 2", True), ("10 / 4 / 0 = 0", True)]
 

@@ -72,6 +72,7 @@ MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|\\N|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
+TRACES = {"trajectory", "rollout", "attempt", "attempts", "critique", "judge", "generation"}  # what a model did
 REPLIES = ("assistant", "gpt", "bot", "model")
 LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
 # how spreadsheets rewrite fractions and ratios (as dates, in eight languages) and long numbers (with exponents)
@@ -246,10 +247,11 @@ def are_earlier_turns(value, prompt) -> bool:
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like part of the question but whose text is not in the prompt (a text or messages)."""
     choices = choice_columns(row)
-    turns = [name for name in row if are_earlier_turns(row[name], prompt) and not NOTE_WORDS & {*words_in(name)}]
+    turns = [name for name in row if not (NOTE_WORDS | TRACES) & {*words_in(name)}]
+    turns = [name for name in turns if are_earlier_turns(row[name], prompt)]
     names = [name for name in dict.fromkeys([*filter(names_part, row), *choices, *turns]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
-    names = [n for n in names if n != "evidences" or not re.match(r"\s*\[\s*\[[^\[]", str(row[n]))]  # gold triples
+    names = [n for n in names if n != "evidences" or not re.match(r"\s*\[\s*\[[^\[\]]*\]", str(row[n]))]  # gold triples
     if not names:
         return []
     whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)

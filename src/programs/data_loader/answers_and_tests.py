@@ -4,7 +4,7 @@ import ast
 import json
 import re
 
-from parts.data.answer_marks import boxes_in, hash_mark, is_matrix, parsed, stated_gold
+from parts.data.answer_marks import boxes_in, hash_mark, is_matrix, is_program, parsed, stated_gold
 from parts.data.question_parts import is_empty
 from parts.data.stated_answers import visible
 from programs.data_loader.bad_rows import BadRow, decoded, opened, shown
@@ -344,7 +344,8 @@ def ground_truth(value, name: str, row: dict) -> dict:
             return {"tests": as_tests(whole["test_code"], name), **{k: v for k, v in fields.items() if v}}
         if source := next((whole[key] for key in ("functional", "assert_case") if whole.get(key)), None):
             return {"tests": read_tests(source, name, row)}  # Code-R1's and verl's prime_code
-        if {"inputs", "outputs"} <= set(whole) or {"input", "output"} <= set(whole) or "test_cases" in whole:
+        is_paired = {"inputs", "outputs"} <= set(whole) or {"input", "output"} <= set(whole)
+        if is_paired or whole.get("test_cases") is not None:
             return {"tests": read_tests(whole, name, row)}
         accepted = accepted_answers(whole)
         if accepted is None and name == "verification_info":  # beside the data of its verifier
@@ -373,3 +374,15 @@ def is_short(value) -> bool:
     """Whether a value may be a bare answer: a number, a list, or up to 5 words."""
     text = value.strip() if isinstance(value, str) else ""
     return isinstance(value, int | float | list) or ("\n" not in text and 0 < len(text.split()) < 6)
+
+
+def names_value(value) -> bool:
+    """Whether a `solution` is a bare answer, as in TRL's data for rewards: a number, a formula or a word."""
+    if not isinstance(value, str) or not is_short(value) or "boxed" in value or is_program(value):
+        return False
+    return len(re.findall(r"(?<!\\)\b[^\W\d_]{2,}", value)) < 2
+
+
+def marks_answer(value) -> bool:
+    """Whether a text is a worked solution that marks its final answer, even if cut off."""
+    return isinstance(value, str) and ("\\boxed" in value or gold_of(value) is not None)

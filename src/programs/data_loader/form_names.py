@@ -6,8 +6,9 @@ import re
 from parts.data.nested_rows import with_chats
 from parts.data.question_parts import CHOICE_KEYS, READ_FIRST, choice_columns, plain_name
 from parts.foundation.messages import need, suggest
+from programs.data_loader.answers_and_tests import marks_answer, names_value
 from programs.data_loader.bad_rows import KINDS, TEST_KEYS, BadRow, as_plain, opened, shown
-from programs.data_loader.forms import FORMS, NO_FACTS, TEST_SOURCE, FileFacts, Shape, marks_answer, names_value
+from programs.data_loader.forms import FORMS, NO_FACTS, TEST_SOURCE, FileFacts, Shape
 from programs.data_loader.messages import (
     ANSWER_KEYS,
     CHAT_KEYS,
@@ -25,7 +26,7 @@ def form_of(row: dict) -> str | None:
     if form in (None, "prompts", "math") and choice_columns(row) and {*names} & {*CHOICE_PROMPT_KEYS}:
         return "choices"
     about = opened(row.get("verification_info"))  # PrimeIntellect's: tests, or an answer
-    if form == "math" and isinstance(about, dict) and "test_cases" in about:
+    if form == "math" and isinstance(about, dict) and about.get("test_cases") is not None:
         return "code"
     if form == "prompts" and repeats_prompt(row):
         return "conversations"  # UltraChat's

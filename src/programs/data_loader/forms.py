@@ -24,6 +24,8 @@ from programs.data_loader.answers_and_tests import (
     is_preamble,
     is_short,
     joined_tests,
+    marks_answer,
+    names_value,
     read_tests,
 )
 from programs.data_loader.bad_rows import TEST_KEYS, BadRow, opened, shown
@@ -68,7 +70,7 @@ class FileFacts:
 
 NO_FACTS = FileFacts()
 LETTERED = re.compile(r"(?is)(?<![a-z])a(?![a-z]).*(?<![a-z])b(?![a-z])")
-ALIASES = re.compile(r"(answer_)?aliases|(alt|alternat(iv)?e|other|additional|acceptable|possible|valid)_answers")
+ALIASES = re.compile(r"(answer_)?aliases|(alt|alternat(iv)?e|other|additional|acceptable)_answers")
 LETTER_ALONE = "rows have a letter as answer, but no choices in the prompt"  # noted if half of the rows are so
 
 
@@ -183,7 +185,9 @@ class Shape:
         stays = as_text and (name == "verification_info" or {*cell} in ({"target", "numbers"}, {"target", "nums"}))
         if (as_text or fields.get("answer") == value) and not stays and not isinstance(value, list):
             objects = [part for part in (cell if isinstance(cell, list) else [cell]) if isinstance(part, dict)]
-            if isinstance(value, str) and (objects or cell == []) and "answer" not in name:
+            known = {"func_name", "instruction_id", "instruction_id_list"}  # of IFEval's verifiers
+            is_odd = (objects or cell == []) and not any(known & {*part} for part in objects)
+            if isinstance(value, str) and is_odd and "answer" not in name:
                 got = f"rows have JSON text in {name}, which is taken as the answer"
                 self.notes.append(f"{got}; if it is data for a verifier, --map COLUMN={name} keeps it as a column")
             self.answer(name)
@@ -229,9 +233,11 @@ class Shape:
             out.setdefault(name, value)
         if not self.is_ours:
             for name in rest if "answer" in out and not self.choices else ():
-                if ALIASES.fullmatch(name) and not is_empty(opened(rest[name])):
+                given = {text.lower() for text in texts_in(out["answer"])}
+                if ALIASES.fullmatch(name) and {text.lower() for text in texts_in(opened(rest[name]))} - given:
                     self.notes.append(f"rows may have more accepted answers in {name}; answer may be a list of all")
-            if re.fullmatch(r"\(?[A-J]\)?", str(out.get("answer"))) and not LETTERED.search(asked):
+            whole = "\n".join(message["content"] for message in out["prompt"])
+            if re.fullmatch(r"\(?[A-J]\)?", str(out.get("answer"))) and not LETTERED.search(whole):
                 self.notes.append(LETTER_ALONE)
             self.notes += calls_on_stdin(out.get("tests"), self.tests_name, function_of(row), asked)
             known = {*self.facts.mapped, *self.facts.sources, *(self.choices.columns if self.choices else ())}
@@ -252,7 +258,7 @@ class Shape:
         cells = {name: cell for name, cell in cells.items() if name not in {*itertools.chain(*pairs)}}
         self.untaken = [name for name, cell in cells.items() if isinstance(cell, str | int | list)]
         for name, cell in ((name, cell) for name, cell in cells.items() if isinstance(cell, dict) and cell):
-            known = [key for key in (*ANSWER_KEYS, *TEST_KEYS) if key in cell] or ["FIELD"]
+            known = [key for key in (*ANSWER_KEYS, *TEST_KEYS) if not is_empty(cell.get(key))] or ["FIELD"]
             self.untaken += [f"{name}.{key}" for key in known]
 
 
@@ -349,10 +355,12 @@ def as_code(shape: Shape) -> None:
     others = [key for key in TEST_KEYS if key not in taken and name != "test" and texts_in(row.get(key))]
     others = [key for key in others if isinstance(row[key], list | dict) or ASSERTS.search(str(row[key]))]
     source = row["test"] if name == "test_list" and "test" in others else None
-    if isinstance(source, str) and isinstance(tests, list) and "candidate" not in source and parsed(source):  # MBPP+
+    alone = isinstance(source, str) and not re.search(r"candidate|def check\(", source) and parsed(source)
+    if alone and isinstance(tests, list):  # MBPP+
         taken, tests, others = [*taken, "test"], [*tests, source], others[:-1]
     shape.out["tests"], shape.tests_name = tests, name
     shape.used.update(taken)
+    others = [key for key in others if "tests" not in shape.facts.mapped and row[key] != row[name]]
     shape.notes += [f"rows have other tests in {key}; {name} is taken" for key in others]
     if isinstance(row.get("private_test_cases"), str) and "private_test_cases" not in taken:
         shape.notes.append("rows have pickled private_test_cases, which are never opened; only public tests are used")
@@ -470,15 +478,3 @@ ONE_RESPONSE = re.compile(r"(?i)((?:\w+_)?(?:response|ref|reply|completion|outpu
 COMPARED = (("chosen", "rejected"), ("accepted", "rejected"), ("preferred", "non_preferred"), ("better", "worse"))
 
 TEST_SOURCE = re.compile(r"^(def (check\(|test)|assert\b|class \w+\(.*TestCase)", re.MULTILINE)
-
-
-def names_value(value) -> bool:
-    """Whether a `solution` is a bare answer, as in TRL's data for rewards: a number, a formula or a word."""
-    if not isinstance(value, str) or not is_short(value) or "boxed" in value or is_program(value):
-        return False
-    return len(re.findall(r"(?<!\\)\b[^\W\d_]{2,}", value)) < 2
-
-
-def marks_answer(value) -> bool:
-    """Whether a text is a worked solution that marks its final answer, even if cut off."""
-    return isinstance(value, str) and ("\\boxed" in value or gold_of(value) is not None)

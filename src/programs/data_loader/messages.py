@@ -66,7 +66,7 @@ def read_messages(value, name: str) -> list[dict]:
     """Messages of OpenAI's or ShareGPT's form as {"role", "content", …}, without an empty system message."""
     if not isinstance(value, list) or not value:
         raise BadRow(name, shown(value), "a non-empty list of messages")
-    if len(value) == 1 and isinstance(value[0], list):  # BFCL's
+    if len(value) == 1 and isinstance(value[0], list) and isinstance(next(iter(value[0]), None), dict):  # BFCL's
         raise BadRow(name, "a list inside a list", "a list of messages", f"--map {name}={name}.0")
     first = int(len(value) > 1 and is_empty_turn(value[0], "system"))
     placed = ((f"{name}[{number}]", raw) for number, raw in enumerate(value[first:], start=first))

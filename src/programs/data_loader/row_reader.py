@@ -17,10 +17,11 @@ from parts.data.nested_rows import with_chats
 from parts.data.question_parts import TOOLS, is_media, is_system, plain_name
 from parts.data.rows import SUFFIXES, file_records, hub_rows, is_hub_id
 from parts.foundation.messages import RowFlaw, UserError, need, say, suggest
+from programs.data_loader.answers_and_tests import marks_answer
 from programs.data_loader.bad_rows import HEAD, BadRow, BadRows, as_plain, flaw_of, opened, shown
 from programs.data_loader.choices import shown_numbers
 from programs.data_loader.form_names import check_kind, convert, form_of, kind_of, known_names, new_names
-from programs.data_loader.forms import LETTER_ALONE, FileFacts, marks_answer
+from programs.data_loader.forms import LETTER_ALONE, FileFacts
 from programs.data_loader.messages import ANSWER_KEYS, passage
 
 FILE_FORMS = {**SUFFIXES, ".txt": "txt"}
@@ -214,7 +215,7 @@ class RowReader:
         shape = convert(row, form, self.facts)
         row = shape.out
         self.unread.update(shape.unread)
-        self.no_passages.update(name for name in shape.unread if passage(shape.row[name], name) is None)
+        self.no_passages.update(name for name in shape.unread if passage(shape.row[name], "background") is None)
         self.no_answer += shape.untaken is not None
         self.untaken.update(shape.untaken or ())
         self.notes.update(shape.notes)
@@ -251,7 +252,7 @@ class RowReader:
                 forms[form] += 1
                 fields.setdefault(form, [name for name in row if row[name] is not None])
                 first = next((row[name] for name in ANSWER_KEYS if row.get(name) is not None), None)
-                marked += form == "math" and marks_answer(first)
+                marked += form == "math" and marks_answer(opened(first))
                 numbers.update(shown_numbers(row))
                 if form in ("ours", "verl"):
                     kinds[kind_of(convert(row, form).out)] += 1
@@ -289,7 +290,7 @@ class RowReader:
             before += "an environment that has these tools, or " if name in TOOLS else ""
             got = f"got the column {name}, which looks like a part of the question but is in no prompt"
             say(f"warning: {got} ({count} of {read} rows); try {before}--drop {shlex.quote(name)}")
-        if self.untaken or 0 < self.no_answer < read:
+        if self.untaken or 0 < self.no_answer < read or (self.no_answer and "math" in self.kinds):
             columns = ", ".join(self.untaken)[:200]
             advice = f"; --map answer=COLUMN or tests=COLUMN takes one of the columns {columns}" if columns else ""
             say(f"note: {self.no_answer} of {read} rows have no answer, tests or completion{advice}")

@@ -9,7 +9,7 @@ import warnings
 from collections import Counter
 
 from parts.data.answer_marks import accepted, marked_gold
-from parts.data.stated_answers import narrow, second_letter, visible, without_words
+from parts.data.stated_answers import BECAUSE, narrow, second_letter, visible, without_words
 from parts.foundation.python_source import parse_python
 from programs.reward_functions_library.contract import _load, completion_text, reward
 from programs.reward_functions_library.text_parts import (
@@ -105,10 +105,15 @@ _CHOICE = re.compile(
     r"(?is)[\W_]*(?:(?:among|of) (?:the|these|all)\b[^,.\n]{0,40},\s*)?(?:(?:the|la|el|die|l(?=['’]))\b[\W_]*)?"
     r"(?:(?:option|choice|answer|letter|opción|antwort|réponse|respuesta)\b[\W_]*|选项|選項|選択肢)?"
     r"([a-z])(?:[\W_]*|(?!(?<=i)\s*,)\s*[).:,、*\n].*"  # not: I, personally, ...
-    r"|(?-i:(?<=[A-HJ-Z]))(?:\s+\([^()]*\)[\W_]*|\s+[-–—]\s+(?!(?-i:[A-J])\b).*))"  # B (Paris), B - Paris
+    r"|(?-i:(?<=[A-HJ-Z])(?!\W*(?:no|wrong|incorrect|false|too|ruled|eliminated|not (?:correct|right|true))\b))"
+    r"(?:\s+\([^()]*\)[\W_]*"  # B (Paris), B - Paris; not: B (wrong), nor B - Paris, C - Rome
+    r"|[ \t]+[-–—]\s+(?!(?-i:[A-J])\b)(?:(?!\b[A-J]\s+[-–—])[^\n])*))"
 )
 _ONE = r"\(?[A-J]\b\)?"
-_LETTERS = rf"(?:(?i:option|choice|answer|letter)s?\s+)?{_ONE}(?:(?:\s*(?:[,/&]|\b(?:and|or|nor)\b))+\s*{_ONE})*"
+_LETTERS = (
+    rf"(?:(?i:option|choice|answer|letter)s?\s+)?{_ONE}"
+    rf"(?:(?:\s?(?:[,/&]|\b(?:and|or|nor)\b)){{1,2}}\s?{_ONE}){{0,9}}"
+)
 _WRONG = (
     r"(?i:(?:(?:is|are|['’]s|(?:can|must) be|ist|sind|est|es)(?: \w+ly| all| both)?"
     r" (?:wrong|incorrect[ae]?|false|falsch|fausse?|ruled out|eliminated)"
@@ -116,26 +121,28 @@ _WRONG = (
     r" (?:correct[ae]?|right|true|best|answer|fit|richtige?|bonne))\b|是?(?:错|不正?[确对]))"
 )
 _REJECTED = re.compile(  # after a letter, or a list that it begins: a denial, but no text such as "is not true of dogs"
-    rf"[\W_]*(?:(?:[,/&]|\b(?:and|or|nor)\b)\W*(?!(?i:option|choice)){_LETTERS}\W*)?(?i:no\b\W*)?"
-    rf"(?i:(?:this|that|it|which)\b(?: (?:one|option|choice|answer)\b)?)?\s*{_WRONG}"
+    rf"[\W_]{{0,9}}(?:(?:[,/&]|\b(?:and|or|nor)\b)\W{{0,4}}(?!(?i:option|choice)){_LETTERS}\W{{0,4}})?"
+    rf"(?i:no\b\W{{0,4}})?(?i:(?P<it>this|that|it|which)\b(?: (?:one|option|choice|answer)\b)?)?\s?{_WRONG}"
     r"(?! (?!(?:answer|option|choice|one|as|because|since|so|and|but|either|here)\b)\w)"
 )
 _OTHERS_REJECTED = re.compile(rf"\b(?i:not|rather than|instead of)\s+{_LETTERS}|(?<!\w){_LETTERS}\s*{_WRONG}")
 _OPTION_TEXT = re.compile(  # D) Both A and B; A is true, B is false; not: A) B, C or D; A) Paris or B; A. It may be B
-    r"(?:[A-J][).]|[B-J]:)[*_]*[ \t]+(?!\W*[A-J](?:\W+(?i:or\W+)?[A-J])*\W*\Z)"
+    r"([A-J])(?:\)|\.|(?<!A):)[*_]*[ \t]+(?!(?:(?!\b[A-J]\b).)*\b\1\b)(?!\W*[A-J](?:\W+(?i:or\W+)?[A-J])*\W*\Z)"
     r"(?!(?:(?!\b[A-J]\b).)*?(?:[,;/&|]|\b(?i:or|and|not|but|oder|und|ou|et|o|y)\b)[\s(*]*[A-J]\b)"
     r"(?!.*\b(?i:also|too|may|might|maybe|could|perhaps|possibly|likely|alternatively)\b)"
     r"(?:(?![.!?]\s|\b[A-J](?:\)|[.:]\s)).)+"
 )
 
 
-def _letter(answer: str) -> str | None:
-    """The choice letter of an answer, alone or before its text; None if it is denied, or another one is stated."""
+def _letter(answer: str, marked: bool) -> str | None:
+    """The choice letter of an answer, alone or before its text; None if it is denied, or another one is stated.
+    After a mark, "It is false" is the option's text."""
     answer = re.sub(r"\\(?:text|textbf|mathrm|mathbf|boxed)\b", " ", answer[:2000])
     for reading in (answer, without_words(answer)):
         if match := _CHOICE.fullmatch(reading):
             rest = reading[match.end(1) :]
-            if (rejected := _REJECTED.match(rest)) or not _states_another(match[1], rest):
+            rejected = (denial := _REJECTED.match(rest)) and not (marked and denial["it"])
+            if rejected or not _states_another(match[1], rest):
                 return None if rejected else match[1].upper()
     return None
 
@@ -154,7 +161,8 @@ def multiple_choice(text, answer):
     >>> multiple_choice(None, ["The answer is (B).", "A) Paris B) Rome"], ["B", 1])
     [1.0, 0.0]"""
     golds = {_gold_letter(gold) for gold in accepted(answer)} - {None}
-    letters = {_letter(narrow(part)) for part in _found(text) or [_final(text)]}
+    parts = _found(text)
+    letters = {_letter(narrow(part), bool(parts)) for part in parts or [_final(text)]}
     letter = (letters.pop() if len(letters) == 1 else None) or _readings(text)[0].strip("()*. ")
     return letter in golds if golds else None
 
@@ -186,7 +194,8 @@ def _squad_golds(answer, answers) -> list[list[str]] | None:
 
 def _squad_answers(text: str) -> list[list[str]]:
     """Words of the final answer, and of it without a reason: "yes, because ..."."""
-    return [_squad_words(read(_final(text))) for read in (str, without_words)]
+    final = _final(text)
+    return [*map(_squad_words, (final, re.split(rf"(?i)\W{{1,3}}(?:{BECAUSE})\b", final, maxsplit=1)[0] or final))]
 
 
 def _squad_f1(words: list[str], gold: list[str]) -> float:

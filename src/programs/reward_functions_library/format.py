@@ -10,6 +10,7 @@ from parts.data.nested_rows import VISIBLE
 from programs.reward_functions_library.contract import _SCRIPTS, _validator, completion_text, reward
 from programs.reward_functions_library.text_parts import (
     _EQUATION,
+    _MARKUP,
     _SENTENCE,
     _WORD,
     _distinct,
@@ -127,7 +128,7 @@ def reasoning_quality(text, prompt, *, target=4):
     steps, repeated = 0, _distinct([w for _, words in sentences for w in words if w not in _CONNECTORS], 3) < 0.7
     for sentence, spoken in sentences[: 0 if repeated else 400]:
         words = [w for w in spoken if w not in _CONNECTORS]
-        content, equations = {*words} - _FUNCTION_WORDS, _EQUATION.findall(sentence)
+        content, equations = {*words} - _FUNCTION_WORDS, _EQUATION.findall(_MARKUP.sub("", sentence))
         share = sum(w in _FUNCTION_WORDS for w in words) / max(1, len(words))
         stale = len(content) < 2 or any(len(content & old) > 0.6 * len(content) for old in known)
         sides = [[*map(_total, equation.split("="))] for equation in equations]

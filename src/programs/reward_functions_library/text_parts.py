@@ -1,5 +1,6 @@
 """Find answers, blocks and sections in texts."""
 
+import contextlib
 import itertools
 import json
 import math
@@ -43,11 +44,12 @@ _MIXED = re.compile(rf"(?<![\d./])(\d{{1,9}}){_BLANK}(\d{{1,9}})/(\d{{1,9}})(?![
 _POWER = re.compile(r"(?:\s*(?:\\times|\\cdot|[×·*xX])\s*|^)10\s*(?:\^|\*\*)\s*\{?([+-]?\d{1,3})\}?(?![\d}])")
 _TERM = r"\${0,2}(?:[0-9]{1,3}(?:,[0-9]{3}){1,3}|[0-9]{1,12})(?:\.[0-9]{1,6})?"
 _STEP = rf" ?[-+*/] ?{_TERM}"
-_EQUATION = re.compile(  # 16 - 3 - 4 = 13 - 4 = 9, and no part of a longer one; - before it is a bullet
-    r"(?:(?<=^[-*] )|(?<![\w.,)^√$])(?<![-+*/×÷·^√] )(?<![-+*/×÷·^√]))"
+_EQUATION = re.compile(  # 16 - 3 - 4 = 13 - 4 = 9, and no part of a longer one
+    r"(?:(?<![\w.,)^√$])(?<![-+*/×÷·^√] )(?<![-+*/×÷·^√]))"
     rf"-?{_TERM}(?:{_STEP}){{1,8}}(?: ?= ?-?{_TERM}(?:{_STEP}){{1,8}}){{0,3}} ?= ?-?{_TERM}(?:{_STEP}){{0,8}}"
-    r"(?!\d|[.,]\d| ?%| ?[-+*/×÷·^] ?(?:[\d($\\√]|[a-z]\b))"
+    r"(?!\d|[.,]\d| ?%| ?[-+*/×÷·^] ?(?:[\d($\\√]|[b-z]\b))"
 )
+_MARKUP = re.compile(r"^\s*[-*] |(?<!\d)(?<!\d )\*\*|\*\*(?! ?\d)")  # a bullet, bold; not 2**3
 _AROUND = " \t\n'\"`*_$「」“”"  # characters that may enclose an answer
 _QUOTED = re.compile(r"^(?:(\*\*|['\"`$])((?:(?!\1).)+)\1|“([^“”]+)”|「([^「」]+)」)$")  # a gold in quotes
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|[\n;。！？]")
@@ -192,10 +194,10 @@ def _layout(text: str, tags) -> list[str]:
 
 def _json(text: str, max_characters=math.inf):
     """The value of strict JSON, alone or as the only fenced block of a text after its thinking; None for others."""
-    text = text.strip() if text.lstrip()[:1] in ("{", "[", "`") else visible(text).strip()
-    blocks = _blocks(text) if text[:3] + text[-3:] == "``````" else []
-    try:  # parse_constant=int refuses NaN and Infinity
-        text = blocks[0][1] if len(blocks) == 1 else text
-        return json.loads(text, parse_constant=int) if len(text) <= max_characters else None
-    except (ValueError, RecursionError):
-        return None
+    for part in dict.fromkeys((text.strip(), visible(text).strip())):  # a string may hold <think>
+        blocks = _blocks(part) if part[:3] + part[-3:] == "``````" else []
+        part = blocks[0][1] if len(blocks) == 1 else part
+        with contextlib.suppress(ValueError, RecursionError):  # parse_constant=int refuses NaN and Infinity
+            if len(part) <= max_characters:
+                return json.loads(part, parse_constant=int)
+    return None

@@ -8,7 +8,9 @@ from final_answer import final_answer
 
 REMARK = re.compile(  # a further sentence: "Paris. It lies on the Seine."; no second answer, no name after a title
     r"(?:(?<=\w{3})|(?<=\d)|(?<=\b[Nn]o))[*_]*\.[*_]*\s+(?=(?!I\b)[A-Z][\w'’]* [a-z])"
-    r"(?!(?i:.{0,300}(?:\b(?:or|also|but|not?|wait|maybe|perhaps|possibly|could|might|however|actually)\b|n['’]t\b))).*"
+    r"(?!(?i:.{0,300}(?:\b(?:or|also|but|not?|wait|maybe|perhaps|possibly|could|might|however|actually|wrong|incorrect"
+    r"|false|right|correct|rather|otherwise|alternatively|instead|either|second|mind|scratch|ignore|another)\b"
+    r"|n['’]t\b))).*"
 )
 
 
