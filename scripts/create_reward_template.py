@@ -62,17 +62,17 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 #       728-934  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
 #      937-1236  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
 #     1239-1345  extracts         Extract from a Python file what some of its names need
-#     1348-1574  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
-#     1577-1688  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#     1691-1965  reward forms     The forms that a reward function may have, and loading rewards from files
-#     1968-2119  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2122-2338  assembly         Assemble the written file: the statements that it needs from files/, below its own …
-#     2341-2411  json reward      The task json_schema: constants of the reward, and the cases of its self-test
-#     2414-2983  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
-#     2986-3283  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
-#     3286-3428  trials           Trials of a written file: its self-test, its rows, the original of a port
-#     3431-3573  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3576-3775  command          The command line
+#     1348-1575  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
+#     1578-1689  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#     1692-1966  reward forms     The forms that a reward function may have, and loading rewards from files
+#     1969-2120  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2123-2339  assembly         Assemble the written file: the statements that it needs from files/, below its own …
+#     2342-2412  json reward      The task json_schema: constants of the reward, and the cases of its self-test
+#     2415-2984  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
+#     2987-3284  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
+#     3287-3436  trials           Trials of a written file: its self-test, its rows, the original of a port
+#     3439-3581  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3584-3783  command          The command line
 
 import argparse
 import ast
@@ -1377,14 +1377,15 @@ def own_copy(value):
     return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
 
 
-LIBRARY = (sysconfig.get_path("stdlib"), "<")  # how files of the standard library begin, and what is no file
+# how files of libraries begin, and what is no file
+LIBRARY = re.escape(sysconfig.get_path("stdlib")) + r"|<|.*[/\\](site|dist)-packages[/\\]"
 
 
 def user_place(error: BaseException) -> str:
     """' at FILE:LINE' where a user's code raised: the innermost frame outside libraries and the caller; else ""."""
     frames = [*traceback.walk_tb(error.__traceback__)]
     below = [(f.f_code.co_filename, line) for f, line in frames if f.f_globals is not frames[0][0].f_globals]
-    own = [f" at {file}:{line}" for file, line in below if not (file.startswith(LIBRARY) or "-packages" in file)]
+    own = [f" at {file}:{line}" for file, line in below if not re.match(LIBRARY, file)]
     return own[-1] if own else ""
 
 
@@ -3358,18 +3359,18 @@ def outcome(call) -> float | str:
     if isinstance(value, dict):
         value = "raised" if value.get("raised") else value["score"]
     value = value.tolist() if hasattr(value, "tolist") else value
-    value = value[0] if isinstance(value, list | tuple) else value
+    value = value[-1] if isinstance(value, list | tuple) and value else value
     value = value.item() if hasattr(value, "item") else value  # of a list of NumPy's
     is_score = value is None or (isinstance(value, int | float) and math.isfinite(value))
     return float(value or 0.0) if is_score else value if isinstance(value, str) else f"returned {value!r}"
 
 
 def original_score(args, text: str, row: dict, beside: list | tuple = ()) -> float | str:
-    """What the original says of a completion, called as the trainers call it; `beside`: the batch's others."""
-    unsaid, rows = "" if args.completions == "text" else None, [row, *(other for _, other in beside)]
+    """What the original says of a completion, called as the trainers call it, after `beside` in its batch."""
+    unsaid, rows = "" if args.completions == "text" else None, [*(other for _, other in beside), row]
     columns = [{name: value for name, value in x.items() if name != "prompt"} for x in rows]
     rows = [{"prompt": x.get("prompt", unsaid), "columns": y} for x, y in zip(rows, columns, strict=True)]
-    given = reward_arguments(rows, [text, *(other for other, _ in beside)], [IDS for _ in rows]) | TRL_EXTRAS
+    given = reward_arguments(rows, [*(other for other, _ in beside), text], [IDS for _ in rows]) | TRL_EXTRAS
     scores = []
     for function, weight in args.pairs:
         score = outcome(lambda function=function: scored_batch(as_reward(function), given, ONCE))
@@ -3387,6 +3388,15 @@ def port_score(args, module, text: str, row: dict) -> float | str:
         extra = columns | {"completion_ids": IDS, "ground_truth_field": f"{args.gold_column}:json"}
         gold = json.dumps(gold)
     return outcome(lambda: module.compute_score("data", text, gold, extra))
+
+
+def refuse_batch(args, got: str, cases: list[tuple[str, dict]]) -> None:
+    """Raise UserError if a score depends on its batch; 1e-3 is noise, and one that changes anyway says nothing."""
+    for case in cases:
+        alone, beside, again = (original_score(args, *case, others) for others in ((), cases, ()))
+        known = isinstance(beside, float) and alone == again
+        same = not known or math.isclose(alone, beside, rel_tol=1e-3, abs_tol=1e-5)
+        need(same, f"{got}: it scores {alone} alone, {beside} beside others; verl scores each alone; try ppo_train.py")
 
 
 def compared(args) -> dict:
@@ -3407,14 +3417,9 @@ def compared(args) -> dict:
         alone = trains(source_text(args))
         args.pairs = [(getattr(module, spec_parts(args.source)[1]) if alone else find_reward(args.source)[0], 1.0)]
     scores, cases = [], trial_cases(args)
-    in_batch = args.target == "verl" and not all(is_per_sample(function) for function, _ in args.pairs)
-    for number, (text, row) in enumerate(cases):
+    for text, row in cases:
         ported = port_score(args, module, text, row)
-        alone = original_score(args, text, row) if args.target == "verl" else ported
-        beside = original_score(args, text, row, cases[:4]) if in_batch and number < 10 else alone
-        same = isinstance(alone, str) or isinstance(beside, str) or math.isclose(alone, beside, abs_tol=1e-5)
-        need(same, f"{got}: it scores {alone} alone, {beside} beside others; verl scores each alone; try ppo_train.py")
-        scores.append((alone, ported))
+        scores.append((original_score(args, text, row) if args.target == "verl" else ported, ported))
     raised = [a for a, _ in scores if isinstance(a, str)]
     if len(raised) == len(scores):
         said = f"{got}, which {raised[0]}, on every completion tried; try --data FILE with rows that it takes"
@@ -3424,6 +3429,9 @@ def compared(args) -> dict:
         same = a == b or (isinstance(a, str) and isinstance(b, str))
         remedy = OTHERWISE if args.inline else "report it"
         need(same, f"{got}: it scores {a}, the port {b}; expected the same; {remedy}")
+    if args.target == "verl" and not all(is_per_sample(function) for function, _ in args.pairs):
+        first = [x for x, (a, _) in zip(cases, scores, strict=True) if not isinstance(a, str)][:10]
+        refuse_batch(args, got, [*first[:4], *first[4:][-3:]])
     seen = sorted({b for _, b in scores}, key=str)
     return {"completions": len(scores), "same_score": len(scores) - len(raised), "scores": seen}
 

@@ -49,14 +49,14 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 #     1821-1829  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
 #     1832-1940  bad rows           Errors about bad rows, and the values that a row may hold
 #     1943-2259  messages           Chat messages, names of columns, passages that a question is about, and media, …
-#     2262-2639  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
-#     2642-2866  choices            Questions with choices: find the choices of a row, and which one is right
-#     2869-3299  forms              Convert rows of each form to the schema
-#     3302-3417  form names         Tell a row's form by the names of its fields, and convert it
-#     3420-3629  writing            Write rows for each target, and choose held-out rows
-#     3632-3954  row reader         Read rows from files, globs and the hub; convert, check and count them
-#     3957-4055  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
-#     4058-4313  command            The command line, and what --inspect shows
+#     2262-2640  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
+#     2643-2879  choices            Questions with choices: find the choices of a row, and which one is right
+#     2882-3306  forms              Convert rows of each form to the schema
+#     3309-3424  form names         Tell a row's form by the names of its fields, and convert it
+#     3427-3636  writing            Write rows for each target, and choose held-out rows
+#     3639-3961  row reader         Read rows from files, globs and the hub; convert, check and count them
+#     3964-4062  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
+#     4065-4320  command            The command line, and what --inspect shows
 
 import argparse
 import ast
@@ -2270,6 +2270,7 @@ OTHER_LANGUAGES = re.compile(
 )
 LITERALS = "values in JSON or Python"
 ENTRY_ADVICE = "--map entry_point=COLUMN"
+ALIASES = re.compile(r"(answer_)?aliases|(alt|alternat(iv)?e|other|additional|acceptable)_answers")
 ASSERTS = re.compile(r"^\s*assert\b", re.MULTILINE)
 BARE_MARK = re.compile(r"####[^\n#\\]*|\$?\\boxed\{[^{}]*\}\$?")  # only a marked answer
 MONEY = re.compile(r"-?\$?-?(\d{1,3}(,\d{3})+|\d+)?(\.\d+)?")
@@ -2653,6 +2654,8 @@ LABEL = re.compile(r"[A-Za-z]|\d\d?")
 LABEL_END = re.compile(r"([A-Ja-j]|\d\d?)$")
 CHOICE_TEXTS = ("text", "texts", "content", "option", "choice", "choices", "options", "answer", "value")
 LABEL_KEYS = ("label", "key", "letter", "id", "identifier", "option")
+LETTERED = re.compile(r"(?is)(?<![a-z])a(?![a-z]).*(?<![a-z])b(?![a-z])")
+LETTER_ALONE = "rows have a letter as answer, but no choices in the prompt"  # noted if half of the rows are so
 
 
 @dataclass
@@ -2786,6 +2789,16 @@ def right_choice(row: dict, choices: Choices, first: int | None, as_texts: froze
     raise BadRow("answer", f"the columns {filled[:200]}", expected, advice)
 
 
+def picked(row: dict, choices: Choices, first: int | None, as_texts: frozenset[str]) -> tuple[str, str, list[str]]:
+    """(Letter of the right choice, the column that names it, notes on what other columns and numbers mean)."""
+    name, place, is_open = right_choice(row, choices, first, as_texts)
+    others = other_picks(row, choices, name, place, as_texts)
+    notes = [f"rows name another choice in {other}; {name} is taken" for other in others]
+    if is_open and len(choices.columns) == 1:
+        notes.append(f"rows name the right choice by a number in {name}; it was read as counting from 0")
+    return LETTERS[place], name, notes
+
+
 def other_picks(row: dict, choices: Choices, taken: str, place: int, as_texts: frozenset[str]) -> list[str]:
     """Columns that contradict the choice taken, by a label, letter, text or number."""
     number, picks = as_number(row.get(taken), choices), picks_of(row, choices)
@@ -2888,9 +2901,6 @@ class FileFacts:
 
 
 NO_FACTS = FileFacts()
-LETTERED = re.compile(r"(?is)(?<![a-z])a(?![a-z]).*(?<![a-z])b(?![a-z])")
-ALIASES = re.compile(r"(answer_)?aliases|(alt|alternat(iv)?e|other|additional|acceptable)_answers")
-LETTER_ALONE = "rows have a letter as answer, but no choices in the prompt"  # noted if half of the rows are so
 
 
 class Shape:
@@ -3144,14 +3154,11 @@ def as_choices(shape: Shape) -> None:
 
 def pick_letter(shape: Shape) -> None:
     """Fill in the letter of the right choice."""
-    facts = shape.facts
-    name, place, is_open = right_choice(shape.row, shape.choices, facts.first_number, facts.number_texts)
-    others = other_picks(shape.row, shape.choices, name, place, facts.number_texts)
-    shape.notes += [f"rows name another choice in {other}; {name} is taken" for other in others]
-    if is_open and len(shape.choices.columns) == 1:
-        shape.notes.append(f"rows name the right choice by a number in {name}; it was read as counting from 0")
+    shape.out["answer"], name, notes = picked(
+        shape.row, shape.choices, shape.facts.first_number, shape.facts.number_texts
+    )
     shape.used.add(name)
-    shape.out["answer"] = LETTERS[place]
+    shape.notes += notes
 
 
 def as_worked(shape: Shape) -> None:

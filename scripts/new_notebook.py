@@ -31,9 +31,9 @@ Exit codes: 0 written, and run; 1 a cell of it raised an error; 2 bad input.
 #       111-115  bundle        Paths of this bundle and of its embedded model, data and rewards
 #       118-285  dialect       Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements …
 #       288-309  settings      Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       312-484  user code     What users' rewards get: texts, copies of the columns, and their own state of the process
-#       487-618  reward forms  The forms that a reward function may have, and loading rewards from files
-#       621-864  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
+#       312-485  user code     What users' rewards get: texts, copies of the columns, and their own state of the process
+#       488-619  reward forms  The forms that a reward function may have, and loading rewards from files
+#       622-865  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
 
 import argparse
 import ast
@@ -311,14 +311,15 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhe
 
 # -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
 
-LIBRARY = (sysconfig.get_path("stdlib"), "<")  # how files of the standard library begin, and what is no file
+# how files of libraries begin, and what is no file
+LIBRARY = re.escape(sysconfig.get_path("stdlib")) + r"|<|.*[/\\](site|dist)-packages[/\\]"
 
 
 def user_place(error: BaseException) -> str:
     """' at FILE:LINE' where a user's code raised: the innermost frame outside libraries and the caller; else ""."""
     frames = [*traceback.walk_tb(error.__traceback__)]
     below = [(f.f_code.co_filename, line) for f, line in frames if f.f_globals is not frames[0][0].f_globals]
-    own = [f" at {file}:{line}" for file, line in below if not (file.startswith(LIBRARY) or "-packages" in file)]
+    own = [f" at {file}:{line}" for file, line in below if not re.match(LIBRARY, file)]
     return own[-1] if own else ""
 
 

@@ -54,18 +54,18 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 #     1363-1688  question parts  Detect columns that look like part of the question but are not in the prompt, and …
 #     1691-1776  held out        Held-out prompts: split them off, and count or refuse those that also occur in training
 #     1779-1816  extracts        Extract from a Python file what some of its names need
-#     1819-2039  user code       What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2042-2316  reward forms    The forms that a reward function may have, and loading rewards from files
-#     2319-2342  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2345-2369  whole models    Refuse what transformers would make a model of by guessing: missing weights, other …
-#     2372-2415  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
-#     2418-2424  losses          The KL to the reference, policy and value losses, and how losses per token become …
-#     2427-2501  idle settings   Settings without effect in a configuration: named at the start, with what would …
-#     2504-2515  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
-#     2518-2565  run end         Faults reported at a run's end, from its last steps and its held-out figures
-#     2568-2823  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
-#     2826-2948  training        The check of a page, its run, and the results of both
-#     2951-3214  command         The command line
+#     1819-2040  user code       What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2043-2317  reward forms    The forms that a reward function may have, and loading rewards from files
+#     2320-2343  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2346-2370  whole models    Refuse what transformers would make a model of by guessing: missing weights, other …
+#     2373-2416  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
+#     2419-2425  losses          The KL to the reference, policy and value losses, and how losses per token become …
+#     2428-2502  idle settings   Settings without effect in a configuration: named at the start, with what would …
+#     2505-2516  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
+#     2519-2566  run end         Faults reported at a run's end, from its last steps and its held-out figures
+#     2569-2824  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
+#     2827-2949  training        The check of a page, its run, and the results of both
+#     2952-3215  command         The command line
 
 import argparse
 import ast
@@ -1842,14 +1842,15 @@ def own_copy(value):
     return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
 
 
-LIBRARY = (sysconfig.get_path("stdlib"), "<")  # how files of the standard library begin, and what is no file
+# how files of libraries begin, and what is no file
+LIBRARY = re.escape(sysconfig.get_path("stdlib")) + r"|<|.*[/\\](site|dist)-packages[/\\]"
 
 
 def user_place(error: BaseException) -> str:
     """' at FILE:LINE' where a user's code raised: the innermost frame outside libraries and the caller; else ""."""
     frames = [*traceback.walk_tb(error.__traceback__)]
     below = [(f.f_code.co_filename, line) for f, line in frames if f.f_globals is not frames[0][0].f_globals]
-    own = [f" at {file}:{line}" for file, line in below if not (file.startswith(LIBRARY) or "-packages" in file)]
+    own = [f" at {file}:{line}" for file, line in below if not re.match(LIBRARY, file)]
     return own[-1] if own else ""
 
 

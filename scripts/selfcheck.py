@@ -51,21 +51,21 @@ Exit codes: 0 every check passes, 1 one fails, 2 bad input.
 #       190-357  dialect              Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
 #       360-404  processes            The processes of a run: lazy torch, device, threads, sums, distribution of …
 #       407-425  exit codes           Program exit: errors that a user can fix become a message and an exit code
-#       428-600  user code            What users' rewards get: texts, copies of the columns, and their own state of …
-#       603-683  reward forms         The forms that a reward function may have, and loading rewards from files
-#       686-718  batches              Batches: masked statistics, padding, micro-batches, and packed layouts that …
-#       721-780  oracles              Formulas as loops over single tokens, independent of the numerics, for checks …
-#       783-853  contract             What a trainer must offer to be checked: names, signatures, shapes; …
-#      856-1089  trainer              The interface between trainers and checks, and comparing figures
-#     1092-1208  scripted talks       Scripted conversations: known answers, and an environment that records what it …
-#     1211-1364  scripts trainer      A script of this bundle, or a copy, behind the interface of the checks
-#     1367-1561  one page             A one-page trainer, of templates/ or a copy, behind the interface of the checks
-#     1564-1595  loading              Loading a trainer by its path
-#     1598-1698  oracle               The trainer's figures, computed independently from the plain networks and …
-#     1701-1805  input checks         Checks of inputs: tokens, template, reward
-#     1808-2164  numeric checks       Checks of critic, advantages, log-probs, padding and the policy's gradient
-#     2167-2329  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
-#     2332-2471  run                  Prepare the trainer, run the checks, the command line
+#       428-601  user code            What users' rewards get: texts, copies of the columns, and their own state of …
+#       604-684  reward forms         The forms that a reward function may have, and loading rewards from files
+#       687-719  batches              Batches: masked statistics, padding, micro-batches, and packed layouts that …
+#       722-781  oracles              Formulas as loops over single tokens, independent of the numerics, for checks …
+#       784-854  contract             What a trainer must offer to be checked: names, signatures, shapes; …
+#      857-1090  trainer              The interface between trainers and checks, and comparing figures
+#     1093-1209  scripted talks       Scripted conversations: known answers, and an environment that records what it …
+#     1212-1365  scripts trainer      A script of this bundle, or a copy, behind the interface of the checks
+#     1368-1562  one page             A one-page trainer, of templates/ or a copy, behind the interface of the checks
+#     1565-1596  loading              Loading a trainer by its path
+#     1599-1699  oracle               The trainer's figures, computed independently from the plain networks and …
+#     1702-1806  input checks         Checks of inputs: tokens, template, reward
+#     1809-2165  numeric checks       Checks of critic, advantages, log-probs, padding and the policy's gradient
+#     2168-2330  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
+#     2333-2472  run                  Prepare the trainer, run the checks, the command line
 
 import argparse
 import builtins
@@ -427,14 +427,15 @@ def quiet_environment(vllm: bool = False) -> None:
 
 # -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
 
-LIBRARY = (sysconfig.get_path("stdlib"), "<")  # how files of the standard library begin, and what is no file
+# how files of libraries begin, and what is no file
+LIBRARY = re.escape(sysconfig.get_path("stdlib")) + r"|<|.*[/\\](site|dist)-packages[/\\]"
 
 
 def user_place(error: BaseException) -> str:
     """' at FILE:LINE' where a user's code raised: the innermost frame outside libraries and the caller; else ""."""
     frames = [*traceback.walk_tb(error.__traceback__)]
     below = [(f.f_code.co_filename, line) for f, line in frames if f.f_globals is not frames[0][0].f_globals]
-    own = [f" at {file}:{line}" for file, line in below if not (file.startswith(LIBRARY) or "-packages" in file)]
+    own = [f" at {file}:{line}" for file, line in below if not re.match(LIBRARY, file)]
     return own[-1] if own else ""
 
 

@@ -217,7 +217,7 @@ class PythonSource:
         """A class's name and those of the classes of this file that are derived from it, also at second hand."""
         names = [base]
         for name, definition in self.definitions.items():
-            names += [name] if {*names} & {*self.bases(definition)} else []
+            names += [name] if name not in names and {*names} & {*self.bases(definition)} else []
         return names
 
     def fields(self, base: str) -> list[Argument]:

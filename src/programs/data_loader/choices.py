@@ -23,6 +23,8 @@ LABEL = re.compile(r"[A-Za-z]|\d\d?")
 LABEL_END = re.compile(r"([A-Ja-j]|\d\d?)$")
 CHOICE_TEXTS = ("text", "texts", "content", "option", "choice", "choices", "options", "answer", "value")
 LABEL_KEYS = ("label", "key", "letter", "id", "identifier", "option")
+LETTERED = re.compile(r"(?is)(?<![a-z])a(?![a-z]).*(?<![a-z])b(?![a-z])")
+LETTER_ALONE = "rows have a letter as answer, but no choices in the prompt"  # noted if half of the rows are so
 
 
 @dataclass
@@ -154,6 +156,16 @@ def right_choice(row: dict, choices: Choices, first: int | None, as_texts: froze
     filled = ", ".join(name for name in row if not is_empty(row[name]))
     advice = f"--map answer=COLUMN, --kind prompts for questions without answers, or {drop}"
     raise BadRow("answer", f"the columns {filled[:200]}", expected, advice)
+
+
+def picked(row: dict, choices: Choices, first: int | None, as_texts: frozenset[str]) -> tuple[str, str, list[str]]:
+    """(Letter of the right choice, the column that names it, notes on what other columns and numbers mean)."""
+    name, place, is_open = right_choice(row, choices, first, as_texts)
+    others = other_picks(row, choices, name, place, as_texts)
+    notes = [f"rows name another choice in {other}; {name} is taken" for other in others]
+    if is_open and len(choices.columns) == 1:
+        notes.append(f"rows name the right choice by a number in {name}; it was read as counting from 0")
+    return LETTERS[place], name, notes
 
 
 def other_picks(row: dict, choices: Choices, taken: str, place: int, as_texts: frozenset[str]) -> list[str]:

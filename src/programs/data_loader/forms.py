@@ -11,6 +11,7 @@ from parts.data.nested_rows import holds_answer, is_dialogue
 from parts.data.question_parts import ODD_PROMPTS, is_empty, is_system, texts_in, unread_parts
 from parts.data.stated_answers import visible
 from programs.data_loader.answers_and_tests import (
+    ALIASES,
     ASSERTS,
     BARE_MARK,
     METHOD,
@@ -29,7 +30,7 @@ from programs.data_loader.answers_and_tests import (
     read_tests,
 )
 from programs.data_loader.bad_rows import TEST_KEYS, BadRow, opened, shown
-from programs.data_loader.choices import LETTERS, choices_of, other_picks, right_choice, with_choices
+from programs.data_loader.choices import LETTER_ALONE, LETTERED, choices_of, picked, with_choices
 from programs.data_loader.messages import (
     ANSWER_KEYS,
     CHAT_KEYS,
@@ -69,9 +70,6 @@ class FileFacts:
 
 
 NO_FACTS = FileFacts()
-LETTERED = re.compile(r"(?is)(?<![a-z])a(?![a-z]).*(?<![a-z])b(?![a-z])")
-ALIASES = re.compile(r"(answer_)?aliases|(alt|alternat(iv)?e|other|additional|acceptable)_answers")
-LETTER_ALONE = "rows have a letter as answer, but no choices in the prompt"  # noted if half of the rows are so
 
 
 class Shape:
@@ -325,14 +323,11 @@ def as_choices(shape: Shape) -> None:
 
 def pick_letter(shape: Shape) -> None:
     """Fill in the letter of the right choice."""
-    facts = shape.facts
-    name, place, is_open = right_choice(shape.row, shape.choices, facts.first_number, facts.number_texts)
-    others = other_picks(shape.row, shape.choices, name, place, facts.number_texts)
-    shape.notes += [f"rows name another choice in {other}; {name} is taken" for other in others]
-    if is_open and len(shape.choices.columns) == 1:
-        shape.notes.append(f"rows name the right choice by a number in {name}; it was read as counting from 0")
+    shape.out["answer"], name, notes = picked(
+        shape.row, shape.choices, shape.facts.first_number, shape.facts.number_texts
+    )
     shape.used.add(name)
-    shape.out["answer"] = LETTERS[place]
+    shape.notes += notes
 
 
 def as_worked(shape: Shape) -> None:

@@ -19,9 +19,9 @@ from parts.data.rows import SUFFIXES, file_records, hub_rows, is_hub_id
 from parts.foundation.messages import RowFlaw, UserError, need, say, suggest
 from programs.data_loader.answers_and_tests import marks_answer
 from programs.data_loader.bad_rows import HEAD, BadRow, BadRows, as_plain, flaw_of, opened, shown
-from programs.data_loader.choices import shown_numbers
+from programs.data_loader.choices import LETTER_ALONE, shown_numbers
 from programs.data_loader.form_names import check_kind, convert, form_of, kind_of, known_names, new_names
-from programs.data_loader.forms import LETTER_ALONE, FileFacts
+from programs.data_loader.forms import FileFacts
 from programs.data_loader.messages import ANSWER_KEYS, passage
 
 FILE_FORMS = {**SUFFIXES, ".txt": "txt"}

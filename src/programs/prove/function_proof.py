@@ -251,7 +251,9 @@ def prove_functions(path: Path, only: str, given: str) -> Proof:
     lacking = [x for x in unknown if not x.unknown_form and (x.name in formulas or x.claims)]
     proof.is_open = bool(unfitting or lacking)
     if lacking:
-        proof.say(f"Not checked, so this is no proof: {first([f'{x.name} ({x.why})' for x in lacking], 4)}.")
+        names = first([f"{x.name} ({x.why})" for x in lacking], 4)
+        way = "try --as NAME=FORMULA for a published one"
+        proof.say(f"Not checked, so this is proved in part at most: {names}; {way}.")
     if known:
         describe(proof, known)
     if unfitting:

@@ -82,10 +82,14 @@ class Candidate:
 
     @property
     def claims(self) -> bool:
-        """Whether its name says loss or advantage, and it takes what one is made of."""
-        name, made_of = self.name.lower(), {"logprobs", "scores", "token_rewards", "returns", "values"}
+        """Whether its name says the loss of an algorithm; or loss or advantage, and it takes what one is made of."""
+        name, made_of = self.name.lower(), {"logprobs", "scores", "token_rewards", "returns"}
         made_of |= {"advantages"} if "loss" in name else set()
-        return bool(re.search("loss|objective|advantage", name) and made_of & {*self.roles.values()})
+        made_of |= {"values"} if re.search("value|critic", name) else set()
+        if re.search(r"\b(plot|log|print|show|save|format|report|get|register)_|_(metrics|stats|hist\w*)$", name):
+            return False
+        takes = made_of & {*self.roles.values()} and re.search("loss|objective|advantage", name)
+        return bool(takes or re.search("(ppo|grpo|gspo|dapo|cispo|rloo|policy|actor)_?loss", name))
 
 
 def role_of(name: str) -> str:

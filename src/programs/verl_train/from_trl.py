@@ -43,7 +43,7 @@ OF_THE_MACHINE = set(
 # of model_init_kwargs: settings of the job decide
 LOADING = {"dtype", "torch_dtype", "attn_implementation", "device_map", "use_cache"}
 PATH = "pretrained_model_name_or_path"  # of from_pretrained(…); REMADE: calls that make its model another
-REMADE = {"load_state_dict", "resize_token_embeddings", "load_adapter", "add_adapter", "get_peft_model"}
+REMADE = set("load_state_dict resize_token_embeddings load_adapter add_adapter get_peft_model requires_grad_".split())
 
 
 class Readings(dict):
@@ -298,6 +298,7 @@ class TrlFile:
             several = f"got {file} with several {name}(…), in lines {lines}; expected one; try a copy with one of them"
             need(len(places) <= 1, several)
         self.config, trainer = (places[0] if places else None for places in calls.values())
+        self.used = self.source.name_of(trainer)
         keywords, unseen = self.source.arguments(trainer) if trainer else ([], [])
         unseen += [node for node in trainer.args if isinstance(node, ast.Starred)] if trainer else []
         got = f"got GRPOTrainer(…) of {file} with {', '.join(map(ast.unparse, unseen))}"
@@ -307,9 +308,11 @@ class TrlFile:
         self.trainer = {name: node for name, node in given.items() if not is_none(node)}
 
     def replaced(self) -> list[str]:
-        """Notes on the methods that the file's own trainer replaces or adds."""
-        classes = [self.source.definitions[name] for name in self.trainers[1:]]
-        places = [(x, owner.name) for owner in classes for x in owner.body if isinstance(x, FUNCTIONS)]
+        """Notes on the methods that the file's own trainer and its bases in the file replace or add."""
+        names, own = [self.used], self.source.definitions
+        for name in names:
+            names += [x for x in self.source.bases(own.get(name)) if x not in names]
+        places = [(x, own[n].name) for n in names if n in own for x in own[n].body if isinstance(x, FUNCTIONS)]
         return [f"line {x.lineno}: {owner} has its own `{x.name}`, which has no equivalent here" for x, owner in places]
 
     def model(self) -> tuple[str | None, dict]:
@@ -318,11 +321,12 @@ class TrlFile:
         while isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("to", "cuda"):
             node = source.origin(node.func.value)
         loader = source.code(node.func) if isinstance(node, ast.Call) else ""
-        if re.fullmatch(r"(\w+\.)?(?!AutoPeft)\w+ForCausalLM\.from_pretrained", loader) and not REMADE & {
-            *source.calls
-        }:
-            others = {argument.name: source.code(argument.value) for argument in source.arguments(node)[0]}
-            node = source.argument(node, PATH, (PATH,))
+        is_frozen = "requires_grad" in {name for _, name in source.stores}
+        is_own = loader.partition(".")[0] in source.definitions or is_frozen or REMADE & {*source.calls}
+        if re.fullmatch(r"(\w+\.)?(?!AutoPeft)\w+ForCausalLM\.from_pretrained", loader) and not is_own:
+            arguments, unseen = source.arguments(node)
+            others = {argument.name: source.code(argument.value) for argument in arguments}
+            node = None if unseen else source.argument(node, PATH, (PATH,))
         with contextlib.suppress(ValueError, TypeError):
             name = source.value(node)
             return (name if isinstance(name, str) else None), {key: x for key, x in others.items() if key != PATH}
