@@ -17,18 +17,18 @@ option value keeps; w: the advised weight. Presets have weights:
 #         62-73  python source    Parses Python source in a process with threads
 #         76-82  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #         85-87  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
-#        90-242  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
-#       245-386  answer marks     Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#       389-462  contexts         What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
-#       465-489  text servers     Completions from OpenAI-compatible servers, one per request, with retries if a …
-#       492-502  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#       505-724  contract         The contract of every reward function: inputs, options, and valid values
-#       727-907  text parts       Find answers, blocks and sections in texts
-#      910-1183  correctness      Right answers, and programs that pass tests
-#     1186-1355  format           Layouts, style and repetition
-#     1358-1461  length           Lengths
-#     1464-1631  judges           Models that judge
-#     1634-1736  combined         Combined rewards and presets
+#        90-247  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
+#       250-391  answer marks     Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#       394-469  contexts         What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
+#       472-496  text servers     Completions from OpenAI-compatible servers, one per request, with retries if a …
+#       499-509  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#       512-731  contract         The contract of every reward function: inputs, options, and valid values
+#       734-914  text parts       Find answers, blocks and sections in texts
+#      917-1190  correctness      Right answers, and programs that pass tests
+#     1193-1362  format           Layouts, style and repetition
+#     1365-1468  length           Lengths
+#     1471-1638  judges           Models that judge
+#     1641-1743  combined         Combined rewards and presets
 
 import ast
 import asyncio
@@ -109,7 +109,7 @@ _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> patte
 }
 _MARKS = {
     **{
-        word: rf"{noun}(?![^\W_])[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
+        word: rf"{noun}(?=__|\W|$)[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
         for word, noun in _ANSWERS.items()
     },
     **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
@@ -158,9 +158,11 @@ _BEFORE = re.compile(
 )
 _CORRECTION = re.compile(
     r"(?i)[.!?;,\n—]\s{0,3}(?:(?:(?:but )?(?:wait|hold on|actually)|oh|oops|hmm|sorry|correction|no"
-    r"|let(?:['’]s| me| us) re-?(?:check|consider|calculate|compute|evaluate|think|do))\b[\s,.:;!…—-]{1,4}){1,4}"
+    r"|let(?:['’]s| me| us) re-?(?:check|consider|calculate|compute|evaluate|think|do)(?=\s?[.,:;!…—-]|\n)"
+    r")\b[\s,.:;!…—-]{1,4}){1,4}"
     r"(?:(?:i mean|it'?s|it is|that'?s|it should be)\s)?"
 )
+_VALUE = re.compile(r"[$*_(\\\[ ]*-?(?:[\d\\A-Z√π]|[a-z]\b(?! [a-z]))")  # not: correct, positive, a multiple of 3
 _BARE = re.compile(r"[*($]{0,3}(?:[A-J]|-?[\d.,/]*\d)[)*$]{0,3}(?: [A-Za-z]+)?[.!*]{0,3}")
 _COMMA = re.compile(
     r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+(?=[,{])|0(?=[,{])|\d+(?=(?:,|\{,\})(?!\d{3}(?!\d))))(?:,|\{,\})(\d+)(?![.,]?\d)"
@@ -236,7 +238,10 @@ def corrected(text: str) -> str:
     """The text after the last correction ("Wait, no,") that an answer follows; the whole text if there is none."""
     for m in [*_CORRECTION.finditer(text)][:-4:-1]:
         rest = text[m.end() :]
-        stated = has_mark(rest) or "\\boxed" in rest or "<answer>" in rest or _BARE.fullmatch(rest.strip())
+        # after a box, "the answer is correct" corrects nothing
+        is_answer = _VALUE if "\\boxed" in text[: m.start()] else re.compile("")
+        firm = "\\boxed" in rest or "<answer>" in rest or _BARE.fullmatch(rest.strip())
+        stated = firm or any(is_answer.match(rest, mark.end()) for mark in marks(rest))
         if stated and rest.count("<answer>") == rest.count("</answer>"):
             return rest
     return text
@@ -450,7 +455,9 @@ def is_denied(text: str, mark: re.Match) -> bool:
     """Whether a mark states no answer: "the wrong answer is", "if the answer is", "check the answer:"."""
     before = text[max(0, mark.start() - 60) : mark.start()]
     names = re.fullmatch(r"\w+(?: for \w+)?[^\w.]+", mark[0])  # no verb: "the answer for x = 3: 2x = 6"
-    return bool(_DENIED.search(before) or (names and _CHECKED.search(before)))
+    checked = names and _CHECKED.search(before)
+    alone = checked and not BOX.search(text) and len([*itertools.islice(marks(text), 2)]) == 1
+    return bool(_DENIED.search(before) or (checked and not alone))
 
 
 def chosen(answer: str) -> str:

@@ -26,15 +26,15 @@ The reward library loads this file when a function grades mathematics.
 # Contents
 #         66-77  python source   Parses Python source in a process with threads
 #         80-90  messages        Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#        93-239  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
-#       242-383  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#       386-459  contexts        What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
-#       462-779  vocabulary      Patterns, names and units; bringing texts into one notation
-#      782-1175  values          Read answers: expressions, evaluated at sample points, and the structures around them
-#     1178-1358  worker          The worker process that asks math-verify, with limits on its processor time, which …
-#     1361-1601  equality        Equality of values and of answers
-#     1604-1754  answers         Find the final answer in a completion or a gold column, and tell results from copied …
-#     1757-1815  command         The score of a completion, and the command line
+#        93-244  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
+#       247-388  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#       391-466  contexts        What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
+#       469-787  vocabulary      Patterns, names and units; bringing texts into one notation
+#      790-1187  values          Read answers: expressions, evaluated at sample points, and the structures around them
+#     1190-1370  worker          The worker process that asks math-verify, with limits on its processor time, which …
+#     1373-1614  equality        Equality of values and of answers
+#     1617-1771  answers         Find the final answer in a completion or a gold column, and tell results from copied …
+#     1774-1832  command         The score of a completion, and the command line
 
 import argparse
 import ast
@@ -112,7 +112,7 @@ _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> patte
 }
 _MARKS = {
     **{
-        word: rf"{noun}(?![^\W_])[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
+        word: rf"{noun}(?=__|\W|$)[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
         for word, noun in _ANSWERS.items()
     },
     **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
@@ -161,9 +161,11 @@ _BEFORE = re.compile(
 )
 _CORRECTION = re.compile(
     r"(?i)[.!?;,\n—]\s{0,3}(?:(?:(?:but )?(?:wait|hold on|actually)|oh|oops|hmm|sorry|correction|no"
-    r"|let(?:['’]s| me| us) re-?(?:check|consider|calculate|compute|evaluate|think|do))\b[\s,.:;!…—-]{1,4}){1,4}"
+    r"|let(?:['’]s| me| us) re-?(?:check|consider|calculate|compute|evaluate|think|do)(?=\s?[.,:;!…—-]|\n)"
+    r")\b[\s,.:;!…—-]{1,4}){1,4}"
     r"(?:(?:i mean|it'?s|it is|that'?s|it should be)\s)?"
 )
+_VALUE = re.compile(r"[$*_(\\\[ ]*-?(?:[\d\\A-Z√π]|[a-z]\b(?! [a-z]))")  # not: correct, positive, a multiple of 3
 _BARE = re.compile(r"[*($]{0,3}(?:[A-J]|-?[\d.,/]*\d)[)*$]{0,3}(?: [A-Za-z]+)?[.!*]{0,3}")
 _COMMA = re.compile(
     r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+(?=[,{])|0(?=[,{])|\d+(?=(?:,|\{,\})(?!\d{3}(?!\d))))(?:,|\{,\})(\d+)(?![.,]?\d)"
@@ -233,7 +235,10 @@ def corrected(text: str) -> str:
     """The text after the last correction ("Wait, no,") that an answer follows; the whole text if there is none."""
     for m in [*_CORRECTION.finditer(text)][:-4:-1]:
         rest = text[m.end() :]
-        stated = has_mark(rest) or "\\boxed" in rest or "<answer>" in rest or _BARE.fullmatch(rest.strip())
+        # after a box, "the answer is correct" corrects nothing
+        is_answer = _VALUE if "\\boxed" in text[: m.start()] else re.compile("")
+        firm = "\\boxed" in rest or "<answer>" in rest or _BARE.fullmatch(rest.strip())
+        stated = firm or any(is_answer.match(rest, mark.end()) for mark in marks(rest))
         if stated and rest.count("<answer>") == rest.count("</answer>"):
             return rest
     return text
@@ -447,7 +452,9 @@ def is_denied(text: str, mark: re.Match) -> bool:
     """Whether a mark states no answer: "the wrong answer is", "if the answer is", "check the answer:"."""
     before = text[max(0, mark.start() - 60) : mark.start()]
     names = re.fullmatch(r"\w+(?: for \w+)?[^\w.]+", mark[0])  # no verb: "the answer for x = 3: 2x = 6"
-    return bool(_DENIED.search(before) or (names and _CHECKED.search(before)))
+    checked = names and _CHECKED.search(before)
+    alone = checked and not BOX.search(text) and len([*itertools.islice(marks(text), 2)]) == 1
+    return bool(_DENIED.search(before) or (checked and not alone))
 
 
 def chosen(answer: str) -> str:
@@ -662,7 +669,8 @@ _CHOICE = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _CUT = re.compile(  # the end of a statement; not the factorial in 5! = 120, 3! \times 2 and {5! 3!}
-    r"(?i)####|[。！？]|</?answer>|!(?=\s|$)(?! *(?:[-+*/^=<>≤≥≈×·÷]\s?[\d\\({$√]|\\[a-z]|[^{}\n]*\}))"
+    r"(?i)####|[。！？]|</?answer>|!(?=\s|$)(?! *(?:[-+*/^=<>≤≥≈×·÷]\s?[\d\\({$√]"
+    r"|\\(?:times|cdot|div|frac|[gln]eq?|approx)\b|[\d!+*() -]*\}))"
     r"|\.(?=\s|$)(?!(?<=\bRs\.)\s*\d)"
     r"|,?\s+(?:because|since|which|where|so|as|i hope)\b|\n"
 )
@@ -1021,6 +1029,9 @@ def _rounded(text: str, sides: list[str], down) -> _Value:
 
 _WORDS = re.compile(r"[^\W\d]{3,}(?:[ *+/-]+[^\W\d]{3,})*")  # a step of a chain in words: base * height
 
+# a number times or by one symbol, or the reverse: -x = 6, x/2 = 6 and 1/x = 6 are equations, not the value 6
+_MULTIPLE = re.compile(rf"(?=.*[-\d])(?:[-\d.*/(){{}} ]|\\frac)*{_SYMBOL.pattern}(?:[-\d.*/(){{}} ]|\\frac)*")
+
 
 def _relation(text: str, parts: list[str], down) -> _Value:
     """x = 5 and 5 = x assign, 2 + 2 = 4 must hold throughout, 1 < x ≤ 3 is an interval, the rest is an equation."""
@@ -1043,7 +1054,7 @@ def _relation(text: str, parts: list[str], down) -> _Value:
     if _is_constant(values[-1]):  # m + n = 256 + 37 = 293, S = 2πr = 6π: the last part is the value
         numbers = [v for v in values[1:-1] if _is_constant(v) or not (v.kind == "num" or _WORDS.fullmatch(v.src))]
         has_digits = re.search(r"(?<![\^{_\d])\d", parts[0])  # other than exponents and indices
-        named = _SYMBOL.fullmatch(parts[0]) or len(values) > 2 or not has_digits
+        named = _SYMBOL.fullmatch(parts[0]) or len(values) > 2 or not (has_digits or _MULTIPLE.fullmatch(parts[0]))
         if named and values[0].kind == "num" and len(values[0].data) > 1:
             rest = _Value("all", [*numbers, values[-1]]) if numbers else values[-1]
             return _Value("eq", (parts[0], rest, values[0]))
@@ -1058,7 +1069,8 @@ def _relation(text: str, parts: list[str], down) -> _Value:
     is_name = re.fullmatch(name, parts[0]) or (
         values[0].kind == "text" and (_is_constant(values[-1]) or values[-1].kind in ("mat", "seq"))
     )
-    if is_name and not re.search(rf"(?i)^(?:let|if|suppose|assume)\b|{NEGATED}|\bno\b|\\neg", parts[0]):
+    no_name = rf"(?i)^(?:let|if|suppose|assume)\b|{NEGATED}|\bno\b|\\n(?:eg|otin)|^(?:\d+ ?)?[-+]"  # nor 1 - P(X > 2)
+    if is_name and not re.search(no_name, parts[0]):
         return rest  # f(x) = …, (x, y) = …, [ABC] = …, Area = …, \angle A = 40, E[X] = 3
     if len(values) == 2 and all(v.kind == "num" for v in values) and any(len(v.data) > 1 for v in values):
         return _Value("rel", _minus(*values))
@@ -1255,9 +1267,9 @@ class MathWorker:
         except BaseException:  # an interrupt: the pending answer must not reach the next question
             self.stop()
             raise
-        warnings.warn(f"the math worker died or was silent for {_LOST_S:g} s: an answer counts as wrong", stacklevel=2)
         self.stop()
         self.start()
+        warnings.warn(f"the math worker died or was silent for {_LOST_S:g} s: an answer counts as wrong", stacklevel=2)
         return False, _ITEM_S
 
     def answer(self, seconds: float) -> bytes:
@@ -1447,7 +1459,8 @@ def _same(a: _Value, g: _Value, todo: list) -> bool:
         return any(_same(x, y, todo) for x in left for y in right)
     if "all" in kinds:
         left, right = (v.data if v.kind == "all" else [v] for v in (a, g))
-        return all(_same(x, y, todo) for x in left for y in right)
+        pairs = zip(left, right, strict=True) if len(left) == len(right) else itertools.product(left, right)
+        return all(_same(x, y, todo) for x, y in pairs)
     if a.kind == g.kind == "eq" and a.data[0] == g.data[0]:
         return _same(a.data[1], g.data[1], todo)
     if kinds == {"ne"}:
@@ -1637,7 +1650,11 @@ def final_answer(text: str) -> str | None:
     firm = [corrected(part).strip() for part in boxes + tagged]
     places = [m for m in itertools.islice(marks(tail), 500) if not is_heading(tail, m) and not is_denied(tail, m)]
     first = _FIRM.search(tail).start() if firm else 0  # a box decides over phrases before it, but not over ####
-    soft = [_statement(tail, m).strip() for m in places if m.start() >= first or m[0][0] == "#"]
+    soft = [
+        _statement(tail, m).strip()
+        for m in places
+        if (m.start() >= first and not (firm and "rounded" in m[0])) or m[0][0] == "#"
+    ]
     soft = [part for part in soft if not _FIRM.search(part)]
     prose = ("text", "raw", "bad", "huge")
     if not firm and not soft:

@@ -24,7 +24,7 @@ _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> patte
 }
 _MARKS = {
     **{
-        word: rf"{noun}(?![^\W_])[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
+        word: rf"{noun}(?=__|\W|$)[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
         for word, noun in _ANSWERS.items()
     },
     **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
@@ -73,9 +73,11 @@ _BEFORE = re.compile(
 )
 _CORRECTION = re.compile(
     r"(?i)[.!?;,\n—]\s{0,3}(?:(?:(?:but )?(?:wait|hold on|actually)|oh|oops|hmm|sorry|correction|no"
-    r"|let(?:['’]s| me| us) re-?(?:check|consider|calculate|compute|evaluate|think|do))\b[\s,.:;!…—-]{1,4}){1,4}"
+    r"|let(?:['’]s| me| us) re-?(?:check|consider|calculate|compute|evaluate|think|do)(?=\s?[.,:;!…—-]|\n)"
+    r")\b[\s,.:;!…—-]{1,4}){1,4}"
     r"(?:(?:i mean|it'?s|it is|that'?s|it should be)\s)?"
 )
+_VALUE = re.compile(r"[$*_(\\\[ ]*-?(?:[\d\\A-Z√π]|[a-z]\b(?! [a-z]))")  # not: correct, positive, a multiple of 3
 _BARE = re.compile(r"[*($]{0,3}(?:[A-J]|-?[\d.,/]*\d)[)*$]{0,3}(?: [A-Za-z]+)?[.!*]{0,3}")
 _COMMA = re.compile(
     r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+(?=[,{])|0(?=[,{])|\d+(?=(?:,|\{,\})(?!\d{3}(?!\d))))(?:,|\{,\})(\d+)(?![.,]?\d)"
@@ -151,7 +153,10 @@ def corrected(text: str) -> str:
     """The text after the last correction ("Wait, no,") that an answer follows; the whole text if there is none."""
     for m in [*_CORRECTION.finditer(text)][:-4:-1]:
         rest = text[m.end() :]
-        stated = has_mark(rest) or "\\boxed" in rest or "<answer>" in rest or _BARE.fullmatch(rest.strip())
+        # after a box, "the answer is correct" corrects nothing
+        is_answer = _VALUE if "\\boxed" in text[: m.start()] else re.compile("")
+        firm = "\\boxed" in rest or "<answer>" in rest or _BARE.fullmatch(rest.strip())
+        stated = firm or any(is_answer.match(rest, mark.end()) for mark in marks(rest))
         if stated and rest.count("<answer>") == rest.count("</answer>"):
             return rest
     return text

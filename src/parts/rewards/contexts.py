@@ -1,9 +1,11 @@
 """What around a number, a box or a mark changes what it says: 5 million, -\\boxed{5}, "the wrong answer is 5"."""
 
+import itertools
 import re
 from fractions import Fraction
 
 from parts.data.answer_marks import BOX, boxes_in
+from parts.data.stated_answers import marks
 
 _SCALES = (  # a size and the words that multiply the number before them by it
     "12 dozen|100 hundred 백|1e4 万 萬 만|1e5 lakh लाख|1e7 crore करोड़|1e8 亿 億 억|1e12 trillion|1e15 quadrillion"
@@ -67,7 +69,9 @@ def is_denied(text: str, mark: re.Match) -> bool:
     """Whether a mark states no answer: "the wrong answer is", "if the answer is", "check the answer:"."""
     before = text[max(0, mark.start() - 60) : mark.start()]
     names = re.fullmatch(r"\w+(?: for \w+)?[^\w.]+", mark[0])  # no verb: "the answer for x = 3: 2x = 6"
-    return bool(_DENIED.search(before) or (names and _CHECKED.search(before)))
+    checked = names and _CHECKED.search(before)
+    alone = checked and not BOX.search(text) and len([*itertools.islice(marks(text), 2)]) == 1
+    return bool(_DENIED.search(before) or (checked and not alone))
 
 
 def chosen(answer: str) -> str:

@@ -47,7 +47,11 @@ def final_answer(text: str) -> str | None:
     firm = [corrected(part).strip() for part in boxes + tagged]
     places = [m for m in itertools.islice(marks(tail), 500) if not is_heading(tail, m) and not is_denied(tail, m)]
     first = _FIRM.search(tail).start() if firm else 0  # a box decides over phrases before it, but not over ####
-    soft = [_statement(tail, m).strip() for m in places if m.start() >= first or m[0][0] == "#"]
+    soft = [
+        _statement(tail, m).strip()
+        for m in places
+        if (m.start() >= first and not (firm and "rounded" in m[0])) or m[0][0] == "#"
+    ]
     soft = [part for part in soft if not _FIRM.search(part)]
     prose = ("text", "raw", "bad", "huge")
     if not firm and not soft:

@@ -1,5 +1,6 @@
 """Equality of values and of answers."""
 
+import itertools
 import math
 import re
 from fractions import Fraction
@@ -95,7 +96,8 @@ def _same(a: _Value, g: _Value, todo: list) -> bool:
         return any(_same(x, y, todo) for x in left for y in right)
     if "all" in kinds:
         left, right = (v.data if v.kind == "all" else [v] for v in (a, g))
-        return all(_same(x, y, todo) for x in left for y in right)
+        pairs = zip(left, right, strict=True) if len(left) == len(right) else itertools.product(left, right)
+        return all(_same(x, y, todo) for x, y in pairs)
     if a.kind == g.kind == "eq" and a.data[0] == g.data[0]:
         return _same(a.data[1], g.data[1], todo)
     if kinds == {"ne"}:

@@ -274,6 +274,10 @@ def _rounded(text: str, sides: list[str], down) -> _Value:
 _WORDS = re.compile(r"[^\W\d]{3,}(?:[ *+/-]+[^\W\d]{3,})*")  # a step of a chain in words: base * height
 
 
+# a number times or by one symbol, or the reverse: -x = 6, x/2 = 6 and 1/x = 6 are equations, not the value 6
+_MULTIPLE = re.compile(rf"(?=.*[-\d])(?:[-\d.*/(){{}} ]|\\frac)*{_SYMBOL.pattern}(?:[-\d.*/(){{}} ]|\\frac)*")
+
+
 def _relation(text: str, parts: list[str], down) -> _Value:
     """x = 5 and 5 = x assign, 2 + 2 = 4 must hold throughout, 1 < x ≤ 3 is an interval, the rest is an equation."""
     signs = "".join(c for c in re.sub(r"\([^()]*\)", "", text) if c in "=<>≤≥")  # not those of P(X > 2) = 1/3
@@ -295,7 +299,7 @@ def _relation(text: str, parts: list[str], down) -> _Value:
     if _is_constant(values[-1]):  # m + n = 256 + 37 = 293, S = 2πr = 6π: the last part is the value
         numbers = [v for v in values[1:-1] if _is_constant(v) or not (v.kind == "num" or _WORDS.fullmatch(v.src))]
         has_digits = re.search(r"(?<![\^{_\d])\d", parts[0])  # other than exponents and indices
-        named = _SYMBOL.fullmatch(parts[0]) or len(values) > 2 or not has_digits
+        named = _SYMBOL.fullmatch(parts[0]) or len(values) > 2 or not (has_digits or _MULTIPLE.fullmatch(parts[0]))
         if named and values[0].kind == "num" and len(values[0].data) > 1:
             rest = _Value("all", [*numbers, values[-1]]) if numbers else values[-1]
             return _Value("eq", (parts[0], rest, values[0]))
@@ -310,7 +314,8 @@ def _relation(text: str, parts: list[str], down) -> _Value:
     is_name = re.fullmatch(name, parts[0]) or (
         values[0].kind == "text" and (_is_constant(values[-1]) or values[-1].kind in ("mat", "seq"))
     )
-    if is_name and not re.search(rf"(?i)^(?:let|if|suppose|assume)\b|{NEGATED}|\bno\b|\\neg", parts[0]):
+    no_name = rf"(?i)^(?:let|if|suppose|assume)\b|{NEGATED}|\bno\b|\\n(?:eg|otin)|^(?:\d+ ?)?[-+]"  # nor 1 - P(X > 2)
+    if is_name and not re.search(no_name, parts[0]):
         return rest  # f(x) = …, (x, y) = …, [ABC] = …, Area = …, \angle A = 40, E[X] = 3
     if len(values) == 2 and all(v.kind == "num" for v in values) and any(len(v.data) > 1 for v in values):
         return _Value("rel", _minus(*values))

@@ -211,7 +211,8 @@ _CHOICE = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _CUT = re.compile(  # the end of a statement; not the factorial in 5! = 120, 3! \times 2 and {5! 3!}
-    r"(?i)####|[。！？]|</?answer>|!(?=\s|$)(?! *(?:[-+*/^=<>≤≥≈×·÷]\s?[\d\\({$√]|\\[a-z]|[^{}\n]*\}))"
+    r"(?i)####|[。！？]|</?answer>|!(?=\s|$)(?! *(?:[-+*/^=<>≤≥≈×·÷]\s?[\d\\({$√]"
+    r"|\\(?:times|cdot|div|frac|[gln]eq?|approx)\b|[\d!+*() -]*\}))"
     r"|\.(?=\s|$)(?!(?<=\bRs\.)\s*\d)"
     r"|,?\s+(?:because|since|which|where|so|as|i hope)\b|\n"
 )

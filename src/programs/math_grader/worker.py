@@ -94,9 +94,9 @@ class MathWorker:
         except BaseException:  # an interrupt: the pending answer must not reach the next question
             self.stop()
             raise
-        warnings.warn(f"the math worker died or was silent for {_LOST_S:g} s: an answer counts as wrong", stacklevel=2)
         self.stop()
         self.start()
+        warnings.warn(f"the math worker died or was silent for {_LOST_S:g} s: an answer counts as wrong", stacklevel=2)
         return False, _ITEM_S
 
     def answer(self, seconds: float) -> bytes:
