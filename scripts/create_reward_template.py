@@ -59,20 +59,20 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 #       379-386  user scripts     A user's Python script or notebook: read from its source, or run in a separate process
 #       389-634  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
 #       637-725  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       728-934  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#      937-1236  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
-#     1239-1345  extracts         Extract from a Python file what some of its names need
-#     1348-1575  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
-#     1578-1689  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#     1692-1966  reward forms     The forms that a reward function may have, and loading rewards from files
-#     1969-2120  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2123-2339  assembly         Assemble the written file: the statements that it needs from files/, below its own …
-#     2342-2412  json reward      The task json_schema: constants of the reward, and the cases of its self-test
-#     2415-2984  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
-#     2987-3284  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
-#     3287-3436  trials           Trials of a written file: its self-test, its rows, the original of a port
-#     3439-3581  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3584-3783  command          The command line
+#       728-936  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#      939-1238  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
+#     1241-1347  extracts         Extract from a Python file what some of its names need
+#     1350-1577  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
+#     1580-1691  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#     1694-1968  reward forms     The forms that a reward function may have, and loading rewards from files
+#     1971-2122  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2125-2341  assembly         Assemble the written file: the statements that it needs from files/, below its own …
+#     2344-2414  json reward      The task json_schema: constants of the reward, and the cases of its self-test
+#     2417-2986  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
+#     2989-3286  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
+#     3289-3438  trials           Trials of a written file: its self-test, its rows, the original of a port
+#     3441-3583  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3586-3785  command          The command line
 
 import argparse
 import ast
@@ -881,7 +881,9 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
 def is_hub_id(source: str) -> bool:
     """Whether a name could be `owner/name` or `name` on the hub, as it is no local path."""
     name, form = re.split("[:@]", source)[0], r"(\b[\w.-]+\b/)?\b[\w.-]{1,96}\b"  # as the hub's own client has it
-    return not Path(source).exists() and bool(re.fullmatch(form, name, re.ASCII)) and not re.search(r"--|\.\.", name)
+    if Path(source).exists() or source.count("/") > 1 or re.search(r"--|\.\.", name):
+        return False
+    return bool(re.fullmatch(form, name, re.ASCII))
 
 
 def hub_rows(source: str) -> Iterator[dict]:

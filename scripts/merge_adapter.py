@@ -27,11 +27,11 @@ Exit codes: 0 written, 1 written, but the adapter changes nothing, 2 bad input (
 #       120-287  dialect        Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements …
 #       290-311  settings       Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
 #       314-332  processes      The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       335-358  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#       361-407  whole models   Refuse what transformers would make a model of by guessing: missing weights, other …
-#       410-559  models         Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#       562-599  output folder  The output folder: which run owns it, folders written whole or not at all, modes by …
-#       602-759  merge adapter  Merge a LoRA adapter into its base: one plain folder for transformers, vLLM or …
+#       335-360  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#       363-407  whole models   Refuse what transformers would make a model of by guessing: missing weights, other …
+#       410-561  models         Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#       564-601  output folder  The output folder: which run owns it, folders written whole or not at all, modes by …
+#       604-761  merge adapter  Merge a LoRA adapter into its base: one plain folder for transformers, vLLM or …
 
 import argparse
 import contextlib
@@ -338,7 +338,9 @@ torch, np, transformers = map(lazy_module, ("torch", "numpy", "transformers"))
 def is_hub_id(source: str) -> bool:
     """Whether a name could be `owner/name` or `name` on the hub, as it is no local path."""
     name, form = re.split("[:@]", source)[0], r"(\b[\w.-]+\b/)?\b[\w.-]{1,96}\b"  # as the hub's own client has it
-    return not Path(source).exists() and bool(re.fullmatch(form, name, re.ASCII)) and not re.search(r"--|\.\.", name)
+    if Path(source).exists() or source.count("/") > 1 or re.search(r"--|\.\.", name):
+        return False
+    return bool(re.fullmatch(form, name, re.ASCII))
 
 
 @functools.cache
@@ -386,10 +388,10 @@ def check_model_folder(source: str) -> None:
 def load_whole(load, source: str, **options):
     """Call `load`, such as AutoModelForCausalLM.from_pretrained; UserError if weights were not in the files.
 
-    transformers fills them with random numbers. What tied layers share, and buffers, need not be in the files.
+    transformers fills them with random numbers. What tied layers share need not be in the files.
     """
     model, report = load(source, **{"trust_remote_code": False} | options, output_loading_info=True)
-    weights, head = dict(model.named_parameters()), model.get_output_embeddings()
+    weights, head = model.state_dict(keep_vars=True), model.get_output_embeddings()
     missing, unread = sorted(weights.keys() & report["missing_keys"]), sorted(report["unexpected_keys"])
     if not missing:
         return model
@@ -401,10 +403,8 @@ def load_whole(load, source: str, **options):
     if prefix:
         advice = f"saving the model inside its wrapper, so that no name begins with {prefix!r}"
     elif {*missing} <= of_head:
-        advice = "the language model that this backbone or reward model was made of"
-    raise UserError(
-        f"{got}, such as {missing[0]}{others}; expected all, as a causal language model has them; try {advice}"
-    )
+        advice = "the language model that it was made of (a tied head needs tie_word_embeddings in config.json)"
+    raise UserError(f"{got}, such as {missing[0]}{others}; expected all of them; try {advice}")
 
 
 # ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
@@ -420,7 +420,9 @@ def config_file(source: str) -> str | None:
     if not is_hub_id(source):
         return None
     hub_is_reached()  # sets the client offline if need be, which would otherwise retry for a minute
-    return transformers.utils.find_adapter_config_file(source)
+    with contextlib.suppress(OSError):  # no such repository: loading it tells
+        return transformers.utils.find_adapter_config_file(source)
+    return None
 
 
 def merge_command(source: str, *flags: str) -> str:

@@ -48,16 +48,16 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 #       471-478  user scripts    A user's Python script or notebook: read from its source, or run in a separate process
 #       481-726  data files      Open data files as text: decompress, decode, refuse files without data; parse CSV …
 #       729-844  nested rows     Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
-#      847-1107  rows            Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1110-1216  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
-#     1219-1360  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1363-1688  question parts  Detect columns that look like part of the question but are not in the prompt, and …
-#     1691-1776  held out        Held-out prompts: split them off, and count or refuse those that also occur in training
-#     1779-1816  extracts        Extract from a Python file what some of its names need
-#     1819-2040  user code       What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2043-2317  reward forms    The forms that a reward function may have, and loading rewards from files
-#     2320-2343  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2346-2370  whole models    Refuse what transformers would make a model of by guessing: missing weights, other …
+#      847-1109  rows            Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1112-1218  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
+#     1221-1362  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1365-1690  question parts  Detect columns that look like part of the question but are not in the prompt, and …
+#     1693-1778  held out        Held-out prompts: split them off, and count or refuse those that also occur in training
+#     1781-1818  extracts        Extract from a Python file what some of its names need
+#     1821-2042  user code       What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2045-2319  reward forms    The forms that a reward function may have, and loading rewards from files
+#     2322-2345  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2348-2370  whole models    Refuse what transformers would make a model of by guessing: missing weights, other …
 #     2373-2416  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
 #     2419-2425  losses          The KL to the reference, policy and value losses, and how losses per token become …
 #     2428-2502  idle settings   Settings without effect in a configuration: named at the start, with what would …
@@ -1014,7 +1014,9 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
 def is_hub_id(source: str) -> bool:
     """Whether a name could be `owner/name` or `name` on the hub, as it is no local path."""
     name, form = re.split("[:@]", source)[0], r"(\b[\w.-]+\b/)?\b[\w.-]{1,96}\b"  # as the hub's own client has it
-    return not Path(source).exists() and bool(re.fullmatch(form, name, re.ASCII)) and not re.search(r"--|\.\.", name)
+    if Path(source).exists() or source.count("/") > 1 or re.search(r"--|\.\.", name):
+        return False
+    return bool(re.fullmatch(form, name, re.ASCII))
 
 
 def hub_rows(source: str) -> Iterator[dict]:
@@ -2349,10 +2351,10 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
 def load_whole(load, source: str, **options):
     """Call `load`, such as AutoModelForCausalLM.from_pretrained; UserError if weights were not in the files.
 
-    transformers fills them with random numbers. What tied layers share, and buffers, need not be in the files.
+    transformers fills them with random numbers. What tied layers share need not be in the files.
     """
     model, report = load(source, **{"trust_remote_code": False} | options, output_loading_info=True)
-    weights, head = dict(model.named_parameters()), model.get_output_embeddings()
+    weights, head = model.state_dict(keep_vars=True), model.get_output_embeddings()
     missing, unread = sorted(weights.keys() & report["missing_keys"]), sorted(report["unexpected_keys"])
     if not missing:
         return model
@@ -2364,10 +2366,8 @@ def load_whole(load, source: str, **options):
     if prefix:
         advice = f"saving the model inside its wrapper, so that no name begins with {prefix!r}"
     elif {*missing} <= of_head:
-        advice = "the language model that this backbone or reward model was made of"
-    raise UserError(
-        f"{got}, such as {missing[0]}{others}; expected all, as a causal language model has them; try {advice}"
-    )
+        advice = "the language model that it was made of (a tied head needs tie_word_embeddings in config.json)"
+    raise UserError(f"{got}, such as {missing[0]}{others}; expected all of them; try {advice}")
 
 
 # ------------------------------------------------------------------- saved models (src/parts/sampling/saved_models.py)

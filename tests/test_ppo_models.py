@@ -192,11 +192,11 @@ BROKEN = {  # what is wrong with a model's files -> (edit of the tensors, words 
     "peft": (saved_by_peft, ("21 of 21", "begins with 'base_model.model.'")),
     "no head": (
         lambda w: {name.removeprefix("model."): x for name, x in w.items() if name != "lm_head.weight"},
-        ("1 of 21 tensors are missing, such as lm_head.weight", "backbone or reward model"),
+        ("1 of 21 tensors are missing, such as lm_head.weight", "a tied head needs"),
     ),
     "reward model": (
         lambda w: {name.replace("lm_head", "score"): x[:1] if "lm_head" in name else x for name, x in w.items()},
-        ("1 of 21", "1 others, such as score.weight", "backbone or reward model"),
+        ("1 of 21", "1 others, such as score.weight", "a tied head needs"),
     ),
     "no MLP": (
         lambda w: {name: x for name, x in w.items() if "layers.1.mlp" not in name},
@@ -323,6 +323,7 @@ def test_a_folder_without_a_tokenizer_is_told(tmp_path, family):
     [
         *(("gpt2", True), ("Qwen/Qwen2.5-0.5B-Instruct", True), ("a/b_c.d", True), ("openai/gsm8k:main@test", True)),
         *(("my models/Qwen 4", False), ("qwen3,", False), ("a/b/c", False), ("a--b", False), ("a/", False)),
+        *(("http://h/v1", False), ("C:/a/b", False), ("s3://b/x", False)),
     ],
 )
 def test_names_that_could_be_on_the_hub(name, is_one):

@@ -1206,7 +1206,7 @@ def test_a_reward_model_is_on_the_gpu_of_its_process(gpu, rank, device, place, m
     class Loaded(Exception):
         pass
 
-    def load(source, device_map):
+    def load(source, device_map, **options):
         raise Loaded(device_map)
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
@@ -1222,6 +1222,12 @@ def test_a_reward_model_is_on_the_gpu_of_its_process(gpu, rank, device, place, m
 def test_reward_model_needs_a_model():
     with pytest.raises(ValueError, match="got no model; expected a name or folder"):
         lib.reward_model(["q"], ["a"])
+
+
+def test_a_language_model_is_no_reward_model():
+    """transformers gives it a random head, whose scores look like any others."""
+    with pytest.raises(ValueError, match=r"lacks score\.weight; expected a reward model"):
+        lib.reward_model.configure(model=str(TINY_LM), device="cpu")(["q"], ["a"])
 
 
 # ------------------------------------------------------------------------------------------------ combinations

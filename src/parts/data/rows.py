@@ -191,7 +191,9 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
 def is_hub_id(source: str) -> bool:
     """Whether a name could be `owner/name` or `name` on the hub, as it is no local path."""
     name, form = re.split("[:@]", source)[0], r"(\b[\w.-]+\b/)?\b[\w.-]{1,96}\b"  # as the hub's own client has it
-    return not Path(source).exists() and bool(re.fullmatch(form, name, re.ASCII)) and not re.search(r"--|\.\.", name)
+    if Path(source).exists() or source.count("/") > 1 or re.search(r"--|\.\.", name):
+        return False
+    return bool(re.fullmatch(form, name, re.ASCII))
 
 
 def hub_rows(source: str) -> Iterator[dict]:

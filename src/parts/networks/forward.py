@@ -289,7 +289,8 @@ def settle_logits(config: BaseConfig, models: Models) -> None:
             "try weights of 16 bits, or another architecture"
         ) from error
     finite = expected.isfinite().all()
-    need(finite, f"got {name}, whose logits are not finite; expected finite weights; try another checkpoint")
+    got = f"got {name}, whose logits are not finite; expected finite ones"
+    need(finite, f"{got}; try another checkpoint, or bf16 in place of fp16")
     need(
         torch.allclose(logits, expected, rtol=2e-2, atol=2e-2 * expected.std().item()),
         f"got {name}, whose logits are not output layer x hidden state; expected a "

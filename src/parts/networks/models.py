@@ -79,7 +79,9 @@ def config_file(source: str) -> str | None:
     if not is_hub_id(source):
         return None
     hub_is_reached()  # sets the client offline if need be, which would otherwise retry for a minute
-    return transformers.utils.find_adapter_config_file(source)
+    with contextlib.suppress(OSError):  # no such repository: loading it tells
+        return transformers.utils.find_adapter_config_file(source)
+    return None
 
 
 def merge_command(source: str, *flags: str) -> str:

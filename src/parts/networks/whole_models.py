@@ -33,10 +33,10 @@ def check_model_folder(source: str) -> None:
 def load_whole(load, source: str, **options):
     """Call `load`, such as AutoModelForCausalLM.from_pretrained; UserError if weights were not in the files.
 
-    transformers fills them with random numbers. What tied layers share, and buffers, need not be in the files.
+    transformers fills them with random numbers. What tied layers share need not be in the files.
     """
     model, report = load(source, **{"trust_remote_code": False} | options, output_loading_info=True)
-    weights, head = dict(model.named_parameters()), model.get_output_embeddings()
+    weights, head = model.state_dict(keep_vars=True), model.get_output_embeddings()
     missing, unread = sorted(weights.keys() & report["missing_keys"]), sorted(report["unexpected_keys"])
     if not missing:
         return model
@@ -48,7 +48,5 @@ def load_whole(load, source: str, **options):
     if prefix:
         advice = f"saving the model inside its wrapper, so that no name begins with {prefix!r}"
     elif {*missing} <= of_head:
-        advice = "the language model that this backbone or reward model was made of"
-    raise UserError(
-        f"{got}, such as {missing[0]}{others}; expected all, as a causal language model has them; try {advice}"
-    )
+        advice = "the language model that it was made of (a tied head needs tie_word_embeddings in config.json)"
+    raise UserError(f"{got}, such as {missing[0]}{others}; expected all of them; try {advice}")

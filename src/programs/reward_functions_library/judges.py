@@ -169,7 +169,10 @@ class RewardModel(_Model):
         tokenizer = AutoTokenizer.from_pretrained(self.model, **sides)
         rank = os.environ.get("LOCAL_RANK") if torch.cuda.is_available() else None  # of a process with its own GPU
         device = f"cuda:{rank}" if rank and self.device == "auto" else self.device
-        model = AutoModelForSequenceClassification.from_pretrained(self.model, device_map=device)
+        options = {"device_map": device, "trust_remote_code": False, "output_loading_info": True}
+        model, report = AutoModelForSequenceClassification.from_pretrained(self.model, **options)
+        if missing := sorted(report["missing_keys"]):
+            raise ValueError(f"got {self.model}, which lacks {missing[0]}; expected a reward model with a trained head")
         tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
         model.config.pad_token_id = tokenizer.pad_token_id  # it scores the last token that is no padding
         return tokenizer, model.eval().requires_grad_(False)
