@@ -19,16 +19,16 @@ option value keeps; w: the advised weight. Presets have weights:
 #         85-87  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
 #        90-247  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
 #       250-391  answer marks     Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#       394-469  contexts         What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
-#       472-496  text servers     Completions from OpenAI-compatible servers, one per request, with retries if a …
-#       499-509  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#       512-731  contract         The contract of every reward function: inputs, options, and valid values
-#       734-914  text parts       Find answers, blocks and sections in texts
-#      917-1190  correctness      Right answers, and programs that pass tests
-#     1193-1362  format           Layouts, style and repetition
-#     1365-1468  length           Lengths
-#     1471-1641  judges           Models that judge
-#     1644-1746  combined         Combined rewards and presets
+#       394-474  contexts         What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
+#       477-501  text servers     Completions from OpenAI-compatible servers, one per request, with retries if a …
+#       504-514  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#       517-736  contract         The contract of every reward function: inputs, options, and valid values
+#       739-919  text parts       Find answers, blocks and sections in texts
+#      922-1195  correctness      Right answers, and programs that pass tests
+#     1198-1367  format           Layouts, style and repetition
+#     1370-1473  length           Lengths
+#     1476-1646  judges           Models that judge
+#     1649-1751  combined         Combined rewards and presets
 
 import ast
 import asyncio
@@ -451,13 +451,18 @@ def stated_boxes(text: str) -> list[str] | None:
     return boxes
 
 
+@functools.lru_cache(maxsize=8)
+def _states_once(text: str) -> bool:
+    """Whether a text has one mark and no box."""
+    return not BOX.search(text) and len([*itertools.islice(marks(text), 2)]) == 1
+
+
 def is_denied(text: str, mark: re.Match) -> bool:
     """Whether a mark states no answer: "the wrong answer is", "if the answer is", "check the answer:"."""
     before = text[max(0, mark.start() - 60) : mark.start()]
     names = re.fullmatch(r"\w+(?: for \w+)?[^\w.]+", mark[0])  # no verb: "the answer for x = 3: 2x = 6"
     checked = names and _CHECKED.search(before)
-    alone = checked and not BOX.search(text) and len([*itertools.islice(marks(text), 2)]) == 1
-    return bool(_DENIED.search(before) or (checked and not alone))
+    return bool(_DENIED.search(before) or (checked and not _states_once(text)))
 
 
 def chosen(answer: str) -> str:

@@ -1947,8 +1947,8 @@ def refuse_foreign_forms(spec: str, function) -> None:
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
     owners = [FOREIGN_FORMS[x] for x in FOREIGN_FORMS.keys() & names if not names & {"completion", "completions"}]
-    what = f"got reward {spec!r}, in the form of {''.join(owners)}; expected {REWARD_FORMS}"
-    need(not owners, f"{what}; try one of these that calls it with lists of one")
+    what = f"got reward {spec!r}, in the form of {' or '.join(sorted(owners))}; expected {REWARD_FORMS}"
+    need(not owners, f"{what}; try a wrapper of one of these forms that calls it with lists of one")
 
 
 def load_rewards(spec: str) -> list[tuple]:
@@ -2535,7 +2535,7 @@ from contract import GOLD
 from final_answer import final_answer
 
 REMARK = re.compile(  # a further sentence: "Paris. It lies on the Seine."; no second answer, no name after a title
-    r"(?:(?<=\w{3})|(?<=\d)|(?<=\b[Nn]o))[*_]*\.[*_]*\s+(?=(?!I\b)[A-Z][\w'’]* [a-z])"
+    r"(?:(?<=\w{3})|(?<=\d)|(?<=\b[Nn]o))[*_]{0,4}\.[*_]{0,4}\s+(?=(?!I\b)[A-Z][\w'’]* [a-z])"
     r"(?!(?i:.{0,300}(?:\b(?:or|also|but|not?|wait|maybe|perhaps|possibly|could|might|however|actually|wrong|incorrect"
     r"|false|right|correct|rather|otherwise|alternatively|instead|either|second|mind|scratch|ignore|another)\b"
     r"|n['’]t\b))).*"

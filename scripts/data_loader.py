@@ -1814,7 +1814,7 @@ def read_tokenizer(source: str, base: str = "", **options):
     without = f"got model {source!r}, a folder without {missing}"
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False, **options)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # of a broken tokenizer.json: KeyError, or tokenizers' own
         why = f"got model {source!r}, whose tokenizer does not load: {' '.join(str(error).split())}; {LOADABLE}"
         raise UserError(without if bare else why) from error
     added = {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()}

@@ -28,13 +28,13 @@ The reward library loads this file when a function grades mathematics.
 #         80-90  messages        Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #        93-244  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
 #       247-388  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#       391-466  contexts        What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
-#       469-787  vocabulary      Patterns, names and units; bringing texts into one notation
-#      790-1187  values          Read answers: expressions, evaluated at sample points, and the structures around them
-#     1190-1370  worker          The worker process that asks math-verify, with limits on its processor time, which …
-#     1373-1614  equality        Equality of values and of answers
-#     1617-1771  answers         Find the final answer in a completion or a gold column, and tell results from copied …
-#     1774-1832  command         The score of a completion, and the command line
+#       391-471  contexts        What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
+#       474-792  vocabulary      Patterns, names and units; bringing texts into one notation
+#      795-1192  values          Read answers: expressions, evaluated at sample points, and the structures around them
+#     1195-1375  worker          The worker process that asks math-verify, with limits on its processor time, which …
+#     1378-1619  equality        Equality of values and of answers
+#     1622-1776  answers         Find the final answer in a completion or a gold column, and tell results from copied …
+#     1779-1837  command         The score of a completion, and the command line
 
 import argparse
 import ast
@@ -448,13 +448,18 @@ def stated_boxes(text: str) -> list[str] | None:
     return boxes
 
 
+@functools.lru_cache(maxsize=8)
+def _states_once(text: str) -> bool:
+    """Whether a text has one mark and no box."""
+    return not BOX.search(text) and len([*itertools.islice(marks(text), 2)]) == 1
+
+
 def is_denied(text: str, mark: re.Match) -> bool:
     """Whether a mark states no answer: "the wrong answer is", "if the answer is", "check the answer:"."""
     before = text[max(0, mark.start() - 60) : mark.start()]
     names = re.fullmatch(r"\w+(?: for \w+)?[^\w.]+", mark[0])  # no verb: "the answer for x = 3: 2x = 6"
     checked = names and _CHECKED.search(before)
-    alone = checked and not BOX.search(text) and len([*itertools.islice(marks(text), 2)]) == 1
-    return bool(_DENIED.search(before) or (checked and not alone))
+    return bool(_DENIED.search(before) or (checked and not _states_once(text)))
 
 
 def chosen(answer: str) -> str:

@@ -2298,8 +2298,8 @@ def refuse_foreign_forms(spec: str, function) -> None:
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
     owners = [FOREIGN_FORMS[x] for x in FOREIGN_FORMS.keys() & names if not names & {"completion", "completions"}]
-    what = f"got reward {spec!r}, in the form of {''.join(owners)}; expected {REWARD_FORMS}"
-    need(not owners, f"{what}; try one of these that calls it with lists of one")
+    what = f"got reward {spec!r}, in the form of {' or '.join(sorted(owners))}; expected {REWARD_FORMS}"
+    need(not owners, f"{what}; try a wrapper of one of these forms that calls it with lists of one")
 
 
 def load_rewards(spec: str) -> list[tuple]:

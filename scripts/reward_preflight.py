@@ -3060,8 +3060,8 @@ def refuse_foreign_forms(spec: str, function) -> None:
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
     owners = [FOREIGN_FORMS[x] for x in FOREIGN_FORMS.keys() & names if not names & {"completion", "completions"}]
-    what = f"got reward {spec!r}, in the form of {''.join(owners)}; expected {REWARD_FORMS}"
-    need(not owners, f"{what}; try one of these that calls it with lists of one")
+    what = f"got reward {spec!r}, in the form of {' or '.join(sorted(owners))}; expected {REWARD_FORMS}"
+    need(not owners, f"{what}; try a wrapper of one of these forms that calls it with lists of one")
 
 
 def load_rewards(spec: str) -> list[tuple]:
@@ -4598,7 +4598,7 @@ def read_tokenizer(source: str, base: str = "", **options):
     without = f"got model {source!r}, a folder without {missing}"
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False, **options)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # of a broken tokenizer.json: KeyError, or tokenizers' own
         why = f"got model {source!r}, whose tokenizer does not load: {' '.join(str(error).split())}; {LOADABLE}"
         raise UserError(without if bare else why) from error
     added = {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()}

@@ -1,5 +1,6 @@
 """What around a number, a box or a mark changes what it says: 5 million, -\\boxed{5}, "the wrong answer is 5"."""
 
+import functools
 import itertools
 import re
 from fractions import Fraction
@@ -65,13 +66,18 @@ def stated_boxes(text: str) -> list[str] | None:
     return boxes
 
 
+@functools.lru_cache(maxsize=8)
+def _states_once(text: str) -> bool:
+    """Whether a text has one mark and no box."""
+    return not BOX.search(text) and len([*itertools.islice(marks(text), 2)]) == 1
+
+
 def is_denied(text: str, mark: re.Match) -> bool:
     """Whether a mark states no answer: "the wrong answer is", "if the answer is", "check the answer:"."""
     before = text[max(0, mark.start() - 60) : mark.start()]
     names = re.fullmatch(r"\w+(?: for \w+)?[^\w.]+", mark[0])  # no verb: "the answer for x = 3: 2x = 6"
     checked = names and _CHECKED.search(before)
-    alone = checked and not BOX.search(text) and len([*itertools.islice(marks(text), 2)]) == 1
-    return bool(_DENIED.search(before) or (checked and not alone))
+    return bool(_DENIED.search(before) or (checked and not _states_once(text)))
 
 
 def chosen(answer: str) -> str:

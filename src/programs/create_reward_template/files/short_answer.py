@@ -7,7 +7,7 @@ from contract import GOLD
 from final_answer import final_answer
 
 REMARK = re.compile(  # a further sentence: "Paris. It lies on the Seine."; no second answer, no name after a title
-    r"(?:(?<=\w{3})|(?<=\d)|(?<=\b[Nn]o))[*_]*\.[*_]*\s+(?=(?!I\b)[A-Z][\w'’]* [a-z])"
+    r"(?:(?<=\w{3})|(?<=\d)|(?<=\b[Nn]o))[*_]{0,4}\.[*_]{0,4}\s+(?=(?!I\b)[A-Z][\w'’]* [a-z])"
     r"(?!(?i:.{0,300}(?:\b(?:or|also|but|not?|wait|maybe|perhaps|possibly|could|might|however|actually|wrong|incorrect"
     r"|false|right|correct|rather|otherwise|alternatively|instead|either|second|mind|scratch|ignore|another)\b"
     r"|n['’]t\b))).*"
