@@ -57,15 +57,15 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 #     1821-2042  user code       What users' rewards get: texts, copies of the columns, and their own state of the …
 #     2045-2319  reward forms    The forms that a reward function may have, and loading rewards from files
 #     2322-2345  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2348-2370  whole models    Refuse what transformers would make a model of by guessing: missing weights, other …
-#     2373-2416  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
-#     2419-2425  losses          The KL to the reference, policy and value losses, and how losses per token become …
-#     2428-2502  idle settings   Settings without effect in a configuration: named at the start, with what would …
-#     2505-2516  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
-#     2519-2566  run end         Faults reported at a run's end, from its last steps and its held-out figures
-#     2569-2824  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
-#     2827-2949  training        The check of a page, its run, and the results of both
-#     2952-3215  command         The command line
+#     2348-2371  whole models    Refuse what transformers would make a model of by guessing: missing weights, other …
+#     2374-2417  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
+#     2420-2426  losses          The KL to the reference, policy and value losses, and how losses per token become …
+#     2429-2503  idle settings   Settings without effect in a configuration: named at the start, with what would …
+#     2506-2517  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
+#     2520-2567  run end         Faults reported at a run's end, from its last steps and its held-out figures
+#     2570-2825  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
+#     2828-2950  training        The check of a page, its run, and the results of both
+#     2953-3216  command         The command line
 
 import argparse
 import ast
@@ -2360,7 +2360,8 @@ def load_whole(load, source: str, **options):
         return model
     got = f"got model {source!r}, in whose files {len(missing)} of {len(weights)} tensors are missing"
     others = f"; the files have {len(unread)} others, such as {unread[0]}" if unread else ""
-    prefix = next((key.removesuffix(missing[0]) for key in unread if key.endswith(f".{missing[0]}")), "")
+    wrapped = (key.removesuffix(name) for key in unread[:9] for name in missing if key.endswith(f".{name}"))
+    prefix = next(wrapped, "")
     of_head = {name for name, x in weights.items() if head and any(x is y for y in head.parameters())}
     advice = "copying or saving all of its files again"
     if prefix:

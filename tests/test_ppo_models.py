@@ -188,6 +188,10 @@ def saved_by_peft(w: dict) -> dict:
 
 BROKEN = {  # what is wrong with a model's files -> (edit of the tensors, words of the message)
     "torch.compile": (renamed("_orig_mod.{}"), ("21 of 21 tensors are missing", "begins with '_orig_mod.'")),
+    "torch.compile, tied": (
+        lambda w: {f"_orig_mod.{name}": x for name, x in w.items() if name != "lm_head.weight"},
+        ("21 of 21", "begins with '_orig_mod.'"),
+    ),
     "DDP": (renamed("module.{}"), ("21 of 21", "21 others, such as module.", "begins with 'module.'")),
     "peft": (saved_by_peft, ("21 of 21", "begins with 'base_model.model.'")),
     "no head": (

@@ -42,7 +42,8 @@ def load_whole(load, source: str, **options):
         return model
     got = f"got model {source!r}, in whose files {len(missing)} of {len(weights)} tensors are missing"
     others = f"; the files have {len(unread)} others, such as {unread[0]}" if unread else ""
-    prefix = next((key.removesuffix(missing[0]) for key in unread if key.endswith(f".{missing[0]}")), "")
+    wrapped = (key.removesuffix(name) for key in unread[:9] for name in missing if key.endswith(f".{name}"))
+    prefix = next(wrapped, "")
     of_head = {name for name, x in weights.items() if head and any(x is y for y in head.parameters())}
     advice = "copying or saving all of its files again"
     if prefix:
