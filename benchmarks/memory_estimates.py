@@ -192,12 +192,13 @@ def measure(name: str) -> dict:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     measured = allocated_peak(step)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    heads = {
-        "ppo": lambda: trainer.head_of_pieces(config, shape, run, trainer.POLICY_BUFFERS),
-        "distillation": lambda: trainer.head_of_pieces(config, shape, run, trainer.STUDENT_BUFFERS),
-        "trl": lambda: trainer.trl_head(shape, run, fused=False),
-    }
-    predicted = trainer.backward_peak(shape, run, heads[case[0]]())
+    if case[0] == "trl":
+        head = trainer.trl_head(shape, run, fused=False)
+    else:  # in pieces of --logits_chunk, as in memory_of_trainer
+        buffers = trainer.POLICY_BUFFERS if case[0] == "ppo" else trainer.STUDENT_BUFFERS
+        logits = min(max(config.logits_chunk, shape.vocab), run.tokens * shape.vocab)
+        head = trainer.head_bytes(shape, run, logits, buffers)
+    predicted = trainer.backward_peak(shape, run, head)
     clip = torch.nn.utils.clip_grad_norm_
     apply = allocated_peak(lambda: (clip(trained, 1.0), optimizer.step()))
     figures = {"predicted": predicted, "measured": measured, "rss": grown * 1024, "step": apply}

@@ -131,3 +131,12 @@ def test_what_is_out_of_time_ends_with_its_children_and_keeps_its_figures(benchm
         time.sleep(0.01)
     benchmarks.write_report(args, {"endless": found}, {})
     assert "| endless | measured in part: not done" in (tmp_path / "figures.md").read_text()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("trainer", ["ppo", "distillation", "trl"])
+def test_predicted_memory_is_what_the_allocator_hands_out(trainer):
+    command = [sys.executable, FOLDER / "memory_estimates.py", "--case", f"{trainer} llama sdpa fp32"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    found = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
+    assert 0.95 < found["share"] < 1.05
