@@ -12,8 +12,19 @@ from parts.foundation.user_scripts import DEFS, NAMED, Argument, PythonSource
 from programs.migrate.edits import DEFAULT, RULES, UNSURE, Change, Report, edit_arguments, edit_call
 from programs.migrate.tables import BASE, NAMES, changes, entry_at, gone_entry, is_there, newest, numbers, since_of
 from programs.migrate.trainer_parts import mend_loading, mend_model_config, mend_rewards, name_unsloth
-from programs.migrate.trl_run import CONFIGS, NO_CALLS, SAMPLING, UNKNOWN, TrlRun
-from programs.migrate.trl_settings import default_changes, meanings, old_trainer, planned, prompt_limit, python
+from programs.migrate.trl_settings import (
+    CONFIGS,
+    NO_CALLS,
+    SAMPLING,
+    UNKNOWN,
+    TrlRun,
+    default_changes,
+    meanings,
+    old_trainer,
+    planned,
+    prompt_limit,
+    python,
+)
 
 MOVED = {"neftune_noise_alpha", "max_prompt_length", "max_target_length"}  # also moved to the config, by no table
 
