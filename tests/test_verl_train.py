@@ -15,10 +15,10 @@ import time
 import types
 from pathlib import Path
 
-import numpy as np
 import pytest
 from conftest import ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, write_lines
 from local_server import serving
+from verl_scripts import words_of
 
 verl = load_script("verl_train")
 ppo = load_script("ppo_train")
@@ -43,18 +43,6 @@ def written(*flags: str, **changes) -> dict:
     config = config_of(*flags)
     verl.check_expressible(config)
     return {o.key: o.value for o in verl.make_overrides(config, layout(**changes))}
-
-
-@pytest.mark.parametrize("size", [1, 3, 8, 256])
-def test_scores_are_so_coarse_that_equal_ones_add_up_exactly(size):
-    for score in (0.0, 1.0, -0.5, 0.1, 1.2, 1.3, -0.7, 123.456, 1e-8):
-        rounded = verl.exact_in_means(score, size)
-        assert abs(rounded - score) <= abs(score) * 2.0**-15
-        total = np.float32(0)
-        for count in range(1, size + 1):
-            total += np.float32(rounded)
-            assert float(total) == count * rounded
-    assert verl.exact_in_means(1.2, 8) == pytest.approx(1.2, abs=1e-6)
 
 
 @pytest.fixture
@@ -416,19 +404,6 @@ def data(tmp_path_factory):
     return [f"--data={path}", f"--eval_data={path}", "--allow_overlap"]
 
 
-def words_of(file: Path, bin_folder: Path) -> list[str]:
-    """The words that a run.sh gives to verl, by a `python` that prints them, and the file of metrics; no flash_attn."""
-    bin_folder.mkdir(exist_ok=True)
-    fake = bin_folder / "python"
-    fake.write_text(
-        '#!/usr/bin/env bash\n[[ $1 == -c ]] && exit 1\ntouch "$VERL_FILE_LOGGER_PATH"\n'
-        'printf "%s\\n" "$@" "$VERL_FILE_LOGGER_PATH"\n'
-    )
-    fake.chmod(0o755)
-    env = os.environ | {"PATH": f"{bin_folder}:{os.environ['PATH']}"}
-    return subprocess.run([file], env=env, capture_output=True, text=True, check=True).stdout.splitlines()
-
-
 @pytest.mark.parametrize("action", ["--print", "--slurm"])
 def test_a_script_gives_verl_its_overrides_and_keeps_earlier_logs(action, told, tmp_path, data):
     out = tmp_path / "o'x y"
@@ -446,14 +421,14 @@ def test_a_script_gives_verl_its_overrides_and_keeps_earlier_logs(action, told, 
     names = [line.rpartition("  # ")[2].split(":")[0] for line in lines if "  # " in line and "\n" not in line]
     assert len(names) == len(set(names)) and "group_size" in names
     for name in ("metrics.jsonl", "metrics.2.jsonl", "metrics.3.jsonl"):
-        words = words_of(out / "job" / "run.sh", tmp_path / "bin")
+        words, metrics = words_of(out / "job" / "run.sh", tmp_path / "bin")
         quoted = str(out / name).replace("'", r"\'")  # as Hydra's grammar has it
         handed = [f"+ray_kwargs.ray_init.runtime_env.env_vars={{VERL_FILE_LOGGER_PATH:'{quoted}'}}"]
         attention = ["+actor_rollout_ref.model.override_config.attn_implementation=sdpa"]
         attention.append("actor_rollout_ref.model.use_remove_padding=False")
         expected = [*ours, *attention, *(handed if action == "--slurm" else [])]
-        assert words[:3] == ["-u", "-m", "verl.trainer.main_ppo"] and words[-1] == str(out / name)
-        assert sorted(words[3:-1]) == sorted(expected)
+        assert words[:3] == ["-u", "-m", "verl.trainer.main_ppo"] and metrics == str(out / name)
+        assert sorted(words[3:]) == sorted(expected)
         assert "trainer.resume_mode=auto" in words  # a job that is requeued goes on
 
 
@@ -467,7 +442,7 @@ def test_attention_without_flash_attn_in_fp32_and_the_users(flags, told, tmp_pat
     done = told("--print", *data, flags, *out, code=0)
     assert "warning: key: got trainer.tota_epochs=1 (override), a key that" in done.stderr
     script = tmp_path / "o" / "job" / "run.sh"
-    text, words = script.read_text(), words_of(script, tmp_path / "bin")
+    text, (words, _) = script.read_text(), words_of(script, tmp_path / "bin")
     sdpa = EAGER.replace("eager", "sdpa")
     expected = [EAGER] if "eager" in flags else [sdpa]
     assert [word for word in words if "attn_implementation" in word] == expected
@@ -544,12 +519,6 @@ def test_a_foreign_file_in_verls_schema_gives_its_ground_truth_as_answer():
     assert set(columns) == {"source", "answer", "ground_truth", "x"}
 
 
-def test_prompts_of_both_kinds_are_refused():
-    rows, _ = verl.verl_rows([{"prompt": "a"}, ROWS[0]], "prompt")
-    with pytest.raises(verl.UserError, match="both text prompts"):
-        verl.chat_template(str(TINY_LM), rows)
-
-
 def test_templates_give_our_token_ids(tmp_path):
     from transformers import AutoTokenizer
 
@@ -562,27 +531,41 @@ def test_templates_give_our_token_ids(tmp_path):
     chat, _ = verl.verl_rows([{"prompt": turns}], "prompt")
     assert verl.chat_template(str(TINY_LM), chat) is None
     assert verl.chat_template("Qwen/Qwen2.5-0.5B", chat) is None
+    with pytest.raises(verl.UserError, match="both text prompts"):
+        verl.chat_template(str(TINY_LM), text + chat)
     for model, rows, prompt in ((TINY_LM, text, " 1+1=\n"), (tmp_path / "plain", chat, chat[0]["prompt"])):
         template = verl.chat_template(str(model), rows)
         ids = tokenizer.apply_chat_template(rows[0]["prompt"], chat_template=template, add_generation_prompt=True)
         assert ids["input_ids"] == ppo.encode_prompt(plain, prompt)
 
 
-def test_too_few_rows_for_a_step(told, tmp_path):
-    (tmp_path / "d.jsonl").write_text('{"prompt": "a", "answer": "b"}\n' * 3)
-    flags = ["--data", str(tmp_path / "d.jsonl"), "--output_dir", str(tmp_path / "out")]
-    flags += ["--reward", verl.EMBEDDED_SPECS[0]]
-    for flag, code in (("--slurm", 2), ("--print", 0)):  # a command may be written before its data is there
-        done = told(*flags, flag)
-        assert done.returncode == code and "got 3 rows; expected at least the 128 prompts of a step" in done.stderr
+BEGUN = json.dumps({"prompt": [{"role": "user", "content": "1+1="}, {"role": "assistant", "content": "So"}]})
+COLUMN = "def f(completions, difficulty):\n    return [0.0] * len(completions)\n"
+GROUPS = "def f(completions, **kwargs):\n    return [None] * len(completions)\n\n\nf.needs_group = True\n"
+FAULTS = [  # lines of data, or None for a whole batch; a reward; flags; exit code; what is said
+    *((['{"prompt": "a", "answer": "b"}'] * 3, "", action, code, "got 3 rows; expected at least the 128 prompts")
+      for action, code in (("--slurm", 2), ("--print", 0))),  # a command may be written before its data is there
+    (['{"prompt": "a", "answer": "b"}', "", BEGUN], "", "--print", 2, "d.jsonl:3: got a prompt that ends in an assist"),
+    (None, COLUMN, "--print", 2, "reward f takes 'difficulty'"),
+    (None, "", "--print --model=x/none", 2, "unknown size"),
+    (None, "", "--print --model=x/none --lr=1e-6 --critic_lr=1e-5", 0, ""),
+    *((None, GROUPS, f"{action} --algorithm=grpo", 2, "got reward f, which compares the completions of a prompt")
+      for action in ("--print", "--check", "--run", "--slurm")),
+]  # fmt: skip
 
 
-def test_a_bad_row_is_named_by_its_file_and_line(told, tmp_path):
-    begun = [{"role": "user", "content": "1+1="}, {"role": "assistant", "content": "So"}]
-    (tmp_path / "d.jsonl").write_text('{"prompt": "a", "answer": "b"}\n\n' + json.dumps({"prompt": begun}) + "\n")
-    reward = ("--reward", verl.EMBEDDED_SPECS[0])
-    done = told("--print", "--data", tmp_path / "d.jsonl", *reward, "--output_dir", tmp_path / "out")
-    assert done.returncode == 2 and "d.jsonl:3: got a prompt that ends in an assistant's turn" in done.stderr
+@pytest.mark.parametrize(("rows", "reward", "flags", "code", "said"), FAULTS)
+def test_faults_of_rows_rewards_and_models_are_named(
+    told, tmp_path, data, monkeypatch, rows, reward, flags, code, said
+):
+    monkeypatch.setattr(verl, "need_verl", lambda: None)
+    monkeypatch.setattr(verl, "missing_engine", lambda name: False)
+    (tmp_path / "d.jsonl").write_text("\n".join(rows or []))
+    (tmp_path / "r.py").write_text(reward)
+    spec = f"{tmp_path}/r.py:f" if reward else verl.EMBEDDED_SPECS[0]
+    source = [f"--data={tmp_path}/d.jsonl"] if rows else data
+    done = told(*flags.split(), *source, "--reward", spec, "--output_dir", tmp_path / "o", code=code)
+    assert said in done.stderr
 
 
 # ------------------------------------------------------------------------------------------------ rewards
@@ -784,33 +767,20 @@ def test_a_reward_that_needs_the_whole_batch_is_refused_before_a_run(fake_verl, 
     assert "error: reward shortest: got scores that depend on the other completions" in said and "hello" not in said
 
 
-def test_a_reward_that_says_it_needs_groups_is_refused_by_every_action(told, data, tmp_path, monkeypatch):
-    monkeypatch.setattr(verl, "need_verl", lambda: None)
-    monkeypatch.setattr(verl, "missing_engine", lambda name: False)
-    source = "def ranks(prompts, completions, **kwargs):\n    return [None] * len(completions)\n"
-    (tmp_path / "g.py").write_text(f"{source}\n\nranks.needs_group = True\n")
-    for action in ("--print", "--check", "--run", "--slurm"):
-        flags = ("--algorithm=grpo", "--reward", f"{tmp_path}/g.py:ranks", f"--output_dir={tmp_path}/o")
-        done = told(action, *data, *flags)
-        assert done.returncode == 2
-        assert "got reward ranks, which compares the completions of a prompt" in done.stderr
-
-
 FAILED = "REWARD FAILED: reward f, row 0, completion '2': raised ValueError: the judge is down"
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        (f"\x1b[36m(RewardLoopWorker pid=7, ip=10.0.0.2)\x1b[0m {FAILED}\n", FAILED),
-        (f"RuntimeError: got 2 prompts whose rollout or reward failed; the run ends here: {FAILED}\n", FAILED),
-        ("(AgentLoopWorkerTQ pid=7) ENVIRONMENT FAILED: Game, row 3\n", "ENVIRONMENT FAILED: Game, row 3"),
-        ("CUDA out of memory", ""),
-        (f"[response] I would print {FAILED}\n", ""),  # what a completion says is no failure
-    ],
-)
-def test_a_failed_reward_is_found_in_a_line_of_a_jobs_log(line, expected):
-    assert verl.failure_in(line) == expected
+LINES = {
+    f"\x1b[36m(RewardLoopWorker pid=7, ip=10.0.0.2)\x1b[0m {FAILED}\n": FAILED,
+    f"RuntimeError: got 2 prompts whose rollout or reward failed; the run ends here: {FAILED}\n": FAILED,
+    "(AgentLoopWorkerTQ pid=7) ENVIRONMENT FAILED: Game, row 3\n": "ENVIRONMENT FAILED: Game, row 3",
+    "CUDA out of memory": "",
+    f"[response] I would print {FAILED}\n": "",  # what a completion says is no failure
+}
+
+
+def test_a_failed_reward_is_found_in_a_line_of_a_jobs_log():
+    assert {line: verl.failure_in(line) for line in LINES} == LINES
 
 
 FAKE_RAY = """
@@ -850,12 +820,6 @@ def test_a_submission_tells_what_it_sends_and_goes_where_it_was_told(monkeypatch
     (line,) = [line for line in said.splitlines() if "files of yours are sent" in line]
     assert "rewards_0/helper.py, " in line and "rewards_0/r.py" in line and "unrelated" not in line
     assert not list((tmp_path / "o").rglob("unrelated.py"))
-
-
-def test_a_reward_that_needs_a_missing_column_is_named(told, tmp_path, data):
-    (tmp_path / "r.py").write_text("def f(completions, difficulty):\n    return [0.0] * len(completions)\n")
-    done = told("--print", *data, "--reward", f"{tmp_path}/r.py:f", "--output_dir", tmp_path / "o")
-    assert done.returncode == 2 and "reward f takes 'difficulty'" in done.stderr
 
 
 # ------------------------------------------------------------------------------------------------ memory and batches
@@ -931,13 +895,6 @@ def test_size_of_a_model():
         assert verl.count_parameters(config_of("--model", name)) == size
 
 
-def test_unknown_size_needs_a_learning_rate(told, tmp_path, data):
-    done = told("--print", *data, "--model", "x/none", "--output_dir", tmp_path / "a")
-    assert done.returncode == 2 and "unknown size" in done.stderr
-    done = told("--print", "--model", "x/none", "--lr", "1e-6", "--critic_lr=1e-5", "--output_dir", tmp_path)
-    assert done.returncode == 0
-
-
 BATCHES = [
     ("--micro_batch_tokens 100", "expected 768, a sequence"),
     ("--gpus_per_node 8 --batch_size 12 --group_size 1", "12 completions in a minibatch for 8 replicas"),
@@ -1004,7 +961,7 @@ def fake_verl(tmp_path, monkeypatch):
 
 ENDS = [
     ("done", 0, ""),
-    ("fail", 1, "exit code 7"),
+    ("fail", 1, "code 7"),
     ("reward", 3, "REWARD FAILED: row 0"),
     ("early", 1, "without the check"),
 ]
