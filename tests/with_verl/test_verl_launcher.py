@@ -432,15 +432,6 @@ def test_a_loss_of_ones_own_is_that_of_verl_in_value_gradient_and_metrics(
     assert own[2] == {name: pytest.approx(theirs[2][name], abs=1e-6) for name in own[2]}
 
 
-def test_fewer_cpus_than_ray_waits_for_are_found():
-    found = composed()
-    found.ray_kwargs.ray_init.num_cpus = 5
-    assert any("expected 13" in f for f in launcher.config_findings(found))
-    found.transfer_queue.backend.SimpleStorage.num_data_storage_units = 1
-    found.ray_kwargs.ray_init.num_cpus = 6
-    assert launcher.config_findings(found) == []
-
-
 # ------------------------------------------------------------------------------------------------ manager and buffer
 
 

@@ -14,13 +14,13 @@ from parts.foundation.messages import Help, UserError, need, tell
 from parts.foundation.user_scripts import PythonSource
 from programs.migrate.edits import Change, Edit, Report, edited_source
 from programs.migrate.job_files import ShellJob, YamlJob
-from programs.migrate.tables import changes, entries_of, entry_at, is_there, known_version, newest
+from programs.migrate.tables import ABSENT, changes, histories, is_gone, known_version, newest, numbers, value_at
 from programs.migrate.trial import ONE_STEP, one_step, trial
 from programs.migrate.trl_script import TrlMigration, outcome, trainer_calls
 from programs.migrate.trl_settings import CONFIGS, config_of, migrate_yaml, run_of
-from programs.migrate.verl_run import VerlMigration, checked, other_mains
+from programs.migrate.verl_run import VerlMigration, other_mains
 
-Use = tuple[str, str, list[dict]]  # name that a file uses, its place, its table entries
+Use = tuple[str, str, dict]  # name that a file uses, its place, its history
 
 
 def uses(source: PythonSource) -> list[Use]:
@@ -34,13 +34,14 @@ def uses(source: PythonSource) -> list[Use]:
     for config, call in configs:
         place = source.place(call)
         for name in [argument.name for argument in source.arguments(call)[0] + source.changes(call)]:
-            in_config, in_base = entries_of(config, name)
+            in_config, in_base = histories(config, name)
             if in_config and not in_base and name not in trl_defaults(""):
                 version_uses.append((f"{config}({name}=…)", place, in_config))
     for name, (module, original, node) in source.imports.items():
         if (module == "trl" or "experimental" in module) and original in tables["modules"]:
-            entries = [e for e in tables["modules"][original] if module != "trl" or e.get("value", module) == module]
-            version_uses.append((f"from {module} import {name}", source.place(node), entries))
+            history = tables["modules"][original]
+            here = {v: home for v, home in history.items() if module != "trl" or home == module or is_gone(home)}
+            version_uses.append((f"from {module} import {name}", source.place(node), here))
     return version_uses
 
 
@@ -62,17 +63,18 @@ def chosen_version(package: str, file: str, text: str, given: str, file_uses: li
     Raises:
         UserError: the given version, or every version, lacks a name of the file; or several fit, with different runs.
     """
-    for use, place, entries in file_uses if given else []:
-        if entries and not entry_at(entries, given):
-            got = f"{file}, {place}: got --from {package}=={given} and {use}, there since {entries[0]['since']}"
-            expected = f"expected a version from {entries[0]['since']} on"
+    for use, place, history in file_uses if given else []:
+        first = next(iter(history), given)
+        if numbers(first) > numbers(given):
+            got = f"{file}, {place}: got --from {package}=={given} and {use}, there since {first}"
+            expected = f"expected a version from {first} on"
             raise UserError(f"{got}; {expected}; try without --from, which says what fits")
     if given:
         return given, "given"
     if pin := pinned(package, file, text):
         return pin
     versions = changes(package)["versions"]
-    lacking = {v: [use for use, _, entries in file_uses if not is_there(entries, v)] for v in versions}
+    lacking = {v: [use for use, _, history in file_uses if value_at(history, v) is ABSENT] for v in versions}
     fitting = [v for v in versions if not lacking[v]]
     if not fitting:
         best = min(versions, key=lambda v: len(lacking[v]))
@@ -208,9 +210,8 @@ def migrate_job(file: str, text: str, version: str) -> dict:
     if kind is ShellJob:
         edit_pins(text, {"verl": newest("verl")}, report)
     result = result_of("verl", chosen, report, job.place, job.edited, text)
-    for command in kind(f"the new text of {file}", result["text"]).commands() if kind is ShellJob else []:
-        if not other_mains(command):
-            report.note(f"checked: {checked(command, report)}")
+    if kind is ShellJob and not all(map(other_mains, job.commands())):
+        report.note("keys were checked by name; verl_train.py --check --overrides composes the words, where verl is")
     return result
 
 

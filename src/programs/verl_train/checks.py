@@ -14,7 +14,6 @@ from pathlib import Path
 
 from parts.data.chat import give_template, template_settings
 from parts.data.prompts import encode_prompt
-from parts.data.verl_composition import RAY_CPUS, composition, missing_values
 from parts.data.verl_keys import ACTOR, CORRECTION, advice_today
 from parts.foundation.messages import UserError, need, say, tell
 from parts.rewards.user_code import trial_texts
@@ -23,6 +22,12 @@ from programs.verl_train.job_folder import prepare_job, try_job
 from programs.verl_train.overrides import Override, cpus_needed, name_findings
 from programs.verl_train.refusals import size_findings
 from programs.verl_train.settings import INSTALL, VERL, Config
+
+RAY_CPUS = "ray_kwargs.ray_init.num_cpus"
+COUNTS = (  # keys whose values verl computes with
+    *("trainer.nnodes", "trainer.n_gpus_per_node", "trainer.save_freq", "trainer.total_epochs", RAY_CPUS),
+    *("data.train_batch_size", "transfer_queue.backend.SimpleStorage.num_data_storage_units"),
+)
 
 
 def need_verl() -> None:
@@ -38,8 +43,35 @@ def need_verl() -> None:
 
 
 def compose_config(overrides: list[Override]):
-    """(verl's configuration of overrides, or None; a finding where Hydra refuses one of them)."""
-    return composition({override.text(): override.source for override in overrides})
+    """Compose verl's configuration from overrides: (configuration or None, findings on what Hydra refuses)."""
+    import verl
+    from hydra import compose, initialize_config_dir
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    folder, got = str(Path(verl.__file__).parent / "trainer" / "config"), "overrides"
+    try:
+        for override in overrides:
+            got = f"{override.text()} (from {override.source})"
+            OverridesParser.create().parse_override(override.text())
+        got = "overrides"
+        with initialize_config_dir(config_dir=folder, version_base=None):
+            return compose("ppo_trainer", overrides=[override.text() for override in overrides]), []
+    except (HydraException, ValueError) as error:
+        return None, [f"override: got {got}, which verl refuses: {' '.join(str(error).split())[:300]}"]
+
+
+def missing_values(composed) -> list[str]:
+    """Findings for keys without a value, or else for counts that are not integers."""
+    from omegaconf import OmegaConf
+
+    judge = composed.reward.reward_model.enable  # without a reward model its settings may be missing
+    missing = sorted(k for k in OmegaConf.missing_keys(composed) if judge or not k.startswith("reward.reward_model."))
+    if missing:
+        return [f"missing: got no {key}; expected it, as verl has no default" for key in missing]
+    counts = {key: OmegaConf.select(composed, key) for key in COUNTS}
+    wrong = {k: n for k, n in counts.items() if not isinstance(n, int) and (n is not None or k != RAY_CPUS)}
+    return [f"number: got {key}={value}; expected an integer" for key, value in wrong.items()]
 
 
 def missing_engine(name: str) -> bool:

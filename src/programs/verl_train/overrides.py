@@ -10,26 +10,15 @@ from parts.data.chat import template_settings
 from parts.data.verl_keys import ACTOR, CORRECTION, FSDP, MODEL, NAMES_FILE, OFF, REF, ROLLOUT, known_names
 from parts.foundation.messages import suggest
 from parts.learning.optimizer import learning_rates
-from programs.verl_train.refusals import split_override
+from programs.verl_train.refusals import KWARGS, SAMPLER, WEIGHT_DTYPE, split_override
 from programs.verl_train.rewards import REWARD_ERROR
-from programs.verl_train.settings import (
-    ADVANTAGES,
-    AGGREGATIONS,
-    ATTENTION,
-    COMPUTE,
-    DTYPES,
-    KWARGS,
-    LOSSES,
-    OPTIM,
-    OWN_LOSS_MODULE,
-    OWN_NAME,
-    POLICY_LOSS,
-    SAMPLER,
-    VERL,
-    WEIGHT_DTYPE,
-    Config,
-)
+from programs.verl_train.settings import ADVANTAGES, AGGREGATIONS, LOSSES, OWN_LOSS_MODULE, OWN_NAME, VERL, Config
 
+OPTIM = f"{ACTOR}.optim"
+ATTENTION = f"{MODEL}.override_config.attn_implementation"
+DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}  # our precision -> the samplers'
+POLICY_LOSS = f"{ACTOR}.policy_loss"
+COMPUTE = "mixed_precision.param_dtype"  # below a part that FSDP shards
 # keys that verl reads and its configuration files leave out
 ADDED = {
     ATTENTION,

@@ -3,7 +3,7 @@
 import math
 import re
 
-from parts.data.verl_keys import FSDP, advice_today
+from parts.data.verl_keys import CORRECTION, FSDP, advice_today
 from parts.environments.play_setup import check_idle, check_room
 from parts.foundation.messages import need, say
 from parts.learning.own_functions import own_function
@@ -11,7 +11,71 @@ from parts.learning.presets import GROUPED, check_config, is_own
 from parts.networks.models import refuse_adapter
 from parts.running.memory import PassShape, adapter_weights, backward_peak, decoder_shape
 from programs.verl_train.data import model_shape
-from programs.verl_train.settings import ADVANTAGES, FIXED, IDLE_IN_VERL, OWN_NAME, TRAPS, VERL, WEIGHT_DTYPE, Config
+from programs.verl_train.settings import ADVANTAGES, OWN_NAME, VERL, Config
+
+SAMPLER, KWARGS = "trainer.v1.sampler.custom_sampler", "trainer.v1.sampler.sampler_kwargs"
+WEIGHT_DTYPE = "model_dtype"  # below a part that FSDP shards
+
+# Settings that verl cannot express: (the value or values that mean the same there, why another is refused).
+FIXED = {
+    "kl_target": ([0.0], "verl's controller counts nats per token; try --override algorithm.kl_ctrl.type=adaptive"),
+    "mask_truncated": ([False], "verl trains on truncated completions; try --overlong_share 0.2"),
+    "advantage_std": (["unbiased"], "verl's standard deviation is the unbiased one"),
+    "advantage_eps": ([1e-6], "verl adds 1e-6"),
+    "whiten_rewards": ([False], "verl does not whiten rewards"),
+    "whiten_advantages": ([True], "verl always whitens GAE's advantages"),
+    "turn_baseline": (["conversation"], "verl's estimators compare whole conversations; try scripts/ppo_train.py"),
+    "keep_between": ([[]], "verl's loader has its own order; try --dynamic_sampling"),
+    "max_oversampling": ([1.0], "verl replaces a group at a time; try --max_refills"),
+    "target_kl": ([0.0], "verl ends no update early; try fewer --ppo_epochs"),
+    "critic": (["separate"], "verl's critic has its own backbone"),
+    "attn_implementation": (
+        ["auto"],
+        "verl's actor takes flash_attention_2; try --override "
+        "+actor_rollout_ref.model.override_config.attn_implementation=sdpa "
+        "actor_rollout_ref.model.use_remove_padding=False",
+    ),
+    "merge_lora": ([False], "verl saves adapters; merge them afterwards, with peft's merge_and_unload"),
+    "load_in_4bit": ([False], "verl trains no 4-bit weights; try --lora_rank with --offload all"),
+    "device": (["auto", "cuda"], "verl finds the devices by itself"),
+    "metrics_file": ([""], "verl writes its own names; try scripts/ppo_train.py"),
+    "metric_names": ([""], "verl writes its own names; try scripts/ppo_train.py"),
+    "dry_run": ([False], "--check is the dry run"),
+}
+
+# Settings that mean nothing to verl, or have a counterpart that is always on: why. They are told, and the job goes on.
+IDLE_IN_VERL = {
+    "score_while_sampling": "verl decides when a reward is called",
+    "rollout_engine": "it is the engine of a single process; verl samples with --verl_rollout",
+    "rollout_batch_size": "the rollout engine forms its own batches",
+    "reuse_prefill": "the rollout engine has a prefix cache of its own",
+    "decode_graphs": "the rollout engine has graphs of its own",
+    "vllm_args": "try --override +actor_rollout_ref.rollout.engine_kwargs.vllm.KEY=VALUE",
+    "check_sync": "verl does not compare weights; watch rollout_corr/kl with --mismatch",
+    "share_prompts": "verl has actor_rollout_ref.actor.use_prefix_grouper, with the package prefix_grouper",
+    "logits_chunk": "verl has no such bound; memory follows --micro_batch_tokens",
+    "max_bad_updates": "verl skips a non-finite update and goes on; watch actor/grad_norm",
+    "plot_every": "verl draws no curves; metrics.jsonl has the figures",
+    "threads": "verl's processes set their own",
+    "save_dtype": "verl saves fp32 weights; its model merger writes the folder",
+    "stop_when": "verl's job does not judge itself; run scripts/diagnose.py on its folder",
+}
+# Overrides that would undo what a setting or a guard of this script does: (why, what to write).
+TRAPS = {
+    "custom_reward_function": ("is read by the old trainer only", "--reward FILE.py:function"),
+    "reward_model": ("is read by the old trainer only", "--reward, or --override reward.reward_model.…"),
+    "reward.custom_reward_function": ("is not read by the job's reward manager", "--reward FILE.py:function"),
+    "reward.reward_manager": ("removes token ids, length penalties and the guard on rewards", "--reward"),
+    f"{CORRECTION}.bypass_mode": ("makes the trainer leave out the correction", "--mismatch"),
+    SAMPLER: ("removes the guard that ends the run when a reward raises", "leaving it out"),
+    KWARGS: ("belongs to the guard that ends the run when a reward raises", "--max_refills"),
+    "trainer.v1.sampler.sync_refill_failed_groups": ("hides rollouts and rewards that fail", "leaving it out"),
+    "trainer.v1.trainer_mode": ("uses another replay buffer, without the guard on rewards", "leaving it out"),
+    "trainer.total_epochs": ("can end the run before its last step, without a checkpoint", "--steps"),
+    "trainer.total_training_steps": ("is --steps here, on which the last checkpoint depends", "--steps"),
+    "trainer.save_freq": ("can leave out the last checkpoint", "--save_every"),
+    "trainer.use_v1": ("chooses a trainer without the guard on rewards", "leaving it out"),
+}
 
 ACTIONS = ("print", "export", "check", "run", "submit", "slurm")
 
