@@ -239,31 +239,14 @@ model = FastLanguageModel.get_peft_model(model, r=8, lora_alpha=16)
 """
 LATER = "args = GRPOConfig('o', per_device_train_batch_size=2, num_generations=4)\n"
 SFT_ARGS = "args = SFTConfig('o', max_seq_length=8)\n"
-BRANCH = (
-    "args = GRPOConfig('o', num_generations=8, per_device_train_batch_size=4, max_prompt_length=512, temperature=0.9)\n"
-    "if x:\n    args.num_generations = 2\n    args.max_prompt_length = 64\n    args.temperature = 0.1\n"
-)
-PARSED = (
-    "from trl import GRPOConfig, GRPOTrainer, TrlParser\nclass Own(GRPOConfig):\n    beta: float = 0.5\n"
-    "parser = TrlParser((GRPOConfig,))\n(args,) = parser.parse_args_and_config()\nargs.max_prompt_length = 300\n"
-    "args.evaluation_strategy = 'no'\nrows = rows.filter(lambda row: len(row) < args.max_prompt_length)\n"
-    "print(args.logging_dir)\nGRPOTrainer('m', print, args=args, train_dataset=rows)\n"
-)
 DPO = "from trl import DPOConfig, DPOTrainer\nDPOTrainer(m, args=DPOConfig('o', rpo_alpha=None))\n"
 JS = DPO.replace("rpo", "f_divergence_type='js_divergence', rpo")
 MEMBER = "from trl import FDivergenceType\n" + DPO.replace(
     "rpo", "f_divergence_type=FDivergenceType.{}_DIVERGENCE, f_alpha_divergence_coef=0.3, rpo"
 )
-CONSTANT = "from trl import FDivergenceConstants\n" + DPO.replace(
-    "rpo", "f_alpha_divergence_coef=FDivergenceConstants.ALPHA_DIVERGENCE_COEF_DEFAULT, rpo"
-)
 PARSED_AT_ONCE = "HfArgumentParser(GRPOConfig).parse_args_into_dataclasses()"
 CHAIN = "d0 = {'beta': 0.1}\n" + "".join(
     f"d{n} = d{n - 1} | {{'seed': {n}}}\nd{n}.update(d{n - 1})\n" for n in range(1, 9)
-)
-RLOO = (
-    "from trl import RLOOConfig, RLOOTrainer\nargs = RLOOConfig('o', rloo_k=4, num_mini_batches=3, "
-    "per_device_train_batch_size=2, gradient_accumulation_steps=4)\nRLOOTrainer(config=args, policy=m)\n"
 )
 DERIVED = (
     "from trl import ModelConfig, TrlParser\nclass Own(GRPOConfig):\n    beta: float = 0.5\n"
@@ -274,8 +257,6 @@ DERIVED = (
 OWN = "beta=args.beta, max_length=args.max_length, max_prompt_length=args.max_prompt_length"
 CONFIG = "args = DPOConfig('o', beta=0.2, max_length=64, max_prompt_length=32)\n"
 READS = f"from trl import DPOConfig, DPOTrainer\n{CONFIG}DPOTrainer(m, args=args, {OWN}, train_dataset=d)\n"
-PACKED = SFT + "SFTTrainer('m', args=SFTConfig('o', packing=a.packing, dataset_text_field='text'))\n"
-LAMBDA = SFT + "SFTTrainer('m', args=SFTConfig('o'), formatting_func=lambda b: [x for x in b['t']])\n"
 NONE = READS.replace("max_prompt_length=32", "max_prompt_length=a.n").replace(
     ", max_prompt_length=args.", ", beta=args."
 )
@@ -284,45 +265,37 @@ TRAINING = (
     SFT + "from transformers import TrainingArguments\nargs = TrainingArguments('o', evaluation_strategy='no'{})\n"
 )
 MODEL = SFT + "from transformers import AutoModelForCausalLM\nAutoModelForCausalLM.from_pretrained('m', {})\n"
-COPIES = (
-    "b = {'output_dir': 'o', 'max_prompt_length': 9}\nc = b.copy()\nd = dict(c, warmup_ratio=0.1)\n"
-    "d.update(logging_dir='x', seed=1)\nd.update({'evaluation_strategy': 'no'})\nargs = GRPOConfig(**d)\n"
-)
-IN_CALL = "GRPOTrainer('m', print, (args := GRPOConfig('o', max_prompt_length=9)), rows)\n"
-IN_TEST = "if (args := GRPOConfig('o', max_prompt_length=9)).seed:\n    pass\n" + TRAINED
 OF_PARAMETER = (
     "def make(a):\n    return GRPOConfig('o', max_prompt_length=a.n)\n"
     "def main():\n    a = parse()\n    args = make(a)\n    GRPOTrainer('m', print, args, rows)\n"
 )
-TWO_DICTIONARIES = "max_prompt_length=None if x else 9, **({'seed': 1} if x else {'logging_dir': 'd'})"
-LATER_BETA = "args = GRPOConfig('o')\nif x:\n    args.beta = 0.1\n"
 BETA = "d = dict(output_dir='o')\n{}:\n    d['beta'] = 0.1\n{}args = GRPOConfig(**d)\n" + TRAINED
-CALLBACK = (
-    "class C(TrainerCallback):\n    def on_log(self, args):\n        "
-    "print(args.max_prompt_length, other.max_prompt_length)\n"
-)
-KTO = "from trl import KTOConfig\nKTOConfig('o')\n"
 BOTH = "from trl import GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer\n"
 FORMS = [  # (version, script, exit code, what the new one says, what is said: -x not, !x to have no equal)
     ("1.0", "from trl.scripts.grpo import GRPOScriptArguments\n", 0, "trl.scripts.grpo import GRPOScript", ""),
     # dictionaries that are copied, updated, chosen, or made of themselves
-    ("0.17", GRPO + COPIES + TRAINED, 0, "limit=9|dict(c, warmup_steps=0.1)|d.update(seed=1)|{'eval_strategy': "
-     "'no'}|-max_prompt_length'|-logging_dir", ""),
-    ("0.17", GRPO + f"args = GRPOConfig('o', {TWO_DICTIONARIES})\n" + TRAINED, 0,
-     "limit=(None if x else 9) or 0|**({'seed': 1} if x else {})|beta=0.04|-logging_dir", ""),
+    ("0.17", GRPO + "b = {'output_dir': 'o', 'max_prompt_length': 9}\nc = b.copy()\nd = dict(c, warmup_ratio=0.1)\n"
+     "d.update(logging_dir='x', seed=1)\nd.update({'evaluation_strategy': 'no'})\nargs = GRPOConfig(**d)\n" + TRAINED,
+     0, "limit=9|dict(c, warmup_steps=0.1)|d.update(seed=1)|{'eval_strategy': 'no'}|-max_prompt_length'|-logging_dir",
+     ""),
+    ("0.17", GRPO + "args = GRPOConfig('o', max_prompt_length=None if x else 9, **({'seed': 1} if x else "
+     "{'logging_dir': 'd'}))\n" + TRAINED, 0, "limit=(None if x else 9) or 0|**({'seed': 1} if x else "
+     "{})|beta=0.04|-logging_dir", ""),
     ("0.17", GRPO + "d = dict(d, seed=1)\nd.update(d)\nargs = GRPOConfig(**d)\n" + TRAINED, 3, "", '"**d'),
     # settings made where they are used; a parameter that gets the variable of its own name
-    ("0.17", GRPO + IN_CALL, 0, "limit=9|beta=0.04|-max_prompt", ""),
-    ("0.17", GRPO + IN_TEST, 0, "limit=9|beta=0.04|-max_prompt", ""),
+    ("0.17", GRPO + "GRPOTrainer('m', print, (args := GRPOConfig('o', max_prompt_length=9)), rows)\n", 0,
+     "limit=9|beta=0.04|-max_prompt", ""),
+    ("0.17", GRPO + "if (args := GRPOConfig('o', max_prompt_length=9)).seed:\n    pass\n" + TRAINED, 0,
+     "limit=9|beta=0.04|-max_prompt", ""),
     ("0.17", GRPO + OF_PARAMETER, 0, "limit=a.n or 0|beta=0.04|-max_prompt", ""),
     ("0.17", GRPO + OF_PARAMETER.replace("make(a):", "make(b):").replace("=a.n", "=b.n"), 3, "", "b may be"),
     ("0.20", "from trl import GRPOTrainer\nGRPOTrainer('m', print)\n", 0, "args=GRPOConfig(", "as none were given"),
     # the old default of a setting that only a branch gives
-    ("0.17", GRPO + LATER_BETA + TRAINED, 0, "beta=0.04|.beta = 0.1", ""),
+    ("0.17", GRPO + "args = GRPOConfig('o')\nif x:\n    args.beta = 0.1\n" + TRAINED, 0, "beta=0.04|.beta = 0.1", ""),
     ("0.17", GRPO + BETA.format("if x", ""), 3, "-beta=0.04", "its default was 0.04 then"),
     ("0.17", GRPO + BETA.format("for x in y", "    ").replace("\nGRPO", "\n    GRPO"), 0, "-beta=0.04", "top_k=50"),
     # kto_trainer.py:211 of 1.2.0 adds both; 1.3.0:615 to plain texts alone
-    ("1.2", KTO, 0, "", "of a chat too, an end token"),
+    ("1.2", "from trl import KTOConfig\nKTOConfig('o')\n", 0, "", "of a chat too, an end token"),
     # the property is not in transformers 5
     ("0.17", SFT + "t = SFTTrainer('m', args=SFTConfig('o'))\nt.tokenizer.save_pretrained('o')\n"
      "print(other.tokenizer)\n", 0, "\nt.processing_class.save_pretrained('o')\nprint(other.tokenizer)\n",
@@ -331,7 +304,11 @@ FORMS = [  # (version, script, exit code, what the new one says, what is said: -
     ("0.22", DPO.replace("rpo", "ref_model_init_kwargs={'torch_dtype': 'auto'}, rpo"), 3, "DPOConfig(|-dtype",
      "ref_model_init_kwargs={'torch_dtype'"),
     # an assignment to parsed settings, and what reads them; the default of an own class stands
-    ("0.17", PARSED, 3, "\nargs.eval_strategy = 'no'|< 300)|limit=300|-set_defaults|-_strategy =  '",
+    ("0.17", "from trl import GRPOConfig, GRPOTrainer, TrlParser\nclass Own(GRPOConfig):\n    beta: float = 0.5\n"
+     "parser = TrlParser((GRPOConfig,))\n(args,) = parser.parse_args_and_config()\nargs.max_prompt_length = 300\n"
+     "args.evaluation_strategy = 'no'\nrows = rows.filter(lambda row: len(row) < args.max_prompt_length)\n"
+     "print(args.logging_dir)\nGRPOTrainer('m', print, args=args, train_dataset=rows)\n", 3,
+     "\nargs.eval_strategy = 'no'|< 300)|limit=300|-set_defaults|-_strategy =  '",
      "where nothing sets them, the old version had beta=0.04, bf16=False"),
     ("0.20", GRPO + "args = GRPOConfig('o', max_prompt_length=9, use_liger_loss=x, logging_dir='d')\n"
      "print(args.max_prompt_length, args.use_liger_loss, args.logging_dir, args.warmup_ratio)\n" + TRAINED, 0,
@@ -381,7 +358,9 @@ FORMS = [  # (version, script, exit code, what the new one says, what is said: -
      "apo now refuse it"),
     ("0.20", JS, 0, "='js_divergence'", "apart"),
     # a class of constants, which are no texts: trl/trainer/dpo_config.py:49 of 0.27.2
-    ("0.27", CONSTANT, 3, 'f_alpha_divergence_coef=FDivergenceConstants.|-coef="', "a copy of it in the script"),
+    ("0.27", "from trl import FDivergenceConstants\n" + DPO.replace("rpo", "f_alpha_divergence_coef=FDivergenceConsta"
+     "nts.ALPHA_DIVERGENCE_COEF_DEFAULT, rpo"), 3, 'f_alpha_divergence_coef=FDivergenceConstants.|-coef="',
+     "a copy of it in the script"),
     # dpo_trainer.py:208 of 0.11.4 cuts rows that are longer than max_length; :1255 of 0.12.2 keeps their start
     ("0.11", DPO, 0, "DPOTrainerWithCutRows(m|longest=512|limit=128|-CutPrompts", "then the answers"),
     ("0.12", DPO.replace("rpo", "max_length=9, rpo"), 0, 'truncation_mode="keep_start"|-Cut', "was not read"),
@@ -395,7 +374,9 @@ FORMS = [  # (version, script, exit code, what the new one says, what is said: -
     ("0.23", "from trl import OnlineDPOConfig\nOnlineDPOConfig('o', use_vllm=x)\n", 0, "top_k=0 if x", "50 tokens"),
     ("0.11", SFT + "SFTConfig('o', max_seq_length=8)\n", 0, "across_devices=False", "over its own tokens"),
     # of each process; rloo_trainer.py:113 of 0.11.4: local_batch_size
-    ("0.13", RLOO, 3, "", "--group_size 4 --batch_size 24"),
+    ("0.13", "from trl import RLOOConfig, RLOOTrainer\n"
+     "args = RLOOConfig('o', rloo_k=4, num_mini_batches=3, per_device_train_batch_size=2, "
+     "gradient_accumulation_steps=4)\nRLOOTrainer(config=args, policy=m)\n", 3, "", "--group_size 4 --batch_size 24"),
     ("0.13", f"from trl import RLOOConfig, RLOOTrainer\nargs = {PARSED_AT_ONCE}\n"
      f"RLOOTrainer(config=args[0], policy=m)\n", 3, "", "defaults of RLOOConfig, whose settings cannot be seen"),
     # prompts that are not cut, but tokenized without BOS
@@ -403,8 +384,10 @@ FORMS = [  # (version, script, exit code, what the new one says, what is said: -
     # what a trainer takes from its own config; what is known at run time only
     ("0.11", READS, 0, "args = DPOConfig(|beta=0.2, max_length=64)|args=args, train_dataset=d|limit=32|-=args.", ""),
     ("0.11", NONE.replace("beta=args.max", "x=args.max"), 3, "limit=a.n or 128", "no DPOTrainer of TRL has it"),
-    ("0.13", PACKED, 0, "WithoutEndToken(|        if packing:", "texts got no end token"),
-    ("0.16", LAMBDA, 0, "lambda row: (lambda b: [x for x in b['t']])({", "took a batch"),
+    ("0.13", SFT + "SFTTrainer('m', args=SFTConfig('o', packing=a.packing, dataset_text_field='text'))\n", 0,
+     "WithoutEndToken(|        if packing:", "texts got no end token"),
+    ("0.16", SFT + "SFTTrainer('m', args=SFTConfig('o'), formatting_func=lambda b: [x for x in b['t']])\n", 0,
+     "lambda row: (lambda b: [x for x in b['t']])({", "took a batch"),
     ("0.28", DPO, 0, "", "no token spans prompt and answer"),
     ("0.12", SFT + SFT_ARGS + "n = 16\nSFTTrainer('m', args=args, max_seq_length=n)\n", 0,
      "max_length=16|'m', args=args)", ""),
@@ -451,8 +434,9 @@ FORMS = [  # (version, script, exit code, what the new one says, what is said: -
     ("0.12", TRAINING.format("") + "SFTTrainer(**f(args))\n", 3, "eval_strategy='no'|-evaluation", "made at run time"),
     ("0.12", TRAINING.format(", **k") + "SFTTrainer('m', args=args, max_seq_length=7)\n", 3, "max_length=7|-max_seq",
      "**k"),
-    ("0.17", GRPO + CALLBACK + "args = GRPOConfig('o', max_prompt_length=9)\n" + TRAINED, 0,
-     "print(9, other.max_prompt_length)", "args.max_prompt_length is gone"),
+    ("0.17", GRPO + "class C(TrainerCallback):\n    def on_log(self, args):\n"
+     "        print(args.max_prompt_length, other.max_prompt_length)\nargs = GRPOConfig('o', max_prompt_length=9)\n"
+     + TRAINED, 0, "print(9, other.max_prompt_length)", "args.max_prompt_length is gone"),
     ("0.17", GRPO + "class Ours(GRPOTrainer):\n    pass\nclass Mine(Ours):\n    pass\n"
      "Mine('m', print, GRPOConfig('o', max_prompt_length=300), rows).train()\n", 0,
      "\nclass MineWithCutPrompts(Mine):|limit=300|\nMineWithCutPrompts('m'|-max_prompt_length", ""),
@@ -483,8 +467,10 @@ FORMS = [  # (version, script, exit code, what the new one says, what is said: -
      "m = A.from_pretrained('m', dtype='auto', use_flash_attention_2=True)\nargs = GRPOConfig('o')\n" + TRAINED, 0,
      'attn_implementation="flash_attention_2"|-use_flash', ""),
     # set in a branch
-    ("0.14", GRPO + BRANCH + TRAINED, 3, "", "!per_device_train_batch_size=4 * num_generations|!it sampled at the "
-     "temperature|!no trainer has max_prompt"),
+    ("0.14", GRPO + "args = GRPOConfig('o', num_generations=8, per_device_train_batch_size=4, max_prompt_length=512, "
+     "temperature=0.9)\nif x:\n    args.num_generations = 2\n    args.max_prompt_length = 64\n"
+     "    args.temperature = 0.1\n" + TRAINED, 3, "", "!per_device_train_batch_size=4 * num_generations|!it sampled at "
+     "the temperature|!no trainer has max_prompt"),
     # set in a branch of a dictionary
     ("0.14", GRPO + "d = {'output_dir': 'o', 'num_generations': 4}\nif x:\n    d['num_generations'] = 8\n"
      "args = GRPOConfig(**d)\n" + TRAINED, 3, "", "!=1 * num_generations"),

@@ -21,6 +21,20 @@ from programs.migrate.trl_settings import CONFIGS, config_of, migrate_yaml, run_
 from programs.migrate.verl_run import VerlMigration, other_mains
 
 Use = tuple[str, str, dict]  # name that a file uses, its place, its history
+MIGRATED = re.compile(r"(?:^|\")# Migrated from (trl|verl)==([\d.]+) to \1==([\d.]+) by migrate\.py", re.M)
+INSTALL = re.compile(  # an install command with its continuation lines, Ray's list, or a script's PEP 723 block
+    r"\b(?:pip3?|uv)\b[^\n]*?\b(?:install|add|run)\b(?:[^\n\\]|\\.)*|\bpip\W+\[[^]]*\]"
+    r"|^# /// script\n(?:#.*\n)*?# ///",
+    re.M | re.S,
+)
+ORDER = r"(?:===?|[<>!~]=|[<>])\s*[\w.*+!]+"
+PIN = re.compile(
+    r"(?<![\w-])(?P<name>trl|transformers|verl|vllm|sglang|torch|peft|accelerate|bitsandbytes|deepspeed)(?:\[[\w,]+\])?"
+    rf"\s*(?P<version>{ORDER}(?:\s*,\s*{ORDER})*)"
+)
+ACCELERATE = {"compute_environment", "distributed_type"}  # keys that only Accelerate's own YAML files have
+NOT_SAME = 3
+AS_JOB = "try a verl job as a file .sh with its words KEY=VALUE, or as YAML"
 
 
 def uses(source: PythonSource) -> list[Use]:
@@ -96,22 +110,6 @@ def chosen_version(package: str, file: str, text: str, given: str, file_uses: li
     got = f"got {file} without --from; {span}, and make different runs:"
     expected = f"expected one version; try --from {package}=={fitting[-1]}, or that of the environment that ran it"
     raise UserError("\n".join([got, *lines, expected]))
-
-
-MIGRATED = re.compile(r"(?:^|\")# Migrated from (trl|verl)==([\d.]+) to \1==([\d.]+) by migrate\.py", re.M)
-INSTALL = re.compile(  # an install command with its continuation lines, Ray's list, or a script's PEP 723 block
-    r"\b(?:pip3?|uv)\b[^\n]*?\b(?:install|add|run)\b(?:[^\n\\]|\\.)*|\bpip\W+\[[^]]*\]"
-    r"|^# /// script\n(?:#.*\n)*?# ///",
-    re.M | re.S,
-)
-ORDER = r"(?:===?|[<>!~]=|[<>])\s*[\w.*+!]+"
-PIN = re.compile(
-    r"(?<![\w-])(?P<name>trl|transformers|verl|vllm|sglang|torch|peft|accelerate|bitsandbytes|deepspeed)(?:\[[\w,]+\])?"
-    rf"\s*(?P<version>{ORDER}(?:\s*,\s*{ORDER})*)"
-)
-ACCELERATE = {"compute_environment", "distributed_type"}  # keys that only Accelerate's own YAML files have
-NOT_SAME = 3
-AS_JOB = "try a verl job as a file .sh with its words KEY=VALUE, or as YAML"
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:

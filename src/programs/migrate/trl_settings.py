@@ -20,6 +20,10 @@ CONFIGS = {f"{method}Trainer": f"{method}Config" for method in METHODS}
 SAMPLING = ("GRPOConfig", "RLOOConfig")
 UNKNOWN = object()  # the value of an argument that is not a literal
 NO_CALLS = ("isinstance", "issubclass", "super", "hasattr", "fields")  # these call no class that they get
+CUT = ("max_prompt_length", "max_target_length", "max_completion_length")  # if no config has it, an added class cuts
+OF_OTHERS = ("per_device_train_batch_size", "per_device_eval_batch_size", "temperature", "generation_kwargs", "top_k")
+SAME = ([None, 0, -1], [True, "group"], [False, "none"])  # values of top_k and scale_rewards that are one setting
+OLD_TRAINERS = file_text("files/old_trainers.py")
 
 
 def reward_functions(source: PythonSource) -> list[ast.AST]:
@@ -224,12 +228,6 @@ def meanings(run: TrlRun, report: Report) -> Iterator[Plan]:
     yield from by_rules(run, report)
     yield from warmup(run, report)
     yield from sft_term(run, report)
-
-
-CUT = ("max_prompt_length", "max_target_length", "max_completion_length")  # if no config has it, an added class cuts
-OF_OTHERS = ("per_device_train_batch_size", "per_device_eval_batch_size", "temperature", "generation_kwargs", "top_k")
-SAME = ([None, 0, -1], [True, "group"], [False, "none"])  # values of top_k and scale_rewards that are one setting
-OLD_TRAINERS = file_text("files/old_trainers.py")
 
 
 def python(value) -> str:

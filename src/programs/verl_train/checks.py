@@ -28,6 +28,8 @@ COUNTS = (  # keys whose values verl computes with
     *("trainer.nnodes", "trainer.n_gpus_per_node", "trainer.save_freq", "trainer.total_epochs", RAY_CPUS),
     *("data.train_batch_size", "transfer_queue.backend.SimpleStorage.num_data_storage_units"),
 )
+LINE = re.compile(r"((?:\+\+|\+)?[\w.@/:-]+)=(.*)|(~[\w.@/:-]+)")
+SECOND = re.compile(r"[^'\"\[{(]*\s[+~]{0,2}[\w@/-]+\.[\w.@/-]+=.*")  # another KEY=VALUE in a value without quotes
 
 
 def need_verl() -> None:
@@ -174,10 +176,6 @@ def report_findings(report: dict, findings: list[str]) -> int:
     for finding in findings:
         say(f"finding: {finding}")
     return int(bool(findings))
-
-
-LINE = re.compile(r"((?:\+\+|\+)?[\w.@/:-]+)=(.*)|(~[\w.@/:-]+)")
-SECOND = re.compile(r"[^'\"\[{(]*\s[+~]{0,2}[\w@/-]+\.[\w.@/-]+=.*")  # another KEY=VALUE in a value without quotes
 
 
 def read_overrides(file: str) -> list[Override]:

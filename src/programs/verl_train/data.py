@@ -118,7 +118,7 @@ def parquet_rows(path: Path) -> list[dict]:
 def count_parameters(config: Config) -> float | None:
     """Number of weights: from the headers of safetensors files, or from a size in the model's name."""
     total = 0
-    for path in Path(config.model).glob("*.safetensors") if Path(config.model).is_dir() else ():
+    for path in Path(config.model).glob("*.safetensors"):
         header = safetensors_header(path)
         total += sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
     size = re.search(r"(?<![\d.])(\d+(?:\.\d+)?)([BM])(?![A-Za-z0-9])", Path(config.model).name.upper())

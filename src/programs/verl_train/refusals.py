@@ -78,6 +78,8 @@ TRAPS = {
 }
 
 ACTIONS = ("print", "export", "check", "run", "submit", "slurm")
+TRAINING = ("weights", "gradients", "optimizer", "activations", "logits")
+OFFLOADED = {"none": set(), "optimizer": {"optimizer"}, "all": {"weights", "optimizer"}}  # by --offload
 
 
 def check_expressible(c: Config) -> None:
@@ -154,10 +156,6 @@ def say_notes(config: Config) -> None:
         say("note: warmup_steps: verl's first update has learning rate 0, so its rates follow ours one step later")
     if config.loss in ("clip_cov", "kl_cov"):
         say(f"note: loss {config.loss}: verl chooses the tokens in each micro-batch, ours in the minibatch")
-
-
-TRAINING = ("weights", "gradients", "optimizer", "activations", "logits")
-OFFLOADED = {"none": set(), "optimizer": {"optimizer"}, "all": {"weights", "optimizer"}}  # by --offload
 
 
 def trained_widths(c: Config) -> list[int]:

@@ -31,6 +31,7 @@ from programs.verl_train.settings import OWN_NAME
 REWARD_ERROR = "reward_error.txt"  # of the output folder: why a reward or an environment ended the run
 REWARD_FAILED = "REWARD FAILED"
 JOB_FILE, JOB_FOLDER = "job.json", "$JOB"  # what a job's modules are told, and what stands there for its folder
+ENVIRONMENT_FAILED = "ENVIRONMENT FAILED"
 
 
 def job_settings(job: Path) -> dict:
@@ -271,9 +272,6 @@ def register_loss(job: Path) -> None:
 
     if OWN_NAME not in POLICY_LOSS_REGISTRY:
         register_policy_loss(OWN_NAME)(policy_loss)
-
-
-ENVIRONMENT_FAILED = "ENVIRONMENT FAILED"
 
 
 class Player:
