@@ -183,33 +183,25 @@ VLLM = "max_steps=5, use_vllm=True, vllm_importance_sampling_mode='"
         ("max_steps=50, warmup_steps=7, lr_scheduler_type='constant'", {"warmup_steps": 7, "lr_schedule": "constant"}),
         ("num_train_epochs=2", {"steps": 192}),  # 96 rows, one prompt of 8 completions a step
         ("max_steps=5, report_to='wandb', bf16=True", {"steps": 5, "mismatch": "none"}),
-        (
-            "max_steps=5, use_vllm=True, vllm_mode='colocate'",
-            {"mismatch": "seq_mask", "mismatch_low": 1e-9, "mismatch_high": 3.0},
-        ),
+        ("max_steps=5, use_vllm=True, vllm_mode='colocate'",
+         {"mismatch": "seq_mask", "mismatch_low": 1e-9, "mismatch_high": 3.0}),
         (f"{VLLM}token_truncate', vllm_importance_sampling_clip_max=2.5", {"mismatch": "tis", "mismatch_high": 2.5}),
-        (
-            f"{VLLM}token_mask', vllm_importance_sampling_clip_min=0.5, vllm_importance_sampling_clip_max=None",
-            {"mismatch": "icepop", "mismatch_low": 0.5, "mismatch_high": 1e9},
-        ),
-        (
-            f"{VLLM}sequence_truncate'",
-            {"mismatch": "tis", "override": ["algorithm.rollout_correction.rollout_is=sequence"]},
-        ),
+        (f"{VLLM}token_mask', vllm_importance_sampling_clip_min=0.5, vllm_importance_sampling_clip_max=None",
+         {"mismatch": "icepop", "mismatch_low": 0.5, "mismatch_high": 1e9}),
+        (f"{VLLM}sequence_truncate'", {"mismatch": "tis", "override": ["algorithm.rollout_correction.rollout_is=seque"
+         "nce"]}),
         ("max_steps=5, use_vllm=True, vllm_importance_sampling_correction=False", {"mismatch": "none"}),
         ("max_steps=5, bf16=False", {"precision": "fp32"}),
         ("max_steps=5, bf16=False, fp16=True", {"precision": "fp16"}),
         ("max_steps=5, shuffle_dataset=False", {"override": ["data.shuffle=False"]}),
-        (
-            "max_steps=5, chat_template_kwargs={'enable_thinking': False}",
-            {"chat_template_kwargs": '{"enable_thinking": false}'},
-        ),
+        ("max_steps=5, chat_template_kwargs={'enable_thinking': False}",
+         {"chat_template_kwargs": '{"enable_thinking": false}'}),
         ("max_steps=5, vllm_gpu_memory_utilization=0.45, vllm_tensor_parallel_size=2", {"vllm_memory": 0.45}),
         ("max_steps=5, vllm_tensor_parallel_size=2, fp16=True", {"rollout_tensor_parallel": 2, "precision": "fp16"}),
         ("max_steps=5, gradient_checkpointing=True, save_total_limit=3, bf16=False", {"keep_checkpoints": 3}),
         ("max_steps=40, steps_per_generation=4, eval_steps=0.5", {"eval_every": 5, "gradient_checkpointing": False}),
     ],
-)
+)  # fmt: skip
 def test_settings_by_what_they_mean(settings, expected, tmp_path):
     config = read(tmp_path, settings)
     assert {name: getattr(config, name) for name in expected} == expected
@@ -329,23 +321,19 @@ def test_what_a_data_set_is_called_here(before, data, expected, tmp_path):
     ("extra", "told"),
     [
         ("rows = load_dataset('a/b')\nrows = rows.map(f)\n", "without a data set that can be read off"),
-        (
-            "config = GRPOConfig(max_steps=5)\nif x:\n    config.beta = 1\nrows = load_dataset('a/b')\n",
-            "beta=1 in line 3",
-        ),
+        ("config = GRPOConfig(max_steps=5)\nif x:\n    config.beta = 1\nrows = load_dataset('a/b')\n",
+         "beta=1 in line 3"),
         ("config = GRPOConfig(max_steps=5)\nsetattr(config, n, 1)\nrows = load_dataset('a/b')\n", "setattr(config, n"),
         ("A = {'beta': 0.1}\nA.update(**more)\nconfig = GRPOConfig(**A)\nrows = load_dataset('a/b')\n", "**A"),
         ("A = {}\nA.update({'beta': 1} if x else B)\nconfig = GRPOConfig(**A)\nB = {'beta': 2}\n", "beta=1 in line 2"),
-        (
-            "B = {'beta': 1}\nif x:\n    B['beta'] = 2\nA = {}\nA.update(B)\nconfig = GRPOConfig(**A)\n",
-            "beta=2 in line 3",
-        ),
+        ("B = {'beta': 1}\nif x:\n    B['beta'] = 2\nA = {}\nA.update(B)\nconfig = GRPOConfig(**A)\n",
+         "beta=2 in line 3"),
         ("def f():\n    A = {'beta': 1}\n    A.update(beta=x)\n    return A\nconfig = GRPOConfig(**f())\n", "beta=x"),
         ("def f():\n    return GRPOConfig(**A)\nA = {'beta': 1}\nA.update(beta=2)\nconfig = f()\n", "beta=2 in line 4"),
         ("lr = 1\nlr *= 2\nconfig = GRPOConfig(learning_rate=lr)\nrows = load_dataset('a/b')\n", "learning_rate=lr"),
         ("config = GRPOConfig(max_steps=5)\nother = GRPOConfig()\nrows = load_dataset('a/b')\n", "several GRPOConfig"),
     ],
-)
+)  # fmt: skip
 def test_what_changes_in_the_file_is_not_taken_as_it_was_first(extra, told, tmp_path):
     text = extra if "GRPOConfig" in extra else extra + "config = GRPOConfig(max_steps=5)\n"
     text += "def r(completions): ...\nGRPOTrainer('m', reward_funcs=r, args=config, train_dataset=rows)\n"

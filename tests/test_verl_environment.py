@@ -230,8 +230,7 @@ def test_rows_have_the_columns_that_they_had(job, settings):
 
 
 def test_prompts_too_long_with_the_tools_are_left_out(folder, tmp_path, capsys):
-    flags = flags_of(folder, "MIXED", f"--output_dir={tmp_path}", "--max_prompt_tokens=24")
-    verl.prepare_job(verl.parse_config(flags))
+    verl.prepare_job(verl.parse_config(flags_of(folder, "MIXED", f"--output_dir={tmp_path}", "--max_prompt_tokens=24")))
     assert "left out 4 of 8 prompts longer than 24 tokens with tools" in capsys.readouterr().err
     rows = rows_of_parquet(tmp_path / "job" / "train.parquet")
     assert [row["extra_info"]["index"] for row in rows] == [0, 1, 4, 5]
@@ -288,24 +287,6 @@ def test_a_fault_of_the_environment_is_named_with_its_row(job, settings):
     with pytest.raises(verl.UserError, match=r"row 2 of the train data, prompt '2\+2='.* at .*own.py:\d+") as caught:
         played(broken, [row], tokenizer_of_job())
     assert "reply raised ValueError: no such reply" in str(caught.value)
-
-
-def test_gathering_hands_on_what_waits_together_and_what_fails():
-    seen = []
-
-    def double(items):
-        seen.append(items)
-        if 3 in items:
-            raise KeyError("three")
-        return [2 * item for item in items]
-
-    gathering, first = verl.Gathering(double, "test"), [(i, verl.Future()) for i in (1, 2)]
-    for waiting in first:
-        gathering.waiting.put(waiting)
-    last = gathering.submit(5)
-    assert [f.result(60) for _, f in first] == [2, 4] and last.result(60) == 10 and seen == [[1, 2, 5]]
-    with pytest.raises(KeyError, match="three"):
-        gathering.submit(3).result(60)
 
 
 # ------------------------------------------------------------------------------------------------ refusals

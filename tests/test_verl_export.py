@@ -2,15 +2,14 @@
 
 import ast
 import importlib.util
-import os
 import re
 import shutil
-import subprocess
 
 import numpy as np
 import pandas
 import pytest
 from conftest import ROOT, TINY_LM, load_script, write_lines
+from verl_scripts import words_of
 
 verl = load_script("verl_train")
 RUN = (ROOT / "evals" / "files" / "trl_run.py").read_text(encoding="utf-8")
@@ -60,18 +59,6 @@ def port(tmp_path_factory):
     return moved
 
 
-def words_of(folder, *more):
-    """The words that run.sh gives to verl, by a `python` that prints them and has no flash_attn."""
-    bin_folder = folder / "bin"
-    bin_folder.mkdir(exist_ok=True)
-    (bin_folder / "python").write_text('#!/bin/bash\n[[ $1 == -c ]] && exit 1\nprintf "%s\\0" "$@"\n')
-    (bin_folder / "python").chmod(0o755)
-    env = os.environ | {"PATH": f"{bin_folder}:{os.environ['PATH']}"}
-    done = subprocess.run(["bash", str(folder / "run.sh"), *more], env=env, capture_output=True, text=True, check=True)
-    shutil.rmtree(bin_folder)
-    return done.stdout.split("\0")[:-1]
-
-
 def test_the_folder_holds_what_it_needs_and_nothing_of_here(port):
     names = ["port.md", "run.sh", "train.parquet", "verl_reward.py"]
     assert sorted(p.name for p in port.iterdir() if p.name != "run") == names
@@ -79,8 +66,8 @@ def test_the_folder_holds_what_it_needs_and_nothing_of_here(port):
     assert not [t for t in texts if str(ROOT) in t or "/tmp" in t or "verl_hooks" in t or "import trl" in t]
 
 
-def test_the_command_is_that_of_print_without_its_hooks(port):
-    words = words_of(port, "trainer.total_training_steps=3")
+def test_the_command_is_that_of_print_without_its_hooks(port, tmp_path):
+    words, _ = words_of(port / "run.sh", tmp_path / "bin", "trainer.total_training_steps=3")
     assert words[:3] == ["-u", "-m", "verl.trainer.main_ppo"] and words[-1] == "trainer.total_training_steps=3"
     given = dict(word.lstrip("+").split("=", 1) for word in words[3:-1])
     expected = {
@@ -192,7 +179,11 @@ def test_text_prompts_columns_and_a_reward_for_one_sample(tmp_path):
     assert not (tmp_path / "out" / "port.md").exists()
     score = loaded(tmp_path / "out" / "verl_reward.py").compute_score
     row = rows_of(tmp_path / "out" / "train.parquet")[3]
-    given = [word for word in words_of(tmp_path / "out") if word.startswith("data.train_files=")]
+    given = [
+        word
+        for word in words_of(tmp_path / "out" / "run.sh", tmp_path / "bin")[0]
+        if word.startswith("data.train_files=")
+    ]
     assert given == [f"data.train_files=[{tmp_path}/out/train.parquet,{tmp_path}/out/train.parquet]"]  # 8 rows of 16
     by_pandas = pandas.read_parquet(tmp_path / "out" / "train.parquet").iloc[3]  # lists are arrays there
     for text, expected in (("3 apples, 3 kg", 2.0), ("4 kg of 3", 1.0), ("none", 0.0)):

@@ -15,10 +15,10 @@ import time
 import types
 from pathlib import Path
 
-import numpy as np
 import pytest
 from conftest import ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, write_lines
 from local_server import serving
+from verl_scripts import words_of
 
 verl = load_script("verl_train")
 ppo = load_script("ppo_train")
@@ -45,26 +45,15 @@ def written(*flags: str, **changes) -> dict:
     return {o.key: o.value for o in verl.make_overrides(config, layout(**changes))}
 
 
-@pytest.mark.parametrize("size", [1, 3, 8, 256])
-def test_scores_are_so_coarse_that_equal_ones_add_up_exactly(size):
-    for score in (0.0, 1.0, -0.5, 0.1, 1.2, 1.3, -0.7, 123.456, 1e-8):
-        rounded = verl.exact_in_means(score, size)
-        assert abs(rounded - score) <= abs(score) * 2.0**-15
-        total = np.float32(0)
-        for count in range(1, size + 1):
-            total += np.float32(rounded)
-            assert float(total) == count * rounded
-    assert verl.exact_in_means(1.2, 8) == pytest.approx(1.2, abs=1e-6)
-
-
 @pytest.fixture
 def told(capsys):
     """Calls the launcher's main with flags, in this process: a process of its own takes a second to import."""
 
-    def call(*flags):
-        code = verl.main([*map(str, flags)])
+    def call(*flags, code=None):
+        returncode = verl.main([*map(str, flags)])
         captured = capsys.readouterr()
-        return types.SimpleNamespace(returncode=code, stdout=captured.out, stderr=captured.err)
+        assert code in (None, returncode), captured.err
+        return types.SimpleNamespace(returncode=returncode, stdout=captured.out, stderr=captured.err)
 
     return call
 
@@ -93,21 +82,11 @@ VARIANTS = [
 # settings that decide an override of another one, with a value that shows it; two act through the job's chat template
 BESIDE = {"minibatches": 2, "kl_in": "loss", "mismatch_low": 0.25, "critic_model": "other"}
 THROUGH_TEMPLATE = {"chat", "chat_template"}
-ELSEWHERE = {  # in the job's files, in what is computed before it, or what to do with it
-    *(
-        "algorithm",
-        "hardware",
-        "eval_rows",
-        "hold_out",
-        "reward_timeout",
-        "reward_concurrency",
-        "reward_retries",
-        "max_turns",
-    ),
-    *("tool_timeout", "tool_characters", "tool_format", "kl_horizon", "sample_every", "allow_overlap", "gpu_memory"),
-    *("sample_tokens", "override", "overrides", "from_trl", "trl_processes", "data_source"),
-    *("ship", "print", "check", "run", "submit", "slurm", "export"),
-}
+ELSEWHERE = set(  # in the job's files, in what is computed before it, or what to do with it
+    "algorithm hardware eval_rows hold_out reward_timeout reward_concurrency reward_retries max_turns tool_timeout "
+    "tool_characters tool_format kl_horizon sample_every allow_overlap gpu_memory sample_tokens override overrides "
+    "from_trl trl_processes data_source ship print check run submit slurm export".split()
+)
 
 
 def test_every_setting_becomes_an_override_or_is_refused_or_explained():
@@ -125,31 +104,28 @@ def test_every_setting_becomes_an_override_or_is_refused_or_explained():
 
 EXPECTED = [  # flags; overrides that they give, where @ is actor_rollout_ref and ! is trainer.v1.sampler.sampler_kwargs
     # of 128 completions in groups of 8, 16 prompts; a minibatch is counted in prompts too
-    ("--algorithm grpo", "data.train_batch_size=16 @.actor.ppo_mini_batch_size=16 @.rollout.n=8 critic.enable=False"),
-    (
-        "--algorithm grpo",
-        "@.actor.use_kl_loss=False algorithm.use_kl_in_reward=False @.actor.clip_ratio_c=1000000000.0",
-    ),
+    ("--algorithm grpo", "data.train_batch_size=16 @.actor.ppo_mini_batch_size=16 @.rollout.n=8 critic.enable=False "
+     "@.actor.use_kl_loss=False algorithm.use_kl_in_reward=False @.actor.clip_ratio_c=1000000000.0"),
     ("--algorithm gspo", "@.actor.ppo_mini_batch_size=4 @.actor.policy_loss.loss_mode=gspo"),
-    ("--algorithm ppo", "algorithm.adv_estimator=gae critic.enable=True @.actor.clip_ratio_c=3.0 algorithm.lam=0.95"),
-    ("--algorithm ppo", "algorithm.use_kl_in_reward=True algorithm.kl_penalty=k1 algorithm.kl_ctrl.kl_coef=0.01"),
-    ("--algorithm ppo", "@.actor.use_kl_loss=False critic.loss_agg_mode=token-mean critic.cliprange_value=0.2"),
+    ("--algorithm ppo", "algorithm.adv_estimator=gae critic.enable=True @.actor.clip_ratio_c=3.0 algorithm.lam=0.95 "
+     "algorithm.use_kl_in_reward=True algorithm.kl_penalty=k1 algorithm.kl_ctrl.kl_coef=0.01 "
+     "@.actor.use_kl_loss=False critic.loss_agg_mode=token-mean critic.cliprange_value=0.2"),
     ("--missing_eos_penalty 1", "+reward.reward_kwargs.missing_eos_penalty=1.0"),
-    ("--adam_eps 1e-6 --adam_beta2 0.95", "+@.actor.optim.override_optimizer_config={eps:1e-06}"),
-    ("--adam_beta2 0.95", "@.actor.optim.betas=[0.9,0.95] trainer.resume_mode=auto"),
-    ("--precision bf16", "+@.actor.fsdp_config.mixed_precision.param_dtype=bf16 @.rollout.dtype=bfloat16"),
-    ("--precision bf16", "@.ref.fsdp_config.model_dtype=bf16 +@.ref.fsdp_config.mixed_precision.param_dtype=bf16"),
+    ("--adam_eps 1e-6 --adam_beta2 0.95", "+@.actor.optim.override_optimizer_config={eps:1e-06} "
+     "@.actor.optim.betas=[0.9,0.95] trainer.resume_mode=auto"),
+    ("--precision bf16", "+@.actor.fsdp_config.mixed_precision.param_dtype=bf16 @.rollout.dtype=bfloat16 "
+     "@.ref.fsdp_config.model_dtype=bf16 +@.ref.fsdp_config.mixed_precision.param_dtype=bf16"),
     ("--precision fp16", "+critic.fsdp.mixed_precision.param_dtype=fp16 @.rollout.dtype=float16"),
     ("--algorithm grpo --kl_coef 0.04", "@.actor.kl_loss_type=k3 @.actor.kl_loss_coef=0.04"),
     ("--algorithm grpo --kl_coef 0.04 --kl_estimator k3_ratio", "@.actor.kl_loss_type='k3+'"),  # one update: the same
     ("--algorithm dr_grpo --max_new_tokens 99", "algorithm.norm_adv_by_std_in_grpo=False @.actor.loss_scale_factor=99"),
-    ("--algorithm dapo", "@.actor.clip_ratio_low=0.2 @.actor.clip_ratio_high=0.28 algorithm.filter_groups.enable=True"),
-    ("--algorithm dapo", "+!.max_refills=3 +!.train_batch_size=16 +reward.reward_kwargs.overlong_share=0.2"),
+    ("--algorithm dapo", "@.actor.clip_ratio_low=0.2 @.actor.clip_ratio_high=0.28 algorithm.filter_groups.enable=True "
+     "+!.max_refills=3 +!.train_batch_size=16 +reward.reward_kwargs.overlong_share=0.2"),
     ("--algorithm gmpo", "@.actor.policy_loss.loss_mode=geo_mean"),
     ("--algorithm dppo_tv", "@.actor.clip_ratio_c=20.0"),
     ("--algorithm kl_cov", "@.actor.policy_loss.ppo_kl_coef=1.0 @.actor.policy_loss.kl_cov_ratio=0.0002"),
-    ("--aggregation fixed_length --norm_length 7", "@.actor.loss_agg_mode=seq-mean-token-sum-norm"),
-    ("--aggregation fixed_length --norm_length 7", "@.actor.loss_scale_factor=7"),
+    ("--aggregation fixed_length --norm_length 7", "@.actor.loss_agg_mode=seq-mean-token-sum-norm "
+     "@.actor.loss_scale_factor=7"),
     # verl's actor trains from the step of this number on, counted from 1
     ("--critic_warmup_steps 3", "trainer.critic_warmup=4"),
     ("--critic_warmup_steps 0", "trainer.critic_warmup=0"),
@@ -157,8 +133,8 @@ EXPECTED = [  # flags; overrides that they give, where @ is actor_rollout_ref an
     ("--value_clip 0", "critic.cliprange_value=1000000000.0"),
     ("--save_every 0 --eval_every 0 --steps 30", "trainer.save_freq=30 trainer.total_epochs=30 trainer.test_freq=30"),
     ("--temperature 0.7", "@.rollout.temperature=0.7 @.rollout.top_p=1.0 @.rollout.top_k=-1"),
-    ("--mismatch auto --mismatch_high 3", "algorithm.rollout_correction.rollout_is=token"),
-    ("--mismatch auto --mismatch_high 3", "algorithm.rollout_correction.rollout_is_threshold=3.0"),
+    ("--mismatch auto --mismatch_high 3", "algorithm.rollout_correction.rollout_is=token "
+     "algorithm.rollout_correction.rollout_is_threshold=3.0"),
     ("--mismatch icepop", "algorithm.rollout_correction.rollout_is_threshold='0.5_2.0'"),
     ("--mismatch seq_mask", "algorithm.rollout_correction.rollout_is=sequence"),
     ("--mismatch none", "algorithm.rollout_correction.rollout_is=null"),
@@ -166,7 +142,7 @@ EXPECTED = [  # flags; overrides that they give, where @ is actor_rollout_ref an
     ("--environment own.py:Game --max_turns 3", f"data.max_response_length={512 + 3 * 256}"),
     ("--environment own.py:Game --max_conversation_tokens 999", "data.max_response_length=999"),
     ("--offload optimizer", "@.actor.fsdp_config.optimizer_offload=True @.actor.fsdp_config.param_offload=False"),
-]
+]  # fmt: skip
 
 
 def test_settings_become():
@@ -241,29 +217,6 @@ def test_an_override_that_verl_ignores_is_refused():
 
 # ------------------------------------------------------------------------------------------------ written by hand
 
-BY_HAND = """# GRPO, by hand
-algorithm.adv_estimator=grpo   # no critic
-  data.train_files=['a b.parquet','c#d.parquet']
-+trainer.note='# not a comment'
-~trainer.project_name
-
-reward.custom_reward_function.path=x.py
-"""
-
-
-def test_overrides_are_read_as_hydra_takes_them(tmp_path):
-    (tmp_path / "o.txt").write_text(BY_HAND)
-    found = verl.read_overrides(str(tmp_path / "o.txt"))
-    assert [o.text() for o in found] == [
-        "algorithm.adv_estimator=grpo",
-        "data.train_files=['a b.parquet','c#d.parquet']",
-        "+trainer.note='# not a comment'",
-        "~trainer.project_name",
-        "reward.custom_reward_function.path=x.py",
-    ]
-    assert [o.source.rpartition(" ")[2] for o in found] == ["2", "3", "4", "5", "7"]
-
-
 BY_NAME = [
     ("data.train_batch_size=64", None),
     ("data.train_batchsize=64", "does not have; try data.train_batch_size"),
@@ -276,16 +229,24 @@ BY_NAME = [
     ("model_engine=megatron\nactor_rollout_ref.actor.megatron.seed=1", None),
     ("actor_rollout_ref.actor.clip_ratio=0.3", "ignores it; try actor_rollout_ref.actor.clip_ratio_low"),
     ("hydra.run.dir=/tmp/x", None),
+    ("data.train_files=['a b.parquet','c#d.parquet']\n+trainer.note='# not a comment'\n~trainer.project_name", None),
+    ("data.val_files=['a b','c#d']  # a comment\ndata.train_file=['c#d']", "(…/o.txt, line 5)"),
+    (
+        "data.shuffle=True\n\ndata.seed=2",
+        "twice: got data.seed in …/o.txt, line 2 and …/o.txt, line 6; expected it once",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("lines", "told"), BY_NAME)
 def test_overrides_are_held_against_names_without_verl(tmp_path, capsys, lines, told):
-    (tmp_path / "o.txt").write_text(f"data.seed=1\n{lines}\n")
+    (tmp_path / "o.txt").write_text(f"# by hand\n  data.seed=1   # indented\n\n{lines}\n")
     code = verl.main(["--check", "--overrides", str(tmp_path / "o.txt")])
     said = capsys.readouterr()
     report = json.loads(said.out)
-    assert code == (told is not None) == len(report["findings"]) and (told or "") in "".join(report["findings"])
+    findings = "".join(report["findings"]).replace(str(tmp_path), "…")
+    assert code == (told is not None) == len(report["findings"]) and (told or "") in findings
+    assert report["overrides"] == 1 + len([line for line in lines.split("\n") if line])
     assert "no values, as verl is not installed here" in report["checked"] and "setup-verl" in said.err
 
 
@@ -308,11 +269,10 @@ def test_files_that_hold_no_overrides(tmp_path, monkeypatch, capsys, text, messa
     assert re.search(message, capsys.readouterr().err)
 
 
-def test_overrides_by_hand_stand_alone_with_check(tmp_path, capsys):
+def test_overrides_by_hand_stand_alone_with_check(tmp_path, told):
     (tmp_path / "o.txt").write_text("data.seed=1\n")
     for flags, said in ((["--print"], "with --print; expected"), (["--check", "--steps=3"], "with --steps; expected")):
-        assert verl.main([*flags, "--overrides", f"{tmp_path}/o.txt"]) == 2
-        assert said in capsys.readouterr().err
+        assert said in told(*flags, "--overrides", tmp_path / "o.txt", code=2).stderr
 
 
 def test_the_way_from_a_script_to_its_overrides_works(tmp_path, capsys):
@@ -341,33 +301,31 @@ def findings_of(*texts: str) -> tuple[list[str], list[str]]:
 
 
 def test_old_and_silent_keys_are_named_with_todays():
-    rest, found = findings_of(
-        "data.seed=1",
-        "custom_reward_function.path=x.py",
-        "+reward_model.reward_kwargs.overlong_buffer_cfg.enable=True",
-        "actor_rollout_ref.rollout.mode=sync",
-        "actor_rollout_ref.rollout.multi_turn.enable=True",
-        "data.seed=2",
-    )
-    assert rest == ["data.seed=1", "data.seed=2"]
-    assert [line.rpartition("try ")[2] for line in found[:4]] == [
-        "reward.custom_reward_function.path",
-        "+reward.reward_kwargs.overlong_buffer_cfg.enable",
-        "leaving it out: all rollout is asynchronous",
-        "actor_rollout_ref.rollout.agent.default_agent_loop=tool_agent",
-    ]
-    assert found[4:] == ["twice: got data.seed in o.txt, line 1 and o.txt, line 6; expected it once, as the last wins"]
-    assert findings_of("actor_rollout_ref.rollout.mode=async", "actor_rollout_ref.rollout.name=vllm")[1] == []
-
-
-def test_clip_ratio_beside_both_sides_and_the_old_trainers_keys_are_let_be():
+    old = {
+        "custom_reward_function.path=x.py": "reward.custom_reward_function.path",
+        "+reward_model.reward_kwargs.overlong_buffer_cfg.enable=True": (
+            "+reward.reward_kwargs.overlong_buffer_cfg.enable"
+        ),
+        "actor_rollout_ref.rollout.mode=sync": "leaving it out: all rollout is asynchronous",
+        "actor_rollout_ref.rollout.multi_turn.enable=True": (
+            "actor_rollout_ref.rollout.agent.default_agent_loop=tool_agent"
+        ),
+    }
+    rest, found = findings_of("data.seed=1", *old)
+    assert rest == ["data.seed=1"] and [line.rpartition("try ")[2] for line in found] == [*old.values()]
+    # beside both sides, clip_ratio may stand; the old trainer reads its keys
     actor, sides = "actor_rollout_ref.actor", ("clip_ratio_low=0.1", "clip_ratio_high=0.2")
-    one = f"{actor}.clip_ratio=0.2"
-    assert len(findings_of(one)[1]) == len(findings_of(one, f"{actor}.{sides[0]}")[1]) == 1
-    assert findings_of(one, *(f"{actor}.{side}" for side in sides))[1] == []
-    bypass = "algorithm.rollout_correction.bypass_mode=True"
-    assert len(findings_of(bypass)[1]) == 1 and findings_of(bypass, "trainer.use_v1=False")[1] == []
-    assert findings_of("algorithm.rollout_correction.bypass_mode=False")[1] == []
+    one, bypass = f"{actor}.clip_ratio=0.2", "algorithm.rollout_correction.bypass_mode=True"
+    for count, *texts in (
+        (0, "actor_rollout_ref.rollout.mode=async", "actor_rollout_ref.rollout.name=vllm"),
+        (1, one),
+        (1, one, f"{actor}.{sides[0]}"),
+        (0, one, *(f"{actor}.{side}" for side in sides)),
+        (1, bypass),
+        (0, bypass, "trainer.use_v1=False"),
+        (0, bypass.replace("True", "False")),
+    ):
+        assert len(findings_of(*texts)[1]) == count, texts
 
 
 def test_every_key_that_the_page_names_is_known():
@@ -446,19 +404,6 @@ def data(tmp_path_factory):
     return [f"--data={path}", f"--eval_data={path}", "--allow_overlap"]
 
 
-def words_of(file: Path, bin_folder: Path) -> list[str]:
-    """The words that a run.sh gives to verl, by a `python` that prints them, and the file of metrics; no flash_attn."""
-    bin_folder.mkdir(exist_ok=True)
-    fake = bin_folder / "python"
-    fake.write_text(
-        '#!/usr/bin/env bash\n[[ $1 == -c ]] && exit 1\ntouch "$VERL_FILE_LOGGER_PATH"\n'
-        'printf "%s\\n" "$@" "$VERL_FILE_LOGGER_PATH"\n'
-    )
-    fake.chmod(0o755)
-    env = os.environ | {"PATH": f"{bin_folder}:{os.environ['PATH']}"}
-    return subprocess.run([file], env=env, capture_output=True, text=True, check=True).stdout.splitlines()
-
-
 @pytest.mark.parametrize("action", ["--print", "--slurm"])
 def test_a_script_gives_verl_its_overrides_and_keeps_earlier_logs(action, told, tmp_path, data):
     out = tmp_path / "o'x y"
@@ -476,35 +421,33 @@ def test_a_script_gives_verl_its_overrides_and_keeps_earlier_logs(action, told, 
     names = [line.rpartition("  # ")[2].split(":")[0] for line in lines if "  # " in line and "\n" not in line]
     assert len(names) == len(set(names)) and "group_size" in names
     for name in ("metrics.jsonl", "metrics.2.jsonl", "metrics.3.jsonl"):
-        words = words_of(out / "job" / "run.sh", tmp_path / "bin")
+        words, metrics = words_of(out / "job" / "run.sh", tmp_path / "bin")
         quoted = str(out / name).replace("'", r"\'")  # as Hydra's grammar has it
         handed = [f"+ray_kwargs.ray_init.runtime_env.env_vars={{VERL_FILE_LOGGER_PATH:'{quoted}'}}"]
         attention = ["+actor_rollout_ref.model.override_config.attn_implementation=sdpa"]
         attention.append("actor_rollout_ref.model.use_remove_padding=False")
         expected = [*ours, *attention, *(handed if action == "--slurm" else [])]
-        assert words[:3] == ["-u", "-m", "verl.trainer.main_ppo"] and words[-1] == str(out / name)
-        assert sorted(words[3:-1]) == sorted(expected)
+        assert words[:3] == ["-u", "-m", "verl.trainer.main_ppo"] and metrics == str(out / name)
+        assert sorted(words[3:]) == sorted(expected)
         assert "trainer.resume_mode=auto" in words  # a job that is requeued goes on
 
 
-def test_attention_without_flash_attn_and_in_fp32(told, tmp_path, data):
+EAGER = "+actor_rollout_ref.model.override_config.attn_implementation=eager"
+
+
+@pytest.mark.parametrize("flags", ["--precision=bf16", "--precision=fp32", f"--override={EAGER}"])
+def test_attention_without_flash_attn_in_fp32_and_the_users(flags, told, tmp_path, data):
     """The actor gets an attention that works; fp32, which flash attention refuses, is decided before the run."""
-    for precision in ("bf16", "fp32"):
-        out = tmp_path / precision
-        flags = ("--algorithm=grpo", f"--precision={precision}", f"--output_dir={out}")
-        done = told("--print", *data, *flags, "--override=trainer.tota_epochs=1")
-        assert done.returncode == 0 and "warning: key: got trainer.tota_epochs=1 (override), a key that" in done.stderr
-        text, words = (out / "job" / "run.sh").read_text(), words_of(out / "job" / "run.sh", tmp_path / "bin")
-        own = "+actor_rollout_ref.model.override_config.attn_implementation=sdpa"
-        assert {own, "actor_rollout_ref.model.use_remove_padding=False"} <= {*words} and words.count(own) == 1
-        assert (f"\n  {own}" in text) == (precision == "fp32")
-
-
-def test_attention_of_the_user_stays(told, tmp_path, data):
-    own = "+actor_rollout_ref.model.override_config.attn_implementation=eager"
-    assert told("--print", *data, f"--override={own}", f"--output_dir={tmp_path}/o").returncode == 0
-    words = words_of(tmp_path / "o" / "job" / "run.sh", tmp_path / "bin")
-    assert [word for word in words if "attn_implementation" in word] == [own]
+    out = ("--algorithm=grpo", f"--output_dir={tmp_path}/o", "--override=trainer.tota_epochs=1")
+    done = told("--print", *data, flags, *out, code=0)
+    assert "warning: key: got trainer.tota_epochs=1 (override), a key that" in done.stderr
+    script = tmp_path / "o" / "job" / "run.sh"
+    text, (words, _) = script.read_text(), words_of(script, tmp_path / "bin")
+    sdpa = EAGER.replace("eager", "sdpa")
+    expected = [EAGER] if "eager" in flags else [sdpa]
+    assert [word for word in words if "attn_implementation" in word] == expected
+    assert ("actor_rollout_ref.model.use_remove_padding=False" in words) == ("eager" not in flags)
+    assert (f"\n  {sdpa}" in text) == ("fp32" in flags)
 
 
 @pytest.mark.parametrize("action", ["--check", "--run"])
@@ -576,12 +519,6 @@ def test_a_foreign_file_in_verls_schema_gives_its_ground_truth_as_answer():
     assert set(columns) == {"source", "answer", "ground_truth", "x"}
 
 
-def test_prompts_of_both_kinds_are_refused():
-    rows, _ = verl.verl_rows([{"prompt": "a"}, ROWS[0]], "prompt")
-    with pytest.raises(verl.UserError, match="both text prompts"):
-        verl.chat_template(str(TINY_LM), rows)
-
-
 def test_templates_give_our_token_ids(tmp_path):
     from transformers import AutoTokenizer
 
@@ -594,27 +531,41 @@ def test_templates_give_our_token_ids(tmp_path):
     chat, _ = verl.verl_rows([{"prompt": turns}], "prompt")
     assert verl.chat_template(str(TINY_LM), chat) is None
     assert verl.chat_template("Qwen/Qwen2.5-0.5B", chat) is None
+    with pytest.raises(verl.UserError, match="both text prompts"):
+        verl.chat_template(str(TINY_LM), text + chat)
     for model, rows, prompt in ((TINY_LM, text, " 1+1=\n"), (tmp_path / "plain", chat, chat[0]["prompt"])):
         template = verl.chat_template(str(model), rows)
         ids = tokenizer.apply_chat_template(rows[0]["prompt"], chat_template=template, add_generation_prompt=True)
         assert ids["input_ids"] == ppo.encode_prompt(plain, prompt)
 
 
-def test_too_few_rows_for_a_step(told, tmp_path):
-    (tmp_path / "d.jsonl").write_text('{"prompt": "a", "answer": "b"}\n' * 3)
-    flags = ["--data", str(tmp_path / "d.jsonl"), "--output_dir", str(tmp_path / "out")]
-    flags += ["--reward", verl.EMBEDDED_SPECS[0]]
-    for flag, code in (("--slurm", 2), ("--print", 0)):  # a command may be written before its data is there
-        done = told(*flags, flag)
-        assert done.returncode == code and "got 3 rows; expected at least the 128 prompts of a step" in done.stderr
+BEGUN = json.dumps({"prompt": [{"role": "user", "content": "1+1="}, {"role": "assistant", "content": "So"}]})
+COLUMN = "def f(completions, difficulty):\n    return [0.0] * len(completions)\n"
+GROUPS = "def f(completions, **kwargs):\n    return [None] * len(completions)\n\n\nf.needs_group = True\n"
+FAULTS = [  # lines of data, or None for a whole batch; a reward; flags; exit code; what is said
+    *((['{"prompt": "a", "answer": "b"}'] * 3, "", action, code, "got 3 rows; expected at least the 128 prompts")
+      for action, code in (("--slurm", 2), ("--print", 0))),  # a command may be written before its data is there
+    (['{"prompt": "a", "answer": "b"}', "", BEGUN], "", "--print", 2, "d.jsonl:3: got a prompt that ends in an assist"),
+    (None, COLUMN, "--print", 2, "reward f takes 'difficulty'"),
+    (None, "", "--print --model=x/none", 2, "unknown size"),
+    (None, "", "--print --model=x/none --lr=1e-6 --critic_lr=1e-5", 0, ""),
+    *((None, GROUPS, f"{action} --algorithm=grpo", 2, "got reward f, which compares the completions of a prompt")
+      for action in ("--print", "--check", "--run", "--slurm")),
+]  # fmt: skip
 
 
-def test_a_bad_row_is_named_by_its_file_and_line(told, tmp_path):
-    begun = [{"role": "user", "content": "1+1="}, {"role": "assistant", "content": "So"}]
-    (tmp_path / "d.jsonl").write_text('{"prompt": "a", "answer": "b"}\n\n' + json.dumps({"prompt": begun}) + "\n")
-    reward = ("--reward", verl.EMBEDDED_SPECS[0])
-    done = told("--print", "--data", tmp_path / "d.jsonl", *reward, "--output_dir", tmp_path / "out")
-    assert done.returncode == 2 and "d.jsonl:3: got a prompt that ends in an assistant's turn" in done.stderr
+@pytest.mark.parametrize(("rows", "reward", "flags", "code", "said"), FAULTS)
+def test_faults_of_rows_rewards_and_models_are_named(
+    told, tmp_path, data, monkeypatch, rows, reward, flags, code, said
+):
+    monkeypatch.setattr(verl, "need_verl", lambda: None)
+    monkeypatch.setattr(verl, "missing_engine", lambda name: False)
+    (tmp_path / "d.jsonl").write_text("\n".join(rows or []))
+    (tmp_path / "r.py").write_text(reward)
+    spec = f"{tmp_path}/r.py:f" if reward else verl.EMBEDDED_SPECS[0]
+    source = [f"--data={tmp_path}/d.jsonl"] if rows else data
+    done = told(*flags.split(), *source, "--reward", spec, "--output_dir", tmp_path / "o", code=code)
+    assert said in done.stderr
 
 
 # ------------------------------------------------------------------------------------------------ rewards
@@ -816,33 +767,20 @@ def test_a_reward_that_needs_the_whole_batch_is_refused_before_a_run(fake_verl, 
     assert "error: reward shortest: got scores that depend on the other completions" in said and "hello" not in said
 
 
-def test_a_reward_that_says_it_needs_groups_is_refused_by_every_action(told, data, tmp_path, monkeypatch):
-    monkeypatch.setattr(verl, "need_verl", lambda: None)
-    monkeypatch.setattr(verl, "missing_engine", lambda name: False)
-    source = "def ranks(prompts, completions, **kwargs):\n    return [None] * len(completions)\n"
-    (tmp_path / "g.py").write_text(f"{source}\n\nranks.needs_group = True\n")
-    for action in ("--print", "--check", "--run", "--slurm"):
-        flags = ("--algorithm=grpo", "--reward", f"{tmp_path}/g.py:ranks", f"--output_dir={tmp_path}/o")
-        done = told(action, *data, *flags)
-        assert done.returncode == 2
-        assert "got reward ranks, which compares the completions of a prompt" in done.stderr
-
-
 FAILED = "REWARD FAILED: reward f, row 0, completion '2': raised ValueError: the judge is down"
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        (f"\x1b[36m(RewardLoopWorker pid=7, ip=10.0.0.2)\x1b[0m {FAILED}\n", FAILED),
-        (f"RuntimeError: got 2 prompts whose rollout or reward failed; the run ends here: {FAILED}\n", FAILED),
-        ("(AgentLoopWorkerTQ pid=7) ENVIRONMENT FAILED: Game, row 3\n", "ENVIRONMENT FAILED: Game, row 3"),
-        ("CUDA out of memory", ""),
-        (f"[response] I would print {FAILED}\n", ""),  # what a completion says is no failure
-    ],
-)
-def test_a_failed_reward_is_found_in_a_line_of_a_jobs_log(line, expected):
-    assert verl.failure_in(line) == expected
+LINES = {
+    f"\x1b[36m(RewardLoopWorker pid=7, ip=10.0.0.2)\x1b[0m {FAILED}\n": FAILED,
+    f"RuntimeError: got 2 prompts whose rollout or reward failed; the run ends here: {FAILED}\n": FAILED,
+    "(AgentLoopWorkerTQ pid=7) ENVIRONMENT FAILED: Game, row 3\n": "ENVIRONMENT FAILED: Game, row 3",
+    "CUDA out of memory": "",
+    f"[response] I would print {FAILED}\n": "",  # what a completion says is no failure
+}
+
+
+def test_a_failed_reward_is_found_in_a_line_of_a_jobs_log():
+    assert {line: verl.failure_in(line) for line in LINES} == LINES
 
 
 FAKE_RAY = """
@@ -882,12 +820,6 @@ def test_a_submission_tells_what_it_sends_and_goes_where_it_was_told(monkeypatch
     (line,) = [line for line in said.splitlines() if "files of yours are sent" in line]
     assert "rewards_0/helper.py, " in line and "rewards_0/r.py" in line and "unrelated" not in line
     assert not list((tmp_path / "o").rglob("unrelated.py"))
-
-
-def test_a_reward_that_needs_a_missing_column_is_named(told, tmp_path, data):
-    (tmp_path / "r.py").write_text("def f(completions, difficulty):\n    return [0.0] * len(completions)\n")
-    done = told("--print", *data, "--reward", f"{tmp_path}/r.py:f", "--output_dir", tmp_path / "o")
-    assert done.returncode == 2 and "reward f takes 'difficulty'" in done.stderr
 
 
 # ------------------------------------------------------------------------------------------------ memory and batches
@@ -963,13 +895,6 @@ def test_size_of_a_model():
         assert verl.count_parameters(config_of("--model", name)) == size
 
 
-def test_unknown_size_needs_a_learning_rate(told, tmp_path, data):
-    done = told("--print", *data, "--model", "x/none", "--output_dir", tmp_path / "a")
-    assert done.returncode == 2 and "unknown size" in done.stderr
-    done = told("--print", "--model", "x/none", "--lr", "1e-6", "--critic_lr=1e-5", "--output_dir", tmp_path)
-    assert done.returncode == 0
-
-
 BATCHES = [
     ("--micro_batch_tokens 100", "expected 768, a sequence"),
     ("--gpus_per_node 8 --batch_size 12 --group_size 1", "12 completions in a minibatch for 8 replicas"),
@@ -1036,7 +961,7 @@ def fake_verl(tmp_path, monkeypatch):
 
 ENDS = [
     ("done", 0, ""),
-    ("fail", 1, "exit code 7"),
+    ("fail", 1, "code 7"),
     ("reward", 3, "REWARD FAILED: row 0"),
     ("early", 1, "without the check"),
 ]

@@ -147,17 +147,6 @@ def test_missing_helper_stops_verl_at_its_start(files, tmp_path):
     assert "math_grader.py; expected the file" in str(caught.value.__cause__)
 
 
-def test_a_batch_of_rows_makes_one_tensor(files, tokenizer, tmp_path):
-    """Rows with and without a score have the same keys, which verl stacks."""
-    from verl.trainer.ppo.reward import load_reward_manager
-
-    manager = load_reward_manager(config_of(files["math", "verl"]), tokenizer)
-    rows = dataset_rows(tmp_path, [in_data({"answer": "2"}), in_data({"answer": None})], tokenizer)
-    results = [scored(manager, tokenizer, row, r"\boxed{2}") for row in rows]
-    assert [result["reward_score"] for result in results] == [1.0, 0.0]
-    assert results[0]["reward_extra_info"].keys() == results[1]["reward_extra_info"].keys()
-
-
 # ------------------------------------------------------------------------------------------------ ports
 
 VERL_OWN = ROOT.joinpath(importlib.util.find_spec("verl").submodule_search_locations[0], "utils", "reward_score")

@@ -13,6 +13,5 @@ ROOMS = (
     "pass_rates",
     "verl_layout",
     "verl_keys",
-    "verl_composition",
     "trl_names",
 )

@@ -1,26 +1,19 @@
-"""A user's Python script or notebook: read from its source, or run in a separate process."""
+"""A user's Python script or notebook, read from its source."""
 
 import ast
-import contextlib
 import itertools
 import json
 import operator
-import os
 import re
-import signal
-import subprocess
 import sys
-import tempfile
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from pathlib import Path
 
 from parts.foundation.messages import UserError
 
 MOST_NESTED = 12  # dictionaries made of each other that are followed, as the time grows exponentially
 CHANGING = {"append", "extend", "insert", "pop", "remove", "setdefault", "update"}  # methods
-QUIET = {"WANDB_MODE": "disabled", "TOKENIZERS_PARALLELISM": "false"}
 NAMED = ast.Name | ast.Attribute
 DEFS = ast.FunctionDef | ast.AsyncFunctionDef
 FUNCTIONS = DEFS | ast.Lambda
@@ -438,23 +431,3 @@ def defaults_of(arguments: ast.arguments) -> dict[str, ast.expr | None]:
     names = [x.arg for x in (*arguments.posonlyargs, *arguments.args)]
     values = [*[None] * (len(names) - len(arguments.defaults)), *arguments.defaults, *arguments.kw_defaults]
     return dict(zip([*names, *(x.arg for x in arguments.kwonlyargs)], values, strict=True))
-
-
-def script_end(command: list[str], folder: Path, seconds: float, **environment: str) -> str:
-    """Run a command in a folder, with all that it starts; returns why it failed, or "" where it did not."""
-    with tempfile.TemporaryFile("w+") as said:
-        env = os.environ | QUIET | environment
-        options = {"cwd": folder, "env": env, "stdin": subprocess.DEVNULL, "start_new_session": True}
-        with subprocess.Popen(command, stdout=said, stderr=said, **options) as process:
-            try:
-                process.wait(seconds)
-            except BaseException as error:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                if not isinstance(error, subprocess.TimeoutExpired):
-                    raise
-                return f"it takes more than {seconds} s"
-        said.seek(0)
-        lines = [line.strip() for line in said.read().splitlines() if line.strip()]
-    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)]
-    return (errors or lines)[-1] if lines and process.returncode else ""

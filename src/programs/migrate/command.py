@@ -1,23 +1,26 @@
-"""The command line: input, output, messages."""
+"""The command line: input, the version it was written for, output, messages."""
 
 import argparse
 import ast
+import itertools
 import json
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+from parts.data.trl_names import trl_defaults
 from parts.foundation.messages import Help, UserError, need, tell
 from parts.foundation.user_scripts import PythonSource
 from programs.migrate.edits import Change, Edit, Report, edited_source
 from programs.migrate.job_files import ShellJob, YamlJob
-from programs.migrate.tables import changes, known_version, newest
+from programs.migrate.tables import ABSENT, changes, histories, is_gone, known_version, newest, numbers, value_at
 from programs.migrate.trial import ONE_STEP, one_step, trial
-from programs.migrate.trl_script import TrlMigration, outcome
-from programs.migrate.trl_yaml import config_of, migrate_yaml, run_of
-from programs.migrate.verl_run import VerlMigration, checked, other_mains
-from programs.migrate.versions import chosen_version, uses
+from programs.migrate.trl_script import TrlMigration, outcome, trainer_calls
+from programs.migrate.trl_settings import CONFIGS, config_of, migrate_yaml, run_of
+from programs.migrate.verl_run import VerlMigration, other_mains
 
+Use = tuple[str, str, dict]  # name that a file uses, its place, its history
 MIGRATED = re.compile(r"(?:^|\")# Migrated from (trl|verl)==([\d.]+) to \1==([\d.]+) by migrate\.py", re.M)
 INSTALL = re.compile(  # an install command with its continuation lines, Ray's list, or a script's PEP 723 block
     r"\b(?:pip3?|uv)\b[^\n]*?\b(?:install|add|run)\b(?:[^\n\\]|\\.)*|\bpip\W+\[[^]]*\]"
@@ -32,6 +35,81 @@ PIN = re.compile(
 ACCELERATE = {"compute_environment", "distributed_type"}  # keys that only Accelerate's own YAML files have
 NOT_SAME = 3
 AS_JOB = "try a verl job as a file .sh with its words KEY=VALUE, or as YAML"
+
+
+def uses(source: PythonSource) -> list[Use]:
+    """Arguments and imports of a script that only some versions have."""
+    tables, version_uses = changes("trl"), []
+    configs = [(config, call) for config in CONFIGS.values() for call in source.calls.get(config, [])]
+    for trainer, call in trainer_calls(source):
+        table, place = tables["trainers"].get(trainer, {}), source.place(call)
+        names = [argument.name for argument in source.arguments(call)[0]]
+        version_uses += [(f"{trainer}({n}=…)", place, table[n]) for n in names if n in table]
+    for config, call in configs:
+        place = source.place(call)
+        for name in [argument.name for argument in source.arguments(call)[0] + source.changes(call)]:
+            in_config, in_base = histories(config, name)
+            if in_config and not in_base and name not in trl_defaults(""):
+                version_uses.append((f"{config}({name}=…)", place, in_config))
+    for name, (module, original, node) in source.imports.items():
+        if (module == "trl" or "experimental" in module) and original in tables["modules"]:
+            history = tables["modules"][original]
+            here = {v: home for v, home in history.items() if module != "trl" or home == module or is_gone(home)}
+            version_uses.append((f"from {module} import {name}", source.place(node), here))
+    return version_uses
+
+
+def pinned(package: str, file: str, text: str) -> tuple[str, str] | None:
+    """(Version, where) of a pin PACKAGE==… in a file, or in a requirements.txt beside it."""
+    pattern = re.compile(rf"(?<![\w-]){package}(?:\[[\w,]+\])?(?:\s*==\s*|(?:\.git)?@)v?(\d+\.\d+)")
+    texts, requirements = {file: text}, Path(file).parent / "requirements.txt"
+    if requirements.is_file():
+        texts[str(requirements)] = requirements.read_text(encoding="utf-8", errors="replace")
+    for name, content in texts.items():
+        if match := pattern.search(content):
+            return known_version(package, match[1]), f"pinned in {Path(name).name}: {match[0]}"
+    return None
+
+
+def chosen_version(package: str, file: str, text: str, given: str, file_uses: list[Use], outcome: Callable) -> tuple:
+    """(Version, how it was found).
+
+    Raises:
+        UserError: the given version, or every version, lacks a name of the file; or several fit, with different runs.
+    """
+    for use, place, history in file_uses if given else []:
+        first = next(iter(history), given)
+        if numbers(first) > numbers(given):
+            got = f"{file}, {place}: got --from {package}=={given} and {use}, there since {first}"
+            expected = f"expected a version from {first} on"
+            raise UserError(f"{got}; {expected}; try without --from, which says what fits")
+    if given:
+        return given, "given"
+    if pin := pinned(package, file, text):
+        return pin
+    versions = changes(package)["versions"]
+    lacking = {v: [use for use, _, history in file_uses if value_at(history, v) is ABSENT] for v in versions}
+    fitting = [v for v in versions if not lacking[v]]
+    if not fitting:
+        best = min(versions, key=lambda v: len(lacking[v]))
+        got = f"got {file}, which fits no version of {package}: {best} is nearest and has no {', '.join(lacking[best])}"
+        raise UserError(f"{got}; expected one that has all names; try --from {package}=={best}")
+    span = f"{package} {fitting[0]} to {fitting[-1]} fit by the names used"
+    outcomes = {version: outcome(version) for version in fitting}
+    names = dict.fromkeys(name for settings in outcomes.values() for name in settings)
+    lines = []
+    for name in names:
+        parts = []
+        for value, group in itertools.groupby(fitting, lambda v, name=name: outcomes[v].get(name, "as today")):
+            same = [*group]
+            parts.append("-".join(dict.fromkeys((same[0], same[-1]))) + f": {value}")
+        if len(parts) > 1:
+            lines.append(f"  {name}: {', '.join(parts)}")
+    if not lines:
+        return fitting[-1], f"{span}, and make the same run"
+    got = f"got {file} without --from; {span}, and make different runs:"
+    expected = f"expected one version; try --from {package}=={fitting[-1]}, or that of the environment that ran it"
+    raise UserError("\n".join([got, *lines, expected]))
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
@@ -130,9 +208,8 @@ def migrate_job(file: str, text: str, version: str) -> dict:
     if kind is ShellJob:
         edit_pins(text, {"verl": newest("verl")}, report)
     result = result_of("verl", chosen, report, job.place, job.edited, text)
-    for command in kind(f"the new text of {file}", result["text"]).commands() if kind is ShellJob else []:
-        if not other_mains(command):
-            report.note(f"checked: {checked(command, report)}")
+    if kind is ShellJob and not all(map(other_mains, job.commands())):
+        report.note("keys were checked by name; verl_train.py --check --overrides composes the words, where verl is")
     return result
 
 

@@ -18,21 +18,8 @@ ABSENT = object()  # the default of a setting that a version does not have
 
 @functools.cache
 def changes(package: str) -> dict:
-    """The tables of a package, with the history of each name as a list of entries."""
-    tables = json.loads(TRL_CHANGES if package == "trl" else VERL_CHANGES)
-    of_trl = [tables["modules"], *tables["configs"].values(), *tables["trainers"].values()] if package == "trl" else []
-    for table in of_trl or [tables["keys"]]:
-        table |= {name: as_entries(history) for name, history in table.items()}
-    return tables
-
-
-def as_entries(history: dict) -> list[dict]:
-    """A history {version: what holds from it on} as a list; each entry has "value", or "gone" and its new name."""
-    result = []
-    for since, value in history.items():
-        is_gone = isinstance(value, dict) and "gone" in value
-        result.append({"since": since} | ({"gone": True, "renamed": value["gone"]} if is_gone else {"value": value}))
-    return result
+    """The tables of a package; a history is {version: value from it on, or {"gone": its new name}}, oldest first."""
+    return json.loads(TRL_CHANGES if package == "trl" else VERL_CHANGES)
 
 
 def numbers(version: str) -> tuple[int, ...]:
@@ -54,15 +41,20 @@ def newest(package: str) -> str:
     return changes(package)["versions"][-1]
 
 
-def entry_at(entries: list[dict], version: str) -> dict:
-    """The table entry in force in a version; {} before the first."""
-    earlier = [entry for entry in entries if numbers(entry["since"]) <= numbers(version)]
-    return earlier[-1] if earlier else {}
+def is_gone(value) -> bool:
+    return isinstance(value, dict) and "gone" in value
 
 
-def is_there(entries: list[dict], version: str) -> bool:
-    entry = entry_at(entries, version)
-    return bool(entry) and not entry.get("gone")
+def value_at(history: dict, version: str, default=ABSENT):
+    """What holds in a version; the default before the first, and where it is gone."""
+    values = [value for since, value in history.items() if numbers(since) <= numbers(version)]
+    return values[-1] if values and not is_gone(values[-1]) else default
+
+
+def end_of(history: dict) -> dict:
+    """{"since", "renamed"} of what is gone today; else {}."""
+    since, value = [*history.items()][-1] if history else ("", None)
+    return {"since": since, "renamed": value["gone"]} if is_gone(value) else {}
 
 
 def transformers_of(version: str) -> str:
@@ -70,37 +62,34 @@ def transformers_of(version: str) -> str:
     return "99.0" if version == newest("trl") else changes("trl")["transformers"][version][1]
 
 
-def entries_of(config: str, name: str) -> tuple[list[dict], list[dict]]:
-    """(Entries of a setting in a TRL config, those in transformers' TrainingArguments)."""
+def histories(config: str, name: str) -> tuple[dict, dict]:
+    """(History of a setting in a TRL config, that in transformers' TrainingArguments)."""
     configs = changes("trl")["configs"]
-    return configs.get(config, {}).get(name, []) if config != BASE else [], configs[BASE].get(name, [])
+    return configs.get(config, {}).get(name, {}) if config != BASE else {}, configs[BASE].get(name, {})
 
 
 def default_at(config: str, name: str, version: str):
     """The default of a setting in a version of TRL, from its config or from transformers; ABSENT if it is not there."""
-    in_config, in_base = entries_of(config, name)
-    if is_there(in_config, version):
-        return entry_at(in_config, version)["value"]
-    if in_base:
-        exists = is_there(in_base, transformers_of(version))
-        return entry_at(in_base, transformers_of(version))["value"] if exists else ABSENT
+    in_config, in_base = histories(config, name)
+    value = value_at(in_config, version)
+    if value is not ABSENT or in_base:
+        return value if value is not ABSENT else value_at(in_base, transformers_of(version))
     return trl_defaults("" if in_config else config).get(name, ABSENT)
 
 
 def gone_entry(config: str, name: str) -> dict:
     """The entry that removed a setting; {} if the setting still exists or never did."""
-    in_config, in_base = entries_of(config, name)
-    if is_there(in_config, newest("trl")):
+    in_config, in_base = histories(config, name)
+    if value_at(in_config, newest("trl")) is not ABSENT or (not in_base and name in trl_defaults("")):
         return {}
-    last = in_base[-1] if in_base else in_config[-1] if in_config and name not in trl_defaults("") else {}
-    return last if last.get("gone") else {}
+    return end_of(in_base or in_config)
 
 
 def since_of(config: str, name: str, version: str) -> str:
     """The first version after this one that changed a setting."""
-    in_config, in_base = entries_of(config, name)
-    later = [e["since"] for e in in_config if numbers(e["since"]) > numbers(version)]
+    in_config, in_base = histories(config, name)
+    later = [since for since in in_config if numbers(since) > numbers(version)]
     from_version = changes("trl")["transformers"][version][1]
-    later += [f"transformers {e['since']}" for e in in_base if numbers(e["since"]) > numbers(from_version)]
+    later += [f"transformers {since}" for since in in_base if numbers(since) > numbers(from_version)]
     gone = gone_entry(config, name).get("since", newest("trl"))
     return later[0] if later else f"transformers {gone}" if in_base else gone

@@ -6,7 +6,7 @@ import re
 from parts.foundation.user_scripts import Argument, PythonSource
 from programs.migrate.edits import Change, Report, by_hand, edit_arguments, edit_call
 from programs.migrate.tables import NAMES, gone_entry, numbers, transformers_of
-from programs.migrate.trl_run import reward_functions
+from programs.migrate.trl_settings import reward_functions
 
 MODEL_ARGS = ("model_args", "model_config")  # names of a ModelConfig
 QUANTISED = ("load_in_4bit", "load_in_8bit")

@@ -1,8 +1,12 @@
 """--check: run one step of the new script in a separate process, on four rows and two layers of its model."""
 
+import contextlib
 import json
 import os
+import re
 import runpy
+import signal
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -10,7 +14,6 @@ from pathlib import Path
 from parts.data.rows import hub_is_reached, read_rows
 from parts.foundation.bundle import EMBEDDED_MODEL
 from parts.foundation.messages import need, say
-from parts.foundation.user_scripts import script_end
 
 TRIAL_SECONDS = 600
 ONE_STEP = "--one_step"  # the first argument of the process
@@ -23,6 +26,7 @@ SMALL = (
     | {"report_to": "none", "save_strategy": "no", "eval_strategy": "no"}
     | {"max_steps": 1, "gradient_accumulation_steps": 1}
 )
+QUIET = {"WANDB_MODE": "disabled", "TOKENIZERS_PARALLELISM": "false", "CUDA_VISIBLE_DEVICES": ""}
 LIMITS = ("max_completion_length", "max_new_tokens", "response_length")
 
 
@@ -138,6 +142,24 @@ def one_step(file: str, folder: str, model: str, data: str) -> int:
     return 0
 
 
+def failure_of(command: list[str], folder: Path, environment: dict[str, str]) -> str:
+    """Run a command in a folder, with all that it starts; returns why it failed, or "" where it did not."""
+    with tempfile.TemporaryFile("w+") as said:
+        options = {"cwd": folder, "env": environment, "stdin": subprocess.DEVNULL, "start_new_session": True}
+        with subprocess.Popen(command, stdout=said, stderr=said, **options) as process:
+            try:
+                process.wait(TRIAL_SECONDS)
+            except subprocess.TimeoutExpired:
+                return f"it takes more than {TRIAL_SECONDS} s"
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+        said.seek(0)
+        lines = [line.strip() for line in said if line.strip()]
+    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)]
+    return (errors or lines)[-1] if lines and process.returncode else ""
+
+
 def trial(text: str, home: Path, model: str, data: str) -> dict:
     """Run one step of the new script in the old one's folder; returns its loss and its settings as TRL read them.
 
@@ -152,7 +174,9 @@ def trial(text: str, home: Path, model: str, data: str) -> dict:
         model = str(Path(model).resolve()) if model and Path(model).is_dir() else model or ""
         command = [sys.executable, __file__, ONE_STEP, str(script), folder, model, data]
         modules = os.pathsep.join(filter(None, [str(home.resolve()), os.environ.get("PYTHONPATH")]))
-        end = script_end(command, home, TRIAL_SECONDS, CUDA_VISIBLE_DEVICES="", PYTHONPATH=modules)
-        end = end or "it ended without a training step"
+        end = (
+            failure_of(command, home, os.environ | QUIET | {"PYTHONPATH": modules})
+            or "it ended without a training step"
+        )
         need(answer.is_file(), f"--check: got {end}; expected one step; try --data FILE, or the new script by hand")
         return json.loads(answer.read_text(encoding="utf-8"))

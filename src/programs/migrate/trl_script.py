@@ -10,10 +10,21 @@ from dataclasses import replace
 from parts.data.trl_names import trl_defaults, trl_today
 from parts.foundation.user_scripts import DEFS, NAMED, Argument, PythonSource
 from programs.migrate.edits import DEFAULT, RULES, UNSURE, Change, Report, edit_arguments, edit_call
-from programs.migrate.tables import BASE, NAMES, changes, entry_at, gone_entry, is_there, newest, numbers, since_of
+from programs.migrate.tables import BASE, NAMES, changes, end_of, gone_entry, newest, numbers, since_of, value_at
 from programs.migrate.trainer_parts import mend_loading, mend_model_config, mend_rewards, name_unsloth
-from programs.migrate.trl_run import CONFIGS, NO_CALLS, SAMPLING, UNKNOWN, TrlRun
-from programs.migrate.trl_settings import default_changes, meanings, old_trainer, planned, prompt_limit, python
+from programs.migrate.trl_settings import (
+    CONFIGS,
+    NO_CALLS,
+    SAMPLING,
+    UNKNOWN,
+    TrlRun,
+    default_changes,
+    meanings,
+    old_trainer,
+    planned,
+    prompt_limit,
+    python,
+)
 
 MOVED = {"neftune_noise_alpha", "max_prompt_length", "max_target_length"}  # also moved to the config, by no table
 
@@ -138,14 +149,14 @@ class TrlMigration:
         of_trainer, names = {}, {argument.name for argument in arguments}
         for argument in arguments:
             name, value, text = argument.name, argument.value, self.source.code(argument.value)
-            entry = entry_at(table.get(name, []), newest("trl"))
+            entry = end_of(table.get(name, {}))
             if name == "tokenizer":  # deprecated, then removed from all trainers
-                entry = {"since": "0.12", "gone": True, "renamed": "processing_class"}
-            if not entry.get("gone"):
+                entry = {"since": "0.12", "renamed": "processing_class"}
+            if not entry:
                 if not is_own and name not in trl_today("trainers").get(trainer, [name]):
                     self.refuse(argument, f"no {trainer} of TRL has it")
                 continue
-            since, new = entry["since"], entry.get("renamed") or ""
+            since, new = entry["since"], entry["renamed"]
             is_moved = (new.startswith("args.") or name in MOVED) and name not in NAMES["lossless"]
             new = new.removeprefix("args.") or name
             plan[name] = Change(name, None, since, f"{name} is not an argument of {trainer}")
@@ -361,14 +372,14 @@ class TrlMigration:
 
     def home(self, module: str, name: str) -> str:
         """The module of TRL that has a name today; "" if none has."""
-        entries, modules = changes("trl")["modules"].get(name, []), trl_today("modules")
+        history, modules = changes("trl")["modules"].get(name, {}), trl_today("modules")
         exports, is_top = changes("trl")["exports"], module in ("trl", "trl.trainer")
         inside = [x for place, names in modules.items() if f"{place}.".startswith(f"{module}.") for x in names]
         if name in ["*", *(exports if is_top else inside)]:
             return module
-        was_there = "experimental" not in module or module in [entry.get("value") for entry in entries]
-        if is_there(entries, newest("trl")) and was_there:
-            return entries[-1]["value"]
+        was_there = "experimental" not in module or module in history.values()
+        if (today := value_at(history, newest("trl"), None)) and was_there:
+            return today
         if module.startswith("trl.experimental"):  # folders, whose names may change
             return module if (module.split(".")[2:3] or [name])[0] in modules["trl.experimental"] else ""
         places = ["trl"] * (name in exports) or [x for x, names in modules.items() if name in names]
@@ -403,7 +414,7 @@ class TrlMigration:
                 home = self.home(node.module, alias.name)
                 homes.setdefault(home or node.module, []).append(source.code(alias))
                 if home not in ("", node.module) and alias.name in table:
-                    since = table[alias.name][-1]["since"]
+                    since = [*table[alias.name]][-1]
                 if not home:
                     why = f"no longer in {node.module}"
                     self.report.refuse(source.place(node), alias.name, why, self.nearest(alias.name))

@@ -1,14 +1,122 @@
-"""The settings that make today's TRL do an old run: from tables, from rules by hand, and by added trainer classes."""
+"""A TRL run: its settings under one version, and those that make today's TRL do it, in a script or a YAML file."""
 
 import ast
+import json
 import re
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
 from parts.data.trl_names import trl_defaults
 from parts.foundation.file_text import file_text, with_values
-from programs.migrate.edits import DEFAULT, UNSURE, Change, Report, by_hand, chosen, rules_of
-from programs.migrate.tables import ABSENT, NAMES, changes, default_at, gone_entry, newest, since_of
-from programs.migrate.trl_run import SAMPLING, UNKNOWN, TrlRun, reward_functions
+from parts.foundation.messages import need
+from parts.foundation.user_scripts import FUNCTIONS, Argument, PythonSource
+from programs.migrate.edits import DEFAULT, RULES, UNSURE, Change, Report, by_hand, chosen, rules_of
+from programs.migrate.job_files import YamlJob
+from programs.migrate.tables import ABSENT, BASE, NAMES, changes, default_at, gone_entry, newest, numbers, since_of
+
+METHODS = "GRPO RLOO SFT DPO Reward KTO GKD Distillation OnlineDPO ORPO CPO PPO PPOv2".split()
+CONFIGS = {f"{method}Trainer": f"{method}Config" for method in METHODS}
+SAMPLING = ("GRPOConfig", "RLOOConfig")
+UNKNOWN = object()  # the value of an argument that is not a literal
+NO_CALLS = ("isinstance", "issubclass", "super", "hasattr", "fields")  # these call no class that they get
+CUT = ("max_prompt_length", "max_target_length", "max_completion_length")  # if no config has it, an added class cuts
+OF_OTHERS = ("per_device_train_batch_size", "per_device_eval_batch_size", "temperature", "generation_kwargs", "top_k")
+SAME = ([None, 0, -1], [True, "group"], [False, "none"])  # values of top_k and scale_rewards that are one setting
+OLD_TRAINERS = file_text("files/old_trainers.py")
+
+
+def reward_functions(source: PythonSource) -> list[ast.AST]:
+    """The functions of a file with a parameter `completions`, which TRL passes to rewards by keyword."""
+    functions = [x for x in source.nodes if isinstance(x, FUNCTIONS)]
+    return [x for x in functions if "completions" in {y.arg for y in [*x.args.args, *x.args.kwonlyargs]}]
+
+
+@dataclass
+class TrlRun:
+    """One config call of a script under one version."""
+
+    source: PythonSource
+    config: str  # the class that the trainer takes
+    version: str
+    call: ast.Call | None
+    of_trainer: dict[str, ast.expr] = field(default_factory=dict)  # settings given to the trainer, not the config
+    unseen_args: ast.expr | None = None  # the expression of a config that is made at run time
+    trainer: ast.Call | None = None  # which reads most settings: what is set after it counts as set in a branch
+
+    def __post_init__(self):
+        source, call = self.source, self.call
+        self.unseen = [] if self.unseen_args is None else [self.unseen_args]
+        self.unsure: set[str] = set()  # set in a branch, or changed where that is not followed
+        self.nodes: dict[str, ast.expr] = {}  # {old or new name of a setting: the expression given}
+        self.fields = {} if call else {x.name: x for x in source.fields(self.config)}  # of a config class in the script
+        self.arguments = [*self.fields.values()]
+        if call is not None:
+            self.arguments, self.unseen = source.arguments(call)
+        if (config_node := call or self.unseen_args) is not None:
+            late = source.start(self.trainer) if self.trainer else len(source.text)
+            changes = source.changes(config_node)
+            self.arguments = self.arguments + [replace(x, is_sure=x.is_sure and x.start < late) for x in changes]
+            self.unsure = {getattr(change, "attr", "") for change in source.hidden_changes(config_node)}
+        self.nodes |= {argument.name: argument.value for argument in self.arguments} | self.of_trainer
+        self.unsure |= {argument.name for argument in self.arguments if not argument.is_sure}
+        for name, node in [*self.nodes.items()]:
+            new = gone_entry(self.config, name).get("renamed")
+            if new and name != "warmup_ratio":
+                self.nodes.setdefault(new, node)
+                self.unsure |= {new} if name in self.unsure else set()
+
+    def has(self, name: str) -> bool:
+        return name in self.nodes
+
+    def in_branch(self, name: str) -> list[Argument]:
+        """The arguments that set it, if each of them is in a branch of the script."""
+        given = [x for x in self.arguments if name in (x.name, gone_entry(self.config, x.name).get("renamed"))]
+        is_set = name in {*self.fields, *self.of_trainer} or any(argument.is_sure for argument in given)
+        return [] if is_set else given
+
+    def branches(self, name: str) -> set[ast.AST]:
+        return {self.source.parents[self.source.parents[x.value]] for x in self.in_branch(name)}
+
+    def value(self, name: str):
+        """The literal given, else the version's default, else None; UNKNOWN for an expression or an unsure value."""
+        try:
+            if name in self.unsure:
+                return UNKNOWN
+            if member := self.member(name):
+                return member[1]
+            return self.source.value(self.nodes[name]) if self.has(name) else self.default(name)
+        except (ValueError, TypeError):
+            return UNKNOWN
+
+    def member(self, name: str) -> tuple[str, str] | None:
+        """(class, text) of a setting that is a member of an enumeration of TRL or transformers; else None."""
+        node = self.source.resolved(self.nodes.get(name))
+        owner = self.source.imports.get(getattr(getattr(node, "value", None), "id", ""), ("", ""))
+        is_member = isinstance(node, ast.Attribute) and node.attr.isupper() and owner[0].startswith(("trl", "transf"))
+        return (owner[1], node.attr.lower()) if is_member else None
+
+    def default(self, name: str):
+        default = default_at(self.config, name, self.version)
+        return None if default is ABSENT else default
+
+    def text(self, name: str) -> str:
+        """The source of an argument, else of its default; NAME + UNSURE for an unsure value."""
+        if name in self.unsure:
+            return name + UNSURE
+        return self.source.code(self.nodes[name]) if name in self.nodes else repr(self.default(name))
+
+    def place(self, name: str) -> str:
+        """The place where an argument is last given; "" for a default."""
+        return self.source.place(self.nodes[name]) if name in self.nodes else ""
+
+    def is_on(self, name: str) -> bool:
+        """Whether a setting, given or by default, may be other than off."""
+        return self.value(name) not in (None, False, "no")
+
+    def before(self, version: str) -> bool:
+        return numbers(self.version) < numbers(version)
+
 
 Plan = dict[str, Change]  # {argument: its change}
 
@@ -120,12 +228,6 @@ def meanings(run: TrlRun, report: Report) -> Iterator[Plan]:
     yield from by_rules(run, report)
     yield from warmup(run, report)
     yield from sft_term(run, report)
-
-
-CUT = ("max_prompt_length", "max_target_length", "max_completion_length")  # if no config has it, an added class cuts
-OF_OTHERS = ("per_device_train_batch_size", "per_device_eval_batch_size", "temperature", "generation_kwargs", "top_k")
-SAME = ([None, 0, -1], [True, "group"], [False, "none"])  # values of top_k and scale_rewards that are one setting
-OLD_TRAINERS = file_text("files/old_trainers.py")
 
 
 def python(value) -> str:
@@ -256,3 +358,64 @@ def class_of(run: TrlRun, name: str, ending: str, rule: str, **values) -> tuple[
     text = OLD_TRAINERS.partition(f"\nclass {name}(")[2].partition("\n\n\n")[0]
     text = with_values(text.partition("\n")[2].rstrip(), version=run.version, **values)
     return ending, text, by_hand(ending, "", rule)
+
+
+def config_of(job: YamlJob) -> str:
+    """The config class that a key of the file gives away; "" if none does."""
+    names = {word.key.rpartition(".")[2] for word in job.words}
+    return next((config for key, config in NAMES["signs"].items() if key in names), "")
+
+
+def home_of(job: YamlJob, config: str) -> str:
+    """The section that has the settings of a config, with a dot; "" for the file as a whole."""
+    settings = {*trl_defaults(config), *changes("trl")["configs"].get(config, {}), *changes("trl")["configs"][BASE]}
+    places = [w.key.rpartition(".") for w in job.words if settings.isdisjoint(w.key.split(".")[:-1])]
+    homes = Counter(section for section, _, name in places if name in settings)
+    home = max(homes, key=lambda section: (homes[section], section == ""), default="")
+    rivals = homes.keys() - {"", home}
+    others = sorted(section for section in rivals if homes[section] > max(2, homes[home] / 2))
+    got = f"got {job.name} with settings of {config} in {' and in '.join([home, *others])}"
+    need(not home or not others, f"{got}; expected one section; try a file for each")
+    return f"{home}." if home else ""
+
+
+def run_of(job: YamlJob, config: str, version: str) -> TrlRun:
+    """The run of a YAML file, with its settings as arguments of a config's call."""
+    import yaml
+
+    given = yaml.safe_load(job.text)
+    for section in home_of(job, config).split(".")[:-1]:
+        given = given[section]
+    given = {key: value for key, value in given.items() if str(key).isidentifier()}
+    source = PythonSource(job.name, f"{config}({', '.join(f'{key}={value!r}' for key, value in given.items())})")
+    return TrlRun(source, config, version, source.calls[config][0])
+
+
+def migrate_yaml(job: YamlJob, run: TrlRun) -> Report:
+    """Edit the settings of a file; refuse what only a class in a script restores."""
+    report, home = Report(), home_of(job, run.config)
+    plan = planned(run, report)
+    for key, change in [*plan.items()]:
+        try:
+            value = change.text and run.source.value(ast.parse(change.text, mode="eval").body)
+            plan[key] = replace(change, text=change.text and json.dumps(value))
+        except ValueError:
+            report.refuse("", f"{key}: {run.text(key)}", change.why, "the value by hand, as it is computed")
+            del plan[key]
+    plan = {f"{home}{key}": replace(change, name=f"{home}{change.name}") for key, change in plan.items()}
+    for word in [word for word in job.words if word.key.endswith("torch_dtype")]:
+        key = word.key.removesuffix("torch_dtype") + "dtype"
+        plan[word.key] = Change(key, word.value, "transformers 5.0", "its new name", "fp32")
+    given = {word.key for word in job.words}
+    edits = [(word, plan[word.key]) for word in job.words if word.key in plan]
+    job.apply(edits, [change for key, change in plan.items() if key not in given], report)
+    nearest = "the class that migrate.py puts into a script, or rows that are short enough"
+    if limit := run.value("max_prompt_length"):
+        report.refuse("", f"max_prompt_length: {limit}", "prompts are no longer cut", nearest)
+    if run.config == "SFTConfig" and old_trainer(run, run.has("dataset_text_field")):
+        report.refuse("", "dataset_text_field", RULES["end_token"]["why"], nearest.split(", or")[0])
+    starts = {word.key.removeprefix(home): word.start for word in job.words}
+    for entry in report.impossible:
+        key = re.match(r"\w*", entry["setting"])[0]
+        entry["line"] = job.place(starts[key]) if key in starts else ""
+    return report

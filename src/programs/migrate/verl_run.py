@@ -1,16 +1,13 @@
 """Migrate a verl job to the newest version: keys, values, and defaults that changed silently."""
 
-import importlib.metadata
 import re
-import shlex
 from dataclasses import replace
 
-from parts.data.verl_composition import composition, missing_values
 from parts.data.verl_keys import ACTOR, GONE, ROLLOUT, advice_today, known_names
 from parts.foundation.messages import suggest
 from programs.migrate.edits import RULES, Change, Report, by_hand, rules_of
 from programs.migrate.job_files import IN_BRANCH, SECTIONS, ShellJob, Word, YamlJob
-from programs.migrate.tables import NAMES, changes, entry_at, is_there, newest, numbers
+from programs.migrate.tables import ABSENT, NAMES, changes, end_of, is_gone, newest, numbers, value_at
 
 OLD_SECTIONS = ("reward_model.", "custom_reward_function.", "sandbox_fusion.", "ray_init.")
 FREE = ("reward.reward_kwargs.", "reward.custom_reward_function.reward_kwargs.", "ray_kwargs.")  # take any name
@@ -171,23 +168,22 @@ class VerlMigration:
     def since(self, key: str) -> str:
         if key == f"{ACTOR}.clip_ratio":
             return "0.4"
-        entries = changes("verl")["keys"].get(key, [])
-        later = [e["since"] for e in entries if e.get("gone") or numbers(e["since"]) > numbers(self.version)]
+        history = changes("verl")["keys"].get(key, {})
+        later = [v for v, value in history.items() if is_gone(value) or numbers(v) > numbers(self.version)]
         return later[-1] if later else newest("verl")
 
     def is_off(self, word: Word) -> bool:
         """Whether the old version did the same without this setting."""
-        default = entry_at(changes("verl")["keys"].get(word.key, []), self.version).get("value")
+        default = value_at(changes("verl")["keys"].get(word.key, {}), self.version, None)
         return word.plain in UNSET or is_equal(word.plain, default) or (word.key, word.plain) in UNREAD
 
     def moved(self, word: Word) -> tuple[list[str], str, str] | None:
         """(New keys, none to remove the setting; why; what verl does with the old one), or None to keep it."""
-        key, entries = word.key, changes("verl")["keys"].get(word.key, [])
-        entry, is_same = entry_at(entries, newest("verl")), self.is_off(word)
-        advice = advice_today(key, word.plain)
-        if entry.get("gone") and entry.get("renamed"):
-            return [entry["renamed"]], "its new name", "an error of Hydra"
-        if not advice and (not entry.get("gone") or key in self.engine):
+        key, is_same, advice = word.key, self.is_off(word), advice_today(word.key, word.plain)
+        gone = end_of(changes("verl")["keys"].get(key, {}))
+        if gone.get("renamed"):
+            return [gone["renamed"]], "its new name", "an error of Hydra"
+        if not advice and (not gone or key in self.engine):
             return None
         effect, instead = advice or ("", "leaving it out")
         otherwise = f"verl {effect}" if advice else "an error of Hydra"
@@ -203,7 +199,7 @@ class VerlMigration:
             return [f"+{key}"], "it is no key of its own: +", otherwise
         is_same = is_same or OF_THE_MACHINE.fullmatch(key) or instead.partition("=")[0] in {*self.given} - {key}
         if not is_same and not (advice and instead.startswith("leaving it out")):
-            self.refuse(word, f"{key}={word.value}", otherwise if advice else f"gone since {entry['since']}", instead)
+            self.refuse(word, f"{key}={word.value}", otherwise if advice else f"gone since {gone['since']}", instead)
             return None if key in self.known else ([], "gone, see the top", otherwise)
         return [], "gone, and the run is the same", otherwise
 
@@ -232,14 +228,14 @@ class VerlMigration:
     def silent(self) -> dict[str, Change]:
         """Settings to write out, as the job does not give them and the old version's default or code differed."""
         plan = {}
-        for key, entries in changes("verl")["keys"].items():
+        for key, history in changes("verl")["keys"].items():
             if not self.is_open(key) or (key.startswith("critic.") and not self.has_critic):
                 continue
             is_packed = key.endswith(".use_remove_padding") and "ppo_megatron" in self.job.text  # whatever it says
-            is_here = is_there(entries, self.version) and not entries[-1].get("gone") and not is_packed
-            if not is_here or key in NAMES["not_written"] or key.startswith(OLD_SECTIONS):
+            old, new = value_at(history, self.version), value_at(history, newest("verl"))
+            is_out = is_packed or key in NAMES["not_written"] or key.startswith(OLD_SECTIONS)
+            if is_out or old is ABSENT or new is ABSENT:
                 continue
-            old, new = entry_at(entries, self.version)["value"], entries[-1]["value"]
             if not is_equal(old, new) and "$" not in f"{old}{new}":
                 value = "null" if old is None else str(old)
                 shown = "none: it has to be given" if new == "???" else str(new)
@@ -347,25 +343,3 @@ def is_equal(old, new) -> bool:
         return float(str(old)) == float(str(new))
     except ValueError:
         return str(old).lower() == str(new).lower()
-
-
-def checked(job: ShellJob, report: Report) -> str:
-    """Compose the new job with this Python's verl and refuse what fails; returns what was checked, as text."""
-    version = next((f"verl {x.version}" for x in importlib.metadata.distributions(name="verl")), "no verl")
-    if not version.startswith(f"verl {newest('verl')}."):
-        other = f"run migrate.py with ENV/bin/python of a verl {newest('verl')} to compose the job"
-        return f"names of keys alone, as this Python has {version}; {other}"
-    words, refused = {}, {entry["setting"].partition("=")[0] for entry in report.impossible}
-    for word in [w for w in job.words if w.is_fixed and not w.in_branch and w.key not in refused]:
-        is_quoted = job.text[word.start - 1 : word.start] in ("'", '"')  # around the word, not its value
-        around, text = job.around(word.start), word.known
-        if text and around and job.text[around[0] - 1] == '"':  # in which \" is a quote
-            text = re.sub(r'\\(["\\$`])', r"\1", text)
-        value = text.strip() if is_quoted else "".join(shlex.split(text))
-        words[f"{word.sign}{word.key}" + f"={value}" * (word.value is not None)] = job.place(word.start)
-    open_keys = [word.key for word in job.words if job.place(word.start) not in words.values()]
-    composed, findings = composition(words, "ppo_megatron_trainer" if "ppo_megatron" in job.text else "ppo_trainer")
-    findings += missing_values(composed) if composed is not None else []
-    for finding in [finding for finding in findings if not any(key in finding for key in open_keys)]:
-        report.refuse("", "the new job", finding, "the key that it names")
-    return "composed with verl's own configuration, without what is refused, set in a branch or to variables"

@@ -35,22 +35,15 @@ failed, 128 + n stopped by signal n.
 """
 
 ROOMS = (
-    "names",
     "settings",
     "from_trl",
-    "hydra",
-    "refusals",
     "data",
-    "model_files",
+    "refusals",
     "rewards",
     "overrides",
-    "environment_loop",
-    "memory",
-    "reward_files",
     "job_folder",
     "checks",
     "launch",
     "export",
-    "hand_written",
     "command",
 )

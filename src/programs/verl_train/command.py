@@ -7,15 +7,13 @@ from pathlib import Path
 from parts.foundation.dialect import check_units, in_own_words
 from parts.foundation.exit_codes import exit_code
 from parts.foundation.messages import need, say, tell
-from programs.verl_train.checks import run_check
+from programs.verl_train.checks import check_written, run_check
 from programs.verl_train.export import export_job
 from programs.verl_train.from_trl import TrlRun, trl_run
-from programs.verl_train.hand_written import check_written
-from programs.verl_train.hydra import name_findings
 from programs.verl_train.job_folder import job_findings, prepare_job
 from programs.verl_train.launch import batch_file, run_local, script, submit_job, write_script
-from programs.verl_train.memory import size_findings
-from programs.verl_train.refusals import say_notes
+from programs.verl_train.overrides import name_findings
+from programs.verl_train.refusals import say_notes, size_findings
 from programs.verl_train.settings import Config, hardware_flags, parse_config
 
 

@@ -13,13 +13,11 @@ from parts.rewards.extracts import bound_names, extract
 from parts.rewards.reward_forms import find_reward, is_per_sample, weight_of
 from programs.verl_train.data import parquet_rows, write_parquet_file
 from programs.verl_train.from_trl import TrlRun
-from programs.verl_train.hydra import Override, name_findings
-from programs.verl_train.job_folder import prepare_job, reward_specs
+from programs.verl_train.job_folder import file_of, imported_files, prepare_job, reward_specs, try_job
 from programs.verl_train.launch import script, write_script
-from programs.verl_train.names import ADVANTAGES, OWN_NAME
-from programs.verl_train.reward_files import file_of, imported_files, try_job
+from programs.verl_train.overrides import Override, name_findings
 from programs.verl_train.rewards import bits_of
-from programs.verl_train.settings import VERL, Config
+from programs.verl_train.settings import ADVANTAGES, OWN_NAME, VERL, Config
 
 COMPUTE_SCORE = file_text("job_files/export_reward.py")
 PORT = file_text("job_files/port.md")

@@ -19,13 +19,11 @@ from parts.foundation.file_text import file_text, with_values
 from parts.foundation.messages import need, say, tell
 from parts.running.output_folder import follow_umask
 from programs.verl_train.checks import missing_engine, need_verl
+from programs.verl_train.data import safetensors_header
 from programs.verl_train.from_trl import TrlRun
-from programs.verl_train.hydra import Override
 from programs.verl_train.job_folder import job_findings, prepare_job
-from programs.verl_train.memory import size_findings
-from programs.verl_train.model_files import safetensors_header
-from programs.verl_train.overrides import Layout, cpus_needed
-from programs.verl_train.refusals import split_override
+from programs.verl_train.overrides import Layout, Override, cpus_needed
+from programs.verl_train.refusals import size_findings, split_override
 from programs.verl_train.rewards import REWARD_ERROR
 from programs.verl_train.settings import INSTALL, VERL, Config
 

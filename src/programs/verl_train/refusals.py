@@ -1,17 +1,85 @@
-"""Settings that verl cannot express, ignores, or silently changes: errors and notes."""
+"""What verl cannot express, ignores or changes; memory of one GPU, and sizes that do not divide."""
 
+import math
 import re
 
-from parts.data.verl_keys import advice_today
+from parts.data.verl_keys import CORRECTION, FSDP, advice_today
 from parts.environments.play_setup import check_idle, check_room
 from parts.foundation.messages import need, say
 from parts.learning.own_functions import own_function
 from parts.learning.presets import GROUPED, check_config, is_own
 from parts.networks.models import refuse_adapter
-from programs.verl_train.names import ADVANTAGES, FIXED, IDLE_IN_VERL, OWN_NAME, TRAPS
-from programs.verl_train.settings import VERL, Config
+from parts.running.memory import PassShape, adapter_weights, backward_peak, decoder_shape
+from programs.verl_train.data import model_shape
+from programs.verl_train.settings import ADVANTAGES, OWN_NAME, VERL, Config
+
+SAMPLER, KWARGS = "trainer.v1.sampler.custom_sampler", "trainer.v1.sampler.sampler_kwargs"
+WEIGHT_DTYPE = "model_dtype"  # below a part that FSDP shards
+
+# Settings that verl cannot express: (the value or values that mean the same there, why another is refused).
+FIXED = {
+    "kl_target": ([0.0], "verl's controller counts nats per token; try --override algorithm.kl_ctrl.type=adaptive"),
+    "mask_truncated": ([False], "verl trains on truncated completions; try --overlong_share 0.2"),
+    "advantage_std": (["unbiased"], "verl's standard deviation is the unbiased one"),
+    "advantage_eps": ([1e-6], "verl adds 1e-6"),
+    "whiten_rewards": ([False], "verl does not whiten rewards"),
+    "whiten_advantages": ([True], "verl always whitens GAE's advantages"),
+    "turn_baseline": (["conversation"], "verl's estimators compare whole conversations; try scripts/ppo_train.py"),
+    "keep_between": ([[]], "verl's loader has its own order; try --dynamic_sampling"),
+    "max_oversampling": ([1.0], "verl replaces a group at a time; try --max_refills"),
+    "target_kl": ([0.0], "verl ends no update early; try fewer --ppo_epochs"),
+    "critic": (["separate"], "verl's critic has its own backbone"),
+    "attn_implementation": (
+        ["auto"],
+        "verl's actor takes flash_attention_2; try --override "
+        "+actor_rollout_ref.model.override_config.attn_implementation=sdpa "
+        "actor_rollout_ref.model.use_remove_padding=False",
+    ),
+    "merge_lora": ([False], "verl saves adapters; merge them afterwards, with peft's merge_and_unload"),
+    "load_in_4bit": ([False], "verl trains no 4-bit weights; try --lora_rank with --offload all"),
+    "device": (["auto", "cuda"], "verl finds the devices by itself"),
+    "metrics_file": ([""], "verl writes its own names; try scripts/ppo_train.py"),
+    "metric_names": ([""], "verl writes its own names; try scripts/ppo_train.py"),
+    "dry_run": ([False], "--check is the dry run"),
+}
+
+# Settings that mean nothing to verl, or have a counterpart that is always on: why. They are told, and the job goes on.
+IDLE_IN_VERL = {
+    "score_while_sampling": "verl decides when a reward is called",
+    "rollout_engine": "it is the engine of a single process; verl samples with --verl_rollout",
+    "rollout_batch_size": "the rollout engine forms its own batches",
+    "reuse_prefill": "the rollout engine has a prefix cache of its own",
+    "decode_graphs": "the rollout engine has graphs of its own",
+    "vllm_args": "try --override +actor_rollout_ref.rollout.engine_kwargs.vllm.KEY=VALUE",
+    "check_sync": "verl does not compare weights; watch rollout_corr/kl with --mismatch",
+    "share_prompts": "verl has actor_rollout_ref.actor.use_prefix_grouper, with the package prefix_grouper",
+    "logits_chunk": "verl has no such bound; memory follows --micro_batch_tokens",
+    "max_bad_updates": "verl skips a non-finite update and goes on; watch actor/grad_norm",
+    "plot_every": "verl draws no curves; metrics.jsonl has the figures",
+    "threads": "verl's processes set their own",
+    "save_dtype": "verl saves fp32 weights; its model merger writes the folder",
+    "stop_when": "verl's job does not judge itself; run scripts/diagnose.py on its folder",
+}
+# Overrides that would undo what a setting or a guard of this script does: (why, what to write).
+TRAPS = {
+    "custom_reward_function": ("is read by the old trainer only", "--reward FILE.py:function"),
+    "reward_model": ("is read by the old trainer only", "--reward, or --override reward.reward_model.…"),
+    "reward.custom_reward_function": ("is not read by the job's reward manager", "--reward FILE.py:function"),
+    "reward.reward_manager": ("removes token ids, length penalties and the guard on rewards", "--reward"),
+    f"{CORRECTION}.bypass_mode": ("makes the trainer leave out the correction", "--mismatch"),
+    SAMPLER: ("removes the guard that ends the run when a reward raises", "leaving it out"),
+    KWARGS: ("belongs to the guard that ends the run when a reward raises", "--max_refills"),
+    "trainer.v1.sampler.sync_refill_failed_groups": ("hides rollouts and rewards that fail", "leaving it out"),
+    "trainer.v1.trainer_mode": ("uses another replay buffer, without the guard on rewards", "leaving it out"),
+    "trainer.total_epochs": ("can end the run before its last step, without a checkpoint", "--steps"),
+    "trainer.total_training_steps": ("is --steps here, on which the last checkpoint depends", "--steps"),
+    "trainer.save_freq": ("can leave out the last checkpoint", "--save_every"),
+    "trainer.use_v1": ("chooses a trainer without the guard on rewards", "leaving it out"),
+}
 
 ACTIONS = ("print", "export", "check", "run", "submit", "slurm")
+TRAINING = ("weights", "gradients", "optimizer", "activations", "logits")
+OFFLOADED = {"none": set(), "optimizer": {"optimizer"}, "all": {"weights", "optimizer"}}  # by --offload
 
 
 def check_expressible(c: Config) -> None:
@@ -88,3 +156,95 @@ def say_notes(config: Config) -> None:
         say("note: warmup_steps: verl's first update has learning rate 0, so its rates follow ours one step later")
     if config.loss in ("clip_cov", "kl_cov"):
         say(f"note: loss {config.loss}: verl chooses the tokens in each micro-batch, ours in the minibatch")
+
+
+def trained_widths(c: Config) -> list[int]:
+    """Bytes of a weight of each trained network; its adapters, gradients and Adam's moments have the same dtype."""
+    given = {key: dtype for _, key, dtype in map(split_override, c.override)}
+    parts = [FSDP, "critic.fsdp"] if c.advantage == "gae" else [FSDP]
+    return [4 if "32" in given.get(f"{part}.{WEIGHT_DTYPE}", "fp32") else 2 for part in parts]
+
+
+def memory_plan(c: Config, parameters: float | None) -> dict[str, float]:
+    """GiB of one GPU by part; training and sampling take turns on it. The reference waits in CPU memory."""
+    if not parameters:
+        return {}
+    shape, gpus, widths, tokens = model_shape(c), c.nodes * c.gpus_per_node, trained_widths(c), c.micro_batch_tokens
+    decoder, width, parts = decoder_shape(shape) if shape else None, 4 if c.precision == "fp32" else 2, {}
+    adapters = adapter_weights(decoder, c.lora_rank) if decoder else 0
+    trained = adapters if c.lora_rank else parameters
+    for part, count in {"weights": parameters + adapters, "gradients": trained, "optimizer": 2 * trained}.items():
+        # what is offloaded comes back for its network's update, one network at a time
+        parts[part] = count / gpus * (max if part in OFFLOADED[c.offload] else sum)(widths)
+    if decoder:
+        # FSDP casts weights and what is between layers; without padding, a row of all tokens stands for any rows.
+        # verl multiplies the tokens by sequence_parallel, and splits them
+        sizes = {"rows": 1, "length": tokens, "compute": width, "stream": width}
+        run = PassShape(**sizes, lora_rank=c.lora_rank, attention="flash", checkpointing=c.gradient_checkpointing)
+        parts["activations"] = backward_peak(decoder, run, 0)
+        parts["logits"] = tokens * shape["vocab_size"] * (4 + 4 + width)  # with their gradient and softmax
+        parts["KV cache of a completion"] = (
+            decoder.layers * decoder.keys * 2 * width * c.conversation_tokens / c.rollout_tensor_parallel
+        )
+    parts["rollout weights"] = parameters * width / c.rollout_tensor_parallel
+    parts["rollout engine"] = c.vllm_memory * c.gpu_memory * 2**30  # with its weights and cache
+    return {part: round(size / 2**30, 3) for part, size in parts.items()}
+
+
+def memory_findings(config: Config, plan: dict[str, float]) -> tuple[dict, list[str]]:
+    """Sums of the plan, and what does not fit."""
+    if not plan:
+        return {}, []
+    # weights are gathered and handed over while both are there; what is offloaded waits elsewhere by then
+    kept = {"weights", "gradients", "optimizer"} - OFFLOADED[config.offload]
+    sums = {
+        "training": sum(plan.get(part, 0) for part in TRAINING),
+        "sampling": plan["rollout engine"] + sum(plan[part] for part in kept),
+        "rollout weights": plan["rollout weights"],
+    }
+    sums = {name: round(value, 2) for name, value in sums.items()}
+    of, engine = f"of {config.gpu_memory:g} GiB", config.vllm_memory * config.gpu_memory
+    room = config.gpu_memory * 0.95  # the rest is CUDA's and NCCL's
+    bf16 = f"--override {FSDP}.{WEIGHT_DTYPE}=bf16, whose adapters and optimizer lose small updates"
+    wrong = {
+        f"training needs {sums['training']} {of}; try --offload all, --gradient_checkpointing, fewer "
+        f"--micro_batch_tokens, more GPUs, or {bf16 if config.lora_rank else '--lora_rank 32'}": (
+            sums["training"] > room
+        ),
+        f"sampling needs {sums['sampling']} {of}; try a lower --vllm_memory, or --offload optimizer": (
+            sums["sampling"] > room
+        ),
+        f"the sampler's weights take {sums['rollout weights']} GiB of vllm_memory's {engine:g}; try a higher "
+        "--vllm_memory or --rollout_tensor_parallel 2": sums["rollout weights"] > 0.9 * engine,
+    }
+    return sums, [f"memory: {text}" for text, is_wrong in wrong.items() if is_wrong]
+
+
+def batch_findings(c: Config) -> list[str]:
+    """Sizes for which verl fills up with padding sequences without a word, or ends after minutes."""
+    tokens, gpus = c.micro_batch_tokens * c.sequence_parallel, c.nodes * c.gpus_per_node
+    replicas, part = max(1, gpus // c.sequence_parallel), c.batch_size // c.minibatches
+    batch = math.lcm(replicas, c.group_size) * c.minibatches
+    least = math.ceil(c.conversation_tokens / c.sequence_parallel)
+    worst = part // replicas * c.conversation_tokens
+    shares = {name: getattr(c, name) for name in ("sequence_parallel", "rollout_tensor_parallel")}
+    wrong = {f"{name} {n} for {gpus} GPUs; expected a divisor": gpus % n for name, n in shares.items()} | {
+        f"micro_batch_tokens {c.micro_batch_tokens}; expected {least}, a sequence's share of a GPU": (
+            tokens < c.conversation_tokens
+        ),
+        f"{part} completions in a minibatch for {replicas} replicas of the policy; expected a multiple, as verl fills "
+        f"up with padding; try --batch_size {batch}": part % replicas,
+        f"loss gmpo, micro_batch_tokens {c.micro_batch_tokens}; expected {worst}, a minibatch in one piece, as verl's "
+        "geo_mean adds up the means of its micro-batches": c.loss == "gmpo" and tokens < worst,
+    }
+    return [f"batch: got {text}" for text, is_wrong in wrong.items() if is_wrong]
+
+
+def size_findings(config: Config, parameters: float | None) -> tuple[dict, dict, list[str]]:
+    """(Memory by part, its sums, what does not fit into it and sizes that do not divide)."""
+    plan = memory_plan(config, parameters)
+    if "activations" not in plan:
+        missing = "activations, logits, KV cache and adapters are not" if plan else "nothing is"
+        say(f"note: memory: no config.json of {config.model} on this machine, so {missing} counted")
+    sums, findings = memory_findings(config, plan)
+    return plan, sums, findings + batch_findings(config)

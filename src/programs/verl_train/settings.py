@@ -1,4 +1,4 @@
-"""Settings, and hardware by name."""
+"""Settings, hardware by name, and verl's names of estimators, losses and aggregations."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -9,7 +9,41 @@ from parts.foundation.settings import build_parser, in_order, parse_flags, parse
 from parts.learning.own_functions import NamesOrFiles
 from parts.learning.trainer_settings import PolicySettings
 from parts.networks.models import precision_on
-from programs.verl_train.names import ADVANTAGES, AGGREGATIONS, LOSSES
+
+ADVANTAGES = {  # our estimator -> verl's; those that end in _ours are registered by verl_hooks.py
+    "gae": "gae",
+    "grpo": "grpo",
+    "mean": "grpo",
+    "rloo": "rloo",
+    "opo": "opo",
+    "gpg": "gpg_ours",
+    "gpg_verl": "gpg",
+    "maxrl": "maxrl_ours",
+    **dict.fromkeys(("gdpo", "remax")),  # verl's default trainer gives no scores by function, and no baselines
+    "reinforce_pp": "reinforce_plus_plus",
+    "reinforce_pp_baseline": "reinforce_plus_plus_baseline",
+}
+LOSSES = {
+    "clip": "vanilla",
+    "reinforce": "gpg",
+    "gspo": "gspo",
+    "cispo": "cispo",
+    "sapo": "sapo",
+    "gmpo": "geo_mean",
+    "dppo_tv": "dppo_tv",
+    "dppo_kl": "dppo_kl",
+    "clip_cov": "clip_cov",
+    "kl_cov": "kl_cov",
+}
+AGGREGATIONS = {
+    "token_mean": "token-mean",
+    "seq_mean_token_mean": "seq-mean-token-mean",
+    "seq_mean_token_sum": "seq-mean-token-sum",
+    "seq_mean_token_sum_norm": "seq-mean-token-sum-norm",
+    "fixed_length": "seq-mean-token-sum-norm",
+}
+OWN_NAME = "own_ours"  # what the job calls an estimator or a loss of the user's own
+OWN_LOSS_MODULE = "verl_own_loss"  # the job's file that puts such a loss into verl's registry
 
 VERL = "0.9.1"
 INSTALL = "try `make setup-verl` and .venv-verl/bin/python, or pip install -r requirements-verl.txt elsewhere"
