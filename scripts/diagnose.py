@@ -45,7 +45,7 @@ runs 2, then 1, then 3.
 #       133-136  bundle        Paths of this bundle and of its embedded model, data and rewards
 #       139-306  dialect       Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements …
 #       309-330  settings      Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       333-356  user scripts  A user's Python script or notebook: read from its source, or run in a separate process
+#       333-356  user scripts  A user's Python script or notebook, read from its source
 #       359-433  extracts      Extract from a Python file what some of its names need
 #       436-455  paired tests  Intervals, paired tests, pass@k
 #       458-567  dialects      Names of metrics and settings in our trainers, TRL, verl and others

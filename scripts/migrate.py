@@ -23,28 +23,24 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 """
 
 # Contents
-#         84-89  file text         Load texts from files beside their room, such as a page's style; a built script …
-#        92-140  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       143-147  bundle            Paths of this bundle and of its embedded model, data and rewards
-#       150-591  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
-#       594-839  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       842-930  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#      933-1146  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1149-1252  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
-#     1255-1293  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
-#     1296-1525  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
-#     1528-2148  tables            Changes between the versions of TRL and verl: tables read from their packages
-#     2151-2735  edits             Edits of a text by offset, and the table row that explains each
-#     2738-2836  trl run           A TRL run as one version of TRL sees it: the script's settings, and that version's …
-#     2839-3132  trl settings      The settings that make today's TRL do an old run: from tables, from rules by hand, …
-#     3135-3250  trainer parts     What a trainer is given: models loaded as today's transformers wants it, rewards …
-#     3253-3681  trl script        A script that trains with TRL: its trainers, their configs and their imports
-#     3684-3759  versions          Which version of a package a file was written for: a pin, or the names that it uses
-#     3762-4047  job files         Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
-#     4050-4111  trl yaml          YAML files of TRL's command line, of open-r1 and of scripts that read their config …
-#     4114-4472  verl run          Migrate a verl job to the newest version: keys, values, and defaults that changed …
-#     4475-4620  trial             --check: run one step of the new script in a separate process, on four rows and …
-#     4623-4851  command           The command line: input, output, messages
+#         78-83  file text      Load texts from files beside their room, such as a page's style; a built script has …
+#        86-134  messages       Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
+#       137-141  bundle         Paths of this bundle and of its embedded model, data and rewards
+#       144-564  user scripts   A user's Python script or notebook, read from its source
+#       567-812  data files     Open data files as text: decompress, decode, refuse files without data; parse CSV and …
+#       815-903  nested rows    Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
+#      906-1119  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1122-1225  verl keys      Keys of verl's configuration: all current ones, and what replaces those of older guides
+#     1228-1457  trl names      Names in the pinned TRL: configs with their defaults, arguments of trainers, names in …
+#     1460-2069  tables         Changes between the versions of TRL and verl: tables read from their packages
+#     2072-2656  edits          Edits of a text by offset, and the table row that explains each
+#     2659-2944  job files      Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
+#     2947-3398  trl settings   A TRL run: its settings under one version, and those that make today's TRL do it, in …
+#     3401-3516  trainer parts  What a trainer is given: models loaded as today's transformers wants it, rewards that …
+#     3519-3947  trl script     A script that trains with TRL: its trainers, their configs and their imports
+#     3950-4285  verl run       Migrate a verl job to the newest version: keys, values, and defaults that changed …
+#     4288-4454  trial          --check: run one step of the new script in a separate process, on four rows and two …
+#     4457-4760  command        The command line: input, the version it was written for, output, messages
 
 import argparse
 import ast
@@ -55,7 +51,6 @@ import csv
 import difflib
 import functools
 import gzip
-import importlib.metadata
 import io
 import itertools
 import json
@@ -64,7 +59,6 @@ import operator
 import os
 import re
 import runpy
-import shlex
 import shutil
 import signal
 import ssl
@@ -151,7 +145,6 @@ EMBEDDED_MODEL = str(BUNDLE / "assets" / "tiny_lm")
 
 MOST_NESTED = 12  # dictionaries made of each other that are followed, as the time grows exponentially
 CHANGING = {"append", "extend", "insert", "pop", "remove", "setdefault", "update"}  # methods
-QUIET = {"WANDB_MODE": "disabled", "TOKENIZERS_PARALLELISM": "false"}
 NAMED = ast.Name | ast.Attribute
 DEFS = ast.FunctionDef | ast.AsyncFunctionDef
 FUNCTIONS = DEFS | ast.Lambda
@@ -569,26 +562,6 @@ def defaults_of(arguments: ast.arguments) -> dict[str, ast.expr | None]:
     names = [x.arg for x in (*arguments.posonlyargs, *arguments.args)]
     values = [*[None] * (len(names) - len(arguments.defaults)), *arguments.defaults, *arguments.kw_defaults]
     return dict(zip([*names, *(x.arg for x in arguments.kwonlyargs)], values, strict=True))
-
-
-def script_end(command: list[str], folder: Path, seconds: float, **environment: str) -> str:
-    """Run a command in a folder, with all that it starts; returns why it failed, or "" where it did not."""
-    with tempfile.TemporaryFile("w+") as said:
-        env = os.environ | QUIET | environment
-        options = {"cwd": folder, "env": env, "stdin": subprocess.DEVNULL, "start_new_session": True}
-        with subprocess.Popen(command, stdout=said, stderr=said, **options) as process:
-            try:
-                process.wait(seconds)
-            except BaseException as error:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                if not isinstance(error, subprocess.TimeoutExpired):
-                    raise
-                return f"it takes more than {seconds} s"
-        said.seek(0)
-        lines = [line.strip() for line in said.read().splitlines() if line.strip()]
-    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)]
-    return (errors or lines)[-1] if lines and process.returncode else ""
 
 
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
@@ -1250,47 +1223,6 @@ def advice_today(key: str, value: str) -> tuple[str, str] | None:
             is_section = re.fullmatch(r"\+?[\w.]+", instead)
             return effect, instead + key.removeprefix(name) if is_section else instead
     return None
-
-
-# --------------------------------------------------------------- verl composition (src/parts/data/verl_composition.py)
-
-RAY_CPUS = "ray_kwargs.ray_init.num_cpus"
-COUNTS = (  # keys whose values verl computes with
-    *("trainer.nnodes", "trainer.n_gpus_per_node", "trainer.save_freq", "trainer.total_epochs", RAY_CPUS),
-    *("data.train_batch_size", "transfer_queue.backend.SimpleStorage.num_data_storage_units"),
-)
-
-
-def composition(overrides: dict[str, str], name: str = "ppo_trainer"):
-    """Compose verl's configuration from {override: origin}: (configuration or None, findings on what Hydra refuses)."""
-    import verl
-    from hydra import compose, initialize_config_dir
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
-    folder, got = str(Path(verl.__file__).parent / "trainer" / "config"), "overrides"
-    try:
-        for text, source in overrides.items():
-            got = f"{text} (from {source})"
-            OverridesParser.create().parse_override(text)
-        got = "overrides"
-        with initialize_config_dir(config_dir=folder, version_base=None):
-            return compose(name, overrides=[*overrides]), []
-    except (HydraException, ValueError) as error:
-        return None, [f"override: got {got}, which verl refuses: {' '.join(str(error).split())[:300]}"]
-
-
-def missing_values(composed) -> list[str]:
-    """Findings for keys without a value, or else for counts that are not integers."""
-    from omegaconf import OmegaConf
-
-    judge = composed.reward.reward_model.enable  # without a reward model its settings may be missing
-    missing = sorted(k for k in OmegaConf.missing_keys(composed) if judge or not k.startswith("reward.reward_model."))
-    if missing:
-        return [f"missing: got no {key}; expected it, as verl has no default" for key in missing]
-    counts = {key: OmegaConf.select(composed, key) for key in COUNTS}
-    wrong = {k: n for k, n in counts.items() if not isinstance(n, int) and (n is not None or k != RAY_CPUS)}
-    return [f"number: got {key}={value}; expected an integer" for key, value in wrong.items()]
 
 
 # ----------------------------------------------------------------------------- trl names (src/parts/data/trl_names.py)
@@ -2060,21 +1992,8 @@ ABSENT = object()  # the default of a setting that a version does not have
 
 @functools.cache
 def changes(package: str) -> dict:
-    """The tables of a package, with the history of each name as a list of entries."""
-    tables = json.loads(TRL_CHANGES if package == "trl" else VERL_CHANGES)
-    of_trl = [tables["modules"], *tables["configs"].values(), *tables["trainers"].values()] if package == "trl" else []
-    for table in of_trl or [tables["keys"]]:
-        table |= {name: as_entries(history) for name, history in table.items()}
-    return tables
-
-
-def as_entries(history: dict) -> list[dict]:
-    """A history {version: what holds from it on} as a list; each entry has "value", or "gone" and its new name."""
-    result = []
-    for since, value in history.items():
-        is_gone = isinstance(value, dict) and "gone" in value
-        result.append({"since": since} | ({"gone": True, "renamed": value["gone"]} if is_gone else {"value": value}))
-    return result
+    """The tables of a package; a history is {version: value from it on, or {"gone": its new name}}, oldest first."""
+    return json.loads(TRL_CHANGES if package == "trl" else VERL_CHANGES)
 
 
 def numbers(version: str) -> tuple[int, ...]:
@@ -2096,15 +2015,20 @@ def newest(package: str) -> str:
     return changes(package)["versions"][-1]
 
 
-def entry_at(entries: list[dict], version: str) -> dict:
-    """The table entry in force in a version; {} before the first."""
-    earlier = [entry for entry in entries if numbers(entry["since"]) <= numbers(version)]
-    return earlier[-1] if earlier else {}
+def is_gone(value) -> bool:
+    return isinstance(value, dict) and "gone" in value
 
 
-def is_there(entries: list[dict], version: str) -> bool:
-    entry = entry_at(entries, version)
-    return bool(entry) and not entry.get("gone")
+def value_at(history: dict, version: str, default=ABSENT):
+    """What holds in a version; the default before the first, and where it is gone."""
+    values = [value for since, value in history.items() if numbers(since) <= numbers(version)]
+    return values[-1] if values and not is_gone(values[-1]) else default
+
+
+def end_of(history: dict) -> dict:
+    """{"since", "renamed"} of what is gone today; else {}."""
+    since, value = [*history.items()][-1] if history else ("", None)
+    return {"since": since, "renamed": value["gone"]} if is_gone(value) else {}
 
 
 def transformers_of(version: str) -> str:
@@ -2112,38 +2036,35 @@ def transformers_of(version: str) -> str:
     return "99.0" if version == newest("trl") else changes("trl")["transformers"][version][1]
 
 
-def entries_of(config: str, name: str) -> tuple[list[dict], list[dict]]:
-    """(Entries of a setting in a TRL config, those in transformers' TrainingArguments)."""
+def histories(config: str, name: str) -> tuple[dict, dict]:
+    """(History of a setting in a TRL config, that in transformers' TrainingArguments)."""
     configs = changes("trl")["configs"]
-    return configs.get(config, {}).get(name, []) if config != BASE else [], configs[BASE].get(name, [])
+    return configs.get(config, {}).get(name, {}) if config != BASE else {}, configs[BASE].get(name, {})
 
 
 def default_at(config: str, name: str, version: str):
     """The default of a setting in a version of TRL, from its config or from transformers; ABSENT if it is not there."""
-    in_config, in_base = entries_of(config, name)
-    if is_there(in_config, version):
-        return entry_at(in_config, version)["value"]
-    if in_base:
-        exists = is_there(in_base, transformers_of(version))
-        return entry_at(in_base, transformers_of(version))["value"] if exists else ABSENT
+    in_config, in_base = histories(config, name)
+    value = value_at(in_config, version)
+    if value is not ABSENT or in_base:
+        return value if value is not ABSENT else value_at(in_base, transformers_of(version))
     return trl_defaults("" if in_config else config).get(name, ABSENT)
 
 
 def gone_entry(config: str, name: str) -> dict:
     """The entry that removed a setting; {} if the setting still exists or never did."""
-    in_config, in_base = entries_of(config, name)
-    if is_there(in_config, newest("trl")):
+    in_config, in_base = histories(config, name)
+    if value_at(in_config, newest("trl")) is not ABSENT or (not in_base and name in trl_defaults("")):
         return {}
-    last = in_base[-1] if in_base else in_config[-1] if in_config and name not in trl_defaults("") else {}
-    return last if last.get("gone") else {}
+    return end_of(in_base or in_config)
 
 
 def since_of(config: str, name: str, version: str) -> str:
     """The first version after this one that changed a setting."""
-    in_config, in_base = entries_of(config, name)
-    later = [e["since"] for e in in_config if numbers(e["since"]) > numbers(version)]
+    in_config, in_base = histories(config, name)
+    later = [since for since in in_config if numbers(since) > numbers(version)]
     from_version = changes("trl")["transformers"][version][1]
-    later += [f"transformers {e['since']}" for e in in_base if numbers(e["since"]) > numbers(from_version)]
+    later += [f"transformers {since}" for since in in_base if numbers(since) > numbers(from_version)]
     gone = gone_entry(config, name).get("since", newest("trl"))
     return later[0] if later else f"transformers {gone}" if in_base else gone
 
@@ -2735,1030 +2656,6 @@ def edit_call(source: PythonSource, call, plan: dict[str, Change], report: Repor
         add_arguments(source, call, added, removed, report)
 
 
-# --------------------------------------------------------------------------- trl run (src/programs/migrate/trl_run.py)
-
-METHODS = "GRPO RLOO SFT DPO Reward KTO GKD Distillation OnlineDPO ORPO CPO PPO PPOv2".split()
-CONFIGS = {f"{method}Trainer": f"{method}Config" for method in METHODS}
-SAMPLING = ("GRPOConfig", "RLOOConfig")
-UNKNOWN = object()  # the value of an argument that is not a literal
-NO_CALLS = ("isinstance", "issubclass", "super", "hasattr", "fields")  # these call no class that they get
-
-
-def reward_functions(source: PythonSource) -> list[ast.AST]:
-    """The functions of a file with a parameter `completions`, which TRL passes to rewards by keyword."""
-    functions = [x for x in source.nodes if isinstance(x, FUNCTIONS)]
-    return [x for x in functions if "completions" in {y.arg for y in [*x.args.args, *x.args.kwonlyargs]}]
-
-
-@dataclass
-class TrlRun:
-    """One config call of a script under one version."""
-
-    source: PythonSource
-    config: str  # the class that the trainer takes
-    version: str
-    call: ast.Call | None
-    of_trainer: dict[str, ast.expr] = field(default_factory=dict)  # settings given to the trainer, not the config
-    unseen_args: ast.expr | None = None  # the expression of a config that is made at run time
-    trainer: ast.Call | None = None  # which reads most settings: what is set after it counts as set in a branch
-
-    def __post_init__(self):
-        source, call = self.source, self.call
-        self.unseen = [] if self.unseen_args is None else [self.unseen_args]
-        self.unsure: set[str] = set()  # set in a branch, or changed where that is not followed
-        self.nodes: dict[str, ast.expr] = {}  # {old or new name of a setting: the expression given}
-        self.fields = {} if call else {x.name: x for x in source.fields(self.config)}  # of a config class in the script
-        self.arguments = [*self.fields.values()]
-        if call is not None:
-            self.arguments, self.unseen = source.arguments(call)
-        if (config_node := call or self.unseen_args) is not None:
-            late = source.start(self.trainer) if self.trainer else len(source.text)
-            changes = source.changes(config_node)
-            self.arguments = self.arguments + [replace(x, is_sure=x.is_sure and x.start < late) for x in changes]
-            self.unsure = {getattr(change, "attr", "") for change in source.hidden_changes(config_node)}
-        self.nodes |= {argument.name: argument.value for argument in self.arguments} | self.of_trainer
-        self.unsure |= {argument.name for argument in self.arguments if not argument.is_sure}
-        for name, node in [*self.nodes.items()]:
-            new = gone_entry(self.config, name).get("renamed")
-            if new and name != "warmup_ratio":
-                self.nodes.setdefault(new, node)
-                self.unsure |= {new} if name in self.unsure else set()
-
-    def has(self, name: str) -> bool:
-        return name in self.nodes
-
-    def in_branch(self, name: str) -> list[Argument]:
-        """The arguments that set it, if each of them is in a branch of the script."""
-        given = [x for x in self.arguments if name in (x.name, gone_entry(self.config, x.name).get("renamed"))]
-        is_set = name in {*self.fields, *self.of_trainer} or any(argument.is_sure for argument in given)
-        return [] if is_set else given
-
-    def branches(self, name: str) -> set[ast.AST]:
-        return {self.source.parents[self.source.parents[x.value]] for x in self.in_branch(name)}
-
-    def value(self, name: str):
-        """The literal given, else the version's default, else None; UNKNOWN for an expression or an unsure value."""
-        try:
-            if name in self.unsure:
-                return UNKNOWN
-            if member := self.member(name):
-                return member[1]
-            return self.source.value(self.nodes[name]) if self.has(name) else self.default(name)
-        except (ValueError, TypeError):
-            return UNKNOWN
-
-    def member(self, name: str) -> tuple[str, str] | None:
-        """(class, text) of a setting that is a member of an enumeration of TRL or transformers; else None."""
-        node = self.source.resolved(self.nodes.get(name))
-        owner = self.source.imports.get(getattr(getattr(node, "value", None), "id", ""), ("", ""))
-        is_member = isinstance(node, ast.Attribute) and node.attr.isupper() and owner[0].startswith(("trl", "transf"))
-        return (owner[1], node.attr.lower()) if is_member else None
-
-    def default(self, name: str):
-        default = default_at(self.config, name, self.version)
-        return None if default is ABSENT else default
-
-    def text(self, name: str) -> str:
-        """The source of an argument, else of its default; NAME + UNSURE for an unsure value."""
-        if name in self.unsure:
-            return name + UNSURE
-        return self.source.code(self.nodes[name]) if name in self.nodes else repr(self.default(name))
-
-    def place(self, name: str) -> str:
-        """The place where an argument is last given; "" for a default."""
-        return self.source.place(self.nodes[name]) if name in self.nodes else ""
-
-    def is_on(self, name: str) -> bool:
-        """Whether a setting, given or by default, may be other than off."""
-        return self.value(name) not in (None, False, "no")
-
-    def before(self, version: str) -> bool:
-        return numbers(self.version) < numbers(version)
-
-
-# ----------------------------------------------------------------- trl settings (src/programs/migrate/trl_settings.py)
-
-Plan = dict[str, Change]  # {argument: its change}
-
-
-def by_rules(run: TrlRun, report: Report) -> Iterator[Plan]:
-    """Yield the settings of the rules in by_hand.json that apply to a run; report their notes and refusals."""
-    for rule, entry in [(rule, entry) for rule, entry in rules_of("trl", run.version) if applies(run, entry)]:
-        plan = {key: by_hand(key, text_of_rule(run, form), rule) for key, form in entry.get("set", {}).items()}
-        wanted, (name, others) = entry.get("is", {}), next(iter(entry.get("is_not", {}).items()), ("", ()))
-        values = [run.value(name), *(run.value(x) if isinstance(x, str) else x for x in others)]
-        is_known = name != "" and not any(x is None or x is UNKNOWN for x in values)
-        if is_known and values[0] in values[1:]:
-            continue
-        if unknown := next((x for x in wanted if run.value(x) is UNKNOWN), None):
-            shown = ", ".join(map(str, wanted[unknown]))
-            settings = "".join(f": {change.setting}" for change in plan.values() if change.setting)
-            report.note(f"{unknown} is known at run time only; if it is {shown}: {entry['why']}{settings}")
-            continue
-        yield plan
-        if "nearest" in entry or (is_known and "set" not in entry):
-            name = name or re.match(r"\w+", entry["shown"])[0]
-            nearest = entry.get("nearest") or entry["same_if"]
-            report.refuse(run.place(name), entry.get("shown", f"{name}={run.text(name)}"), entry["why"], nearest)
-        elif "set" not in entry or "same_if" in entry:
-            report.note_rule(entry)
-
-
-def applies(run: TrlRun, entry: dict) -> bool:
-    """Whether a rule may apply. Each condition that the rule has must hold:
-
-    - `configs` has the run's; `when`: one of these is on; `given`: it is given; `unless`: neither given nor imported.
-    - `is`: these settings have a listed value or an unknown one; `text`: the source of some reward matches.
-    - `member`: one of the settings of `is` is a member of an enumeration, or none if false.
-    """
-    unless, rewards = entry.get("unless"), reward_functions(run.source) if "text" in entry else ()
-    is_on = run.config in entry["configs"] and ("when" not in entry or any(map(run.is_on, entry["when"])))
-    is_out = unless in {*run.source.imports, *run.source.calls}
-    is_out = is_out or (run.has(unless) and run.value(unless) is not None)
-    for name, wanted in entry.get("is", {}).items():
-        value = run.value(name)
-        values = value if isinstance(value, list) else [value]
-        is_on = is_on and (value is UNKNOWN or any(x in wanted for x in values))
-    is_on = is_on and entry.get("member") in (None, any(map(run.member, entry.get("is", ()))))
-    has_text = re.search(entry.get("text", ""), "\n".join(map(run.source.code, rewards)))
-    return bool(is_on and has_text) and not is_out and ("given" not in entry or run.has(entry["given"]))
-
-
-def term(text: str) -> str:
-    """Put an expression into parentheses unless it is a name, a number or in parentheses already."""
-    return text if re.fullmatch(r"[\w.]+(\[[^][]*\])*|\([^()]*\)", text.removesuffix(UNSURE)) else f"({text})"
-
-
-def text_of_rule(run: TrlRun, form: str | None) -> str | None:
-    """Fill a text of by_hand.json with the settings that it names; compute it if they are two numbers."""
-    if form is None:
-        return None
-    text = form.format_map({name: term(run.text(name)) for name in re.findall(r"\{(\w+)\}", form)})
-    if numbers := re.fullmatch(r"([\d.]+) ([*-]) ([\d.]+)", text):
-        first, second = map(ast.literal_eval, numbers.group(1, 3))
-        return str(first * second if numbers[2] == "*" else first - second)
-    return chosen(text)
-
-
-def warmup(run: TrlRun, report: Report) -> Iterator[Plan]:
-    """Migrate warmup_ratio, today a warmup_steps below 1."""
-    since, ratio, text = "transformers 5.0", run.value("warmup_ratio"), run.text("warmup_ratio")
-    steps = run.value("warmup_steps") if run.has("warmup_steps") else 0
-    if not run.has("warmup_ratio"):
-        return
-    if (ratio is not UNKNOWN and ratio >= 1) or steps is UNKNOWN:
-        why = "warmup_steps counts steps from 1 on, and won over it if it was not 0"
-        report.refuse(run.place("warmup_ratio"), f"warmup_ratio={text}", why, "the number of all steps")
-    elif steps:
-        yield {"warmup_ratio": Change("warmup_ratio", None, since, "warmup_steps won over it")}
-    else:
-        plan = {"warmup_ratio": Change("warmup_steps", text, since, "warmup_steps below 1 is the share")}
-        if run.has("warmup_steps"):  # one argument for both
-            plan["warmup_steps"] = Change("warmup_steps", None, since, "0 left the warmup to warmup_ratio")
-        yield plan
-
-
-def sft_term(run: TrlRun, report: Report) -> Iterator[Plan]:
-    """Migrate DPO's rpo_alpha, today the weight of a loss `sft`, and the loss aot_pair."""
-    kinds, shown, why = run.value("loss_type"), run.text("loss_type"), "rpo_alpha weighed the SFT term"
-    if run.config != "DPOConfig" or not run.before("0.29"):
-        return
-    renamed = re.sub(r"(['\"])aot_pair\1", r"\1aot_unpaired\1", shown)
-    if renamed != shown:
-        yield {"loss_type": Change("loss_type", renamed, "0.29", "its new name", "ValueError")}
-    elif kinds is UNKNOWN:
-        report.note("loss_type is known at run time only; if it is aot_pair: the name is gone, now aot_unpaired")
-    if run.has("rpo_alpha") and run.value("rpo_alpha") is None:
-        yield {"rpo_alpha": Change("rpo_alpha", None, "0.29", "there was no SFT term")}
-    elif run.has("rpo_alpha"):
-        weights = ", ".join(["1.0"] * (len(kinds) if isinstance(kinds, list) else 1))
-        weights = run.text("loss_weights")[1:-1] if run.has("loss_weights") else weights
-        losses = renamed[1:-1] if isinstance(kinds, list) else renamed
-        weight = run.text("rpo_alpha") + " or 0.0" * (run.value("rpo_alpha") is UNKNOWN)  # None: no SFT term
-        plan = {"rpo_alpha": Change("loss_weights", f"[{weights}, {weight}]", "0.29", why)}
-        plan["loss_type"] = Change("loss_type", f'[{losses}, "sft"]', "0.29", why)
-        if run.has("loss_weights"):
-            why = "its weights stand before that of the SFT term"
-            plan["loss_weights"] = Change("loss_weights", None, "0.29", why)
-        yield plan
-
-
-def meanings(run: TrlRun, report: Report) -> Iterator[Plan]:
-    """Yield the changes that no signature shows, in plans that apply as a whole or not at all."""
-    yield from by_rules(run, report)
-    yield from warmup(run, report)
-    yield from sft_term(run, report)
-
-
-CUT = ("max_prompt_length", "max_target_length", "max_completion_length")  # if no config has it, an added class cuts
-OF_OTHERS = ("per_device_train_batch_size", "per_device_eval_batch_size", "temperature", "generation_kwargs", "top_k")
-SAME = ([None, 0, -1], [True, "group"], [False, "none"])  # values of top_k and scale_rewards that are one setting
-OLD_TRAINERS = '''\
-"""What old trainers did, as subclasses of a script's trainer; values from the script become default arguments."""
-
-from trl import DPOTrainer, GRPOTrainer, SFTTrainer
-
-
-class Sampled(GRPOTrainer):
-    """Made as by TRL {version}."""
-
-    def _tokenize_prompts(self, prompts, limit="{limit}"):
-        if isinstance(prompts[0], str):
-            ids = self.processing_class(text=prompts, add_special_tokens="{special}")["input_ids"]
-            parts = ids, None, {}
-        else:
-            parts = super()._tokenize_prompts(prompts)
-        return [row[-limit:] for row in parts[0]], *parts[1:]
-
-
-class DPO(DPOTrainer):
-    """Made as by TRL {version}."""
-
-    def _prepare_dataset(self, rows, tokenizer, args, *rest, limit="{limit}", answer="{answer}", longest="{longest}"):
-        def cut(row):
-            prompt, answers = row["prompt_ids"], {key: row[key] for key in ("chosen_ids", "rejected_ids")}
-            tokens = max(map(len, answers.values()))
-            if len(prompt) + tokens > longest:
-                prompt = "{part}"
-            if len(prompt) + tokens > longest:
-                answers = {key: ids[:answer] for key, ids in answers.items()}
-            return answers | {"prompt_ids": prompt}
-
-        args.max_length, length = None, args.max_length  # drops no long prompt
-        rows = super()._prepare_dataset(rows, tokenizer, args, *rest)
-        args.max_length = length
-        return rows.map(cut)
-
-
-class SFT(SFTTrainer):
-    """Made as by TRL {version}."""
-
-    def _prepare_dataset(self, rows, tokenizer, args, packing, formatting_func, *rest):
-        if packing:
-            return super()._prepare_dataset(rows, tokenizer, args, packing, formatting_func, *rest)
-        text = formatting_func or (lambda row: row[args.dataset_text_field])
-        rows = rows.map(lambda row: {"input_ids": tokenizer(text(row))["input_ids"]}, remove_columns=rows.column_names)
-        return super()._prepare_dataset(rows, tokenizer, args, packing, None, *rest)
-'''
-
-
-def python(value) -> str:
-    """Python source of a default in the tables."""
-    return f'"{value}"' if isinstance(value, str) and '"' not in value else repr(value)
-
-
-def is_same(name: str, old, new) -> bool:
-    if (isinstance(old, bool) is isinstance(new, bool) and old == new) or new == [old]:
-        return True
-    return name in ("top_k", "scale_rewards") and any(old in group and new in group for group in SAME)
-
-
-def given_changes(run: TrlRun, report: Report) -> dict[str, Change]:
-    """Changes of given arguments that no longer exist."""
-    plan, cut = {}, () if run.config == "DistillationConfig" else CUT  # no class cuts for Distillation
-    for name, (owner, text) in {name: run.member(name) or ("", "") for name in run.nodes}.items():
-        if owner in NAMES["gone_names"]:
-            plan[name] = Change(name, f'"{text}"', "0.29", f"the text of a member of {owner}", "ImportError")
-    for name in [n for n in run.nodes if n not in ("warmup_ratio", "rpo_alpha", *run.of_trainer)]:
-        gone, place = gone_entry(run.config, name), run.source.place(run.nodes[name])
-        if not gone or (name in cut and name in run.fields):
-            continue
-        if name in cut and name in run.unsure:
-            report.refuse(place, name, f"set in a branch, and no trainer has {name}", "a trainer for each value")
-            continue
-        since = gone["since"] if name in cut else since_of(run.config, name, run.version)
-        new, text = gone.get("renamed"), run.text(name)
-        new, form = NAMES["forms"].get(name, (new if new in trl_defaults(run.config) else None, "{}"))
-        others = {*run.of_trainer, *NAMES["lossless"]}
-        if new and new not in {x.name for x in run.arguments} and not {new, name} & others:
-            plan[name] = Change(new, chosen(form.format(text)), since, f"the new name of {name}")
-            continue
-        is_idle = run.value(name) in (None, False, "", NAMES["same_values"].get(name))
-        is_lost = not (name in (*cut, *NAMES["lossless"]) or new or is_idle)
-        effect = ", and the run is the same" * (not is_lost and name not in cut)
-        plan[name] = Change(name, None, since, f"{name} is gone{effect}")
-        if is_lost:
-            nearest = NAMES["gone_arguments"].get(name, "leaving it out")
-            report.refuse(place, f"{name}={text}", f"gone since {since}", nearest)
-    return plan
-
-
-def default_changes(run: TrlRun) -> dict[str, Change]:
-    """Old values of defaults that changed, for settings that the script does not give, or in a branch alone."""
-    tables, plan = changes("trl")["configs"], {}
-    for name in dict.fromkeys([*tables.get(run.config, {}), *tables["TrainingArguments"]]):
-        old, new = default_at(run.config, name, run.version), default_at(run.config, name, newest("trl"))
-        is_beside = ABSENT in (old, new) or name in NAMES["beside_the_run"]
-        is_given = run.has(name) and not run.in_branch(name)
-        if is_beside or is_given or is_same(name, old, new) or is_idle(run, name):
-            continue
-        plan[name] = Change(name, python(old), since_of(run.config, name, run.version), DEFAULT, python(new))
-    return plan
-
-
-def is_idle(run: TrlRun, name: str) -> bool:
-    """Whether a setting has no effect in a run, for what the script gives or its config."""
-    switch, off = next((x for start, x in NAMES["acts_unless"].items() if name.startswith(start)), (None, ()))
-    if not switch:
-        return name == "average_tokens_across_devices" and run.config != "SFTConfig"
-    branches = run.branches(name)
-    is_on_there = branches and branches <= run.branches(switch)  # and off elsewhere
-    return run.value(switch) in off or (is_on_there and run.default(switch) in off)
-
-
-def planned(run: TrlRun, report: Report) -> dict[str, Change]:
-    """{argument: its change}, with arguments to add."""
-    plan = given_changes(run, report) | default_changes(run)
-    items = {name: [x for x in run.in_branch(name) if not x.form.endswith(".{name} = {text}")] for name in plan}
-    for name in [name for name in items if items[name] and plan[name].why == DEFAULT]:  # of a dictionary
-        why = f"set in a branch; without it, its default was {plan[name].text} then"
-        report.refuse(run.place(name), name, why, f"{plan[name].setting} before the branch")
-        del plan[name]
-    is_made_elsewhere = run.call is None and run.config in run.source.calls  # that call is edited itself
-    for group in meanings(run, report):
-        for name in [name for name in group if run.unseen and name in OF_OTHERS and group[name].source]:
-            change = group.pop(name)
-            if not is_made_elsewhere or name in {*run.nodes, *run.unsure}:
-                report.note(f"{name}: {change.why}: edit it by hand, as the settings cannot be seen")
-        of_branch = [c for name, c in group.items() if UNSURE in (c.text or "") and c.text != name + UNSURE]
-        for name in [name for name in run.unsure if any(name + UNSURE in c.text for c in of_branch)]:
-            shown = ", ".join(c.setting.replace(UNSURE, "") for c in group.values() if c.text)
-            why = f"set in a branch, or changed later: {of_branch[0].why}"
-            report.refuse(run.place(name), name, why, f"{shown}, each with the value of its branch")
-        plan |= {} if of_branch else group  # an edit would be right in one branch only
-    return plan
-
-
-def prompt_limit(run: TrlRun, call: ast.Call | None = None):
-    """(Tokens that the old version cut prompts to, None or UNKNOWN; their source before the trainer's call)."""
-    limit, node, default = run.value("max_prompt_length"), run.nodes.get("max_prompt_length"), 0
-    if run.config == "DPOConfig" and run.before("0.12"):
-        limit, default = limit or 128, 128
-    limit = 512 if limit == -1 else limit  # DPO of 0.28: not set
-    if limit is not UNKNOWN:
-        is_name = call and isinstance(node, ast.Name) and not run.source.rebound(node, node, call)
-        return limit, node.id if is_name and run.value("max_prompt_length") == limit else str(limit)
-    is_field = "max_prompt_length" in run.fields  # which stays, as the class of the settings is the script's
-    text = f"{run.source.code(run.unseen_args)}.max_prompt_length" if is_field else run.text("max_prompt_length")
-    return limit, f"{term(text)} or {default}"
-
-
-def old_trainer(run: TrlRun, takes_text: bool, call: ast.Call | None = None) -> tuple[str, str, Change] | None:
-    """(Suffix of its name, body, row of the table) of a class that makes rows as the old version; None if not needed.
-
-    `takes_text`: SFT's rows are plain texts, to which the old version added no end token.
-    """
-    limit, shown = prompt_limit(run, call)
-    is_cut, cuts_rows = run.before("0.29") and limit is not None, run.config == "DPOConfig" and run.before("0.12")
-    if run.config in SAMPLING and (is_cut or run.before("0.26")):
-        ending, rule = ("WithCutPrompts", "prompts") if is_cut else ("WithPlainPrompts", "plain_prompts")
-        return class_of(run, "Sampled", ending, rule, limit=shown if is_cut else "0", special=not run.before("0.26"))
-    if run.config == "DPOConfig" and is_cut:
-        longest = "512" if run.value("max_length") is None else run.text("max_length")
-        answer = f"{term(longest)} - {term(shown)}" if cuts_rows else run.text("max_completion_length")
-        ending, rule = ("WithCutRows", "cut_rows") if cuts_rows else ("WithCutPrompts", "prompts")
-        part = ":limit" if cuts_rows and run.value("truncation_mode") == "keep_start" else "-limit:"
-        values = {"answer": "None" if answer == "-1" else answer, "longest": longest if cuts_rows else "0"}
-        return class_of(run, "DPO", ending, rule, limit=shown, part=f"prompt[{part}]", **values)
-    if run.config == "SFTConfig" and run.before("0.16") and run.value("packing") is not True and takes_text:
-        return class_of(run, "SFT", "WithoutEndToken", "end_token")
-    return None
-
-
-def class_of(run: TrlRun, name: str, ending: str, rule: str, **values) -> tuple[str, str, Change]:
-    """The result of `old_trainer` from a class of old_trainers.py: its body filled with values, without `class …`."""
-    text = OLD_TRAINERS.partition(f"\nclass {name}(")[2].partition("\n\n\n")[0]
-    text = with_values(text.partition("\n")[2].rstrip(), version=run.version, **values)
-    return ending, text, by_hand(ending, "", rule)
-
-
-# --------------------------------------------------------------- trainer parts (src/programs/migrate/trainer_parts.py)
-
-MODEL_ARGS = ("model_args", "model_config")  # names of a ModelConfig
-QUANTISED = ("load_in_4bit", "load_in_8bit")
-WITHOUT_UNSLOTH = (
-    "leaving it out: AutoModelForCausalLM.from_pretrained(NAME, dtype=…, quantization_config="
-    "BitsAndBytesConfig(load_in_4bit=True)), as Unsloth has by default, AutoTokenizer.from_pretrained(NAME), and for "
-    "the trainer peft_config=LoraConfig(…) with r, lora_alpha and target_modules of get_peft_model"
-)
-
-
-def is_model(source: PythonSource, call: ast.Call) -> bool:
-    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
-    name = source.name_of(owner) if owner is not None else ""
-    module = source.imports.get(getattr(owner, "id", ""), ("",))[0].split(".")[0]
-    return bool(re.match(r"AutoModel|\w+For[A-Z]\w+$", name) or (module == "transformers" and name.endswith("Model")))
-
-
-def renamed(source: PythonSource, arguments: list[Argument], report: Report) -> dict[str, Change]:
-    """Changes to old arguments of from_pretrained; refuses a second argument with the same new name."""
-    plan, since, effect = {}, "transformers 5.0", "ignored, or a TypeError"
-    given = {argument.name: argument for argument in arguments}
-    texts = {name: source.code(argument.value) for name, argument in given.items()}
-    for old in [old for old in NAMES["forms"] if old in given]:
-        new, form = NAMES["forms"][old]
-        if new in {*given, *(change.name for change in plan.values())}:
-            report.refuse(source.place(given[old].start), old, "no longer an argument", f"all of it in {new}=…")
-        else:
-            plan[old] = Change(new, form.format(texts[old]), since, f"the new name of {old}", effect)
-    parts = [name for name in given if name in QUANTISED or name.startswith(("bnb_4bit_", "llm_int8_"))]
-    switches = [texts[name] for name in QUANTISED if texts.get(name, "False") != "False"]
-    if any(name in QUANTISED for name in parts):
-        plan |= {name: Change(name, None, since, "part of quantization_config", effect) for name in parts}
-    if switches:  # BitsAndBytesConfig would quantise even if all were False
-        text = f"BitsAndBytesConfig({', '.join(f'{name}={texts[name]}' for name in parts)})"
-        text += f" if {' or '.join(switches)} else None" * ("True" not in switches)
-        plan[parts[0]] = Change("quantization_config", text, since, f"the new form of {parts[0]}", effect)
-    return plan
-
-
-def precision(source: PythonSource, node: ast.expr | None, text: str) -> str:
-    """Source of the dtype that old transformers chose: float16 for a quantised model, else float32.
-
-    `node`: the call's quantization_config; `text`: the one that migration adds, or "".
-    """
-    origin = source.resolved(node)
-    if (isinstance(origin, ast.Call) and source.name_of(origin).endswith("Config")) or text.endswith(")"):
-        return '"float16"'
-    condition = text.partition(") if ")[2].removesuffix(" else None") or (source.code(node) if node else "None")
-    return '"float32"' if condition == "None" else f'"float16" if {condition} else "float32"'
-
-
-def mend_loading(source: PythonSource, version: str, report: Report) -> bool:
-    """Edit calls of from_pretrained and dictionaries of its arguments; returns whether one uses BitsAndBytesConfig."""
-    is_old, plans = numbers(transformers_of(version)) < (5, 0), []
-    for call in filter(lambda call: is_model(source, call), source.calls.get("from_pretrained", [])):
-        arguments, unseen = source.arguments(call)
-        names, plan = {argument.name for argument in arguments}, renamed(source, arguments, report)
-        plans.append(plan)
-        if is_old and not unseen and not {"torch_dtype", "dtype"} & names:
-            text = next((change.text for change in plan.values() if change.name == "quantization_config"), "")
-            dtype = precision(source, source.argument(call, "quantization_config"), text)
-            plan["dtype"] = by_hand("dtype", dtype, "precision")
-        edit_call(source, call, plan, report)
-    named = [(x.arg, x) for x in source.nodes if isinstance(x, ast.keyword)]
-    assigned = [x for x in source.nodes if isinstance(x, ast.Assign | ast.AnnAssign)]
-    named += [(source.code(getattr(x, "target", None) or x.targets[0]), x) for x in assigned]
-    for node in [node for name, node in named if str(name).endswith("model_init_kwargs") and node.value]:
-        factories = [x.body for x in ast.walk(node.value) if isinstance(x, ast.Lambda)]  # of a dataclass field
-        items, _ = source.items(factories[0] if factories else node.value)
-        plans.append(renamed(source, items, report))
-        edit_arguments(source, items, plans[-1], report)
-    return any(change.name == "quantization_config" for plan in plans for change in plan.values())
-
-
-def mend_model_config(source: PythonSource, report: Report) -> None:
-    """Rename or refuse settings that TRL's ModelConfig no longer has: its arguments, and reads of `model_args.name`."""
-    given = [(x.name, x.start) for call in source.calls.get("ModelConfig", []) for x in source.arguments(call)[0]]
-    reads = [x for x in source.nodes if isinstance(x, ast.Attribute) and source.code(x.value).endswith(MODEL_ARGS)]
-    given += [(x.attr, source.span(x)[1] - len(x.attr)) for x in reads]
-    is_used = source.imports.get("ModelConfig", ("",))[0].startswith("trl")
-    for name, start in [(name, source.text.index(name, start)) for name, start in given if is_used]:
-        gone = gone_entry("ModelConfig", name)
-        if new := gone.get("renamed"):
-            row = Change(new, "", gone["since"], f"the new name of {name}", "TypeError, or AttributeError")
-            report.edit(start, start + len(name), new, row)
-        elif gone:
-            why = f"no setting of ModelConfig since {gone['since']}"
-            report.refuse(source.place(start), name, why, f"{name} of the trainer's config, or of from_pretrained")
-
-
-def name_unsloth(source: PythonSource, report: Report) -> None:
-    """Refuse imports of Unsloth, which replaces code of TRL, and name the plain calls."""
-    for module, _, statement in source.imports.values():
-        if module.split(".")[0] in ("unsloth", "unsloth_zoo"):
-            why = f"{module} replaces code of TRL and of the model: its run is not that of TRL alone"
-            report.refuse(source.place(statement), module, why, WITHOUT_UNSLOTH)
-
-
-WHY = "the trainer also passes completion_ids, trainer_state and more by keyword"
-LIBRARIES = {"functools", "trl", "transformers", "torch", "math", "re"}
-
-
-def mend_rewards(source: PythonSource, node: ast.expr | None, report: Report) -> None:
-    """Add **kwargs to each reward function of the file; note imported rewards, which may lack it.
-
-    `node`: the trainer's reward_funcs, or None.
-    """
-    for args in [function.args for function in reward_functions(source) if not function.args.kwarg]:
-        end = max(source.span(part)[1] for part in ast.iter_child_nodes(args))
-        if not any(edit.start == end and edit.text == ", **kwargs" for edit in report.edits):
-            report.edit(end, end, ", **kwargs", Change("**kwargs", "", "0.18", WHY))
-    for name in sorted({part.id for part in ast.walk(node) if isinstance(part, ast.Name)} if node else ()):
-        module = source.imports.get(name, ("", "", None))[0]
-        if module and module.split(".")[0] not in LIBRARIES:
-            report.note(f"{name} is imported from {module}: it needs **kwargs, which cannot be seen here")
-
-
-# --------------------------------------------------------------------- trl script (src/programs/migrate/trl_script.py)
-
-MOVED = {"neftune_noise_alpha", "max_prompt_length", "max_target_length"}  # also moved to the config, by no table
-
-
-def trainer_names(source: PythonSource) -> dict[str, str]:
-    """{name of a trainer of TRL, or of a class of the script that is derived from one: that trainer}."""
-    return {name: trainer for trainer in CONFIGS for name in source.derived(trainer)}
-
-
-def trainer_calls(source: PythonSource) -> list[tuple[str, ast.Call]]:
-    """(TRL trainer, call) for calls of trainers, of the script's subclasses and of variables for one, in file order."""
-    names = trainer_names(source)
-    calls = [(trainer, call) for name, trainer in names.items() for call in source.calls.get(name, [])]
-    variables = {*source.calls} - {*names, *source.imports, *source.definitions, *vars(builtins)}
-    for call in [x for name in variables for x in source.calls[name] if isinstance(x.func, ast.Name)]:
-        origin = source.origin(call.func)
-        classes = [origin.body, origin.orelse] if isinstance(origin, ast.IfExp) else [origin]
-        calls += [(names[name], call) for name in map(source.name_of, classes) if name in names][:1]
-    return sorted(calls, key=lambda pair: source.start(pair[1]))
-
-
-def config_call(source: PythonSource, trainer: str, call: ast.Call) -> tuple[ast.Call | None, ast.expr | None]:
-    """(The call that makes a trainer's config, if it is seen; the expression that the trainer gets)."""
-    node = source.argument(call, "config") or source.argument(call, "args", NAMES["places"].get(trainer, ()))
-    origin = source.origin(node)
-    is_config = isinstance(origin, ast.Call) and source.name_of(origin) in {*CONFIGS.values(), BASE}
-    return (origin if is_config else None), node
-
-
-class TrlMigration:
-    """One script from one version of TRL to the newest."""
-
-    def __init__(self, source: PythonSource, version: str):
-        self.source, self.version, self.report = source, version, Report()
-        self.runs: list[tuple[TrlRun, dict[str, Change]]] = []  # with the changes of their settings
-        self.done: set[int] = set()  # ids of config calls that are edited
-
-    def migrate(self) -> Report:
-        source, report = self.source, self.report
-        for trainer, call in trainer_calls(source):
-            is_old_rloo = trainer == "RLOOTrainer" and numbers(self.version) < (0, 22)
-            if is_old_rloo or trainer in ("PPOTrainer", "PPOv2Trainer"):
-                self.carry_over(trainer, call)
-            else:
-                self.trainer(trainer, call)
-        for config in [*CONFIGS.values(), BASE]:  # configs that no trainer here takes, such as a function's result
-            for call in source.calls.get(config, []):
-                if id(call) not in self.done and not config.startswith("PPO"):
-                    self.lone_config(TrlRun(source, config, self.version, call))
-        if mend_loading(source, self.version, report):
-            self.add_import("transformers", "BitsAndBytesConfig")
-        for run, settings in self.runs:
-            self.edit_reads(run, settings)
-        mend_model_config(source, report)
-        name_unsloth(source, report)
-        self.say_classes()
-        self.move_names()
-        return report
-
-    def refuse(self, argument: Argument, why: str, nearest: str = "leaving it out") -> None:
-        place, text = self.source.place(argument.start), f"{argument.name}={self.source.code(argument.value)}"
-        self.report.refuse(place, text, why, nearest)
-
-    def trainer(self, trainer: str, call: ast.Call) -> None:
-        """Migrate one call of a trainer, with its config, rewards and class."""
-        source, report, config = self.source, self.report, CONFIGS[trainer]
-        made, node = config_call(source, trainer, call)
-        arguments, unseen = source.arguments(call)
-        plan, moved, of_trainer = self.own_arguments(trainer, call, arguments, made or node)
-        given = {argument.name: argument.value for argument in arguments}
-        unseen_args = None if made else node or next(iter(unseen), None)
-        run = TrlRun(source, config, self.version, made, of_trainer, unseen_args, call)
-        settings = {change.name: change for change in moved.values()} | planned(run, report)
-        if made is not None:
-            for hidden in unseen:
-                why = f"arguments of {trainer} that cannot be seen here"
-                report.refuse(source.place(hidden), source.code(hidden), why, "NAME=VALUE for each argument")
-            self.hoist(run, call, moved, settings, plan)
-            self.config(run, settings)
-        elif unseen_args is None:
-            plan |= self.new_config(run, trainer, call, settings)
-        else:
-            self.say_unseen(run, call, f"args={source.code(unseen_args)}", settings)
-            edit_arguments(source, run.arguments, settings, report)
-            self.runs.append((run, settings))
-            for name, change in moved.items():
-                nearest = f"{change.setting} in {config}"
-                report.refuse(source.place(call), name, "an argument of the config, which cannot be seen", nearest)
-                del plan[name]
-        if trainer == "SFTTrainer" and "formatting_func" in given and run.before("0.17"):
-            plan |= self.format_rows(run, given["formatting_func"])
-        edit_call(source, call, plan, report)
-        takes_text = bool({"dataset_text_field", "formatting_func"} & {*run.nodes, *given})
-        field = run.value("dataset_text_field") or UNKNOWN
-        takes_text = takes_text or any(getattr(node, "value", None) == field for node in source.nodes)
-        if (old := old_trainer(run, takes_text, call)) and UNSURE in old[1]:
-            why = f"set in a branch, or changed later: {old[2].why}"
-            report.refuse(source.place(call), old[2].name, why, "a trainer for each value, then migrate.py again")
-        elif old:
-            self.insert_class(run, call, *old)
-            limit, _ = prompt_limit(run)
-            if run.unseen and limit and "Cut" in old[0] and not run.has("max_prompt_length"):
-                why = f"prompts are cut to {limit}, the default then, as the settings cannot be seen"
-                nearest = f"your number for the {limit} of the class" + ", and for longest" * (old[0] == "WithCutRows")
-                report.refuse(source.place(call), "max_prompt_length", why, nearest)
-        elif run.config == "SFTConfig" and run.before("0.16") and run.value("packing") is not True:
-            report.note_rule(RULES["end_token"])
-        self.say_differences(run, trainer, call)
-        for node in [x for x in source.nodes if isinstance(x, ast.Attribute) and x.attr == "tokenizer"]:
-            if isinstance(node.ctx, ast.Load) and source.is_object(node.value, call):
-                why, end = f"{source.code(node)} is gone", source.span(node)[1]
-                change = Change("processing_class", "", "transformers 5.0", why, "AttributeError")
-                report.edit(end - len("tokenizer"), end, "processing_class", change)
-        if config in (*SAMPLING, "OnlineDPOConfig"):
-            rewards = source.resolved(source.argument(call, "reward_funcs", NAMES["places"].get(trainer, ())))
-            mend_rewards(source, rewards if run.before("0.18") else None, report)
-
-    def own_arguments(self, trainer: str, call: ast.Call, arguments: list[Argument], made) -> tuple[dict, dict, dict]:
-        """({argument: its change}, {argument: the config's new setting}, {setting: value that overrode the config})."""
-        is_own = self.source.code(call.func) in self.source.definitions  # a subclass may take more
-        table, plan, moved = changes("trl")["trainers"].get(trainer, {}), {}, {}
-        of_trainer, names = {}, {argument.name for argument in arguments}
-        for argument in arguments:
-            name, value, text = argument.name, argument.value, self.source.code(argument.value)
-            entry = entry_at(table.get(name, []), newest("trl"))
-            if name == "tokenizer":  # deprecated, then removed from all trainers
-                entry = {"since": "0.12", "gone": True, "renamed": "processing_class"}
-            if not entry.get("gone"):
-                if not is_own and name not in trl_today("trainers").get(trainer, [name]):
-                    self.refuse(argument, f"no {trainer} of TRL has it")
-                continue
-            since, new = entry["since"], entry.get("renamed") or ""
-            is_moved = (new.startswith("args.") or name in MOVED) and name not in NAMES["lossless"]
-            new = new.removeprefix("args.") or name
-            plan[name] = Change(name, None, since, f"{name} is not an argument of {trainer}")
-            if is_moved:
-                is_read = isinstance(value, ast.Attribute) and value.attr in (name, new)  # beta=args.beta
-                if text != "None" and not (is_read and self.source.is_object(value.value, made)):
-                    of_trainer[new] = value
-                    if not new.startswith(("max_prompt", "max_target")):  # a class that migration adds cuts prompts
-                        moved[name] = Change(new, text, since, "an argument of the config now")
-            elif new != name and new not in names:
-                plan[name] = Change(new, text, since, f"the new name of {name}")
-            elif new == name and name not in NAMES["lossless"] and text not in ("None", "False"):
-                self.refuse(argument, f"gone since {since}", NAMES["gone_arguments"].get(name, "leaving it out"))
-        return plan, moved, of_trainer
-
-    def hoist(self, run: TrlRun, call: ast.Call, moved: dict, settings: dict, plan: dict) -> None:
-        """Refuse moved arguments whose value may differ at the config's call or at another trainer that shares it."""
-        source, made = self.source, run.call
-        earlier = next((plan for other, plan in self.runs if other.call is made), None)  # if trainers share it
-        for name, change in moved.items():
-            value, text, nearest = run.of_trainer[change.name], change.text, f"{change.setting} in {run.config}"
-            why = "an argument of the config now, which another trainer takes too"
-            if names := ", ".join(source.rebound(value, call, made)):
-                text = None if run.value(change.name) is UNKNOWN else python(run.value(change.name))
-                why = f"an argument of the config now; {names} may be another value at {source.place(made)}, or none"
-                settings[change.name] = replace(change, text=text)
-            is_other = earlier is not None and getattr(earlier.get(change.name), "text", None) != text
-            if text is None or is_other:
-                self.report.refuse(source.place(value), f"{name}={change.text}", why, nearest)
-                del plan[name], settings[change.name]
-
-    def config(self, run: TrlRun, plan: dict[str, Change]) -> None:
-        """Edit a config's call and the assignments to its attributes, once."""
-        source, report = self.source, self.report
-        if id(run.call) in self.done:
-            return
-        self.done.add(id(run.call))
-        for change in source.hidden_changes(run.call):
-            shown = source.code(source.around(change, ast.stmt)).partition("\n")[0]
-            nearest = f"arguments of {run.config}(…)"
-            report.refuse(source.place(change), shown, "settings that cannot be seen here", nearest)
-        for argument in run.arguments if run.config in trl_today("defaults") else []:
-            if argument.name not in trl_defaults(run.config) and not gone_entry(run.config, argument.name):
-                self.refuse(argument, f"no {run.config} of TRL has it")
-        if run.unseen:
-            shown = ", ".join(f"**{source.code(node)}" for node in run.unseen)
-            added = self.say_unseen(run, run.call, shown, plan)
-            plan = {name: change for name, change in plan.items() if name not in added}
-        edit_call(source, run.call, plan, report)
-        self.runs.append((run, plan))
-        if source.name_of(run.call) == BASE != run.config:
-            why = "the trainer's own class, which has its settings"
-            report.edit(*source.span(run.call.func), run.config, Change(run.config, "", "0.13", why, "other defaults"))
-            self.add_import("trl", run.config)
-
-    def edit_reads(self, run: TrlRun, plan: dict[str, Change]) -> None:
-        """Where the script reads a setting that is gone, put its new name or its value."""
-        source, report, config = self.source, self.report, run.call or run.unseen_args
-        cuts = [edit for edit in report.edits if not edit.text]
-        altered = {name for name, change in plan.items() if change.source and change.name == name}
-        loads = [x for x in source.nodes if isinstance(x, ast.Attribute) and isinstance(x.ctx, ast.Load)]
-        loads = [x for x in loads if x.attr in altered or gone_entry(run.config, x.attr)]
-        in_callback = [x for x in loads if len(self.runs) == 1 and source.code(x.value) == "args"]
-        in_callback = [x for x in in_callback if "Callback" in str(source.bases(source.around(x, ast.ClassDef)))]
-        for node in [x for x in loads if source.is_object(x.value, config) or x in in_callback]:
-            (start, end), name, shown = source.span(node), node.attr, source.code(node)
-            new, since = gone_entry(run.config, name).get("renamed"), since_of(run.config, name, run.version)
-            is_known = run.value(name) is not UNKNOWN and (run.call is not None or run.has(name))
-            if any(cut.start <= start and end <= cut.end for cut in cuts):
-                continue
-            if name in altered:
-                why = f"reads {plan[name].setting} now: {plan[name].why}"
-                report.refuse(source.place(node), shown, why, "what it was then, where it is read")
-            elif new in trl_defaults(run.config) and name != "warmup_ratio":
-                report.edit(end - len(name), end, new, Change(new, "", since, f"{shown} is gone", "AttributeError"))
-            elif is_known:
-                text = python(run.value(name))
-                report.edit(start, end, text, Change(text, "", since, f"{shown} is gone", "AttributeError"))
-            else:
-                report.refuse(source.place(node), shown, f"{run.config} no longer has it", "its value")
-
-    def lone_config(self, run: TrlRun) -> None:
-        """Migrate a config whose trainer cannot be seen; say what a class would restore there."""
-        settings, old = planned(run, self.report), old_trainer(run, False)
-        if old and run.has("max_prompt_length"):
-            why = "prompts are no longer cut, and the trainer of this config cannot be seen"
-            nearest = "rows that are short enough, or this number in a class that cuts prompts"
-            shown = f"max_prompt_length={run.text('max_prompt_length')}"
-            self.report.refuse(self.source.place(run.call), shown, why, nearest)
-        elif old:
-            self.report.note_rule({"why": old[2].why, "same_if": f"the trainer of {run.config} is migrated, too"})
-        self.config(run, settings)
-
-    def new_config(self, run: TrlRun, trainer: str, call: ast.Call, plan: dict[str, Change]) -> dict[str, Change]:
-        """The argument `args` with the old defaults, for a trainer that has none."""
-        self.runs.append((run, plan))
-        added = [change.setting for change in plan.values() if change.text is not None]
-        if not added:
-            return {}
-        arguments = ", ".join([f'output_dir="{trainer}"', *added])
-        for change in plan.values():
-            self.report.edit(self.source.start(call), self.source.start(call), "", change)
-        self.add_import("trl", run.config)
-        text, why = f"{run.config}({arguments})", "the defaults then, as none were given"
-        return {"args": Change("args", text, newest("trl"), why, "today's")}
-
-    def say_unseen(self, run: TrlRun, call: ast.Call, shown: str, settings: dict) -> dict[str, Change]:
-        """Refuse settings that cannot be seen, and say where to look; returns old defaults for those not given."""
-        calls = [] if run.call else sorted(self.source.calls.get(run.config, ()), key=self.source.start)
-        places = ", ".join(dict.fromkeys(map(self.source.place, calls)))
-        given = {*run.of_trainer, *(x.name for x in run.arguments)}
-        added = {n: x for n, x in settings.items() if x.text and (n not in given or x.why == DEFAULT)}
-        defaults = f"where nothing sets them, the old version had {', '.join(c.setting for c in added.values())}"
-        why = "made at run time: its settings cannot be seen, no name in it is renamed"
-        why += f"; {run.config}(…) is edited at {places}" if places else f"; {defaults}" * bool(added)
-        nearest = f"one call {run.config}(…) with all settings, or its YAML file: migrate.py FILE.yaml --config_class"
-        self.report.refuse(self.source.place(call), shown, why, f"{nearest} {run.config}")
-        return added
-
-    def insert_class(self, run: TrlRun, call: ast.Call, ending: str, body: str, row: Change) -> None:
-        """Insert a class that acts like the old trainer before the trainer's statement, and call it there."""
-        source, report, base = self.source, self.report, self.source.code(call.func)
-        name, statement = base.split(".")[-1] + ending, source.around(call, ast.stmt)
-        while source.text[: source.start(statement)].rpartition("\n")[2].strip() and source.around(statement, ast.stmt):
-            statement = source.around(statement, ast.stmt)
-        limit = run.nodes.get("max_prompt_length") if prompt_limit(run)[0] is UNKNOWN else None
-        if limit and (names := ", ".join(source.rebound(limit, limit, call))):
-            why = f"{names} may be another value at {source.place(call)}, or none"
-            report.refuse(source.place(limit), f"max_prompt_length={source.code(limit)}", why, f"a number in {name}")
-        line = source.text.rfind("\n", 0, source.start(statement)) + 1
-        text = textwrap.indent(f"class {name}({base}):\n{body}\n\n", re.match(r"[ \t]*", source.text[line:])[0])
-        report.edit(line, line, text if statement.col_offset else f"{text}\n")
-        report.edit(*source.span(call.func), name, replace(row, name=f"{name}(…)"))
-
-    def say_differences(self, run: TrlRun, trainer: str, call: ast.Call) -> None:
-        """Report what no edit restores: positions of arguments, overridden methods, imported classes."""
-        source, report, place = self.source, self.report, self.source.place(call)
-        first = NAMES["places"].get(trainer, ())[: 2 if trainer == "DPOTrainer" and run.before("0.13") else None]
-        if len(call.args) > len(first):
-            why = f"{trainer}'s arguments have other places today"
-            report.refuse(place, source.code(call.args[len(first)]), why, "NAME=VALUE for each argument")
-        for name in [n.id for n in ast.walk(source.origin(call.func)) if isinstance(n, ast.Name)]:
-            if name in source.imports and source.imports[name][0].split(".")[0] != "trl":
-                report.note(f"{name} is imported from {source.imports[name][0]}: whether it fits cannot be seen here")
-        if trainer == "RewardTrainer" and "input_ids_chosen" in source.text:
-            nearest = "columns chosen and rejected of text or messages; or token ids as chosen_ids and rejected_ids"
-            report.refuse(place, "input_ids_chosen", "RewardTrainer tokenizes, or takes other columns", nearest)
-
-    def say_classes(self) -> None:
-        """Refuse classes that replace methods of a trainer, and trainers and configs that are called out of sight."""
-        source, report = self.source, self.report
-        seen = {name for trainer, _ in trainer_calls(source) for name in (trainer, CONFIGS[trainer])}
-        names = {*CONFIGS, *CONFIGS.values()} - {*seen, *source.definitions}
-        why = "called where it cannot be seen: no setting is renamed, no old default is written"
-        for call in [call for call in source.calls.get("getattr", []) if call.args]:
-            if source.imports.get(source.code(call.args[0]), ("",))[0] == "trl":
-                report.refuse(source.place(call), source.code(call), why, "its name instead of getattr")
-        nodes = [x for x in source.nodes if isinstance(x, NAMED) and isinstance(x.ctx, ast.Load)]
-        for node in [node for node in nodes if source.name_of(node) in names]:
-            shown, parent = source.code(node), source.parents[node]
-            holder = source.parents[parent] if isinstance(parent, ast.Tuple | ast.IfExp) else parent
-            kinds = ast.Call | ast.Dict | ast.List | ast.keyword
-            is_value = isinstance(holder, kinds if parent is holder else kinds | ast.Assign)
-            is_known = getattr(parent, "func", None) is node or source.name_of(holder) in NO_CALLS
-            if is_value and not is_known and source.imports.get(shown.split(".")[0], ("trl",))[0].startswith("trl"):
-                report.refuse(source.place(node), shown, why, f"a call {shown}(…) in the script")
-        trainers = trainer_names(source)
-        replaced = [(x, source.name_of(x.value), name) for x, name in source.stores if name]
-        for name in [name for name in trainers if name in source.definitions]:
-            methods = [x.name for x in source.definitions[name].body if isinstance(x, DEFS)]
-            if methods := ", ".join(method for method in methods if method != "__init__"):
-                replaced.append((source.definitions[name], name, methods))
-        for node, name, methods in [place for place in replaced if place[1] in trainers]:
-            why = f"written for the {trainers[name]} of {self.version}, whose methods it replaces"
-            report.refuse(source.place(node), f"{name}.{methods}", why, "a comparison with the methods of today's")
-
-    def format_rows(self, run: TrlRun, given: ast.expr) -> dict[str, Change]:
-        """Wrap a formatting_func that took a batch so that it takes one row; {} if it took a row."""
-        source, function = self.source, self.source.resolved(given)
-        nodes = [*ast.walk(source.definitions.get(source.code(given), ast.Pass()))]
-        returned = [source.resolved(n.value) for n in nodes if isinstance(n, ast.Return)]
-        returned += [function.body] if isinstance(function, ast.Lambda) else []
-        has_list = any(isinstance(n, ast.List | ast.ListComp) for n in returned)
-        appends = any(isinstance(n, ast.Call) and source.name_of(n) == "append" for n in nodes)
-        if not (has_list or appends or (run.before("0.15") and not run.is_on("packing"))):
-            return {}
-        code = source.code(given) if isinstance(given, NAMED) else f"({source.code(given)})"
-        text = f"lambda row: {code}({{key: [value] for key, value in row.items()}})[0]"
-        why = "it took a batch; now it takes a row"
-        return {"formatting_func": Change("formatting_func", text, "0.17", why, "an error")}
-
-    def carry_over(self, trainer: str, call: ast.Call) -> None:
-        """Refuse a trainer that TRL dropped; suggest this bundle's command with its settings."""
-        config = CONFIGS[trainer]
-        calls, constant = self.source.calls.get(config, []), NAMES["of_ppo"] if config.startswith("PPO") else {}
-        run, flags, carried = TrlRun(self.source, config, self.version, calls[0] if calls else None), {}, set()
-        for flag, names in [(flag, term.split(" * ")) for flag, terms in NAMES["carried"].items() for term in terms]:
-            values = [constant.get(x) if run.value(x) is None else run.value(x) for x in names]
-            if not any(x is None or x is False or x is UNKNOWN for x in values):  # defaults of that version count too
-                flags.setdefault(flag, math.prod(values) if len(names) > 1 else values[0])
-                carried.update(names)
-        if (update := flags.pop("rows", 0)) and isinstance(run.value("batch_size"), int):  # before 0.12
-            flags["minibatches"] = run.value("batch_size") // update
-        left = ", ".join(f"{x.name}={self.source.code(x.value)}" for x in run.arguments if x.name not in carried)
-        script = "scripts/ppo_train.py" + " --advantage rloo" * (trainer == "RLOOTrainer")
-        nearest = " ".join([f"python {script}", *(f"--{flag} {value}" for flag, value in flags.items())])
-        nearest += f"; no flag was found for {left}" * bool(left)
-        nearest += f"; these are defaults of {config}, whose settings cannot be seen" * (not calls)
-        why = f"{trainer} of {self.version} has no successor in TRL"
-        why = RULES["rloo"]["why"] if trainer == "RLOOTrainer" else why
-        self.report.refuse(self.source.place(call), trainer, why, nearest)
-        self.done |= {id(c) for c in calls}
-
-    def home(self, module: str, name: str) -> str:
-        """The module of TRL that has a name today; "" if none has."""
-        entries, modules = changes("trl")["modules"].get(name, []), trl_today("modules")
-        exports, is_top = changes("trl")["exports"], module in ("trl", "trl.trainer")
-        inside = [x for place, names in modules.items() if f"{place}.".startswith(f"{module}.") for x in names]
-        if name in ["*", *(exports if is_top else inside)]:
-            return module
-        was_there = "experimental" not in module or module in [entry.get("value") for entry in entries]
-        if is_there(entries, newest("trl")) and was_there:
-            return entries[-1]["value"]
-        if module.startswith("trl.experimental"):  # folders, whose names may change
-            return module if (module.split(".")[2:3] or [name])[0] in modules["trl.experimental"] else ""
-        places = ["trl"] * (name in exports) or [x for x, names in modules.items() if name in names]
-        return places[0] if len(places) == 1 and name not in NAMES["gone_names"] else ""
-
-    def nearest(self, name: str) -> str:
-        """Advice for a name that TRL no longer has."""
-        kind = re.search("Trainer$|Config$|Judge$|$", name)[0]
-        old = f"an environment with trl=={self.version}: no current trainer gives the same run"
-        advice = {"": "a copy of it in the script", "Judge": NAMES["gone_arguments"]["judge"]}.get(kind, old)
-        return NAMES["gone_names"].get(name, advice)
-
-    def is_edited_away(self, name: str) -> bool:
-        """Whether edits replace every use of a name in the script."""
-        spans = [self.source.span(x) for x in self.source.nodes if isinstance(x, ast.Name) and x.id == name]
-        edits = [edit for edit in self.report.edits if edit.text]
-        is_written = any(re.search(rf"\b{name}\b", edit.text) for edit in edits)
-        is_read = any(not any(e.start <= start and end <= e.end for e in edits) for start, end in spans)
-        return bool(spans) and not is_written and not is_read
-
-    def move_names(self) -> None:
-        """Edit imports from TRL that moved; refuse those that are gone, and uses of `trl.NAME` with a moved name."""
-        source, table, nowhere = self.source, changes("trl")["modules"], NAMES["gone_names"]
-        for module, name, node in source.imports.values():
-            if module.startswith("transformers") and name in nowhere:
-                self.report.refuse(source.place(node), name, f"no longer in {module}", nowhere[name])
-        for node in [x for x in source.nodes if isinstance(x, ast.ImportFrom) and f"{x.module}.".startswith("trl.")]:
-            homes, since = {node.module: []}, ""
-            gone = [alias for alias in node.names if not self.home(node.module, alias.name)]
-            unused = [alias for alias in gone if self.is_edited_away(alias.asname or alias.name)]
-            for alias in [alias for alias in node.names if alias not in unused]:
-                home = self.home(node.module, alias.name)
-                homes.setdefault(home or node.module, []).append(source.code(alias))
-                if home not in ("", node.module) and alias.name in table:
-                    since = table[alias.name][-1]["since"]
-                if not home:
-                    why = f"no longer in {node.module}"
-                    self.report.refuse(source.place(node), alias.name, why, self.nearest(alias.name))
-            lines = [f"from {home} import {', '.join(names)}" for home, names in homes.items() if names]
-            if (moved := lines[bool(homes[node.module]) :]) or unused:
-                why = "its new place" if moved else f"nothing uses {', '.join(map(source.code, unused))} any more"
-                row = Change("; ".join(moved), "", since or newest("trl"), why, "ImportError")
-                self.report.edit(*source.span(node), f"\n{' ' * node.col_offset}".join(lines) or "pass", row)
-        modules = [name for name, (module, original, _) in source.imports.items() if not original and module == "trl"]
-        for node in [x for x in source.nodes if isinstance(x, ast.Attribute) and source.code(x.value) in modules]:
-            name, home = node.attr, self.home("trl", node.attr)
-            if home != "trl" and name in {*table, *nowhere}:
-                nearest = f"from {home} import {name}" if home else self.nearest(name)
-                self.report.refuse(source.place(node), source.code(node), "no longer in trl", nearest)
-
-    def add_import(self, module: str, name: str) -> None:
-        """Import a name that an edit uses, before the first import from TRL."""
-        imports = self.source.imports
-        nodes = [node for module, _, node in imports.values() if module.split(".")[0] == "trl"]
-        nodes.append(self.source.tree.body[0])
-        text = f"from {module} import {name}\n{' ' * nodes[0].col_offset}"
-        start = self.source.start(nodes[0])
-        is_added = any(edit.start == start and edit.text == text for edit in self.report.edits)
-        if name not in imports and not is_added:
-            row = Change(text.strip(), "", newest("trl"), "used by the lines below", "NameError")
-            self.report.edit(start, start, text, row)
-
-
-def outcome(source: PythonSource, version: str) -> dict[str, str]:
-    """{setting: value} that a version uses where the script gives none, as migration would write it out."""
-    settings, report = {}, Report()
-    for trainer, call in trainer_calls(source):
-        run = TrlRun(source, CONFIGS[trainer], version, config_call(source, trainer, call)[0])
-        for plan in [default_changes(run), *meanings(run, report)]:
-            settings |= {name: change.text or "" for name, change in plan.items()}
-        if run.value("max_prompt_length"):
-            settings["prompts"] = f"cut to {run.text('max_prompt_length')}"
-    return settings
-
-
-# ------------------------------------------------------------------------- versions (src/programs/migrate/versions.py)
-
-Use = tuple[str, str, list[dict]]  # name that a file uses, its place, its table entries
-
-
-def uses(source: PythonSource) -> list[Use]:
-    """Arguments and imports of a script that only some versions have."""
-    tables, version_uses = changes("trl"), []
-    configs = [(config, call) for config in CONFIGS.values() for call in source.calls.get(config, [])]
-    for trainer, call in trainer_calls(source):
-        table, place = tables["trainers"].get(trainer, {}), source.place(call)
-        names = [argument.name for argument in source.arguments(call)[0]]
-        version_uses += [(f"{trainer}({n}=…)", place, table[n]) for n in names if n in table]
-    for config, call in configs:
-        place = source.place(call)
-        for name in [argument.name for argument in source.arguments(call)[0] + source.changes(call)]:
-            in_config, in_base = entries_of(config, name)
-            if in_config and not in_base and name not in trl_defaults(""):
-                version_uses.append((f"{config}({name}=…)", place, in_config))
-    for name, (module, original, node) in source.imports.items():
-        if (module == "trl" or "experimental" in module) and original in tables["modules"]:
-            entries = [e for e in tables["modules"][original] if module != "trl" or e.get("value", module) == module]
-            version_uses.append((f"from {module} import {name}", source.place(node), entries))
-    return version_uses
-
-
-def pinned(package: str, file: str, text: str) -> tuple[str, str] | None:
-    """(Version, where) of a pin PACKAGE==… in a file, or in a requirements.txt beside it."""
-    pattern = re.compile(rf"(?<![\w-]){package}(?:\[[\w,]+\])?(?:\s*==\s*|(?:\.git)?@)v?(\d+\.\d+)")
-    texts, requirements = {file: text}, Path(file).parent / "requirements.txt"
-    if requirements.is_file():
-        texts[str(requirements)] = requirements.read_text(encoding="utf-8", errors="replace")
-    for name, content in texts.items():
-        if match := pattern.search(content):
-            return known_version(package, match[1]), f"pinned in {Path(name).name}: {match[0]}"
-    return None
-
-
-def chosen_version(package: str, file: str, text: str, given: str, file_uses: list[Use], outcome: Callable) -> tuple:
-    """(Version, how it was found).
-
-    Raises:
-        UserError: the given version, or every version, lacks a name of the file; or several fit, with different runs.
-    """
-    for use, place, entries in file_uses if given else []:
-        if entries and not entry_at(entries, given):
-            got = f"{file}, {place}: got --from {package}=={given} and {use}, there since {entries[0]['since']}"
-            expected = f"expected a version from {entries[0]['since']} on"
-            raise UserError(f"{got}; {expected}; try without --from, which says what fits")
-    if given:
-        return given, "given"
-    if pin := pinned(package, file, text):
-        return pin
-    versions = changes(package)["versions"]
-    lacking = {v: [use for use, _, entries in file_uses if not is_there(entries, v)] for v in versions}
-    fitting = [v for v in versions if not lacking[v]]
-    if not fitting:
-        best = min(versions, key=lambda v: len(lacking[v]))
-        got = f"got {file}, which fits no version of {package}: {best} is nearest and has no {', '.join(lacking[best])}"
-        raise UserError(f"{got}; expected one that has all names; try --from {package}=={best}")
-    span = f"{package} {fitting[0]} to {fitting[-1]} fit by the names used"
-    outcomes = {version: outcome(version) for version in fitting}
-    names = dict.fromkeys(name for settings in outcomes.values() for name in settings)
-    lines = []
-    for name in names:
-        parts = []
-        for value, group in itertools.groupby(fitting, lambda v, name=name: outcomes[v].get(name, "as today")):
-            same = [*group]
-            parts.append("-".join(dict.fromkeys((same[0], same[-1]))) + f": {value}")
-        if len(parts) > 1:
-            lines.append(f"  {name}: {', '.join(parts)}")
-    if not lines:
-        return fitting[-1], f"{span}, and make the same run"
-    got = f"got {file} without --from; {span}, and make different runs:"
-    expected = f"expected one version; try --from {package}=={fitting[-1]}, or that of the environment that ran it"
-    raise UserError("\n".join([got, *lines, expected]))
-
-
 # ----------------------------------------------------------------------- job files (src/programs/migrate/job_files.py)
 
 SECTIONS = (
@@ -4047,7 +2944,397 @@ class YamlJob(JobFile):
                 report.edit(place, place, "", change)
 
 
-# ------------------------------------------------------------------------- trl yaml (src/programs/migrate/trl_yaml.py)
+# ----------------------------------------------------------------- trl settings (src/programs/migrate/trl_settings.py)
+
+METHODS = "GRPO RLOO SFT DPO Reward KTO GKD Distillation OnlineDPO ORPO CPO PPO PPOv2".split()
+CONFIGS = {f"{method}Trainer": f"{method}Config" for method in METHODS}
+SAMPLING = ("GRPOConfig", "RLOOConfig")
+UNKNOWN = object()  # the value of an argument that is not a literal
+NO_CALLS = ("isinstance", "issubclass", "super", "hasattr", "fields")  # these call no class that they get
+CUT = ("max_prompt_length", "max_target_length", "max_completion_length")  # if no config has it, an added class cuts
+OF_OTHERS = ("per_device_train_batch_size", "per_device_eval_batch_size", "temperature", "generation_kwargs", "top_k")
+SAME = ([None, 0, -1], [True, "group"], [False, "none"])  # values of top_k and scale_rewards that are one setting
+OLD_TRAINERS = '''\
+"""What old trainers did, as subclasses of a script's trainer; values from the script become default arguments."""
+
+from trl import DPOTrainer, GRPOTrainer, SFTTrainer
+
+
+class Sampled(GRPOTrainer):
+    """Made as by TRL {version}."""
+
+    def _tokenize_prompts(self, prompts, limit="{limit}"):
+        if isinstance(prompts[0], str):
+            ids = self.processing_class(text=prompts, add_special_tokens="{special}")["input_ids"]
+            parts = ids, None, {}
+        else:
+            parts = super()._tokenize_prompts(prompts)
+        return [row[-limit:] for row in parts[0]], *parts[1:]
+
+
+class DPO(DPOTrainer):
+    """Made as by TRL {version}."""
+
+    def _prepare_dataset(self, rows, tokenizer, args, *rest, limit="{limit}", answer="{answer}", longest="{longest}"):
+        def cut(row):
+            prompt, answers = row["prompt_ids"], {key: row[key] for key in ("chosen_ids", "rejected_ids")}
+            tokens = max(map(len, answers.values()))
+            if len(prompt) + tokens > longest:
+                prompt = "{part}"
+            if len(prompt) + tokens > longest:
+                answers = {key: ids[:answer] for key, ids in answers.items()}
+            return answers | {"prompt_ids": prompt}
+
+        args.max_length, length = None, args.max_length  # drops no long prompt
+        rows = super()._prepare_dataset(rows, tokenizer, args, *rest)
+        args.max_length = length
+        return rows.map(cut)
+
+
+class SFT(SFTTrainer):
+    """Made as by TRL {version}."""
+
+    def _prepare_dataset(self, rows, tokenizer, args, packing, formatting_func, *rest):
+        if packing:
+            return super()._prepare_dataset(rows, tokenizer, args, packing, formatting_func, *rest)
+        text = formatting_func or (lambda row: row[args.dataset_text_field])
+        rows = rows.map(lambda row: {"input_ids": tokenizer(text(row))["input_ids"]}, remove_columns=rows.column_names)
+        return super()._prepare_dataset(rows, tokenizer, args, packing, None, *rest)
+'''
+
+
+def reward_functions(source: PythonSource) -> list[ast.AST]:
+    """The functions of a file with a parameter `completions`, which TRL passes to rewards by keyword."""
+    functions = [x for x in source.nodes if isinstance(x, FUNCTIONS)]
+    return [x for x in functions if "completions" in {y.arg for y in [*x.args.args, *x.args.kwonlyargs]}]
+
+
+@dataclass
+class TrlRun:
+    """One config call of a script under one version."""
+
+    source: PythonSource
+    config: str  # the class that the trainer takes
+    version: str
+    call: ast.Call | None
+    of_trainer: dict[str, ast.expr] = field(default_factory=dict)  # settings given to the trainer, not the config
+    unseen_args: ast.expr | None = None  # the expression of a config that is made at run time
+    trainer: ast.Call | None = None  # which reads most settings: what is set after it counts as set in a branch
+
+    def __post_init__(self):
+        source, call = self.source, self.call
+        self.unseen = [] if self.unseen_args is None else [self.unseen_args]
+        self.unsure: set[str] = set()  # set in a branch, or changed where that is not followed
+        self.nodes: dict[str, ast.expr] = {}  # {old or new name of a setting: the expression given}
+        self.fields = {} if call else {x.name: x for x in source.fields(self.config)}  # of a config class in the script
+        self.arguments = [*self.fields.values()]
+        if call is not None:
+            self.arguments, self.unseen = source.arguments(call)
+        if (config_node := call or self.unseen_args) is not None:
+            late = source.start(self.trainer) if self.trainer else len(source.text)
+            changes = source.changes(config_node)
+            self.arguments = self.arguments + [replace(x, is_sure=x.is_sure and x.start < late) for x in changes]
+            self.unsure = {getattr(change, "attr", "") for change in source.hidden_changes(config_node)}
+        self.nodes |= {argument.name: argument.value for argument in self.arguments} | self.of_trainer
+        self.unsure |= {argument.name for argument in self.arguments if not argument.is_sure}
+        for name, node in [*self.nodes.items()]:
+            new = gone_entry(self.config, name).get("renamed")
+            if new and name != "warmup_ratio":
+                self.nodes.setdefault(new, node)
+                self.unsure |= {new} if name in self.unsure else set()
+
+    def has(self, name: str) -> bool:
+        return name in self.nodes
+
+    def in_branch(self, name: str) -> list[Argument]:
+        """The arguments that set it, if each of them is in a branch of the script."""
+        given = [x for x in self.arguments if name in (x.name, gone_entry(self.config, x.name).get("renamed"))]
+        is_set = name in {*self.fields, *self.of_trainer} or any(argument.is_sure for argument in given)
+        return [] if is_set else given
+
+    def branches(self, name: str) -> set[ast.AST]:
+        return {self.source.parents[self.source.parents[x.value]] for x in self.in_branch(name)}
+
+    def value(self, name: str):
+        """The literal given, else the version's default, else None; UNKNOWN for an expression or an unsure value."""
+        try:
+            if name in self.unsure:
+                return UNKNOWN
+            if member := self.member(name):
+                return member[1]
+            return self.source.value(self.nodes[name]) if self.has(name) else self.default(name)
+        except (ValueError, TypeError):
+            return UNKNOWN
+
+    def member(self, name: str) -> tuple[str, str] | None:
+        """(class, text) of a setting that is a member of an enumeration of TRL or transformers; else None."""
+        node = self.source.resolved(self.nodes.get(name))
+        owner = self.source.imports.get(getattr(getattr(node, "value", None), "id", ""), ("", ""))
+        is_member = isinstance(node, ast.Attribute) and node.attr.isupper() and owner[0].startswith(("trl", "transf"))
+        return (owner[1], node.attr.lower()) if is_member else None
+
+    def default(self, name: str):
+        default = default_at(self.config, name, self.version)
+        return None if default is ABSENT else default
+
+    def text(self, name: str) -> str:
+        """The source of an argument, else of its default; NAME + UNSURE for an unsure value."""
+        if name in self.unsure:
+            return name + UNSURE
+        return self.source.code(self.nodes[name]) if name in self.nodes else repr(self.default(name))
+
+    def place(self, name: str) -> str:
+        """The place where an argument is last given; "" for a default."""
+        return self.source.place(self.nodes[name]) if name in self.nodes else ""
+
+    def is_on(self, name: str) -> bool:
+        """Whether a setting, given or by default, may be other than off."""
+        return self.value(name) not in (None, False, "no")
+
+    def before(self, version: str) -> bool:
+        return numbers(self.version) < numbers(version)
+
+
+Plan = dict[str, Change]  # {argument: its change}
+
+
+def by_rules(run: TrlRun, report: Report) -> Iterator[Plan]:
+    """Yield the settings of the rules in by_hand.json that apply to a run; report their notes and refusals."""
+    for rule, entry in [(rule, entry) for rule, entry in rules_of("trl", run.version) if applies(run, entry)]:
+        plan = {key: by_hand(key, text_of_rule(run, form), rule) for key, form in entry.get("set", {}).items()}
+        wanted, (name, others) = entry.get("is", {}), next(iter(entry.get("is_not", {}).items()), ("", ()))
+        values = [run.value(name), *(run.value(x) if isinstance(x, str) else x for x in others)]
+        is_known = name != "" and not any(x is None or x is UNKNOWN for x in values)
+        if is_known and values[0] in values[1:]:
+            continue
+        if unknown := next((x for x in wanted if run.value(x) is UNKNOWN), None):
+            shown = ", ".join(map(str, wanted[unknown]))
+            settings = "".join(f": {change.setting}" for change in plan.values() if change.setting)
+            report.note(f"{unknown} is known at run time only; if it is {shown}: {entry['why']}{settings}")
+            continue
+        yield plan
+        if "nearest" in entry or (is_known and "set" not in entry):
+            name = name or re.match(r"\w+", entry["shown"])[0]
+            nearest = entry.get("nearest") or entry["same_if"]
+            report.refuse(run.place(name), entry.get("shown", f"{name}={run.text(name)}"), entry["why"], nearest)
+        elif "set" not in entry or "same_if" in entry:
+            report.note_rule(entry)
+
+
+def applies(run: TrlRun, entry: dict) -> bool:
+    """Whether a rule may apply. Each condition that the rule has must hold:
+
+    - `configs` has the run's; `when`: one of these is on; `given`: it is given; `unless`: neither given nor imported.
+    - `is`: these settings have a listed value or an unknown one; `text`: the source of some reward matches.
+    - `member`: one of the settings of `is` is a member of an enumeration, or none if false.
+    """
+    unless, rewards = entry.get("unless"), reward_functions(run.source) if "text" in entry else ()
+    is_on = run.config in entry["configs"] and ("when" not in entry or any(map(run.is_on, entry["when"])))
+    is_out = unless in {*run.source.imports, *run.source.calls}
+    is_out = is_out or (run.has(unless) and run.value(unless) is not None)
+    for name, wanted in entry.get("is", {}).items():
+        value = run.value(name)
+        values = value if isinstance(value, list) else [value]
+        is_on = is_on and (value is UNKNOWN or any(x in wanted for x in values))
+    is_on = is_on and entry.get("member") in (None, any(map(run.member, entry.get("is", ()))))
+    has_text = re.search(entry.get("text", ""), "\n".join(map(run.source.code, rewards)))
+    return bool(is_on and has_text) and not is_out and ("given" not in entry or run.has(entry["given"]))
+
+
+def term(text: str) -> str:
+    """Put an expression into parentheses unless it is a name, a number or in parentheses already."""
+    return text if re.fullmatch(r"[\w.]+(\[[^][]*\])*|\([^()]*\)", text.removesuffix(UNSURE)) else f"({text})"
+
+
+def text_of_rule(run: TrlRun, form: str | None) -> str | None:
+    """Fill a text of by_hand.json with the settings that it names; compute it if they are two numbers."""
+    if form is None:
+        return None
+    text = form.format_map({name: term(run.text(name)) for name in re.findall(r"\{(\w+)\}", form)})
+    if numbers := re.fullmatch(r"([\d.]+) ([*-]) ([\d.]+)", text):
+        first, second = map(ast.literal_eval, numbers.group(1, 3))
+        return str(first * second if numbers[2] == "*" else first - second)
+    return chosen(text)
+
+
+def warmup(run: TrlRun, report: Report) -> Iterator[Plan]:
+    """Migrate warmup_ratio, today a warmup_steps below 1."""
+    since, ratio, text = "transformers 5.0", run.value("warmup_ratio"), run.text("warmup_ratio")
+    steps = run.value("warmup_steps") if run.has("warmup_steps") else 0
+    if not run.has("warmup_ratio"):
+        return
+    if (ratio is not UNKNOWN and ratio >= 1) or steps is UNKNOWN:
+        why = "warmup_steps counts steps from 1 on, and won over it if it was not 0"
+        report.refuse(run.place("warmup_ratio"), f"warmup_ratio={text}", why, "the number of all steps")
+    elif steps:
+        yield {"warmup_ratio": Change("warmup_ratio", None, since, "warmup_steps won over it")}
+    else:
+        plan = {"warmup_ratio": Change("warmup_steps", text, since, "warmup_steps below 1 is the share")}
+        if run.has("warmup_steps"):  # one argument for both
+            plan["warmup_steps"] = Change("warmup_steps", None, since, "0 left the warmup to warmup_ratio")
+        yield plan
+
+
+def sft_term(run: TrlRun, report: Report) -> Iterator[Plan]:
+    """Migrate DPO's rpo_alpha, today the weight of a loss `sft`, and the loss aot_pair."""
+    kinds, shown, why = run.value("loss_type"), run.text("loss_type"), "rpo_alpha weighed the SFT term"
+    if run.config != "DPOConfig" or not run.before("0.29"):
+        return
+    renamed = re.sub(r"(['\"])aot_pair\1", r"\1aot_unpaired\1", shown)
+    if renamed != shown:
+        yield {"loss_type": Change("loss_type", renamed, "0.29", "its new name", "ValueError")}
+    elif kinds is UNKNOWN:
+        report.note("loss_type is known at run time only; if it is aot_pair: the name is gone, now aot_unpaired")
+    if run.has("rpo_alpha") and run.value("rpo_alpha") is None:
+        yield {"rpo_alpha": Change("rpo_alpha", None, "0.29", "there was no SFT term")}
+    elif run.has("rpo_alpha"):
+        weights = ", ".join(["1.0"] * (len(kinds) if isinstance(kinds, list) else 1))
+        weights = run.text("loss_weights")[1:-1] if run.has("loss_weights") else weights
+        losses = renamed[1:-1] if isinstance(kinds, list) else renamed
+        weight = run.text("rpo_alpha") + " or 0.0" * (run.value("rpo_alpha") is UNKNOWN)  # None: no SFT term
+        plan = {"rpo_alpha": Change("loss_weights", f"[{weights}, {weight}]", "0.29", why)}
+        plan["loss_type"] = Change("loss_type", f'[{losses}, "sft"]', "0.29", why)
+        if run.has("loss_weights"):
+            why = "its weights stand before that of the SFT term"
+            plan["loss_weights"] = Change("loss_weights", None, "0.29", why)
+        yield plan
+
+
+def meanings(run: TrlRun, report: Report) -> Iterator[Plan]:
+    """Yield the changes that no signature shows, in plans that apply as a whole or not at all."""
+    yield from by_rules(run, report)
+    yield from warmup(run, report)
+    yield from sft_term(run, report)
+
+
+def python(value) -> str:
+    """Python source of a default in the tables."""
+    return f'"{value}"' if isinstance(value, str) and '"' not in value else repr(value)
+
+
+def is_same(name: str, old, new) -> bool:
+    if (isinstance(old, bool) is isinstance(new, bool) and old == new) or new == [old]:
+        return True
+    return name in ("top_k", "scale_rewards") and any(old in group and new in group for group in SAME)
+
+
+def given_changes(run: TrlRun, report: Report) -> dict[str, Change]:
+    """Changes of given arguments that no longer exist."""
+    plan, cut = {}, () if run.config == "DistillationConfig" else CUT  # no class cuts for Distillation
+    for name, (owner, text) in {name: run.member(name) or ("", "") for name in run.nodes}.items():
+        if owner in NAMES["gone_names"]:
+            plan[name] = Change(name, f'"{text}"', "0.29", f"the text of a member of {owner}", "ImportError")
+    for name in [n for n in run.nodes if n not in ("warmup_ratio", "rpo_alpha", *run.of_trainer)]:
+        gone, place = gone_entry(run.config, name), run.source.place(run.nodes[name])
+        if not gone or (name in cut and name in run.fields):
+            continue
+        if name in cut and name in run.unsure:
+            report.refuse(place, name, f"set in a branch, and no trainer has {name}", "a trainer for each value")
+            continue
+        since = gone["since"] if name in cut else since_of(run.config, name, run.version)
+        new, text = gone.get("renamed"), run.text(name)
+        new, form = NAMES["forms"].get(name, (new if new in trl_defaults(run.config) else None, "{}"))
+        others = {*run.of_trainer, *NAMES["lossless"]}
+        if new and new not in {x.name for x in run.arguments} and not {new, name} & others:
+            plan[name] = Change(new, chosen(form.format(text)), since, f"the new name of {name}")
+            continue
+        is_idle = run.value(name) in (None, False, "", NAMES["same_values"].get(name))
+        is_lost = not (name in (*cut, *NAMES["lossless"]) or new or is_idle)
+        effect = ", and the run is the same" * (not is_lost and name not in cut)
+        plan[name] = Change(name, None, since, f"{name} is gone{effect}")
+        if is_lost:
+            nearest = NAMES["gone_arguments"].get(name, "leaving it out")
+            report.refuse(place, f"{name}={text}", f"gone since {since}", nearest)
+    return plan
+
+
+def default_changes(run: TrlRun) -> dict[str, Change]:
+    """Old values of defaults that changed, for settings that the script does not give, or in a branch alone."""
+    tables, plan = changes("trl")["configs"], {}
+    for name in dict.fromkeys([*tables.get(run.config, {}), *tables["TrainingArguments"]]):
+        old, new = default_at(run.config, name, run.version), default_at(run.config, name, newest("trl"))
+        is_beside = ABSENT in (old, new) or name in NAMES["beside_the_run"]
+        is_given = run.has(name) and not run.in_branch(name)
+        if is_beside or is_given or is_same(name, old, new) or is_idle(run, name):
+            continue
+        plan[name] = Change(name, python(old), since_of(run.config, name, run.version), DEFAULT, python(new))
+    return plan
+
+
+def is_idle(run: TrlRun, name: str) -> bool:
+    """Whether a setting has no effect in a run, for what the script gives or its config."""
+    switch, off = next((x for start, x in NAMES["acts_unless"].items() if name.startswith(start)), (None, ()))
+    if not switch:
+        return name == "average_tokens_across_devices" and run.config != "SFTConfig"
+    branches = run.branches(name)
+    is_on_there = branches and branches <= run.branches(switch)  # and off elsewhere
+    return run.value(switch) in off or (is_on_there and run.default(switch) in off)
+
+
+def planned(run: TrlRun, report: Report) -> dict[str, Change]:
+    """{argument: its change}, with arguments to add."""
+    plan = given_changes(run, report) | default_changes(run)
+    items = {name: [x for x in run.in_branch(name) if not x.form.endswith(".{name} = {text}")] for name in plan}
+    for name in [name for name in items if items[name] and plan[name].why == DEFAULT]:  # of a dictionary
+        why = f"set in a branch; without it, its default was {plan[name].text} then"
+        report.refuse(run.place(name), name, why, f"{plan[name].setting} before the branch")
+        del plan[name]
+    is_made_elsewhere = run.call is None and run.config in run.source.calls  # that call is edited itself
+    for group in meanings(run, report):
+        for name in [name for name in group if run.unseen and name in OF_OTHERS and group[name].source]:
+            change = group.pop(name)
+            if not is_made_elsewhere or name in {*run.nodes, *run.unsure}:
+                report.note(f"{name}: {change.why}: edit it by hand, as the settings cannot be seen")
+        of_branch = [c for name, c in group.items() if UNSURE in (c.text or "") and c.text != name + UNSURE]
+        for name in [name for name in run.unsure if any(name + UNSURE in c.text for c in of_branch)]:
+            shown = ", ".join(c.setting.replace(UNSURE, "") for c in group.values() if c.text)
+            why = f"set in a branch, or changed later: {of_branch[0].why}"
+            report.refuse(run.place(name), name, why, f"{shown}, each with the value of its branch")
+        plan |= {} if of_branch else group  # an edit would be right in one branch only
+    return plan
+
+
+def prompt_limit(run: TrlRun, call: ast.Call | None = None):
+    """(Tokens that the old version cut prompts to, None or UNKNOWN; their source before the trainer's call)."""
+    limit, node, default = run.value("max_prompt_length"), run.nodes.get("max_prompt_length"), 0
+    if run.config == "DPOConfig" and run.before("0.12"):
+        limit, default = limit or 128, 128
+    limit = 512 if limit == -1 else limit  # DPO of 0.28: not set
+    if limit is not UNKNOWN:
+        is_name = call and isinstance(node, ast.Name) and not run.source.rebound(node, node, call)
+        return limit, node.id if is_name and run.value("max_prompt_length") == limit else str(limit)
+    is_field = "max_prompt_length" in run.fields  # which stays, as the class of the settings is the script's
+    text = f"{run.source.code(run.unseen_args)}.max_prompt_length" if is_field else run.text("max_prompt_length")
+    return limit, f"{term(text)} or {default}"
+
+
+def old_trainer(run: TrlRun, takes_text: bool, call: ast.Call | None = None) -> tuple[str, str, Change] | None:
+    """(Suffix of its name, body, row of the table) of a class that makes rows as the old version; None if not needed.
+
+    `takes_text`: SFT's rows are plain texts, to which the old version added no end token.
+    """
+    limit, shown = prompt_limit(run, call)
+    is_cut, cuts_rows = run.before("0.29") and limit is not None, run.config == "DPOConfig" and run.before("0.12")
+    if run.config in SAMPLING and (is_cut or run.before("0.26")):
+        ending, rule = ("WithCutPrompts", "prompts") if is_cut else ("WithPlainPrompts", "plain_prompts")
+        return class_of(run, "Sampled", ending, rule, limit=shown if is_cut else "0", special=not run.before("0.26"))
+    if run.config == "DPOConfig" and is_cut:
+        longest = "512" if run.value("max_length") is None else run.text("max_length")
+        answer = f"{term(longest)} - {term(shown)}" if cuts_rows else run.text("max_completion_length")
+        ending, rule = ("WithCutRows", "cut_rows") if cuts_rows else ("WithCutPrompts", "prompts")
+        part = ":limit" if cuts_rows and run.value("truncation_mode") == "keep_start" else "-limit:"
+        values = {"answer": "None" if answer == "-1" else answer, "longest": longest if cuts_rows else "0"}
+        return class_of(run, "DPO", ending, rule, limit=shown, part=f"prompt[{part}]", **values)
+    if run.config == "SFTConfig" and run.before("0.16") and run.value("packing") is not True and takes_text:
+        return class_of(run, "SFT", "WithoutEndToken", "end_token")
+    return None
+
+
+def class_of(run: TrlRun, name: str, ending: str, rule: str, **values) -> tuple[str, str, Change]:
+    """The result of `old_trainer` from a class of old_trainers.py: its body filled with values, without `class …`."""
+    text = OLD_TRAINERS.partition(f"\nclass {name}(")[2].partition("\n\n\n")[0]
+    text = with_values(text.partition("\n")[2].rstrip(), version=run.version, **values)
+    return ending, text, by_hand(ending, "", rule)
 
 
 def config_of(job: YamlJob) -> str:
@@ -4109,6 +3396,555 @@ def migrate_yaml(job: YamlJob, run: TrlRun) -> Report:
         key = re.match(r"\w*", entry["setting"])[0]
         entry["line"] = job.place(starts[key]) if key in starts else ""
     return report
+
+
+# --------------------------------------------------------------- trainer parts (src/programs/migrate/trainer_parts.py)
+
+MODEL_ARGS = ("model_args", "model_config")  # names of a ModelConfig
+QUANTISED = ("load_in_4bit", "load_in_8bit")
+WITHOUT_UNSLOTH = (
+    "leaving it out: AutoModelForCausalLM.from_pretrained(NAME, dtype=…, quantization_config="
+    "BitsAndBytesConfig(load_in_4bit=True)), as Unsloth has by default, AutoTokenizer.from_pretrained(NAME), and for "
+    "the trainer peft_config=LoraConfig(…) with r, lora_alpha and target_modules of get_peft_model"
+)
+
+
+def is_model(source: PythonSource, call: ast.Call) -> bool:
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    name = source.name_of(owner) if owner is not None else ""
+    module = source.imports.get(getattr(owner, "id", ""), ("",))[0].split(".")[0]
+    return bool(re.match(r"AutoModel|\w+For[A-Z]\w+$", name) or (module == "transformers" and name.endswith("Model")))
+
+
+def renamed(source: PythonSource, arguments: list[Argument], report: Report) -> dict[str, Change]:
+    """Changes to old arguments of from_pretrained; refuses a second argument with the same new name."""
+    plan, since, effect = {}, "transformers 5.0", "ignored, or a TypeError"
+    given = {argument.name: argument for argument in arguments}
+    texts = {name: source.code(argument.value) for name, argument in given.items()}
+    for old in [old for old in NAMES["forms"] if old in given]:
+        new, form = NAMES["forms"][old]
+        if new in {*given, *(change.name for change in plan.values())}:
+            report.refuse(source.place(given[old].start), old, "no longer an argument", f"all of it in {new}=…")
+        else:
+            plan[old] = Change(new, form.format(texts[old]), since, f"the new name of {old}", effect)
+    parts = [name for name in given if name in QUANTISED or name.startswith(("bnb_4bit_", "llm_int8_"))]
+    switches = [texts[name] for name in QUANTISED if texts.get(name, "False") != "False"]
+    if any(name in QUANTISED for name in parts):
+        plan |= {name: Change(name, None, since, "part of quantization_config", effect) for name in parts}
+    if switches:  # BitsAndBytesConfig would quantise even if all were False
+        text = f"BitsAndBytesConfig({', '.join(f'{name}={texts[name]}' for name in parts)})"
+        text += f" if {' or '.join(switches)} else None" * ("True" not in switches)
+        plan[parts[0]] = Change("quantization_config", text, since, f"the new form of {parts[0]}", effect)
+    return plan
+
+
+def precision(source: PythonSource, node: ast.expr | None, text: str) -> str:
+    """Source of the dtype that old transformers chose: float16 for a quantised model, else float32.
+
+    `node`: the call's quantization_config; `text`: the one that migration adds, or "".
+    """
+    origin = source.resolved(node)
+    if (isinstance(origin, ast.Call) and source.name_of(origin).endswith("Config")) or text.endswith(")"):
+        return '"float16"'
+    condition = text.partition(") if ")[2].removesuffix(" else None") or (source.code(node) if node else "None")
+    return '"float32"' if condition == "None" else f'"float16" if {condition} else "float32"'
+
+
+def mend_loading(source: PythonSource, version: str, report: Report) -> bool:
+    """Edit calls of from_pretrained and dictionaries of its arguments; returns whether one uses BitsAndBytesConfig."""
+    is_old, plans = numbers(transformers_of(version)) < (5, 0), []
+    for call in filter(lambda call: is_model(source, call), source.calls.get("from_pretrained", [])):
+        arguments, unseen = source.arguments(call)
+        names, plan = {argument.name for argument in arguments}, renamed(source, arguments, report)
+        plans.append(plan)
+        if is_old and not unseen and not {"torch_dtype", "dtype"} & names:
+            text = next((change.text for change in plan.values() if change.name == "quantization_config"), "")
+            dtype = precision(source, source.argument(call, "quantization_config"), text)
+            plan["dtype"] = by_hand("dtype", dtype, "precision")
+        edit_call(source, call, plan, report)
+    named = [(x.arg, x) for x in source.nodes if isinstance(x, ast.keyword)]
+    assigned = [x for x in source.nodes if isinstance(x, ast.Assign | ast.AnnAssign)]
+    named += [(source.code(getattr(x, "target", None) or x.targets[0]), x) for x in assigned]
+    for node in [node for name, node in named if str(name).endswith("model_init_kwargs") and node.value]:
+        factories = [x.body for x in ast.walk(node.value) if isinstance(x, ast.Lambda)]  # of a dataclass field
+        items, _ = source.items(factories[0] if factories else node.value)
+        plans.append(renamed(source, items, report))
+        edit_arguments(source, items, plans[-1], report)
+    return any(change.name == "quantization_config" for plan in plans for change in plan.values())
+
+
+def mend_model_config(source: PythonSource, report: Report) -> None:
+    """Rename or refuse settings that TRL's ModelConfig no longer has: its arguments, and reads of `model_args.name`."""
+    given = [(x.name, x.start) for call in source.calls.get("ModelConfig", []) for x in source.arguments(call)[0]]
+    reads = [x for x in source.nodes if isinstance(x, ast.Attribute) and source.code(x.value).endswith(MODEL_ARGS)]
+    given += [(x.attr, source.span(x)[1] - len(x.attr)) for x in reads]
+    is_used = source.imports.get("ModelConfig", ("",))[0].startswith("trl")
+    for name, start in [(name, source.text.index(name, start)) for name, start in given if is_used]:
+        gone = gone_entry("ModelConfig", name)
+        if new := gone.get("renamed"):
+            row = Change(new, "", gone["since"], f"the new name of {name}", "TypeError, or AttributeError")
+            report.edit(start, start + len(name), new, row)
+        elif gone:
+            why = f"no setting of ModelConfig since {gone['since']}"
+            report.refuse(source.place(start), name, why, f"{name} of the trainer's config, or of from_pretrained")
+
+
+def name_unsloth(source: PythonSource, report: Report) -> None:
+    """Refuse imports of Unsloth, which replaces code of TRL, and name the plain calls."""
+    for module, _, statement in source.imports.values():
+        if module.split(".")[0] in ("unsloth", "unsloth_zoo"):
+            why = f"{module} replaces code of TRL and of the model: its run is not that of TRL alone"
+            report.refuse(source.place(statement), module, why, WITHOUT_UNSLOTH)
+
+
+WHY = "the trainer also passes completion_ids, trainer_state and more by keyword"
+LIBRARIES = {"functools", "trl", "transformers", "torch", "math", "re"}
+
+
+def mend_rewards(source: PythonSource, node: ast.expr | None, report: Report) -> None:
+    """Add **kwargs to each reward function of the file; note imported rewards, which may lack it.
+
+    `node`: the trainer's reward_funcs, or None.
+    """
+    for args in [function.args for function in reward_functions(source) if not function.args.kwarg]:
+        end = max(source.span(part)[1] for part in ast.iter_child_nodes(args))
+        if not any(edit.start == end and edit.text == ", **kwargs" for edit in report.edits):
+            report.edit(end, end, ", **kwargs", Change("**kwargs", "", "0.18", WHY))
+    for name in sorted({part.id for part in ast.walk(node) if isinstance(part, ast.Name)} if node else ()):
+        module = source.imports.get(name, ("", "", None))[0]
+        if module and module.split(".")[0] not in LIBRARIES:
+            report.note(f"{name} is imported from {module}: it needs **kwargs, which cannot be seen here")
+
+
+# --------------------------------------------------------------------- trl script (src/programs/migrate/trl_script.py)
+
+MOVED = {"neftune_noise_alpha", "max_prompt_length", "max_target_length"}  # also moved to the config, by no table
+
+
+def trainer_names(source: PythonSource) -> dict[str, str]:
+    """{name of a trainer of TRL, or of a class of the script that is derived from one: that trainer}."""
+    return {name: trainer for trainer in CONFIGS for name in source.derived(trainer)}
+
+
+def trainer_calls(source: PythonSource) -> list[tuple[str, ast.Call]]:
+    """(TRL trainer, call) for calls of trainers, of the script's subclasses and of variables for one, in file order."""
+    names = trainer_names(source)
+    calls = [(trainer, call) for name, trainer in names.items() for call in source.calls.get(name, [])]
+    variables = {*source.calls} - {*names, *source.imports, *source.definitions, *vars(builtins)}
+    for call in [x for name in variables for x in source.calls[name] if isinstance(x.func, ast.Name)]:
+        origin = source.origin(call.func)
+        classes = [origin.body, origin.orelse] if isinstance(origin, ast.IfExp) else [origin]
+        calls += [(names[name], call) for name in map(source.name_of, classes) if name in names][:1]
+    return sorted(calls, key=lambda pair: source.start(pair[1]))
+
+
+def config_call(source: PythonSource, trainer: str, call: ast.Call) -> tuple[ast.Call | None, ast.expr | None]:
+    """(The call that makes a trainer's config, if it is seen; the expression that the trainer gets)."""
+    node = source.argument(call, "config") or source.argument(call, "args", NAMES["places"].get(trainer, ()))
+    origin = source.origin(node)
+    is_config = isinstance(origin, ast.Call) and source.name_of(origin) in {*CONFIGS.values(), BASE}
+    return (origin if is_config else None), node
+
+
+class TrlMigration:
+    """One script from one version of TRL to the newest."""
+
+    def __init__(self, source: PythonSource, version: str):
+        self.source, self.version, self.report = source, version, Report()
+        self.runs: list[tuple[TrlRun, dict[str, Change]]] = []  # with the changes of their settings
+        self.done: set[int] = set()  # ids of config calls that are edited
+
+    def migrate(self) -> Report:
+        source, report = self.source, self.report
+        for trainer, call in trainer_calls(source):
+            is_old_rloo = trainer == "RLOOTrainer" and numbers(self.version) < (0, 22)
+            if is_old_rloo or trainer in ("PPOTrainer", "PPOv2Trainer"):
+                self.carry_over(trainer, call)
+            else:
+                self.trainer(trainer, call)
+        for config in [*CONFIGS.values(), BASE]:  # configs that no trainer here takes, such as a function's result
+            for call in source.calls.get(config, []):
+                if id(call) not in self.done and not config.startswith("PPO"):
+                    self.lone_config(TrlRun(source, config, self.version, call))
+        if mend_loading(source, self.version, report):
+            self.add_import("transformers", "BitsAndBytesConfig")
+        for run, settings in self.runs:
+            self.edit_reads(run, settings)
+        mend_model_config(source, report)
+        name_unsloth(source, report)
+        self.say_classes()
+        self.move_names()
+        return report
+
+    def refuse(self, argument: Argument, why: str, nearest: str = "leaving it out") -> None:
+        place, text = self.source.place(argument.start), f"{argument.name}={self.source.code(argument.value)}"
+        self.report.refuse(place, text, why, nearest)
+
+    def trainer(self, trainer: str, call: ast.Call) -> None:
+        """Migrate one call of a trainer, with its config, rewards and class."""
+        source, report, config = self.source, self.report, CONFIGS[trainer]
+        made, node = config_call(source, trainer, call)
+        arguments, unseen = source.arguments(call)
+        plan, moved, of_trainer = self.own_arguments(trainer, call, arguments, made or node)
+        given = {argument.name: argument.value for argument in arguments}
+        unseen_args = None if made else node or next(iter(unseen), None)
+        run = TrlRun(source, config, self.version, made, of_trainer, unseen_args, call)
+        settings = {change.name: change for change in moved.values()} | planned(run, report)
+        if made is not None:
+            for hidden in unseen:
+                why = f"arguments of {trainer} that cannot be seen here"
+                report.refuse(source.place(hidden), source.code(hidden), why, "NAME=VALUE for each argument")
+            self.hoist(run, call, moved, settings, plan)
+            self.config(run, settings)
+        elif unseen_args is None:
+            plan |= self.new_config(run, trainer, call, settings)
+        else:
+            self.say_unseen(run, call, f"args={source.code(unseen_args)}", settings)
+            edit_arguments(source, run.arguments, settings, report)
+            self.runs.append((run, settings))
+            for name, change in moved.items():
+                nearest = f"{change.setting} in {config}"
+                report.refuse(source.place(call), name, "an argument of the config, which cannot be seen", nearest)
+                del plan[name]
+        if trainer == "SFTTrainer" and "formatting_func" in given and run.before("0.17"):
+            plan |= self.format_rows(run, given["formatting_func"])
+        edit_call(source, call, plan, report)
+        takes_text = bool({"dataset_text_field", "formatting_func"} & {*run.nodes, *given})
+        field = run.value("dataset_text_field") or UNKNOWN
+        takes_text = takes_text or any(getattr(node, "value", None) == field for node in source.nodes)
+        if (old := old_trainer(run, takes_text, call)) and UNSURE in old[1]:
+            why = f"set in a branch, or changed later: {old[2].why}"
+            report.refuse(source.place(call), old[2].name, why, "a trainer for each value, then migrate.py again")
+        elif old:
+            self.insert_class(run, call, *old)
+            limit, _ = prompt_limit(run)
+            if run.unseen and limit and "Cut" in old[0] and not run.has("max_prompt_length"):
+                why = f"prompts are cut to {limit}, the default then, as the settings cannot be seen"
+                nearest = f"your number for the {limit} of the class" + ", and for longest" * (old[0] == "WithCutRows")
+                report.refuse(source.place(call), "max_prompt_length", why, nearest)
+        elif run.config == "SFTConfig" and run.before("0.16") and run.value("packing") is not True:
+            report.note_rule(RULES["end_token"])
+        self.say_differences(run, trainer, call)
+        for node in [x for x in source.nodes if isinstance(x, ast.Attribute) and x.attr == "tokenizer"]:
+            if isinstance(node.ctx, ast.Load) and source.is_object(node.value, call):
+                why, end = f"{source.code(node)} is gone", source.span(node)[1]
+                change = Change("processing_class", "", "transformers 5.0", why, "AttributeError")
+                report.edit(end - len("tokenizer"), end, "processing_class", change)
+        if config in (*SAMPLING, "OnlineDPOConfig"):
+            rewards = source.resolved(source.argument(call, "reward_funcs", NAMES["places"].get(trainer, ())))
+            mend_rewards(source, rewards if run.before("0.18") else None, report)
+
+    def own_arguments(self, trainer: str, call: ast.Call, arguments: list[Argument], made) -> tuple[dict, dict, dict]:
+        """({argument: its change}, {argument: the config's new setting}, {setting: value that overrode the config})."""
+        is_own = self.source.code(call.func) in self.source.definitions  # a subclass may take more
+        table, plan, moved = changes("trl")["trainers"].get(trainer, {}), {}, {}
+        of_trainer, names = {}, {argument.name for argument in arguments}
+        for argument in arguments:
+            name, value, text = argument.name, argument.value, self.source.code(argument.value)
+            entry = end_of(table.get(name, {}))
+            if name == "tokenizer":  # deprecated, then removed from all trainers
+                entry = {"since": "0.12", "renamed": "processing_class"}
+            if not entry:
+                if not is_own and name not in trl_today("trainers").get(trainer, [name]):
+                    self.refuse(argument, f"no {trainer} of TRL has it")
+                continue
+            since, new = entry["since"], entry["renamed"]
+            is_moved = (new.startswith("args.") or name in MOVED) and name not in NAMES["lossless"]
+            new = new.removeprefix("args.") or name
+            plan[name] = Change(name, None, since, f"{name} is not an argument of {trainer}")
+            if is_moved:
+                is_read = isinstance(value, ast.Attribute) and value.attr in (name, new)  # beta=args.beta
+                if text != "None" and not (is_read and self.source.is_object(value.value, made)):
+                    of_trainer[new] = value
+                    if not new.startswith(("max_prompt", "max_target")):  # a class that migration adds cuts prompts
+                        moved[name] = Change(new, text, since, "an argument of the config now")
+            elif new != name and new not in names:
+                plan[name] = Change(new, text, since, f"the new name of {name}")
+            elif new == name and name not in NAMES["lossless"] and text not in ("None", "False"):
+                self.refuse(argument, f"gone since {since}", NAMES["gone_arguments"].get(name, "leaving it out"))
+        return plan, moved, of_trainer
+
+    def hoist(self, run: TrlRun, call: ast.Call, moved: dict, settings: dict, plan: dict) -> None:
+        """Refuse moved arguments whose value may differ at the config's call or at another trainer that shares it."""
+        source, made = self.source, run.call
+        earlier = next((plan for other, plan in self.runs if other.call is made), None)  # if trainers share it
+        for name, change in moved.items():
+            value, text, nearest = run.of_trainer[change.name], change.text, f"{change.setting} in {run.config}"
+            why = "an argument of the config now, which another trainer takes too"
+            if names := ", ".join(source.rebound(value, call, made)):
+                text = None if run.value(change.name) is UNKNOWN else python(run.value(change.name))
+                why = f"an argument of the config now; {names} may be another value at {source.place(made)}, or none"
+                settings[change.name] = replace(change, text=text)
+            is_other = earlier is not None and getattr(earlier.get(change.name), "text", None) != text
+            if text is None or is_other:
+                self.report.refuse(source.place(value), f"{name}={change.text}", why, nearest)
+                del plan[name], settings[change.name]
+
+    def config(self, run: TrlRun, plan: dict[str, Change]) -> None:
+        """Edit a config's call and the assignments to its attributes, once."""
+        source, report = self.source, self.report
+        if id(run.call) in self.done:
+            return
+        self.done.add(id(run.call))
+        for change in source.hidden_changes(run.call):
+            shown = source.code(source.around(change, ast.stmt)).partition("\n")[0]
+            nearest = f"arguments of {run.config}(…)"
+            report.refuse(source.place(change), shown, "settings that cannot be seen here", nearest)
+        for argument in run.arguments if run.config in trl_today("defaults") else []:
+            if argument.name not in trl_defaults(run.config) and not gone_entry(run.config, argument.name):
+                self.refuse(argument, f"no {run.config} of TRL has it")
+        if run.unseen:
+            shown = ", ".join(f"**{source.code(node)}" for node in run.unseen)
+            added = self.say_unseen(run, run.call, shown, plan)
+            plan = {name: change for name, change in plan.items() if name not in added}
+        edit_call(source, run.call, plan, report)
+        self.runs.append((run, plan))
+        if source.name_of(run.call) == BASE != run.config:
+            why = "the trainer's own class, which has its settings"
+            report.edit(*source.span(run.call.func), run.config, Change(run.config, "", "0.13", why, "other defaults"))
+            self.add_import("trl", run.config)
+
+    def edit_reads(self, run: TrlRun, plan: dict[str, Change]) -> None:
+        """Where the script reads a setting that is gone, put its new name or its value."""
+        source, report, config = self.source, self.report, run.call or run.unseen_args
+        cuts = [edit for edit in report.edits if not edit.text]
+        altered = {name for name, change in plan.items() if change.source and change.name == name}
+        loads = [x for x in source.nodes if isinstance(x, ast.Attribute) and isinstance(x.ctx, ast.Load)]
+        loads = [x for x in loads if x.attr in altered or gone_entry(run.config, x.attr)]
+        in_callback = [x for x in loads if len(self.runs) == 1 and source.code(x.value) == "args"]
+        in_callback = [x for x in in_callback if "Callback" in str(source.bases(source.around(x, ast.ClassDef)))]
+        for node in [x for x in loads if source.is_object(x.value, config) or x in in_callback]:
+            (start, end), name, shown = source.span(node), node.attr, source.code(node)
+            new, since = gone_entry(run.config, name).get("renamed"), since_of(run.config, name, run.version)
+            is_known = run.value(name) is not UNKNOWN and (run.call is not None or run.has(name))
+            if any(cut.start <= start and end <= cut.end for cut in cuts):
+                continue
+            if name in altered:
+                why = f"reads {plan[name].setting} now: {plan[name].why}"
+                report.refuse(source.place(node), shown, why, "what it was then, where it is read")
+            elif new in trl_defaults(run.config) and name != "warmup_ratio":
+                report.edit(end - len(name), end, new, Change(new, "", since, f"{shown} is gone", "AttributeError"))
+            elif is_known:
+                text = python(run.value(name))
+                report.edit(start, end, text, Change(text, "", since, f"{shown} is gone", "AttributeError"))
+            else:
+                report.refuse(source.place(node), shown, f"{run.config} no longer has it", "its value")
+
+    def lone_config(self, run: TrlRun) -> None:
+        """Migrate a config whose trainer cannot be seen; say what a class would restore there."""
+        settings, old = planned(run, self.report), old_trainer(run, False)
+        if old and run.has("max_prompt_length"):
+            why = "prompts are no longer cut, and the trainer of this config cannot be seen"
+            nearest = "rows that are short enough, or this number in a class that cuts prompts"
+            shown = f"max_prompt_length={run.text('max_prompt_length')}"
+            self.report.refuse(self.source.place(run.call), shown, why, nearest)
+        elif old:
+            self.report.note_rule({"why": old[2].why, "same_if": f"the trainer of {run.config} is migrated, too"})
+        self.config(run, settings)
+
+    def new_config(self, run: TrlRun, trainer: str, call: ast.Call, plan: dict[str, Change]) -> dict[str, Change]:
+        """The argument `args` with the old defaults, for a trainer that has none."""
+        self.runs.append((run, plan))
+        added = [change.setting for change in plan.values() if change.text is not None]
+        if not added:
+            return {}
+        arguments = ", ".join([f'output_dir="{trainer}"', *added])
+        for change in plan.values():
+            self.report.edit(self.source.start(call), self.source.start(call), "", change)
+        self.add_import("trl", run.config)
+        text, why = f"{run.config}({arguments})", "the defaults then, as none were given"
+        return {"args": Change("args", text, newest("trl"), why, "today's")}
+
+    def say_unseen(self, run: TrlRun, call: ast.Call, shown: str, settings: dict) -> dict[str, Change]:
+        """Refuse settings that cannot be seen, and say where to look; returns old defaults for those not given."""
+        calls = [] if run.call else sorted(self.source.calls.get(run.config, ()), key=self.source.start)
+        places = ", ".join(dict.fromkeys(map(self.source.place, calls)))
+        given = {*run.of_trainer, *(x.name for x in run.arguments)}
+        added = {n: x for n, x in settings.items() if x.text and (n not in given or x.why == DEFAULT)}
+        defaults = f"where nothing sets them, the old version had {', '.join(c.setting for c in added.values())}"
+        why = "made at run time: its settings cannot be seen, no name in it is renamed"
+        why += f"; {run.config}(…) is edited at {places}" if places else f"; {defaults}" * bool(added)
+        nearest = f"one call {run.config}(…) with all settings, or its YAML file: migrate.py FILE.yaml --config_class"
+        self.report.refuse(self.source.place(call), shown, why, f"{nearest} {run.config}")
+        return added
+
+    def insert_class(self, run: TrlRun, call: ast.Call, ending: str, body: str, row: Change) -> None:
+        """Insert a class that acts like the old trainer before the trainer's statement, and call it there."""
+        source, report, base = self.source, self.report, self.source.code(call.func)
+        name, statement = base.split(".")[-1] + ending, source.around(call, ast.stmt)
+        while source.text[: source.start(statement)].rpartition("\n")[2].strip() and source.around(statement, ast.stmt):
+            statement = source.around(statement, ast.stmt)
+        limit = run.nodes.get("max_prompt_length") if prompt_limit(run)[0] is UNKNOWN else None
+        if limit and (names := ", ".join(source.rebound(limit, limit, call))):
+            why = f"{names} may be another value at {source.place(call)}, or none"
+            report.refuse(source.place(limit), f"max_prompt_length={source.code(limit)}", why, f"a number in {name}")
+        line = source.text.rfind("\n", 0, source.start(statement)) + 1
+        text = textwrap.indent(f"class {name}({base}):\n{body}\n\n", re.match(r"[ \t]*", source.text[line:])[0])
+        report.edit(line, line, text if statement.col_offset else f"{text}\n")
+        report.edit(*source.span(call.func), name, replace(row, name=f"{name}(…)"))
+
+    def say_differences(self, run: TrlRun, trainer: str, call: ast.Call) -> None:
+        """Report what no edit restores: positions of arguments, overridden methods, imported classes."""
+        source, report, place = self.source, self.report, self.source.place(call)
+        first = NAMES["places"].get(trainer, ())[: 2 if trainer == "DPOTrainer" and run.before("0.13") else None]
+        if len(call.args) > len(first):
+            why = f"{trainer}'s arguments have other places today"
+            report.refuse(place, source.code(call.args[len(first)]), why, "NAME=VALUE for each argument")
+        for name in [n.id for n in ast.walk(source.origin(call.func)) if isinstance(n, ast.Name)]:
+            if name in source.imports and source.imports[name][0].split(".")[0] != "trl":
+                report.note(f"{name} is imported from {source.imports[name][0]}: whether it fits cannot be seen here")
+        if trainer == "RewardTrainer" and "input_ids_chosen" in source.text:
+            nearest = "columns chosen and rejected of text or messages; or token ids as chosen_ids and rejected_ids"
+            report.refuse(place, "input_ids_chosen", "RewardTrainer tokenizes, or takes other columns", nearest)
+
+    def say_classes(self) -> None:
+        """Refuse classes that replace methods of a trainer, and trainers and configs that are called out of sight."""
+        source, report = self.source, self.report
+        seen = {name for trainer, _ in trainer_calls(source) for name in (trainer, CONFIGS[trainer])}
+        names = {*CONFIGS, *CONFIGS.values()} - {*seen, *source.definitions}
+        why = "called where it cannot be seen: no setting is renamed, no old default is written"
+        for call in [call for call in source.calls.get("getattr", []) if call.args]:
+            if source.imports.get(source.code(call.args[0]), ("",))[0] == "trl":
+                report.refuse(source.place(call), source.code(call), why, "its name instead of getattr")
+        nodes = [x for x in source.nodes if isinstance(x, NAMED) and isinstance(x.ctx, ast.Load)]
+        for node in [node for node in nodes if source.name_of(node) in names]:
+            shown, parent = source.code(node), source.parents[node]
+            holder = source.parents[parent] if isinstance(parent, ast.Tuple | ast.IfExp) else parent
+            kinds = ast.Call | ast.Dict | ast.List | ast.keyword
+            is_value = isinstance(holder, kinds if parent is holder else kinds | ast.Assign)
+            is_known = getattr(parent, "func", None) is node or source.name_of(holder) in NO_CALLS
+            if is_value and not is_known and source.imports.get(shown.split(".")[0], ("trl",))[0].startswith("trl"):
+                report.refuse(source.place(node), shown, why, f"a call {shown}(…) in the script")
+        trainers = trainer_names(source)
+        replaced = [(x, source.name_of(x.value), name) for x, name in source.stores if name]
+        for name in [name for name in trainers if name in source.definitions]:
+            methods = [x.name for x in source.definitions[name].body if isinstance(x, DEFS)]
+            if methods := ", ".join(method for method in methods if method != "__init__"):
+                replaced.append((source.definitions[name], name, methods))
+        for node, name, methods in [place for place in replaced if place[1] in trainers]:
+            why = f"written for the {trainers[name]} of {self.version}, whose methods it replaces"
+            report.refuse(source.place(node), f"{name}.{methods}", why, "a comparison with the methods of today's")
+
+    def format_rows(self, run: TrlRun, given: ast.expr) -> dict[str, Change]:
+        """Wrap a formatting_func that took a batch so that it takes one row; {} if it took a row."""
+        source, function = self.source, self.source.resolved(given)
+        nodes = [*ast.walk(source.definitions.get(source.code(given), ast.Pass()))]
+        returned = [source.resolved(n.value) for n in nodes if isinstance(n, ast.Return)]
+        returned += [function.body] if isinstance(function, ast.Lambda) else []
+        has_list = any(isinstance(n, ast.List | ast.ListComp) for n in returned)
+        appends = any(isinstance(n, ast.Call) and source.name_of(n) == "append" for n in nodes)
+        if not (has_list or appends or (run.before("0.15") and not run.is_on("packing"))):
+            return {}
+        code = source.code(given) if isinstance(given, NAMED) else f"({source.code(given)})"
+        text = f"lambda row: {code}({{key: [value] for key, value in row.items()}})[0]"
+        why = "it took a batch; now it takes a row"
+        return {"formatting_func": Change("formatting_func", text, "0.17", why, "an error")}
+
+    def carry_over(self, trainer: str, call: ast.Call) -> None:
+        """Refuse a trainer that TRL dropped; suggest this bundle's command with its settings."""
+        config = CONFIGS[trainer]
+        calls, constant = self.source.calls.get(config, []), NAMES["of_ppo"] if config.startswith("PPO") else {}
+        run, flags, carried = TrlRun(self.source, config, self.version, calls[0] if calls else None), {}, set()
+        for flag, names in [(flag, term.split(" * ")) for flag, terms in NAMES["carried"].items() for term in terms]:
+            values = [constant.get(x) if run.value(x) is None else run.value(x) for x in names]
+            if not any(x is None or x is False or x is UNKNOWN for x in values):  # defaults of that version count too
+                flags.setdefault(flag, math.prod(values) if len(names) > 1 else values[0])
+                carried.update(names)
+        if (update := flags.pop("rows", 0)) and isinstance(run.value("batch_size"), int):  # before 0.12
+            flags["minibatches"] = run.value("batch_size") // update
+        left = ", ".join(f"{x.name}={self.source.code(x.value)}" for x in run.arguments if x.name not in carried)
+        script = "scripts/ppo_train.py" + " --advantage rloo" * (trainer == "RLOOTrainer")
+        nearest = " ".join([f"python {script}", *(f"--{flag} {value}" for flag, value in flags.items())])
+        nearest += f"; no flag was found for {left}" * bool(left)
+        nearest += f"; these are defaults of {config}, whose settings cannot be seen" * (not calls)
+        why = f"{trainer} of {self.version} has no successor in TRL"
+        why = RULES["rloo"]["why"] if trainer == "RLOOTrainer" else why
+        self.report.refuse(self.source.place(call), trainer, why, nearest)
+        self.done |= {id(c) for c in calls}
+
+    def home(self, module: str, name: str) -> str:
+        """The module of TRL that has a name today; "" if none has."""
+        history, modules = changes("trl")["modules"].get(name, {}), trl_today("modules")
+        exports, is_top = changes("trl")["exports"], module in ("trl", "trl.trainer")
+        inside = [x for place, names in modules.items() if f"{place}.".startswith(f"{module}.") for x in names]
+        if name in ["*", *(exports if is_top else inside)]:
+            return module
+        was_there = "experimental" not in module or module in history.values()
+        if (today := value_at(history, newest("trl"), None)) and was_there:
+            return today
+        if module.startswith("trl.experimental"):  # folders, whose names may change
+            return module if (module.split(".")[2:3] or [name])[0] in modules["trl.experimental"] else ""
+        places = ["trl"] * (name in exports) or [x for x, names in modules.items() if name in names]
+        return places[0] if len(places) == 1 and name not in NAMES["gone_names"] else ""
+
+    def nearest(self, name: str) -> str:
+        """Advice for a name that TRL no longer has."""
+        kind = re.search("Trainer$|Config$|Judge$|$", name)[0]
+        old = f"an environment with trl=={self.version}: no current trainer gives the same run"
+        advice = {"": "a copy of it in the script", "Judge": NAMES["gone_arguments"]["judge"]}.get(kind, old)
+        return NAMES["gone_names"].get(name, advice)
+
+    def is_edited_away(self, name: str) -> bool:
+        """Whether edits replace every use of a name in the script."""
+        spans = [self.source.span(x) for x in self.source.nodes if isinstance(x, ast.Name) and x.id == name]
+        edits = [edit for edit in self.report.edits if edit.text]
+        is_written = any(re.search(rf"\b{name}\b", edit.text) for edit in edits)
+        is_read = any(not any(e.start <= start and end <= e.end for e in edits) for start, end in spans)
+        return bool(spans) and not is_written and not is_read
+
+    def move_names(self) -> None:
+        """Edit imports from TRL that moved; refuse those that are gone, and uses of `trl.NAME` with a moved name."""
+        source, table, nowhere = self.source, changes("trl")["modules"], NAMES["gone_names"]
+        for module, name, node in source.imports.values():
+            if module.startswith("transformers") and name in nowhere:
+                self.report.refuse(source.place(node), name, f"no longer in {module}", nowhere[name])
+        for node in [x for x in source.nodes if isinstance(x, ast.ImportFrom) and f"{x.module}.".startswith("trl.")]:
+            homes, since = {node.module: []}, ""
+            gone = [alias for alias in node.names if not self.home(node.module, alias.name)]
+            unused = [alias for alias in gone if self.is_edited_away(alias.asname or alias.name)]
+            for alias in [alias for alias in node.names if alias not in unused]:
+                home = self.home(node.module, alias.name)
+                homes.setdefault(home or node.module, []).append(source.code(alias))
+                if home not in ("", node.module) and alias.name in table:
+                    since = [*table[alias.name]][-1]
+                if not home:
+                    why = f"no longer in {node.module}"
+                    self.report.refuse(source.place(node), alias.name, why, self.nearest(alias.name))
+            lines = [f"from {home} import {', '.join(names)}" for home, names in homes.items() if names]
+            if (moved := lines[bool(homes[node.module]) :]) or unused:
+                why = "its new place" if moved else f"nothing uses {', '.join(map(source.code, unused))} any more"
+                row = Change("; ".join(moved), "", since or newest("trl"), why, "ImportError")
+                self.report.edit(*source.span(node), f"\n{' ' * node.col_offset}".join(lines) or "pass", row)
+        modules = [name for name, (module, original, _) in source.imports.items() if not original and module == "trl"]
+        for node in [x for x in source.nodes if isinstance(x, ast.Attribute) and source.code(x.value) in modules]:
+            name, home = node.attr, self.home("trl", node.attr)
+            if home != "trl" and name in {*table, *nowhere}:
+                nearest = f"from {home} import {name}" if home else self.nearest(name)
+                self.report.refuse(source.place(node), source.code(node), "no longer in trl", nearest)
+
+    def add_import(self, module: str, name: str) -> None:
+        """Import a name that an edit uses, before the first import from TRL."""
+        imports = self.source.imports
+        nodes = [node for module, _, node in imports.values() if module.split(".")[0] == "trl"]
+        nodes.append(self.source.tree.body[0])
+        text = f"from {module} import {name}\n{' ' * nodes[0].col_offset}"
+        start = self.source.start(nodes[0])
+        is_added = any(edit.start == start and edit.text == text for edit in self.report.edits)
+        if name not in imports and not is_added:
+            row = Change(text.strip(), "", newest("trl"), "used by the lines below", "NameError")
+            self.report.edit(start, start, text, row)
+
+
+def outcome(source: PythonSource, version: str) -> dict[str, str]:
+    """{setting: value} that a version uses where the script gives none, as migration would write it out."""
+    settings, report = {}, Report()
+    for trainer, call in trainer_calls(source):
+        run = TrlRun(source, CONFIGS[trainer], version, config_call(source, trainer, call)[0])
+        for plan in [default_changes(run), *meanings(run, report)]:
+            settings |= {name: change.text or "" for name, change in plan.items()}
+        if run.value("max_prompt_length"):
+            settings["prompts"] = f"cut to {run.text('max_prompt_length')}"
+    return settings
 
 
 # ------------------------------------------------------------------------- verl run (src/programs/migrate/verl_run.py)
@@ -4272,23 +4108,22 @@ class VerlMigration:
     def since(self, key: str) -> str:
         if key == f"{ACTOR}.clip_ratio":
             return "0.4"
-        entries = changes("verl")["keys"].get(key, [])
-        later = [e["since"] for e in entries if e.get("gone") or numbers(e["since"]) > numbers(self.version)]
+        history = changes("verl")["keys"].get(key, {})
+        later = [v for v, value in history.items() if is_gone(value) or numbers(v) > numbers(self.version)]
         return later[-1] if later else newest("verl")
 
     def is_off(self, word: Word) -> bool:
         """Whether the old version did the same without this setting."""
-        default = entry_at(changes("verl")["keys"].get(word.key, []), self.version).get("value")
+        default = value_at(changes("verl")["keys"].get(word.key, {}), self.version, None)
         return word.plain in UNSET or is_equal(word.plain, default) or (word.key, word.plain) in UNREAD
 
     def moved(self, word: Word) -> tuple[list[str], str, str] | None:
         """(New keys, none to remove the setting; why; what verl does with the old one), or None to keep it."""
-        key, entries = word.key, changes("verl")["keys"].get(word.key, [])
-        entry, is_same = entry_at(entries, newest("verl")), self.is_off(word)
-        advice = advice_today(key, word.plain)
-        if entry.get("gone") and entry.get("renamed"):
-            return [entry["renamed"]], "its new name", "an error of Hydra"
-        if not advice and (not entry.get("gone") or key in self.engine):
+        key, is_same, advice = word.key, self.is_off(word), advice_today(word.key, word.plain)
+        gone = end_of(changes("verl")["keys"].get(key, {}))
+        if gone.get("renamed"):
+            return [gone["renamed"]], "its new name", "an error of Hydra"
+        if not advice and (not gone or key in self.engine):
             return None
         effect, instead = advice or ("", "leaving it out")
         otherwise = f"verl {effect}" if advice else "an error of Hydra"
@@ -4304,7 +4139,7 @@ class VerlMigration:
             return [f"+{key}"], "it is no key of its own: +", otherwise
         is_same = is_same or OF_THE_MACHINE.fullmatch(key) or instead.partition("=")[0] in {*self.given} - {key}
         if not is_same and not (advice and instead.startswith("leaving it out")):
-            self.refuse(word, f"{key}={word.value}", otherwise if advice else f"gone since {entry['since']}", instead)
+            self.refuse(word, f"{key}={word.value}", otherwise if advice else f"gone since {gone['since']}", instead)
             return None if key in self.known else ([], "gone, see the top", otherwise)
         return [], "gone, and the run is the same", otherwise
 
@@ -4333,14 +4168,14 @@ class VerlMigration:
     def silent(self) -> dict[str, Change]:
         """Settings to write out, as the job does not give them and the old version's default or code differed."""
         plan = {}
-        for key, entries in changes("verl")["keys"].items():
+        for key, history in changes("verl")["keys"].items():
             if not self.is_open(key) or (key.startswith("critic.") and not self.has_critic):
                 continue
             is_packed = key.endswith(".use_remove_padding") and "ppo_megatron" in self.job.text  # whatever it says
-            is_here = is_there(entries, self.version) and not entries[-1].get("gone") and not is_packed
-            if not is_here or key in NAMES["not_written"] or key.startswith(OLD_SECTIONS):
+            old, new = value_at(history, self.version), value_at(history, newest("verl"))
+            is_out = is_packed or key in NAMES["not_written"] or key.startswith(OLD_SECTIONS)
+            if is_out or old is ABSENT or new is ABSENT:
                 continue
-            old, new = entry_at(entries, self.version)["value"], entries[-1]["value"]
             if not is_equal(old, new) and "$" not in f"{old}{new}":
                 value = "null" if old is None else str(old)
                 shown = "none: it has to be given" if new == "???" else str(new)
@@ -4450,28 +4285,6 @@ def is_equal(old, new) -> bool:
         return str(old).lower() == str(new).lower()
 
 
-def checked(job: ShellJob, report: Report) -> str:
-    """Compose the new job with this Python's verl and refuse what fails; returns what was checked, as text."""
-    version = next((f"verl {x.version}" for x in importlib.metadata.distributions(name="verl")), "no verl")
-    if not version.startswith(f"verl {newest('verl')}."):
-        other = f"run migrate.py with ENV/bin/python of a verl {newest('verl')} to compose the job"
-        return f"names of keys alone, as this Python has {version}; {other}"
-    words, refused = {}, {entry["setting"].partition("=")[0] for entry in report.impossible}
-    for word in [w for w in job.words if w.is_fixed and not w.in_branch and w.key not in refused]:
-        is_quoted = job.text[word.start - 1 : word.start] in ("'", '"')  # around the word, not its value
-        around, text = job.around(word.start), word.known
-        if text and around and job.text[around[0] - 1] == '"':  # in which \" is a quote
-            text = re.sub(r'\\(["\\$`])', r"\1", text)
-        value = text.strip() if is_quoted else "".join(shlex.split(text))
-        words[f"{word.sign}{word.key}" + f"={value}" * (word.value is not None)] = job.place(word.start)
-    open_keys = [word.key for word in job.words if job.place(word.start) not in words.values()]
-    composed, findings = composition(words, "ppo_megatron_trainer" if "ppo_megatron" in job.text else "ppo_trainer")
-    findings += missing_values(composed) if composed is not None else []
-    for finding in [finding for finding in findings if not any(key in finding for key in open_keys)]:
-        report.refuse("", "the new job", finding, "the key that it names")
-    return "composed with verl's own configuration, without what is refused, set in a branch or to variables"
-
-
 # ------------------------------------------------------------------------------- trial (src/programs/migrate/trial.py)
 
 TRIAL_SECONDS = 600
@@ -4485,6 +4298,7 @@ SMALL = (
     | {"report_to": "none", "save_strategy": "no", "eval_strategy": "no"}
     | {"max_steps": 1, "gradient_accumulation_steps": 1}
 )
+QUIET = {"WANDB_MODE": "disabled", "TOKENIZERS_PARALLELISM": "false", "CUDA_VISIBLE_DEVICES": ""}
 LIMITS = ("max_completion_length", "max_new_tokens", "response_length")
 
 
@@ -4600,6 +4414,24 @@ def one_step(file: str, folder: str, model: str, data: str) -> int:
     return 0
 
 
+def failure_of(command: list[str], folder: Path, environment: dict[str, str]) -> str:
+    """Run a command in a folder, with all that it starts; returns why it failed, or "" where it did not."""
+    with tempfile.TemporaryFile("w+") as said:
+        options = {"cwd": folder, "env": environment, "stdin": subprocess.DEVNULL, "start_new_session": True}
+        with subprocess.Popen(command, stdout=said, stderr=said, **options) as process:
+            try:
+                process.wait(TRIAL_SECONDS)
+            except subprocess.TimeoutExpired:
+                return f"it takes more than {TRIAL_SECONDS} s"
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+        said.seek(0)
+        lines = [line.strip() for line in said if line.strip()]
+    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Interrupt)\b", line)]
+    return (errors or lines)[-1] if lines and process.returncode else ""
+
+
 def trial(text: str, home: Path, model: str, data: str) -> dict:
     """Run one step of the new script in the old one's folder; returns its loss and its settings as TRL read them.
 
@@ -4614,14 +4446,17 @@ def trial(text: str, home: Path, model: str, data: str) -> dict:
         model = str(Path(model).resolve()) if model and Path(model).is_dir() else model or ""
         command = [sys.executable, __file__, ONE_STEP, str(script), folder, model, data]
         modules = os.pathsep.join(filter(None, [str(home.resolve()), os.environ.get("PYTHONPATH")]))
-        end = script_end(command, home, TRIAL_SECONDS, CUDA_VISIBLE_DEVICES="", PYTHONPATH=modules)
-        end = end or "it ended without a training step"
+        end = (
+            failure_of(command, home, os.environ | QUIET | {"PYTHONPATH": modules})
+            or "it ended without a training step"
+        )
         need(answer.is_file(), f"--check: got {end}; expected one step; try --data FILE, or the new script by hand")
         return json.loads(answer.read_text(encoding="utf-8"))
 
 
 # --------------------------------------------------------------------------- command (src/programs/migrate/command.py)
 
+Use = tuple[str, str, dict]  # name that a file uses, its place, its history
 MIGRATED = re.compile(r"(?:^|\")# Migrated from (trl|verl)==([\d.]+) to \1==([\d.]+) by migrate\.py", re.M)
 INSTALL = re.compile(  # an install command with its continuation lines, Ray's list, or a script's PEP 723 block
     r"\b(?:pip3?|uv)\b[^\n]*?\b(?:install|add|run)\b(?:[^\n\\]|\\.)*|\bpip\W+\[[^]]*\]"
@@ -4636,6 +4471,81 @@ PIN = re.compile(
 ACCELERATE = {"compute_environment", "distributed_type"}  # keys that only Accelerate's own YAML files have
 NOT_SAME = 3
 AS_JOB = "try a verl job as a file .sh with its words KEY=VALUE, or as YAML"
+
+
+def uses(source: PythonSource) -> list[Use]:
+    """Arguments and imports of a script that only some versions have."""
+    tables, version_uses = changes("trl"), []
+    configs = [(config, call) for config in CONFIGS.values() for call in source.calls.get(config, [])]
+    for trainer, call in trainer_calls(source):
+        table, place = tables["trainers"].get(trainer, {}), source.place(call)
+        names = [argument.name for argument in source.arguments(call)[0]]
+        version_uses += [(f"{trainer}({n}=…)", place, table[n]) for n in names if n in table]
+    for config, call in configs:
+        place = source.place(call)
+        for name in [argument.name for argument in source.arguments(call)[0] + source.changes(call)]:
+            in_config, in_base = histories(config, name)
+            if in_config and not in_base and name not in trl_defaults(""):
+                version_uses.append((f"{config}({name}=…)", place, in_config))
+    for name, (module, original, node) in source.imports.items():
+        if (module == "trl" or "experimental" in module) and original in tables["modules"]:
+            history = tables["modules"][original]
+            here = {v: home for v, home in history.items() if module != "trl" or home == module or is_gone(home)}
+            version_uses.append((f"from {module} import {name}", source.place(node), here))
+    return version_uses
+
+
+def pinned(package: str, file: str, text: str) -> tuple[str, str] | None:
+    """(Version, where) of a pin PACKAGE==… in a file, or in a requirements.txt beside it."""
+    pattern = re.compile(rf"(?<![\w-]){package}(?:\[[\w,]+\])?(?:\s*==\s*|(?:\.git)?@)v?(\d+\.\d+)")
+    texts, requirements = {file: text}, Path(file).parent / "requirements.txt"
+    if requirements.is_file():
+        texts[str(requirements)] = requirements.read_text(encoding="utf-8", errors="replace")
+    for name, content in texts.items():
+        if match := pattern.search(content):
+            return known_version(package, match[1]), f"pinned in {Path(name).name}: {match[0]}"
+    return None
+
+
+def chosen_version(package: str, file: str, text: str, given: str, file_uses: list[Use], outcome: Callable) -> tuple:
+    """(Version, how it was found).
+
+    Raises:
+        UserError: the given version, or every version, lacks a name of the file; or several fit, with different runs.
+    """
+    for use, place, history in file_uses if given else []:
+        first = next(iter(history), given)
+        if numbers(first) > numbers(given):
+            got = f"{file}, {place}: got --from {package}=={given} and {use}, there since {first}"
+            expected = f"expected a version from {first} on"
+            raise UserError(f"{got}; {expected}; try without --from, which says what fits")
+    if given:
+        return given, "given"
+    if pin := pinned(package, file, text):
+        return pin
+    versions = changes(package)["versions"]
+    lacking = {v: [use for use, _, history in file_uses if value_at(history, v) is ABSENT] for v in versions}
+    fitting = [v for v in versions if not lacking[v]]
+    if not fitting:
+        best = min(versions, key=lambda v: len(lacking[v]))
+        got = f"got {file}, which fits no version of {package}: {best} is nearest and has no {', '.join(lacking[best])}"
+        raise UserError(f"{got}; expected one that has all names; try --from {package}=={best}")
+    span = f"{package} {fitting[0]} to {fitting[-1]} fit by the names used"
+    outcomes = {version: outcome(version) for version in fitting}
+    names = dict.fromkeys(name for settings in outcomes.values() for name in settings)
+    lines = []
+    for name in names:
+        parts = []
+        for value, group in itertools.groupby(fitting, lambda v, name=name: outcomes[v].get(name, "as today")):
+            same = [*group]
+            parts.append("-".join(dict.fromkeys((same[0], same[-1]))) + f": {value}")
+        if len(parts) > 1:
+            lines.append(f"  {name}: {', '.join(parts)}")
+    if not lines:
+        return fitting[-1], f"{span}, and make the same run"
+    got = f"got {file} without --from; {span}, and make different runs:"
+    expected = f"expected one version; try --from {package}=={fitting[-1]}, or that of the environment that ran it"
+    raise UserError("\n".join([got, *lines, expected]))
 
 
 def parse(argv: list[str] | None) -> argparse.Namespace:
@@ -4734,9 +4644,8 @@ def migrate_job(file: str, text: str, version: str) -> dict:
     if kind is ShellJob:
         edit_pins(text, {"verl": newest("verl")}, report)
     result = result_of("verl", chosen, report, job.place, job.edited, text)
-    for command in kind(f"the new text of {file}", result["text"]).commands() if kind is ShellJob else []:
-        if not other_mains(command):
-            report.note(f"checked: {checked(command, report)}")
+    if kind is ShellJob and not all(map(other_mains, job.commands())):
+        report.note("keys were checked by name; verl_train.py --check --overrides composes the words, where verl is")
     return result
 
 

@@ -37,69 +37,61 @@ failed, 128 + n stopped by signal n.
 """
 
 # Contents
-#       163-168  file text         Load texts from files beside their room, such as a page's style; a built script …
-#       171-182  python source     Parses Python source in a process with threads
-#       185-283  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       286-331  bundle            Paths of this bundle and of its embedded model, data and rewards
-#       334-524  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       527-757  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       760-804  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#      807-1227  user scripts      A user's Python script or notebook: read from its source, or run in a separate …
-#     1230-1281  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1284-1529  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1532-1647  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1650-1907  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1910-2016  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     2019-2160  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2163-2488  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2491-2601  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2604-2695  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2698-2729  prompts           Load training and held-out prompts as token ids
-#     2732-2749  verl layout       verl's row layout: the ground truth in reward_model, all other columns in extra_info
-#     2752-2856  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
-#     2859-2897  verl composition  Compose the installed verl's configuration from overrides by Hydra, and check it
-#     2900-3129  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
-#     3132-3206  extracts          Extract from a Python file what some of its names need
-#     3209-3447  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     3450-3724  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3727-4039  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     4042-4184  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     4187-4419  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     4422-4548  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     4551-4613  control tokens    Render messages so that their text never becomes control tokens, for versions of …
-#     4616-4871  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4874-5041  conversations     Conversations with environments: their record, limits, and calls of the …
-#     5044-5184  play              Play a policy's conversations with environments; each turn samples all open …
-#     5187-5350  play setup        Set up and score conversations, for all programs that take --environment
-#     5353-5375  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     5378-5496  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     5499-5505  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5508-5588  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5591-5636  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     5639-5747  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     5750-6044  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     6047-6130  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     6133-6158  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     6161-6350  memory            The memory that a run will need, from the shape of its networks
-#     6353-6360  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6363-6466  names             verl's name of each setting, and the settings that verl refuses or ignores
-#     6469-6564  settings          Settings, and hardware by name
-#     6567-7037  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
-#     7040-7109  hydra             Overrides in Hydra's grammar, and those whose keys verl does not have, from …
-#     7112-7190  refusals          Settings that verl cannot express, ignores, or silently changes: errors and notes
-#     7193-7291  data              Rows as verl reads them
-#     7294-7382  model files       Facts from a model's files: shape, number of weights, end tokens, and the template …
-#     7385-7629  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, missing …
-#     7632-7883  overrides         Our settings as verl's overrides
-#     7886-8010  environment loop  The agent loop: conversations with an environment in verl's workers, each as …
-#     8013-8108  memory            Memory of one GPU, and sizes that do not divide
-#     8111-8332  reward files      The reward's files, copied into the job with their imports, and tried there: verl …
-#     8335-8481  job folder        The folder of a job: data, rewards, an environment, settings
-#     8484-8603  checks            --check: everything that can be verified before a run
-#     8606-8880  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
-#     8883-9104  export            --export: a job as four files that need neither this script nor its bundle
-#     9107-9260  hand written      --overrides: check a file of hand-written overrides, without our settings
-#     9263-9309  command           The command line
+#       155-160  file text         Load texts from files beside their room, such as a page's style; a built script …
+#       163-174  python source     Parses Python source in a process with threads
+#       177-275  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       278-323  bundle            Paths of this bundle and of its embedded model, data and rewards
+#       326-516  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       519-749  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       752-796  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#      799-1219  user scripts      A user's Python script or notebook, read from its source
+#     1222-1273  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1276-1521  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1524-1639  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1642-1899  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1902-2008  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     2011-2152  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2155-2480  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2483-2593  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2596-2687  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2690-2721  prompts           Load training and held-out prompts as token ids
+#     2724-2741  verl layout       verl's row layout: the ground truth in reward_model, all other columns in extra_info
+#     2744-2848  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
+#     2851-3080  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
+#     3083-3157  extracts          Extract from a Python file what some of its names need
+#     3160-3398  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     3401-3675  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3678-3990  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3993-4135  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     4138-4370  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     4373-4499  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     4502-4564  control tokens    Render messages so that their text never becomes control tokens, for versions of …
+#     4567-4822  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4825-4992  conversations     Conversations with environments: their record, limits, and calls of the …
+#     4995-5135  play              Play a policy's conversations with environments; each turn samples all open …
+#     5138-5301  play setup        Set up and score conversations, for all programs that take --environment
+#     5304-5326  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     5329-5447  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     5450-5456  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5459-5539  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5542-5587  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     5590-5698  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     5701-5995  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5998-6081  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     6084-6109  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     6112-6301  memory            The memory that a run will need, from the shape of its networks
+#     6304-6311  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6314-6444  settings          Settings, hardware by name, and verl's names of estimators, losses and aggregations
+#     6447-6917  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
+#     6920-7106  data              Rows and a model's files as verl reads them
+#     7109-7345  refusals          What verl cannot express, ignores or changes; memory of one GPU, and sizes that do …
+#     7348-7715  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, …
+#     7718-8044  overrides         Our settings as verl's overrides, in Hydra's grammar
+#     8047-8414  job folder        The folder of a job: data, rewards, an environment, settings; the copies of the …
+#     8417-8721  checks            --check: all that can be verified before a run, of a job or of a file of …
+#     8724-8998  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
+#     9001-9222  export            --export: a job as four files that need neither this script nor its bundle
+#     9225-9271  command           The command line
 
 import argparse
 import ast
@@ -2854,47 +2846,6 @@ def advice_today(key: str, value: str) -> tuple[str, str] | None:
             is_section = re.fullmatch(r"\+?[\w.]+", instead)
             return effect, instead + key.removeprefix(name) if is_section else instead
     return None
-
-
-# --------------------------------------------------------------- verl composition (src/parts/data/verl_composition.py)
-
-RAY_CPUS = "ray_kwargs.ray_init.num_cpus"
-COUNTS = (  # keys whose values verl computes with
-    *("trainer.nnodes", "trainer.n_gpus_per_node", "trainer.save_freq", "trainer.total_epochs", RAY_CPUS),
-    *("data.train_batch_size", "transfer_queue.backend.SimpleStorage.num_data_storage_units"),
-)
-
-
-def composition(overrides: dict[str, str], name: str = "ppo_trainer"):
-    """Compose verl's configuration from {override: origin}: (configuration or None, findings on what Hydra refuses)."""
-    import verl
-    from hydra import compose, initialize_config_dir
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
-    folder, got = str(Path(verl.__file__).parent / "trainer" / "config"), "overrides"
-    try:
-        for text, source in overrides.items():
-            got = f"{text} (from {source})"
-            OverridesParser.create().parse_override(text)
-        got = "overrides"
-        with initialize_config_dir(config_dir=folder, version_base=None):
-            return compose(name, overrides=[*overrides]), []
-    except (HydraException, ValueError) as error:
-        return None, [f"override: got {got}, which verl refuses: {' '.join(str(error).split())[:300]}"]
-
-
-def missing_values(composed) -> list[str]:
-    """Findings for keys without a value, or else for counts that are not integers."""
-    from omegaconf import OmegaConf
-
-    judge = composed.reward.reward_model.enable  # without a reward model its settings may be missing
-    missing = sorted(k for k in OmegaConf.missing_keys(composed) if judge or not k.startswith("reward.reward_model."))
-    if missing:
-        return [f"missing: got no {key}; expected it, as verl has no default" for key in missing]
-    counts = {key: OmegaConf.select(composed, key) for key in COUNTS}
-    wrong = {k: n for k, n in counts.items() if not isinstance(n, int) and (n is not None or k != RAY_CPUS)}
-    return [f"number: got {key}={value}; expected an integer" for key, value in wrong.items()]
 
 
 # ----------------------------------------------------------------------------- trl names (src/parts/data/trl_names.py)
@@ -6360,7 +6311,7 @@ def follow_umask(folder: Path) -> None:
         file.chmod(file.stat().st_mode & 0o111 | allowed)
 
 
-# ---------------------------------------------------------------------------- names (src/programs/verl_train/names.py)
+# ---------------------------------------------------------------------- settings (src/programs/verl_train/settings.py)
 
 ADVANTAGES = {  # our estimator -> verl's; those that end in _ours are registered by verl_hooks.py
     "gae": "gae",
@@ -6396,77 +6347,6 @@ AGGREGATIONS = {
 }
 OWN_NAME = "own_ours"  # what the job calls an estimator or a loss of the user's own
 OWN_LOSS_MODULE = "verl_own_loss"  # the job's file that puts such a loss into verl's registry
-
-SAMPLER, KWARGS = "trainer.v1.sampler.custom_sampler", "trainer.v1.sampler.sampler_kwargs"
-OPTIM = f"{ACTOR}.optim"
-COMPUTE, WEIGHT_DTYPE = "mixed_precision.param_dtype", "model_dtype"  # below a part that FSDP shards
-ATTENTION = f"{MODEL}.override_config.attn_implementation"
-DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}  # our precision -> the samplers'
-POLICY_LOSS = f"{ACTOR}.policy_loss"
-
-# Settings that verl cannot express: (the value or values that mean the same there, why another is refused).
-FIXED = {
-    "kl_target": ([0.0], "verl's controller counts nats per token; try --override algorithm.kl_ctrl.type=adaptive"),
-    "mask_truncated": ([False], "verl trains on truncated completions; try --overlong_share 0.2"),
-    "advantage_std": (["unbiased"], "verl's standard deviation is the unbiased one"),
-    "advantage_eps": ([1e-6], "verl adds 1e-6"),
-    "whiten_rewards": ([False], "verl does not whiten rewards"),
-    "whiten_advantages": ([True], "verl always whitens GAE's advantages"),
-    "turn_baseline": (["conversation"], "verl's estimators compare whole conversations; try scripts/ppo_train.py"),
-    "keep_between": ([[]], "verl's loader has its own order; try --dynamic_sampling"),
-    "max_oversampling": ([1.0], "verl replaces a group at a time; try --max_refills"),
-    "target_kl": ([0.0], "verl ends no update early; try fewer --ppo_epochs"),
-    "critic": (["separate"], "verl's critic has its own backbone"),
-    "attn_implementation": (
-        ["auto"],
-        "verl's actor takes flash_attention_2; try --override "
-        "+actor_rollout_ref.model.override_config.attn_implementation=sdpa "
-        "actor_rollout_ref.model.use_remove_padding=False",
-    ),
-    "merge_lora": ([False], "verl saves adapters; merge them afterwards, with peft's merge_and_unload"),
-    "load_in_4bit": ([False], "verl trains no 4-bit weights; try --lora_rank with --offload all"),
-    "device": (["auto", "cuda"], "verl finds the devices by itself"),
-    "metrics_file": ([""], "verl writes its own names; try scripts/ppo_train.py"),
-    "metric_names": ([""], "verl writes its own names; try scripts/ppo_train.py"),
-    "dry_run": ([False], "--check is the dry run"),
-}
-
-# Settings that mean nothing to verl, or have a counterpart that is always on: why. They are told, and the job goes on.
-IDLE_IN_VERL = {
-    "score_while_sampling": "verl decides when a reward is called",
-    "rollout_engine": "it is the engine of a single process; verl samples with --verl_rollout",
-    "rollout_batch_size": "the rollout engine forms its own batches",
-    "reuse_prefill": "the rollout engine has a prefix cache of its own",
-    "decode_graphs": "the rollout engine has graphs of its own",
-    "vllm_args": "try --override +actor_rollout_ref.rollout.engine_kwargs.vllm.KEY=VALUE",
-    "check_sync": "verl does not compare weights; watch rollout_corr/kl with --mismatch",
-    "share_prompts": "verl has actor_rollout_ref.actor.use_prefix_grouper, with the package prefix_grouper",
-    "logits_chunk": "verl has no such bound; memory follows --micro_batch_tokens",
-    "max_bad_updates": "verl skips a non-finite update and goes on; watch actor/grad_norm",
-    "plot_every": "verl draws no curves; metrics.jsonl has the figures",
-    "threads": "verl's processes set their own",
-    "save_dtype": "verl saves fp32 weights; its model merger writes the folder",
-    "stop_when": "verl's job does not judge itself; run scripts/diagnose.py on its folder",
-}
-# Overrides that would undo what a setting or a guard of this script does: (why, what to write).
-TRAPS = {
-    "custom_reward_function": ("is read by the old trainer only", "--reward FILE.py:function"),
-    "reward_model": ("is read by the old trainer only", "--reward, or --override reward.reward_model.…"),
-    "reward.custom_reward_function": ("is not read by the job's reward manager", "--reward FILE.py:function"),
-    "reward.reward_manager": ("removes token ids, length penalties and the guard on rewards", "--reward"),
-    f"{CORRECTION}.bypass_mode": ("makes the trainer leave out the correction", "--mismatch"),
-    SAMPLER: ("removes the guard that ends the run when a reward raises", "leaving it out"),
-    KWARGS: ("belongs to the guard that ends the run when a reward raises", "--max_refills"),
-    "trainer.v1.sampler.sync_refill_failed_groups": ("hides rollouts and rewards that fail", "leaving it out"),
-    "trainer.v1.trainer_mode": ("uses another replay buffer, without the guard on rewards", "leaving it out"),
-    "trainer.total_epochs": ("can end the run before its last step, without a checkpoint", "--steps"),
-    "trainer.total_training_steps": ("is --steps here, on which the last checkpoint depends", "--steps"),
-    "trainer.save_freq": ("can leave out the last checkpoint", "--save_every"),
-    "trainer.use_v1": ("chooses a trainer without the guard on rewards", "leaving it out"),
-}
-
-
-# ---------------------------------------------------------------------- settings (src/programs/verl_train/settings.py)
 
 VERL = "0.9.1"
 INSTALL = "try `make setup-verl` and .venv-verl/bin/python, or pip install -r requirements-verl.txt elsewhere"
@@ -6625,8 +6505,8 @@ def rollout_size(t: dict) -> int:
     """Completions of a rollout: TRL's sizes count those of a process, ours those of a step."""
     if t.get("generation_batch_size"):
         return t["generation_batch_size"]
-    rows, passes = t["per_device_train_batch_size"], t["gradient_accumulation_steps"]
-    return rows * (t["steps_per_generation"] or passes) * t["processes"]
+    rows, passes = t["per_device_train_batch_size"], t["steps_per_generation"] or t["gradient_accumulation_steps"]
+    return rows * passes * t["processes"]
 
 
 def minibatches(t: dict) -> int:
@@ -7037,159 +6917,6 @@ def trl_run(words: list[str], machines: list[str] = ()) -> TrlRun | None:
     return run
 
 
-# ---------------------------------------------------------------------------- hydra (src/programs/verl_train/hydra.py)
-
-# keys that verl reads and its configuration files leave out
-ADDED = {
-    ATTENTION,
-    "reward.reward_kwargs.missing_eos_penalty",
-    "reward.reward_kwargs.overlong_share",
-    "ray_kwargs.ray_init.address",
-    "data.apply_chat_template_kwargs",  # there, and empty: `+` lets it take names
-    *(f"{prefix}.override_optimizer_config" for prefix in (OPTIM, "critic.optim")),  # there, and null
-    "critic.ppo_infer_max_token_len_per_gpu",  # the one that the default trainer reads, for updates too
-}
-
-
-@dataclass(frozen=True)
-class Override:
-    """One Hydra override and the setting, or the line of a file, that it comes from."""
-
-    key: str
-    value: object
-    source: str
-    is_written: bool = False  # by the user, in Hydra's grammar; without a value it is ~KEY
-
-    def text(self) -> str:
-        """KEY=VALUE in Hydra's grammar; `+` where verl's configuration has no such key."""
-        if self.is_written:
-            return self.key if self.value is None else f"{self.key}={self.value}"
-        is_added = self.key in ADDED or self.key.startswith(f"{KWARGS}.") or self.key.endswith(COMPUTE)
-        return f"{'+' if is_added else ''}{self.key}={hydra_value(self.value)}"
-
-
-def hydra_value(value) -> str:
-    """A value in Hydra's override grammar; text that could be read as something else is quoted."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "True", False: "False"}[value]
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, list):
-        return f"[{','.join(map(hydra_value, value))}]"
-    if isinstance(value, dict):
-        return f"{{{','.join(f'{key}:{hydra_value(item)}' for key, item in value.items())}}}"
-    words = ("null", "true", "false", "nan", "inf")
-    if re.fullmatch(r"[A-Za-z_/][\w./-]*", value, re.ASCII) and value.lower() not in words:
-        return value
-    escaped = re.sub(r"(\\+)(?='|$)", r"\1\1", value)  # Hydra undoubles backslashes before a quote only
-    return "'" + escaped.replace("'", "\\'") + "'"
-
-
-def name_findings(overrides: list[Override]) -> list[tuple[Override, str]] | None:
-    """Overrides of keys that verl's configuration does not have, or has where `+` adds; None for an unknown engine.
-
-    Hydra's KEY=VALUE and ~KEY need an existing key, +KEY=VALUE a new one (or a dictionary), ++KEY=VALUE takes either.
-    Values, choices of groups (with @ or /) and hydra.* are not checked.
-    """
-    engines = [str(o.value) for o in overrides if o.key == "model_engine"] or ["dp"]
-    known, findings = known_names(engines[-1]) if NAMES_FILE.is_file() else set(), []
-    if not known:
-        return None
-    for override in overrides:
-        key, _, value = override.text().partition("=")
-        bare = key.lstrip("+~")
-        if key.startswith("++") or bare.startswith("hydra.") or "@" in bare or "/" in bare:
-            continue
-        got = f"key: got {override.text()} ({override.source}), a key that verl {VERL}"
-        if key.startswith("+") and bare in known and not value.lstrip("'\"").startswith("{"):
-            findings.append((override, f"{got} has; expected it without the +"))
-        if not key.startswith("+") and bare not in known:
-            near = suggest(bare, sorted(known)) or "; expected a key of verl; a new key takes a +"
-            findings.append((override, f"{got} does not have{near}"))
-    return findings
-
-
-# ---------------------------------------------------------------------- refusals (src/programs/verl_train/refusals.py)
-
-ACTIONS = ("print", "export", "check", "run", "submit", "slurm")
-
-
-def check_expressible(c: Config) -> None:
-    """Raise UserError for settings that verl has no equal of."""
-    if is_own(c.advantage) and "groups" in own_function("advantage", c.advantage).names:
-        GROUPED.add(c.advantage)
-    if is_own(c.loss):
-        own_function("loss", c.loss)  # refuses one that cannot be called
-    for name in ("model", "critic_model"):
-        refuse_adapter(getattr(c, name), f"--{name}", "whose reference in verl would be the base model")
-    check_config(c)
-    acts = {"advantage_std": "grpo", "advantage_eps": "grpo", "whiten_advantages": "gae"}
-    for name, (allowed, why) in FIXED.items():
-        value = getattr(c, name)
-        fits = value in allowed or acts.get(name, c.advantage) != c.advantage
-        shown = " ".join(value) if isinstance(value, list) else value
-        need(fits, f"got {name} {shown}; expected {allowed[0] or 'none'} with verl: {why}")
-    check_idle(c, bool(c.environment))
-    check_room(c, c.max_prompt_tokens)
-    prompts = c.batch_size // c.group_size
-    whole = c.minibatches * c.group_size * max(1, prompts // c.minibatches)
-    mean = "seq_mean_token_mean"
-    flash = ["advantage gae"] if c.advantage == "gae" and "trainer.device=cpu" not in c.override else []
-    flash += [f"sequence_parallel {c.sequence_parallel}"] if c.sequence_parallel > 1 else []
-    refused = {
-        f"advantage {c.advantage}; expected one that verl's default trainer computes; try --algorithm grpo, or "
-        "scripts/ppo_train.py": not ADVANTAGES.get(c.advantage, OWN_NAME),
-        "kl_estimator k3_ratio with several updates per batch; expected one, where verl's k3+ is the same; try k2": (
-            c.kl_estimator == "k3_ratio" and c.kl_coef and c.ppo_epochs * c.minibatches > 1
-        ),
-        f"lora_alpha {c.lora_alpha}; expected a whole number with verl; try {max(1, round(c.lora_alpha))}": (
-            c.lora_rank and not float(c.lora_alpha).is_integer()
-        ),
-        "vf_coef 0; expected more than 0 with verl, whose critic always learns; try --vf_coef 0.5": (
-            c.advantage == "gae" and not c.vf_coef
-        ),
-        f"loss {c.loss} with aggregation {c.aggregation}; expected {mean}, verl's only one": (
-            c.loss in ("sapo", "gmpo") and c.aggregation != mean
-        ),
-        f"precision fp32 with {', '.join(flash)}; expected bf16 or fp16, as verl computes these with flash attention "
-        "alone; try --precision bf16": c.precision == "fp32" and flash,
-        "lr_schedule linear; expected constant or cosine with verl's FSDP; try cosine": c.lr_schedule == "linear",
-        f"batch_size {c.batch_size}, group_size {c.group_size}, minibatches {c.minibatches}; expected whole groups in "
-        f"each minibatch, as verl counts prompts; try --batch_size {whole}": prompts % c.minibatches,
-    }
-    for got, wrong in refused.items():
-        need(not wrong, f"got {got}")
-    chosen = [name for name in ACTIONS if getattr(c, name)]
-    got = f"got {', '.join(chosen) or 'nothing to do'}"
-    need(len(chosen) == 1, f"{got}; expected one of --{' --'.join(ACTIONS)}")
-
-
-def split_override(text: str) -> tuple[str, str, str]:
-    """(`+`, `++`, `~` or nothing; key; value) of KEY=VALUE; UserError for other text and for a trap."""
-    match = re.fullmatch(r"(\+\+|\+|~)?([\w.@/-]+)=(.*)", text, re.DOTALL)
-    need(match, f"got --override {text!r}; expected KEY=VALUE; try --override trainer.log_val_generations=4")
-    sign, key, value = match.groups()
-    expected = f"expected a key that verl {VERL} acts upon"
-    for trap, (why, instead) in TRAPS.items():
-        caught = key == trap or key.startswith(f"{trap}.") or trap.startswith(f"{key}.")
-        need(not caught, f"got --override {text!r}: {key} {why}; {expected}; try {instead}")
-    effect, instead = advice_today(key, value) or ("", "")
-    need(not effect, f"got --override {text!r}: verl {effect}; {expected}; try {instead}")
-    return sign or "", key, value
-
-
-def say_notes(config: Config) -> None:
-    """Tell which of the user's settings mean nothing to verl, or something else."""
-    usual = Config()
-    for name in IDLE_IN_VERL:
-        if getattr(config, name) != getattr(usual, name):
-            say(f"note: {name} {getattr(config, name)}: {IDLE_IN_VERL[name]}")
-    if config.warmup_steps:
-        say("note: warmup_steps: verl's first update has learning rate 0, so its rates follow ours one step later")
-    if config.loss in ("clip_cov", "kl_cov"):
-        say(f"note: loss {config.loss}: verl chooses the tokens in each micro-batch, ours in the minibatch")
-
-
 # ------------------------------------------------------------------------------ data (src/programs/verl_train/data.py)
 
 FOREIGN = {"data_source", "prompt", "reward_model"}  # the columns that tell a row in verl's form
@@ -7291,13 +7018,10 @@ def parquet_rows(path: Path) -> list[dict]:
     return [row for _, row in parquet_records(str(path))]
 
 
-# ---------------------------------------------------------------- model files (src/programs/verl_train/model_files.py)
-
-
 def count_parameters(config: Config) -> float | None:
     """Number of weights: from the headers of safetensors files, or from a size in the model's name."""
     total = 0
-    for path in Path(config.model).glob("*.safetensors") if Path(config.model).is_dir() else ():
+    for path in Path(config.model).glob("*.safetensors"):
         header = safetensors_header(path)
         total += sum(math.prod(entry["shape"]) for name, entry in header.items() if name != "__metadata__")
     size = re.search(r"(?<![\d.])(\d+(?:\.\d+)?)([BM])(?![A-Za-z0-9])", Path(config.model).name.upper())
@@ -7382,11 +7106,251 @@ def chat_template(model: str, rows: list[dict], chat: bool = False, file: str = 
     return "{% for message in messages %}{{ message['content'] }}{{ '\\n' }}{% endfor %}"
 
 
+# ---------------------------------------------------------------------- refusals (src/programs/verl_train/refusals.py)
+
+SAMPLER, KWARGS = "trainer.v1.sampler.custom_sampler", "trainer.v1.sampler.sampler_kwargs"
+WEIGHT_DTYPE = "model_dtype"  # below a part that FSDP shards
+
+# Settings that verl cannot express: (the value or values that mean the same there, why another is refused).
+FIXED = {
+    "kl_target": ([0.0], "verl's controller counts nats per token; try --override algorithm.kl_ctrl.type=adaptive"),
+    "mask_truncated": ([False], "verl trains on truncated completions; try --overlong_share 0.2"),
+    "advantage_std": (["unbiased"], "verl's standard deviation is the unbiased one"),
+    "advantage_eps": ([1e-6], "verl adds 1e-6"),
+    "whiten_rewards": ([False], "verl does not whiten rewards"),
+    "whiten_advantages": ([True], "verl always whitens GAE's advantages"),
+    "turn_baseline": (["conversation"], "verl's estimators compare whole conversations; try scripts/ppo_train.py"),
+    "keep_between": ([[]], "verl's loader has its own order; try --dynamic_sampling"),
+    "max_oversampling": ([1.0], "verl replaces a group at a time; try --max_refills"),
+    "target_kl": ([0.0], "verl ends no update early; try fewer --ppo_epochs"),
+    "critic": (["separate"], "verl's critic has its own backbone"),
+    "attn_implementation": (
+        ["auto"],
+        "verl's actor takes flash_attention_2; try --override "
+        "+actor_rollout_ref.model.override_config.attn_implementation=sdpa "
+        "actor_rollout_ref.model.use_remove_padding=False",
+    ),
+    "merge_lora": ([False], "verl saves adapters; merge them afterwards, with peft's merge_and_unload"),
+    "load_in_4bit": ([False], "verl trains no 4-bit weights; try --lora_rank with --offload all"),
+    "device": (["auto", "cuda"], "verl finds the devices by itself"),
+    "metrics_file": ([""], "verl writes its own names; try scripts/ppo_train.py"),
+    "metric_names": ([""], "verl writes its own names; try scripts/ppo_train.py"),
+    "dry_run": ([False], "--check is the dry run"),
+}
+
+# Settings that mean nothing to verl, or have a counterpart that is always on: why. They are told, and the job goes on.
+IDLE_IN_VERL = {
+    "score_while_sampling": "verl decides when a reward is called",
+    "rollout_engine": "it is the engine of a single process; verl samples with --verl_rollout",
+    "rollout_batch_size": "the rollout engine forms its own batches",
+    "reuse_prefill": "the rollout engine has a prefix cache of its own",
+    "decode_graphs": "the rollout engine has graphs of its own",
+    "vllm_args": "try --override +actor_rollout_ref.rollout.engine_kwargs.vllm.KEY=VALUE",
+    "check_sync": "verl does not compare weights; watch rollout_corr/kl with --mismatch",
+    "share_prompts": "verl has actor_rollout_ref.actor.use_prefix_grouper, with the package prefix_grouper",
+    "logits_chunk": "verl has no such bound; memory follows --micro_batch_tokens",
+    "max_bad_updates": "verl skips a non-finite update and goes on; watch actor/grad_norm",
+    "plot_every": "verl draws no curves; metrics.jsonl has the figures",
+    "threads": "verl's processes set their own",
+    "save_dtype": "verl saves fp32 weights; its model merger writes the folder",
+    "stop_when": "verl's job does not judge itself; run scripts/diagnose.py on its folder",
+}
+# Overrides that would undo what a setting or a guard of this script does: (why, what to write).
+TRAPS = {
+    "custom_reward_function": ("is read by the old trainer only", "--reward FILE.py:function"),
+    "reward_model": ("is read by the old trainer only", "--reward, or --override reward.reward_model.…"),
+    "reward.custom_reward_function": ("is not read by the job's reward manager", "--reward FILE.py:function"),
+    "reward.reward_manager": ("removes token ids, length penalties and the guard on rewards", "--reward"),
+    f"{CORRECTION}.bypass_mode": ("makes the trainer leave out the correction", "--mismatch"),
+    SAMPLER: ("removes the guard that ends the run when a reward raises", "leaving it out"),
+    KWARGS: ("belongs to the guard that ends the run when a reward raises", "--max_refills"),
+    "trainer.v1.sampler.sync_refill_failed_groups": ("hides rollouts and rewards that fail", "leaving it out"),
+    "trainer.v1.trainer_mode": ("uses another replay buffer, without the guard on rewards", "leaving it out"),
+    "trainer.total_epochs": ("can end the run before its last step, without a checkpoint", "--steps"),
+    "trainer.total_training_steps": ("is --steps here, on which the last checkpoint depends", "--steps"),
+    "trainer.save_freq": ("can leave out the last checkpoint", "--save_every"),
+    "trainer.use_v1": ("chooses a trainer without the guard on rewards", "leaving it out"),
+}
+
+ACTIONS = ("print", "export", "check", "run", "submit", "slurm")
+TRAINING = ("weights", "gradients", "optimizer", "activations", "logits")
+OFFLOADED = {"none": set(), "optimizer": {"optimizer"}, "all": {"weights", "optimizer"}}  # by --offload
+
+
+def check_expressible(c: Config) -> None:
+    """Raise UserError for settings that verl has no equal of."""
+    if is_own(c.advantage) and "groups" in own_function("advantage", c.advantage).names:
+        GROUPED.add(c.advantage)
+    if is_own(c.loss):
+        own_function("loss", c.loss)  # refuses one that cannot be called
+    for name in ("model", "critic_model"):
+        refuse_adapter(getattr(c, name), f"--{name}", "whose reference in verl would be the base model")
+    check_config(c)
+    acts = {"advantage_std": "grpo", "advantage_eps": "grpo", "whiten_advantages": "gae"}
+    for name, (allowed, why) in FIXED.items():
+        value = getattr(c, name)
+        fits = value in allowed or acts.get(name, c.advantage) != c.advantage
+        shown = " ".join(value) if isinstance(value, list) else value
+        need(fits, f"got {name} {shown}; expected {allowed[0] or 'none'} with verl: {why}")
+    check_idle(c, bool(c.environment))
+    check_room(c, c.max_prompt_tokens)
+    prompts = c.batch_size // c.group_size
+    whole = c.minibatches * c.group_size * max(1, prompts // c.minibatches)
+    mean = "seq_mean_token_mean"
+    flash = ["advantage gae"] if c.advantage == "gae" and "trainer.device=cpu" not in c.override else []
+    flash += [f"sequence_parallel {c.sequence_parallel}"] if c.sequence_parallel > 1 else []
+    refused = {
+        f"advantage {c.advantage}; expected one that verl's default trainer computes; try --algorithm grpo, or "
+        "scripts/ppo_train.py": not ADVANTAGES.get(c.advantage, OWN_NAME),
+        "kl_estimator k3_ratio with several updates per batch; expected one, where verl's k3+ is the same; try k2": (
+            c.kl_estimator == "k3_ratio" and c.kl_coef and c.ppo_epochs * c.minibatches > 1
+        ),
+        f"lora_alpha {c.lora_alpha}; expected a whole number with verl; try {max(1, round(c.lora_alpha))}": (
+            c.lora_rank and not float(c.lora_alpha).is_integer()
+        ),
+        "vf_coef 0; expected more than 0 with verl, whose critic always learns; try --vf_coef 0.5": (
+            c.advantage == "gae" and not c.vf_coef
+        ),
+        f"loss {c.loss} with aggregation {c.aggregation}; expected {mean}, verl's only one": (
+            c.loss in ("sapo", "gmpo") and c.aggregation != mean
+        ),
+        f"precision fp32 with {', '.join(flash)}; expected bf16 or fp16, as verl computes these with flash attention "
+        "alone; try --precision bf16": c.precision == "fp32" and flash,
+        "lr_schedule linear; expected constant or cosine with verl's FSDP; try cosine": c.lr_schedule == "linear",
+        f"batch_size {c.batch_size}, group_size {c.group_size}, minibatches {c.minibatches}; expected whole groups in "
+        f"each minibatch, as verl counts prompts; try --batch_size {whole}": prompts % c.minibatches,
+    }
+    for got, wrong in refused.items():
+        need(not wrong, f"got {got}")
+    chosen = [name for name in ACTIONS if getattr(c, name)]
+    got = f"got {', '.join(chosen) or 'nothing to do'}"
+    need(len(chosen) == 1, f"{got}; expected one of --{' --'.join(ACTIONS)}")
+
+
+def split_override(text: str) -> tuple[str, str, str]:
+    """(`+`, `++`, `~` or nothing; key; value) of KEY=VALUE; UserError for other text and for a trap."""
+    match = re.fullmatch(r"(\+\+|\+|~)?([\w.@/-]+)=(.*)", text, re.DOTALL)
+    need(match, f"got --override {text!r}; expected KEY=VALUE; try --override trainer.log_val_generations=4")
+    sign, key, value = match.groups()
+    expected = f"expected a key that verl {VERL} acts upon"
+    for trap, (why, instead) in TRAPS.items():
+        caught = key == trap or key.startswith(f"{trap}.") or trap.startswith(f"{key}.")
+        need(not caught, f"got --override {text!r}: {key} {why}; {expected}; try {instead}")
+    effect, instead = advice_today(key, value) or ("", "")
+    need(not effect, f"got --override {text!r}: verl {effect}; {expected}; try {instead}")
+    return sign or "", key, value
+
+
+def say_notes(config: Config) -> None:
+    """Tell which of the user's settings mean nothing to verl, or something else."""
+    usual = Config()
+    for name in IDLE_IN_VERL:
+        if getattr(config, name) != getattr(usual, name):
+            say(f"note: {name} {getattr(config, name)}: {IDLE_IN_VERL[name]}")
+    if config.warmup_steps:
+        say("note: warmup_steps: verl's first update has learning rate 0, so its rates follow ours one step later")
+    if config.loss in ("clip_cov", "kl_cov"):
+        say(f"note: loss {config.loss}: verl chooses the tokens in each micro-batch, ours in the minibatch")
+
+
+def trained_widths(c: Config) -> list[int]:
+    """Bytes of a weight of each trained network; its adapters, gradients and Adam's moments have the same dtype."""
+    given = {key: dtype for _, key, dtype in map(split_override, c.override)}
+    parts = [FSDP, "critic.fsdp"] if c.advantage == "gae" else [FSDP]
+    return [4 if "32" in given.get(f"{part}.{WEIGHT_DTYPE}", "fp32") else 2 for part in parts]
+
+
+def memory_plan(c: Config, parameters: float | None) -> dict[str, float]:
+    """GiB of one GPU by part; training and sampling take turns on it. The reference waits in CPU memory."""
+    if not parameters:
+        return {}
+    shape, gpus, widths, tokens = model_shape(c), c.nodes * c.gpus_per_node, trained_widths(c), c.micro_batch_tokens
+    decoder, width, parts = decoder_shape(shape) if shape else None, 4 if c.precision == "fp32" else 2, {}
+    adapters = adapter_weights(decoder, c.lora_rank) if decoder else 0
+    trained = adapters if c.lora_rank else parameters
+    for part, count in {"weights": parameters + adapters, "gradients": trained, "optimizer": 2 * trained}.items():
+        # what is offloaded comes back for its network's update, one network at a time
+        parts[part] = count / gpus * (max if part in OFFLOADED[c.offload] else sum)(widths)
+    if decoder:
+        # FSDP casts weights and what is between layers; without padding, a row of all tokens stands for any rows.
+        # verl multiplies the tokens by sequence_parallel, and splits them
+        sizes = {"rows": 1, "length": tokens, "compute": width, "stream": width}
+        run = PassShape(**sizes, lora_rank=c.lora_rank, attention="flash", checkpointing=c.gradient_checkpointing)
+        parts["activations"] = backward_peak(decoder, run, 0)
+        parts["logits"] = tokens * shape["vocab_size"] * (4 + 4 + width)  # with their gradient and softmax
+        parts["KV cache of a completion"] = (
+            decoder.layers * decoder.keys * 2 * width * c.conversation_tokens / c.rollout_tensor_parallel
+        )
+    parts["rollout weights"] = parameters * width / c.rollout_tensor_parallel
+    parts["rollout engine"] = c.vllm_memory * c.gpu_memory * 2**30  # with its weights and cache
+    return {part: round(size / 2**30, 3) for part, size in parts.items()}
+
+
+def memory_findings(config: Config, plan: dict[str, float]) -> tuple[dict, list[str]]:
+    """Sums of the plan, and what does not fit."""
+    if not plan:
+        return {}, []
+    # weights are gathered and handed over while both are there; what is offloaded waits elsewhere by then
+    kept = {"weights", "gradients", "optimizer"} - OFFLOADED[config.offload]
+    sums = {
+        "training": sum(plan.get(part, 0) for part in TRAINING),
+        "sampling": plan["rollout engine"] + sum(plan[part] for part in kept),
+        "rollout weights": plan["rollout weights"],
+    }
+    sums = {name: round(value, 2) for name, value in sums.items()}
+    of, engine = f"of {config.gpu_memory:g} GiB", config.vllm_memory * config.gpu_memory
+    room = config.gpu_memory * 0.95  # the rest is CUDA's and NCCL's
+    bf16 = f"--override {FSDP}.{WEIGHT_DTYPE}=bf16, whose adapters and optimizer lose small updates"
+    wrong = {
+        f"training needs {sums['training']} {of}; try --offload all, --gradient_checkpointing, fewer "
+        f"--micro_batch_tokens, more GPUs, or {bf16 if config.lora_rank else '--lora_rank 32'}": (
+            sums["training"] > room
+        ),
+        f"sampling needs {sums['sampling']} {of}; try a lower --vllm_memory, or --offload optimizer": (
+            sums["sampling"] > room
+        ),
+        f"the sampler's weights take {sums['rollout weights']} GiB of vllm_memory's {engine:g}; try a higher "
+        "--vllm_memory or --rollout_tensor_parallel 2": sums["rollout weights"] > 0.9 * engine,
+    }
+    return sums, [f"memory: {text}" for text, is_wrong in wrong.items() if is_wrong]
+
+
+def batch_findings(c: Config) -> list[str]:
+    """Sizes for which verl fills up with padding sequences without a word, or ends after minutes."""
+    tokens, gpus = c.micro_batch_tokens * c.sequence_parallel, c.nodes * c.gpus_per_node
+    replicas, part = max(1, gpus // c.sequence_parallel), c.batch_size // c.minibatches
+    batch = math.lcm(replicas, c.group_size) * c.minibatches
+    least = math.ceil(c.conversation_tokens / c.sequence_parallel)
+    worst = part // replicas * c.conversation_tokens
+    shares = {name: getattr(c, name) for name in ("sequence_parallel", "rollout_tensor_parallel")}
+    wrong = {f"{name} {n} for {gpus} GPUs; expected a divisor": gpus % n for name, n in shares.items()} | {
+        f"micro_batch_tokens {c.micro_batch_tokens}; expected {least}, a sequence's share of a GPU": (
+            tokens < c.conversation_tokens
+        ),
+        f"{part} completions in a minibatch for {replicas} replicas of the policy; expected a multiple, as verl fills "
+        f"up with padding; try --batch_size {batch}": part % replicas,
+        f"loss gmpo, micro_batch_tokens {c.micro_batch_tokens}; expected {worst}, a minibatch in one piece, as verl's "
+        "geo_mean adds up the means of its micro-batches": c.loss == "gmpo" and tokens < worst,
+    }
+    return [f"batch: got {text}" for text, is_wrong in wrong.items() if is_wrong]
+
+
+def size_findings(config: Config, parameters: float | None) -> tuple[dict, dict, list[str]]:
+    """(Memory by part, its sums, what does not fit into it and sizes that do not divide)."""
+    plan = memory_plan(config, parameters)
+    if "activations" not in plan:
+        missing = "activations, logits, KV cache and adapters are not" if plan else "nothing is"
+        say(f"note: memory: no config.json of {config.model} on this machine, so {missing} counted")
+    sums, findings = memory_findings(config, plan)
+    return plan, sums, findings + batch_findings(config)
+
+
 # ------------------------------------------------------------------------ rewards (src/programs/verl_train/rewards.py)
 
 REWARD_ERROR = "reward_error.txt"  # of the output folder: why a reward or an environment ended the run
 REWARD_FAILED = "REWARD FAILED"
 JOB_FILE, JOB_FOLDER = "job.json", "$JOB"  # what a job's modules are told, and what stands there for its folder
+ENVIRONMENT_FAILED = "ENVIRONMENT FAILED"
 
 
 def job_settings(job: Path) -> dict:
@@ -7629,7 +7593,204 @@ def register_loss(job: Path) -> None:
         register_policy_loss(OWN_NAME)(policy_loss)
 
 
+class Player:
+    """Plays conversations that come one at a time; what blocks runs in threads, never in the event loop.
+
+    As in our trainers, one thread begins all waiting conversations together, and one scores all that have ended. `job`
+    is what `job_settings` returns.
+    """
+
+    def __init__(self, job: dict, tokenizer, end_ids: list[int], template: dict | None = None):
+        told = job["environment"]
+        environments = load_environments(told["file"])
+        for kind in environments.kinds.values():
+            kind.tools = told["tools"][kind.name]
+        bridge = TurnBridge(copy.deepcopy(tokenizer), end_ids, template)  # verl goes on using its own
+        self.setup = PlaySetup(environments, bridge, told["form"], PlayLimits(**told["limits"]))
+        self.reward = Reward(job["rewards"], CallLimits(*job["reward_limits"]))
+        self.columns = job["columns"]
+        self.beginning = Gathering(lambda rows: begin(rows, self.setup), "begin")
+        self.scoring = Gathering(self.score_all, "score")
+        self.turns = ThreadPoolExecutor(self.setup.limits.side_by_side, thread_name_prefix="turn")
+        sys.setswitchinterval(SHORT_INTERVAL)  # jobs of many conversations begin and end all the time
+
+    def row(self, given: dict) -> dict:
+        """A row of verl's data as `play` takes it."""
+        info, known = given["extra_info"], row_columns(given)
+        return {
+            "prompt": [dict(message) for message in given["raw_prompt"]],
+            "columns": {name: known[name] for name in self.columns if name in known},
+            "place": f"row {info['index'] + 1} of the {info['split']} data",
+        }
+
+    def score_all(self, ended: list[tuple[dict, Conversation]]) -> list[dict]:
+        rows, conversations = zip(*ended, strict=True)
+        score_all([*conversations], self.setup.limits)
+        every = dict.fromkeys(self.columns)
+        return score_talks(
+            self.setup, [row | {"columns": every | row["columns"]} for row in rows], [*conversations], self.reward
+        )
+
+    async def play(self, row: dict, sample) -> tuple[Conversation, dict]:
+        """Play one conversation; `sample` is async, (ids so far) -> (answer's ids, log-probs)."""
+        conversation, turns = await asyncio.wrap_future(self.beginning.submit(row)), self.setup.limits.turns
+        for turn in range(turns):
+            sampled, last = [await sample(conversation.ids)], turn == turns - 1
+            step = functools.partial(take_turn, [conversation], sampled, last, self.setup)
+            await asyncio.wrap_future(self.turns.submit(step))
+            if conversation.ended_by:
+                break
+        return conversation, await asyncio.wrap_future(self.scoring.submit((row, conversation)))
+
+    def scores(self, conversation: Conversation, values: dict, penalties: dict) -> tuple[float, dict]:
+        """(what the conversation is worth, what verl logs of it); a penalty for length looks at its longest answer."""
+        weights = score_weights(self.reward, values)
+        score = sum(weights[name] * value for name, value in values.items() if value is not None)
+        answers = [conversation.response_ids[start:end] for start, end in conversation.spans]
+        cut_off = not all(map(self.setup.bridge.ends, answers))
+        share = penalties.get("overlong_share", 0)
+        penalty = overlong_penalty(max(map(len, answers)), self.setup.limits.answer_tokens, share)
+        penalty += penalties.get("missing_eos_penalty", 0) * cut_off
+        return score - penalty, named_scores(score, values) | play_metrics([conversation])
+
+
+class Sampler:
+    """Asks verl's servers for the answers of one conversation, and keeps what they tell beside tokens."""
+
+    def __init__(self, server, sampling: dict, limits: PlayLimits, request: dict):
+        self.server, self.request = server, request
+        self.sampling = {**sampling, "logprobs": True, "max_tokens": limits.answer_tokens}
+        self.fields, self.seconds = {}, 0.0
+
+    async def __call__(self, ids: list[int]) -> tuple[list[int], list[float]]:
+        start = time.perf_counter()
+        output = await self.server.generate(prompt_ids=ids, sampling_params=dict(self.sampling), **self.request)
+        self.seconds += time.perf_counter() - start
+        newest = {name: value for name, value in output.extra_fields.items() if name == "max_global_steps"}
+        # the weights' version of the first answer, and of the last
+        self.fields = {**output.extra_fields, **self.fields, **newest}
+        return output.token_ids, output.log_probs
+
+
+def environment_loop(job: Path):
+    """The class EnvironmentLoop, for verl; verl_environment.py calls this."""
+    from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
+    from verl.utils.rollout_trace import rollout_trace_op
+
+    settings, players = job_settings(job), []  # a player for a process
+    load_environments(settings["environment"]["file"])  # its errors are best told at the start
+
+    class EnvironmentLoop(AgentLoopBase):
+        """One conversation with an environment; its tokens are those that were sampled, and those between turns."""
+
+        def player(self) -> Player:
+            if not players:
+                ends = end_ids_of(self.config.actor_rollout_ref.model.path, self.tokenizer)
+                players.append(Player(settings, self.tokenizer, ends, dict(self.apply_chat_template_kwargs or {})))
+            return players[0]
+
+        @rollout_trace_op
+        async def run(self, sampling_params, priority: int = 0, **row):
+            try:
+                player = self.player()
+                request = {"request_id": uuid4().hex, "priority": int(priority)}
+                sample = Sampler(self.server_manager, sampling_params, player.setup.limits, request)
+                conversation, values = await player.play(player.row(row), sample)
+                score, logged = player.scores(conversation, values, self.config.reward.get("reward_kwargs") or {})
+            except UserError as error:  # a plain error: Ray has to carry it to processes that do not know our classes
+                failure = REWARD_FAILED if isinstance(error, RewardError) else ENVIRONMENT_FAILED
+                tell_failure(f"{failure}: {error}", settings["error_file"])
+                raise RuntimeError(f"{failure}: {error}") from None
+            return AgentLoopOutput(
+                prompt_ids=conversation.prompt_ids,
+                response_ids=conversation.response_ids,
+                response_mask=conversation.response_mask,
+                response_logprobs=conversation.rollout_logprobs,
+                reward_score=exact_in_means(score, self.rollout_config.n),
+                num_turns=2 * len(conversation.spans),
+                metrics={"generate_sequences": sample.seconds, "tool_calls": conversation.seconds},
+                extra_fields={**sample.fields, "turn_scores": [], "tool_rewards": [], "reward_extra_info": logged},
+            )
+
+    return EnvironmentLoop
+
+
 # -------------------------------------------------------------------- overrides (src/programs/verl_train/overrides.py)
+
+OPTIM = f"{ACTOR}.optim"
+ATTENTION = f"{MODEL}.override_config.attn_implementation"
+DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}  # our precision -> the samplers'
+POLICY_LOSS = f"{ACTOR}.policy_loss"
+COMPUTE = "mixed_precision.param_dtype"  # below a part that FSDP shards
+# keys that verl reads and its configuration files leave out
+ADDED = {
+    ATTENTION,
+    "reward.reward_kwargs.missing_eos_penalty",
+    "reward.reward_kwargs.overlong_share",
+    "ray_kwargs.ray_init.address",
+    "data.apply_chat_template_kwargs",  # there, and empty: `+` lets it take names
+    *(f"{prefix}.override_optimizer_config" for prefix in (OPTIM, "critic.optim")),  # there, and null
+    "critic.ppo_infer_max_token_len_per_gpu",  # the one that the default trainer reads, for updates too
+}
+
+
+@dataclass(frozen=True)
+class Override:
+    """One Hydra override and the setting, or the line of a file, that it comes from."""
+
+    key: str
+    value: object
+    source: str
+    is_written: bool = False  # by the user, in Hydra's grammar; without a value it is ~KEY
+
+    def text(self) -> str:
+        """KEY=VALUE in Hydra's grammar; `+` where verl's configuration has no such key."""
+        if self.is_written:
+            return self.key if self.value is None else f"{self.key}={self.value}"
+        is_added = self.key in ADDED or self.key.startswith(f"{KWARGS}.") or self.key.endswith(COMPUTE)
+        return f"{'+' if is_added else ''}{self.key}={hydra_value(self.value)}"
+
+
+def hydra_value(value) -> str:
+    """A value in Hydra's override grammar; text that could be read as something else is quoted."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "True", False: "False"}[value]
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, list):
+        return f"[{','.join(map(hydra_value, value))}]"
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{key}:{hydra_value(item)}' for key, item in value.items())}}}"
+    words = ("null", "true", "false", "nan", "inf")
+    if re.fullmatch(r"[A-Za-z_/][\w./-]*", value, re.ASCII) and value.lower() not in words:
+        return value
+    escaped = re.sub(r"(\\+)(?='|$)", r"\1\1", value)  # Hydra undoubles backslashes before a quote only
+    return "'" + escaped.replace("'", "\\'") + "'"
+
+
+def name_findings(overrides: list[Override]) -> list[tuple[Override, str]] | None:
+    """Overrides of keys that verl's configuration does not have, or has where `+` adds; None for an unknown engine.
+
+    Hydra's KEY=VALUE and ~KEY need an existing key, +KEY=VALUE a new one (or a dictionary), ++KEY=VALUE takes either.
+    Values, choices of groups (with @ or /) and hydra.* are not checked.
+    """
+    engines = [str(o.value) for o in overrides if o.key == "model_engine"] or ["dp"]
+    known, findings = known_names(engines[-1]) if NAMES_FILE.is_file() else set(), []
+    if not known:
+        return None
+    for override in overrides:
+        key, _, value = override.text().partition("=")
+        bare = key.lstrip("+~")
+        if key.startswith("++") or bare.startswith("hydra.") or "@" in bare or "/" in bare:
+            continue
+        got = f"key: got {override.text()} ({override.source}), a key that verl {VERL}"
+        if key.startswith("+") and bare in known and not value.lstrip("'\"").startswith("{"):
+            findings.append((override, f"{got} has; expected it without the +"))
+        if not key.startswith("+") and bare not in known:
+            near = suggest(bare, sorted(known)) or "; expected a key of verl; a new key takes a +"
+            findings.append((override, f"{got} does not have{near}"))
+    return findings
+
 
 Rows = Iterator[tuple[str, str, object]]  # (the setting that it comes from, verl's key, its value)
 
@@ -7883,232 +8044,7 @@ def model_path(model: str) -> str:
     return str(Path(model).resolve()) if Path(model).is_dir() else model
 
 
-# ------------------------------------------------------ environment loop (src/programs/verl_train/environment_loop.py)
-
-ENVIRONMENT_FAILED = "ENVIRONMENT FAILED"
-
-
-class Player:
-    """Plays conversations that come one at a time; what blocks runs in threads, never in the event loop.
-
-    As in our trainers, one thread begins all waiting conversations together, and one scores all that have ended. `job`
-    is what `job_settings` returns.
-    """
-
-    def __init__(self, job: dict, tokenizer, end_ids: list[int], template: dict | None = None):
-        told = job["environment"]
-        environments = load_environments(told["file"])
-        for kind in environments.kinds.values():
-            kind.tools = told["tools"][kind.name]
-        bridge = TurnBridge(copy.deepcopy(tokenizer), end_ids, template)  # verl goes on using its own
-        self.setup = PlaySetup(environments, bridge, told["form"], PlayLimits(**told["limits"]))
-        self.reward = Reward(job["rewards"], CallLimits(*job["reward_limits"]))
-        self.columns = job["columns"]
-        self.beginning = Gathering(lambda rows: begin(rows, self.setup), "begin")
-        self.scoring = Gathering(self.score_all, "score")
-        self.turns = ThreadPoolExecutor(self.setup.limits.side_by_side, thread_name_prefix="turn")
-        sys.setswitchinterval(SHORT_INTERVAL)  # jobs of many conversations begin and end all the time
-
-    def row(self, given: dict) -> dict:
-        """A row of verl's data as `play` takes it."""
-        info, known = given["extra_info"], row_columns(given)
-        return {
-            "prompt": [dict(message) for message in given["raw_prompt"]],
-            "columns": {name: known[name] for name in self.columns if name in known},
-            "place": f"row {info['index'] + 1} of the {info['split']} data",
-        }
-
-    def score_all(self, ended: list[tuple[dict, Conversation]]) -> list[dict]:
-        rows, conversations = zip(*ended, strict=True)
-        score_all([*conversations], self.setup.limits)
-        every = dict.fromkeys(self.columns)
-        return score_talks(
-            self.setup, [row | {"columns": every | row["columns"]} for row in rows], [*conversations], self.reward
-        )
-
-    async def play(self, row: dict, sample) -> tuple[Conversation, dict]:
-        """Play one conversation; `sample` is async, (ids so far) -> (answer's ids, log-probs)."""
-        conversation, turns = await asyncio.wrap_future(self.beginning.submit(row)), self.setup.limits.turns
-        for turn in range(turns):
-            sampled, last = [await sample(conversation.ids)], turn == turns - 1
-            step = functools.partial(take_turn, [conversation], sampled, last, self.setup)
-            await asyncio.wrap_future(self.turns.submit(step))
-            if conversation.ended_by:
-                break
-        return conversation, await asyncio.wrap_future(self.scoring.submit((row, conversation)))
-
-    def scores(self, conversation: Conversation, values: dict, penalties: dict) -> tuple[float, dict]:
-        """(what the conversation is worth, what verl logs of it); a penalty for length looks at its longest answer."""
-        weights = score_weights(self.reward, values)
-        score = sum(weights[name] * value for name, value in values.items() if value is not None)
-        answers = [conversation.response_ids[start:end] for start, end in conversation.spans]
-        cut_off = not all(map(self.setup.bridge.ends, answers))
-        share = penalties.get("overlong_share", 0)
-        penalty = overlong_penalty(max(map(len, answers)), self.setup.limits.answer_tokens, share)
-        penalty += penalties.get("missing_eos_penalty", 0) * cut_off
-        return score - penalty, named_scores(score, values) | play_metrics([conversation])
-
-
-class Sampler:
-    """Asks verl's servers for the answers of one conversation, and keeps what they tell beside tokens."""
-
-    def __init__(self, server, sampling: dict, limits: PlayLimits, request: dict):
-        self.server, self.request = server, request
-        self.sampling = {**sampling, "logprobs": True, "max_tokens": limits.answer_tokens}
-        self.fields, self.seconds = {}, 0.0
-
-    async def __call__(self, ids: list[int]) -> tuple[list[int], list[float]]:
-        start = time.perf_counter()
-        output = await self.server.generate(prompt_ids=ids, sampling_params=dict(self.sampling), **self.request)
-        self.seconds += time.perf_counter() - start
-        newest = {name: value for name, value in output.extra_fields.items() if name == "max_global_steps"}
-        # the weights' version of the first answer, and of the last
-        self.fields = {**output.extra_fields, **self.fields, **newest}
-        return output.token_ids, output.log_probs
-
-
-def environment_loop(job: Path):
-    """The class EnvironmentLoop, for verl; verl_environment.py calls this."""
-    from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
-    from verl.utils.rollout_trace import rollout_trace_op
-
-    settings, players = job_settings(job), []  # a player for a process
-    load_environments(settings["environment"]["file"])  # its errors are best told at the start
-
-    class EnvironmentLoop(AgentLoopBase):
-        """One conversation with an environment; its tokens are those that were sampled, and those between turns."""
-
-        def player(self) -> Player:
-            if not players:
-                ends = end_ids_of(self.config.actor_rollout_ref.model.path, self.tokenizer)
-                players.append(Player(settings, self.tokenizer, ends, dict(self.apply_chat_template_kwargs or {})))
-            return players[0]
-
-        @rollout_trace_op
-        async def run(self, sampling_params, priority: int = 0, **row):
-            try:
-                player = self.player()
-                request = {"request_id": uuid4().hex, "priority": int(priority)}
-                sample = Sampler(self.server_manager, sampling_params, player.setup.limits, request)
-                conversation, values = await player.play(player.row(row), sample)
-                score, logged = player.scores(conversation, values, self.config.reward.get("reward_kwargs") or {})
-            except UserError as error:  # a plain error: Ray has to carry it to processes that do not know our classes
-                failure = REWARD_FAILED if isinstance(error, RewardError) else ENVIRONMENT_FAILED
-                tell_failure(f"{failure}: {error}", settings["error_file"])
-                raise RuntimeError(f"{failure}: {error}") from None
-            return AgentLoopOutput(
-                prompt_ids=conversation.prompt_ids,
-                response_ids=conversation.response_ids,
-                response_mask=conversation.response_mask,
-                response_logprobs=conversation.rollout_logprobs,
-                reward_score=exact_in_means(score, self.rollout_config.n),
-                num_turns=2 * len(conversation.spans),
-                metrics={"generate_sequences": sample.seconds, "tool_calls": conversation.seconds},
-                extra_fields={**sample.fields, "turn_scores": [], "tool_rewards": [], "reward_extra_info": logged},
-            )
-
-    return EnvironmentLoop
-
-
-# -------------------------------------------------------------------------- memory (src/programs/verl_train/memory.py)
-
-TRAINING = ("weights", "gradients", "optimizer", "activations", "logits")
-OFFLOADED = {"none": set(), "optimizer": {"optimizer"}, "all": {"weights", "optimizer"}}  # by --offload
-
-
-def trained_widths(c: Config) -> list[int]:
-    """Bytes of a weight of each trained network; its adapters, gradients and Adam's moments have the same dtype."""
-    given = {key: dtype for _, key, dtype in map(split_override, c.override)}
-    parts = [FSDP, "critic.fsdp"] if c.advantage == "gae" else [FSDP]
-    return [4 if "32" in given.get(f"{part}.{WEIGHT_DTYPE}", "fp32") else 2 for part in parts]
-
-
-def memory_plan(c: Config, parameters: float | None) -> dict[str, float]:
-    """GiB of one GPU by part; training and sampling take turns on it. The reference waits in CPU memory."""
-    if not parameters:
-        return {}
-    shape, gpus, widths, tokens = model_shape(c), c.nodes * c.gpus_per_node, trained_widths(c), c.micro_batch_tokens
-    decoder, width, parts = decoder_shape(shape) if shape else None, 4 if c.precision == "fp32" else 2, {}
-    adapters = adapter_weights(decoder, c.lora_rank) if decoder else 0
-    trained = adapters if c.lora_rank else parameters
-    for part, count in {"weights": parameters + adapters, "gradients": trained, "optimizer": 2 * trained}.items():
-        # what is offloaded comes back for its network's update, one network at a time
-        parts[part] = count / gpus * (max if part in OFFLOADED[c.offload] else sum)(widths)
-    if decoder:
-        # FSDP casts weights and what is between layers; without padding, a row of all tokens stands for any rows.
-        # verl multiplies the tokens by sequence_parallel, and splits them
-        sizes = {"rows": 1, "length": tokens, "compute": width, "stream": width}
-        run = PassShape(**sizes, lora_rank=c.lora_rank, attention="flash", checkpointing=c.gradient_checkpointing)
-        parts["activations"] = backward_peak(decoder, run, 0)
-        parts["logits"] = tokens * shape["vocab_size"] * (4 + 4 + width)  # with their gradient and softmax
-        parts["KV cache of a completion"] = (
-            decoder.layers * decoder.keys * 2 * width * c.conversation_tokens / c.rollout_tensor_parallel
-        )
-    parts["rollout weights"] = parameters * width / c.rollout_tensor_parallel
-    parts["rollout engine"] = c.vllm_memory * c.gpu_memory * 2**30  # with its weights and cache
-    return {part: round(size / 2**30, 3) for part, size in parts.items()}
-
-
-def memory_findings(config: Config, plan: dict[str, float]) -> tuple[dict, list[str]]:
-    """Sums of the plan, and what does not fit."""
-    if not plan:
-        return {}, []
-    # weights are gathered and handed over while both are there; what is offloaded waits elsewhere by then
-    kept = {"weights", "gradients", "optimizer"} - OFFLOADED[config.offload]
-    sums = {
-        "training": sum(plan.get(part, 0) for part in TRAINING),
-        "sampling": plan["rollout engine"] + sum(plan[part] for part in kept),
-        "rollout weights": plan["rollout weights"],
-    }
-    sums = {name: round(value, 2) for name, value in sums.items()}
-    of, engine = f"of {config.gpu_memory:g} GiB", config.vllm_memory * config.gpu_memory
-    room = config.gpu_memory * 0.95  # the rest is CUDA's and NCCL's
-    bf16 = f"--override {FSDP}.{WEIGHT_DTYPE}=bf16, whose adapters and optimizer lose small updates"
-    wrong = {
-        f"training needs {sums['training']} {of}; try --offload all, --gradient_checkpointing, fewer "
-        f"--micro_batch_tokens, more GPUs, or {bf16 if config.lora_rank else '--lora_rank 32'}": (
-            sums["training"] > room
-        ),
-        f"sampling needs {sums['sampling']} {of}; try a lower --vllm_memory, or --offload optimizer": (
-            sums["sampling"] > room
-        ),
-        f"the sampler's weights take {sums['rollout weights']} GiB of vllm_memory's {engine:g}; try a higher "
-        "--vllm_memory or --rollout_tensor_parallel 2": sums["rollout weights"] > 0.9 * engine,
-    }
-    return sums, [f"memory: {text}" for text, is_wrong in wrong.items() if is_wrong]
-
-
-def batch_findings(c: Config) -> list[str]:
-    """Sizes for which verl fills up with padding sequences without a word, or ends after minutes."""
-    tokens, gpus = c.micro_batch_tokens * c.sequence_parallel, c.nodes * c.gpus_per_node
-    replicas, part = max(1, gpus // c.sequence_parallel), c.batch_size // c.minibatches
-    batch = math.lcm(replicas, c.group_size) * c.minibatches
-    least = math.ceil(c.conversation_tokens / c.sequence_parallel)
-    worst = part // replicas * c.conversation_tokens
-    shares = {name: getattr(c, name) for name in ("sequence_parallel", "rollout_tensor_parallel")}
-    wrong = {f"{name} {n} for {gpus} GPUs; expected a divisor": gpus % n for name, n in shares.items()} | {
-        f"micro_batch_tokens {c.micro_batch_tokens}; expected {least}, a sequence's share of a GPU": (
-            tokens < c.conversation_tokens
-        ),
-        f"{part} completions in a minibatch for {replicas} replicas of the policy; expected a multiple, as verl fills "
-        f"up with padding; try --batch_size {batch}": part % replicas,
-        f"loss gmpo, micro_batch_tokens {c.micro_batch_tokens}; expected {worst}, a minibatch in one piece, as verl's "
-        "geo_mean adds up the means of its micro-batches": c.loss == "gmpo" and tokens < worst,
-    }
-    return [f"batch: got {text}" for text, is_wrong in wrong.items() if is_wrong]
-
-
-def size_findings(config: Config, parameters: float | None) -> tuple[dict, dict, list[str]]:
-    """(Memory by part, its sums, what does not fit into it and sizes that do not divide)."""
-    plan = memory_plan(config, parameters)
-    if "activations" not in plan:
-        missing = "activations, logits, KV cache and adapters are not" if plan else "nothing is"
-        say(f"note: memory: no config.json of {config.model} on this machine, so {missing} counted")
-    sums, findings = memory_findings(config, plan)
-    return plan, sums, findings + batch_findings(config)
-
-
-# -------------------------------------------------------------- reward files (src/programs/verl_train/reward_files.py)
+# ------------------------------------------------------------------ job folder (src/programs/verl_train/job_folder.py)
 
 OUR_TRAINERS = "try ppo_train.py or grpo_train.py, which call a reward with whole groups"
 TRIAL = r'''"""Load a job's files, try its rewards on rows of its data: VERL_REWARD.py EXPORT, "" for none."""
@@ -8332,9 +8268,6 @@ def try_job(folder: Path, export: str = "") -> tuple[list[str], dict]:
     ], trial
 
 
-# ------------------------------------------------------------------ job folder (src/programs/verl_train/job_folder.py)
-
-
 def prepare_job(config: Config, remote: bool = False, folder: Path | None = None) -> tuple[Layout, list[Override]]:
     """Write the job folder and return the job and its overrides; `remote`: it will be another machine's work folder."""
     check_expressible(config)
@@ -8483,6 +8416,14 @@ def job_findings(folder: Path) -> list[str]:
 
 # -------------------------------------------------------------------------- checks (src/programs/verl_train/checks.py)
 
+RAY_CPUS = "ray_kwargs.ray_init.num_cpus"
+COUNTS = (  # keys whose values verl computes with
+    *("trainer.nnodes", "trainer.n_gpus_per_node", "trainer.save_freq", "trainer.total_epochs", RAY_CPUS),
+    *("data.train_batch_size", "transfer_queue.backend.SimpleStorage.num_data_storage_units"),
+)
+LINE = re.compile(r"((?:\+\+|\+)?[\w.@/:-]+)=(.*)|(~[\w.@/:-]+)")
+SECOND = re.compile(r"[^'\"\[{(]*\s[+~]{0,2}[\w@/-]+\.[\w.@/-]+=.*")  # another KEY=VALUE in a value without quotes
+
 
 def need_verl() -> None:
     """Raise UserError unless this Python has the verl that this file is written for."""
@@ -8497,8 +8438,35 @@ def need_verl() -> None:
 
 
 def compose_config(overrides: list[Override]):
-    """(verl's configuration of overrides, or None; a finding where Hydra refuses one of them)."""
-    return composition({override.text(): override.source for override in overrides})
+    """Compose verl's configuration from overrides: (configuration or None, findings on what Hydra refuses)."""
+    import verl
+    from hydra import compose, initialize_config_dir
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    folder, got = str(Path(verl.__file__).parent / "trainer" / "config"), "overrides"
+    try:
+        for override in overrides:
+            got = f"{override.text()} (from {override.source})"
+            OverridesParser.create().parse_override(override.text())
+        got = "overrides"
+        with initialize_config_dir(config_dir=folder, version_base=None):
+            return compose("ppo_trainer", overrides=[override.text() for override in overrides]), []
+    except (HydraException, ValueError) as error:
+        return None, [f"override: got {got}, which verl refuses: {' '.join(str(error).split())[:300]}"]
+
+
+def missing_values(composed) -> list[str]:
+    """Findings for keys without a value, or else for counts that are not integers."""
+    from omegaconf import OmegaConf
+
+    judge = composed.reward.reward_model.enable  # without a reward model its settings may be missing
+    missing = sorted(k for k in OmegaConf.missing_keys(composed) if judge or not k.startswith("reward.reward_model."))
+    if missing:
+        return [f"missing: got no {key}; expected it, as verl has no default" for key in missing]
+    counts = {key: OmegaConf.select(composed, key) for key in COUNTS}
+    wrong = {k: n for k, n in counts.items() if not isinstance(n, int) and (n is not None or k != RAY_CPUS)}
+    return [f"number: got {key}={value}; expected an integer" for key, value in wrong.items()]
 
 
 def missing_engine(name: str) -> bool:
@@ -8601,6 +8569,156 @@ def report_findings(report: dict, findings: list[str]) -> int:
     for finding in findings:
         say(f"finding: {finding}")
     return int(bool(findings))
+
+
+def read_overrides(file: str) -> list[Override]:
+    """The overrides of a file: KEY=VALUE or ~KEY per line, as Hydra takes them; `#` begins a comment."""
+    try:
+        lines = Path(file).read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:
+        raise UserError(f"got --overrides {file}: {error}; expected a text file") from None
+    overrides = []
+    for number, line in enumerate(lines, start=1):
+        text = re.sub(r"(^|\s)#[^'\"]*$", "", line).strip()  # in quotes it is text
+        match = LINE.fullmatch(text)
+        if text and (not match or SECOND.fullmatch(match[2] or "")):
+            got = f"{file}, line {number}: got {text!r}; expected one KEY=VALUE per line"
+            way = "printf '%s\\n' in place of `python3 -m verl.trainer.main_ppo`, which makes bash print such lines"
+            raise UserError(f"{got}; for a shell script, try a copy with {way}")
+        if match:
+            overrides.append(Override(match[1] or match[3], match[2], f"{file}, line {number}", is_written=True))
+    need(overrides, f"got --overrides {file} without overrides; expected KEY=VALUE, one per line")
+    return overrides
+
+
+def trap_findings(overrides: list[Override]) -> tuple[list[Override], list[str]]:
+    """(The other overrides, findings about those that verl does not act upon, and about keys that stand twice)."""
+    findings, rest, seen = [], [], {}
+    values = {o.key.lstrip("+"): str(o.value).lower() for o in overrides}
+    has_both_sides = {f"{ACTOR}.clip_ratio_low", f"{ACTOR}.clip_ratio_high"} <= {*values}
+    has_old_trainer = values.get("trainer.use_v1") == "false"
+    for override in overrides:
+        key = override.key.lstrip("+")
+        advice = advice_today(key.lstrip("~"), str(override.value))
+        if (key == f"{ACTOR}.clip_ratio" and has_both_sides) or (key.startswith(f"{CORRECTION}.") and has_old_trainer):
+            advice = None  # beside both sides it may stand; the old trainer reads them
+        if override.text() == "data.reward_fn_key=data_source":
+            advice = None  # which verl does
+        if advice:
+            effect, instead = advice
+            findings.append(f"key: got {override.text()} ({override.source}); verl {VERL} {effect}; try {instead}")
+        else:
+            rest.append(override)
+        if key in seen:
+            got = f"twice: got {key} in {seen[key]} and {override.source}"
+            findings.append(f"{got}; expected it once, as the last wins")
+        seen[key] = override.source
+    return rest, findings
+
+
+def epoch_findings(composed) -> list[str]:
+    """Epochs that end before total_training_steps."""
+    trainer, files = composed.trainer, composed.data.train_files
+    paths = [Path(name).expanduser() for name in ([files] if isinstance(files, str) else files)]
+    if not trainer.total_training_steps or not all(p.is_file() and p.suffix == ".parquet" for p in paths):
+        return []
+    steps = sum(map(parquet_length, paths)) // composed.data.train_batch_size
+    if steps * trainer.total_epochs >= trainer.total_training_steps:
+        return []
+    got = f"steps: got {trainer.total_epochs} epochs of {steps} steps"
+    wanted = f"trainer.total_training_steps={trainer.total_training_steps}"
+    return [f"{got}; expected {wanted}, or the run ends early without a checkpoint"]
+
+
+def written_rows(composed) -> tuple[dict, list[dict], list[str]]:
+    """(Report, some rows, findings) of the training files, if they and the model are here."""
+    from verl.utils.config import omega_conf_to_dataclass
+
+    data, files = composed.data, composed.data.train_files
+    files = [files] if isinstance(files, str) else [*files]
+    if away := [name for name in files if not Path(name).expanduser().is_file()]:
+        return {"unchecked": f"{away[0]} is not here"}, [], []
+    try:
+        model = omega_conf_to_dataclass(composed.actor_rollout_ref.model)
+    except Exception as error:  # a hub's name, or a folder of the cluster
+        return {"unchecked": f"the model does not load here ({str(error)[:100]})"}, [], []
+    template = {"add_generation_prompt": True, **(data.get("apply_chat_template_kwargs") or {})}
+    try:
+        report, rows, findings = rows_in_verl(composed, model)
+        picked = [rows[i] for i in range(0, len(rows), max(1, len(rows) // 4))]
+        for prompt in [row["raw_prompt"] for row in picked if not model.processor]:
+            need(isinstance(prompt, list), f"{prompt!r} is not a list of messages")
+            length = len(model.tokenizer.apply_chat_template(prompt, return_dict=True, **template)["input_ids"])
+            got = f"data: got a prompt of {length} tokens with data.max_prompt_length={data.max_prompt_length}"
+            fits = f"{got}; expected shorter ones; try data.filter_overlong_prompts=True"
+            findings += [fits] if length > data.max_prompt_length and fits not in findings else []
+    except Exception as error:  # a column that is missing, a file of another kind, a prompt that the template refuses
+        got = f"data: verl's data set does not take {', '.join(files)}: {type(error).__name__}: {str(error)[:200]}"
+        return {}, [], [f"{got}; expected {data.prompt_key} with chat messages"]
+    unusable = [r for r in picked if "data_source" not in r or "ground_truth" not in (r.get("reward_model") or {})]
+    if unusable:
+        columns = ", ".join(name for name in unusable[0] if name not in ("raw_prompt", "dummy_tensor", "index"))
+        findings.append(f"data: got rows of {columns}; expected data_source and reward_model.ground_truth")
+    return {"data": report}, [] if unusable else picked, findings
+
+
+def tried_reward(composed, rows: list[dict]) -> tuple[dict, list[str]]:
+    """(Report, findings) of the reward that verl's own loader finds, called on rows as verl's manager does."""
+    from verl.trainer.ppo.reward import get_custom_reward_fn
+    from verl.utils.reward_score import default_compute_score
+
+    path = composed.reward.custom_reward_function.path
+    if not rows and not Path(path or "").is_file():  # it lies where the job will run
+        return {}, []
+    try:
+        score = get_custom_reward_fn(composed) or default_compute_score
+    except Exception as error:  # whatever the user's module raises
+        return {}, [f"reward: verl does not load it: {error.__cause__ or error!r}"]
+    scores, wrong = [], ""
+    for row in rows:
+        truth, info = row["reward_model"]["ground_truth"], {**row["extra_info"], "num_turns": None}
+        for text in trial_texts(str(truth)[:200]):
+            given = {"data_source": row["data_source"], "solution_str": text, "ground_truth": truth}
+            try:
+                value = score(**given, extra_info=info)
+                value = asyncio.run(value) if inspect.isawaitable(value) else value
+                scores.append(float(value["score"] if isinstance(value, dict) else value))
+            except Exception as error:  # the function raises, or returns something that is not a score
+                wrong = wrong or f"reward: verl's call raises {type(error).__name__}: {str(error)[:200]}"
+    if not all(map(math.isfinite, scores)):
+        wrong = wrong or "reward: got a score that is not finite; expected numbers"
+    tried = {"rows": len(rows), "completions": len(rows) * len(trial_texts(""))}
+    tried["scores"] = sorted({round(x, 4) for x in scores})
+    return {"reward": tried} if scores else {}, [wrong] if wrong else []
+
+
+def check_written(config: Config) -> int:
+    """--check --overrides: names of keys, then verl's own configuration where it is installed; 1 with findings."""
+    usual = dataclasses.asdict(dataclasses.replace(Config(), check=config.check, overrides=config.overrides))
+    others = "".join(f" --{name}" for name, value in dataclasses.asdict(config).items() if value != usual[name])
+    got = f"got --overrides {config.overrides}{' with' * bool(others)}{others}"
+    need(config.check and not others, f"{got}; expected --check --overrides FILE alone: a run takes --override")
+    overrides = read_overrides(config.overrides)
+    rest, findings = trap_findings(overrides)
+    report, wrong = {"verl": VERL, "overrides": len(overrides)}, name_findings(rest)
+    findings += [text for _, text in wrong or []]
+    if wrong is not None and not importlib.util.find_spec("verl"):
+        checked = "names of keys, keys without effect; no values, as verl is not installed here"
+        say(f"note: {checked}; for those, {INSTALL}")
+        return report_findings(report | {"checked": checked}, findings)
+    need_verl()
+    rest = [o for o in rest if o not in [override for override, _ in wrong or []]]
+    with contextlib.redirect_stdout(sys.stderr):  # verl prints
+        composed, refused = compose_config(rest)
+        findings += refused
+        if composed is not None:
+            # what does not begin to be a configuration is told alone
+            findings += missing_values(composed) or [*config_findings(composed), *epoch_findings(composed)]
+            if not findings:
+                read, rows, of_data = written_rows(composed)
+                tried, of_reward = tried_reward(composed, rows)
+                report, findings = report | read | tried, of_data + of_reward
+    return report_findings(report, findings)
 
 
 # -------------------------------------------------------------------------- launch (src/programs/verl_train/launch.py)
@@ -9102,162 +9220,6 @@ def export_job(config: Config, run: TrlRun | None = None) -> int:
         return 3
     say(f"start it in verl's environment: bash {folder / 'run.sh'}")
     return 0
-
-
-# -------------------------------------------------------------- hand written (src/programs/verl_train/hand_written.py)
-
-LINE = re.compile(r"((?:\+\+|\+)?[\w.@/:-]+)=(.*)|(~[\w.@/:-]+)")
-SECOND = re.compile(r"[^'\"\[{(]*\s[+~]{0,2}[\w@/-]+\.[\w.@/-]+=.*")  # another KEY=VALUE in a value without quotes
-
-
-def read_overrides(file: str) -> list[Override]:
-    """The overrides of a file: KEY=VALUE or ~KEY per line, as Hydra takes them; `#` begins a comment."""
-    try:
-        lines = Path(file).read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError) as error:
-        raise UserError(f"got --overrides {file}: {error}; expected a text file") from None
-    overrides = []
-    for number, line in enumerate(lines, start=1):
-        text = re.sub(r"(^|\s)#[^'\"]*$", "", line).strip()  # in quotes it is text
-        match = LINE.fullmatch(text)
-        if text and (not match or SECOND.fullmatch(match[2] or "")):
-            got = f"{file}, line {number}: got {text!r}; expected one KEY=VALUE per line"
-            way = "printf '%s\\n' in place of `python3 -m verl.trainer.main_ppo`, which makes bash print such lines"
-            raise UserError(f"{got}; for a shell script, try a copy with {way}")
-        if match:
-            overrides.append(Override(match[1] or match[3], match[2], f"{file}, line {number}", is_written=True))
-    need(overrides, f"got --overrides {file} without overrides; expected KEY=VALUE, one per line")
-    return overrides
-
-
-def trap_findings(overrides: list[Override]) -> tuple[list[Override], list[str]]:
-    """(The other overrides, findings about those that verl does not act upon, and about keys that stand twice)."""
-    findings, rest, seen = [], [], {}
-    values = {o.key.lstrip("+"): str(o.value).lower() for o in overrides}
-    has_both_sides = {f"{ACTOR}.clip_ratio_low", f"{ACTOR}.clip_ratio_high"} <= {*values}
-    has_old_trainer = values.get("trainer.use_v1") == "false"
-    for override in overrides:
-        key = override.key.lstrip("+")
-        advice = advice_today(key.lstrip("~"), str(override.value))
-        if (key == f"{ACTOR}.clip_ratio" and has_both_sides) or (key.startswith(f"{CORRECTION}.") and has_old_trainer):
-            advice = None  # beside both sides it may stand; the old trainer reads them
-        if override.text() == "data.reward_fn_key=data_source":
-            advice = None  # which verl does
-        if advice:
-            effect, instead = advice
-            findings.append(f"key: got {override.text()} ({override.source}); verl {VERL} {effect}; try {instead}")
-        else:
-            rest.append(override)
-        if key in seen:
-            got = f"twice: got {key} in {seen[key]} and {override.source}"
-            findings.append(f"{got}; expected it once, as the last wins")
-        seen[key] = override.source
-    return rest, findings
-
-
-def epoch_findings(composed) -> list[str]:
-    """Epochs that end before total_training_steps."""
-    trainer, files = composed.trainer, composed.data.train_files
-    paths = [Path(name).expanduser() for name in ([files] if isinstance(files, str) else files)]
-    if not trainer.total_training_steps or not all(p.is_file() and p.suffix == ".parquet" for p in paths):
-        return []
-    steps = sum(map(parquet_length, paths)) // composed.data.train_batch_size
-    if steps * trainer.total_epochs >= trainer.total_training_steps:
-        return []
-    got = f"steps: got {trainer.total_epochs} epochs of {steps} steps"
-    wanted = f"trainer.total_training_steps={trainer.total_training_steps}"
-    return [f"{got}; expected {wanted}, or the run ends early without a checkpoint"]
-
-
-def written_rows(composed) -> tuple[dict, list[dict], list[str]]:
-    """(Report, some rows, findings) of the training files, if they and the model are here."""
-    from verl.utils.config import omega_conf_to_dataclass
-
-    data, files = composed.data, composed.data.train_files
-    files = [files] if isinstance(files, str) else [*files]
-    if away := [name for name in files if not Path(name).expanduser().is_file()]:
-        return {"unchecked": f"{away[0]} is not here"}, [], []
-    try:
-        model = omega_conf_to_dataclass(composed.actor_rollout_ref.model)
-    except Exception as error:  # a hub's name, or a folder of the cluster
-        return {"unchecked": f"the model does not load here ({str(error)[:100]})"}, [], []
-    template = {"add_generation_prompt": True, **(data.get("apply_chat_template_kwargs") or {})}
-    try:
-        report, rows, findings = rows_in_verl(composed, model)
-        picked = [rows[i] for i in range(0, len(rows), max(1, len(rows) // 4))]
-        for prompt in [row["raw_prompt"] for row in picked if not model.processor]:
-            need(isinstance(prompt, list), f"{prompt!r} is not a list of messages")
-            length = len(model.tokenizer.apply_chat_template(prompt, return_dict=True, **template)["input_ids"])
-            got = f"data: got a prompt of {length} tokens with data.max_prompt_length={data.max_prompt_length}"
-            fits = f"{got}; expected shorter ones; try data.filter_overlong_prompts=True"
-            findings += [fits] if length > data.max_prompt_length and fits not in findings else []
-    except Exception as error:  # a column that is missing, a file of another kind, a prompt that the template refuses
-        got = f"data: verl's data set does not take {', '.join(files)}: {type(error).__name__}: {str(error)[:200]}"
-        return {}, [], [f"{got}; expected {data.prompt_key} with chat messages"]
-    unusable = [r for r in picked if "data_source" not in r or "ground_truth" not in (r.get("reward_model") or {})]
-    if unusable:
-        columns = ", ".join(name for name in unusable[0] if name not in ("raw_prompt", "dummy_tensor", "index"))
-        findings.append(f"data: got rows of {columns}; expected data_source and reward_model.ground_truth")
-    return {"data": report}, [] if unusable else picked, findings
-
-
-def tried_reward(composed, rows: list[dict]) -> tuple[dict, list[str]]:
-    """(Report, findings) of the reward that verl's own loader finds, called on rows as verl's manager does."""
-    from verl.trainer.ppo.reward import get_custom_reward_fn
-    from verl.utils.reward_score import default_compute_score
-
-    path = composed.reward.custom_reward_function.path
-    if not rows and not Path(path or "").is_file():  # it lies where the job will run
-        return {}, []
-    try:
-        score = get_custom_reward_fn(composed) or default_compute_score
-    except Exception as error:  # whatever the user's module raises
-        return {}, [f"reward: verl does not load it: {error.__cause__ or error!r}"]
-    scores, wrong = [], ""
-    for row in rows:
-        truth, info = row["reward_model"]["ground_truth"], {**row["extra_info"], "num_turns": None}
-        for text in trial_texts(str(truth)[:200]):
-            given = {"data_source": row["data_source"], "solution_str": text, "ground_truth": truth}
-            try:
-                value = score(**given, extra_info=info)
-                value = asyncio.run(value) if inspect.isawaitable(value) else value
-                scores.append(float(value["score"] if isinstance(value, dict) else value))
-            except Exception as error:  # the function raises, or returns something that is not a score
-                wrong = wrong or f"reward: verl's call raises {type(error).__name__}: {str(error)[:200]}"
-    if not all(map(math.isfinite, scores)):
-        wrong = wrong or "reward: got a score that is not finite; expected numbers"
-    tried = {"rows": len(rows), "completions": len(rows) * len(trial_texts(""))}
-    tried["scores"] = sorted({round(x, 4) for x in scores})
-    return {"reward": tried} if scores else {}, [wrong] if wrong else []
-
-
-def check_written(config: Config) -> int:
-    """--check --overrides: names of keys, then verl's own configuration where it is installed; 1 with findings."""
-    usual = dataclasses.asdict(dataclasses.replace(Config(), check=config.check, overrides=config.overrides))
-    others = "".join(f" --{name}" for name, value in dataclasses.asdict(config).items() if value != usual[name])
-    got = f"got --overrides {config.overrides}{' with' * bool(others)}{others}"
-    need(config.check and not others, f"{got}; expected --check --overrides FILE alone: a run takes --override")
-    overrides = read_overrides(config.overrides)
-    rest, findings = trap_findings(overrides)
-    report, wrong = {"verl": VERL, "overrides": len(overrides)}, name_findings(rest)
-    findings += [text for _, text in wrong or []]
-    if wrong is not None and not importlib.util.find_spec("verl"):
-        checked = "names of keys, keys without effect; no values, as verl is not installed here"
-        say(f"note: {checked}; for those, {INSTALL}")
-        return report_findings(report | {"checked": checked}, findings)
-    need_verl()
-    rest = [o for o in rest if o not in [override for override, _ in wrong or []]]
-    with contextlib.redirect_stdout(sys.stderr):  # verl prints
-        composed, refused = compose_config(rest)
-        findings += refused
-        if composed is not None:
-            # what does not begin to be a configuration is told alone
-            findings += missing_values(composed) or [*config_findings(composed), *epoch_findings(composed)]
-            if not findings:
-                read, rows, of_data = written_rows(composed)
-                tried, of_reward = tried_reward(composed, rows)
-                report, findings = report | read | tried, of_data + of_reward
-    return report_findings(report, findings)
 
 
 # ------------------------------------------------------------------------ command (src/programs/verl_train/command.py)
