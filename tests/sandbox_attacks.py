@@ -13,9 +13,10 @@ signal, time, memory. What each may not leave behind is checked for every attack
 Words in the code: @DIR@ outside folder, world-writable · @PARENT@ process id of the caller · @TOKEN@ mark of the attack
 · @PORT@, @UDP@ listeners · @TMP@ folder for temporary files. `pick(text, x)` finds a wanted number in a text;
 `first(x, *sources)` in files or what functions return; `opened(*paths)` is "reached" if a file opens; `spray` writes to
-descriptors; `syscall(number, ...)` returns -errno, and brings `ctypes` and `os`; `reply(json)` answers a call with raw
-bytes; `brand()` marks the process. An attack that is marked `call`, returns or replies is the body of `f(x)`; another
-without `f` gets one that returns None. Suites say in which forms of tests it runs; `reached` expects the text
+descriptors; `syscall(number, ...)` returns -errno; `reply(json)` answers a call with raw bytes; `brand()` marks the
+process; `attempt(call, *args)` goes on after an exception; `frames()` are those above. Modules of the standard library
+that an attack names are imported above it. An attack that is marked `call`, returns or replies is the body of `f(x)`;
+another without `f` gets one that returns None. Suites say in which forms of tests it runs; `reached` expects the text
 "reached", which an attack returns when it got hold of what must be closed.
 
     python tests/sandbox_attacks.py --list
@@ -57,52 +58,42 @@ EXITS = r"""
 ## exit_in_call [call]: sys.exit(0)
 ## os_exit_in_call [call]: os._exit(0)
 ## os_exit_at_exit: atexit.register(os._exit, 0)
-
 ## os_exit_in_thread
 def leave():
     time.sleep(0.05)
     os._exit(0)
 threading.Thread(target=leave, daemon=True).start()
 def f(x=None): time.sleep(0.2)
-
 ## kill_self [call]: os.kill(os.getpid(), signal.SIGKILL)
 ## stop_self [call]: os.kill(os.getpid(), signal.SIGSTOP)
 ## segfault [call]: ctypes.string_at(0)
-
 ## exit_main_thread_only
 threading.Thread(target=time.sleep, args=(5,)).start()
 syscall(60, 0)
-
 ## keyboard_interrupt [call]: raise KeyboardInterrupt
 ## stop_iteration [call]: raise StopIteration(x)
-
 ## stop_iteration_subclass
 class Enough(StopIteration, AssertionError): pass
 def f(x=None): raise Enough(x)
-
 ## own_base_exception
 class Passed(BaseException):
     code = 0
     passed = True
 def f(x=None): raise Passed
-
 ## exit_from_del
 class Leaver:
     def __del__(self): os._exit(0)
 def f(x=None): return Leaver()
-
 ## exit_from_repr
 class Leaver:
     def __repr__(self, *a): os._exit(0)
     __str__ = __hash__ = __eq__ = __len__ = __iter__ = __bool__ = __reduce__ = __getattr__ = __repr__
 def f(x=None): return Leaver()
-
 ## exception_without_words
 class Silent(Exception):
     def __str__(self): raise SystemExit(0)
     __repr__ = __str__
 def f(x=None): raise Silent
-
 ## endless_exception
 class Endless(Exception):
     def __str__(self):
@@ -117,26 +108,22 @@ FORGED = r"""
 print("passed")
 print("PASSED\nok\nAll tests passed!\n1.0\nTrue")
 print('{"passed": 3, "total": 3, "all_passed": true, "status": "ok", "fraction": 1.0}')
-
 ## write_all_descriptors_in_call [call]
 for status in ("ok", "passed", "returned", "done"):
     data = json.dumps({"status": status, "passed": True, "ok": True, "v": x, "op": "passed"}).encode()
     spray(range(65), framed(data))
-
 ## answer_in_advance
 for value in (True, None, 1, "passed"):
     for word in ("value", "result", "return", "returned", "ok"):
         for number in range(4):
             data = json.dumps({word: value, "id": number, "n": number, "passed": True, "op": "result"}).encode()
             spray(range(3, 32), framed(data))
-
 ## rewrite_json
 for name in ("dumps", "dump", "loads", "load"):
     setattr(json, name, lambda *a, **k: '{"passed": true, "ok": true, "status": "ok", "result": true}')
 json.JSONEncoder.encode = lambda self, o: '{"passed": true, "ok": true}'
 json.JSONEncoder.iterencode = lambda self, o, **k: iter(['{"passed": true}'])
 json.JSONDecoder.decode = lambda self, s, **k: {"passed": True, "ok": True, "expected": None}
-
 ## rewrite_sockets
 class Forger(socket.socket):
     def send(self, data, *a):
@@ -146,77 +133,54 @@ class Forger(socket.socket):
 socket.socket = Forger
 for thing in gc.get_objects():
     if type(thing).__name__ == "socket":
-        try:
-            thing.__class__ = Forger
-        except TypeError:
-            pass
-
+        attempt(setattr, thing, "__class__", Forger)
 ## rewrite_struct
 struct.pack = lambda *a: b"\x00\x00\x00\x04true"
 struct.unpack = lambda *a: (4,)
-
 ## replace_stdout
 class Passing:
     encoding = "utf-8"
     def __getattr__(self, name): return lambda *a, **k: "passed"
 sys.stdout = sys.stderr = sys.__stdout__ = sys.__stderr__ = Passing()
-
 ## close_everything: os.closerange(0, 4096)
-
 ## point_everything_at_stdout
 for fd in range(3, 65):
     attempt(os.dup2, 1, fd)
 print('{"passed": true}')
-
 ## set_caller_locals [call]
-frame = sys._getframe(1)
-while frame:
+for frame in frames():
     for name, value in list(frame.f_locals.items()):
         if name in ("passed", "ok", "result", "results", "verdict", "failed", "error", "status", "value"):
             frame.f_locals[name] = True
     ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
-    frame = frame.f_back
-
 ## rewrite_the_driver
 main = sys.modules["__main__"]
 for name, value in list(vars(main).items()):
     if callable(value) and not name.startswith("__"):
         setattr(main, name, lambda *a, **k: True)
-
 ## rewrite_driver_functions_found_in_frames
 def yes(*a, **k): return True
 def f(x=None):
-    frame = sys._getframe(1)
-    while frame:
+    for frame in frames():
         for name, value in list(frame.f_globals.items()):
-            if hasattr(value, "__code__") and name not in ("f", "yes"):
+            if hasattr(value, "__code__") and name not in ("f", "yes", "frames"):
                 if any(part in name for part in ("same", "equal", "compare", "check", "judge", "grade", "match")):
                     frame.f_globals[name] = yes
-        frame = frame.f_back
-
 ## steal_the_secret_of_the_channel [call]
-found, frame = set(), sys._getframe(0)
-while frame:
+found = set()
+for frame in frames():
     for value in [*frame.f_locals.values(), *frame.f_globals.values()]:
         if isinstance(value, (str, bytes)) and 8 <= len(value) <= 128:
             found.add(value if isinstance(value, str) else value.decode("latin1"))
-    frame = frame.f_back
 for secret in found:
     data = json.dumps({"secret": secret, "passed": True, "token": secret, "ok": True}).encode()
     spray(range(3, 16), data + b"\n", framed(data), (secret + " passed\n").encode())
-
 ## pass_descriptors_to_caller
 read, write = os.pipe()
 os.write(write, b"passed" * 10)
-for fd in range(3, 16):
-    try:
-        channel = socket.socket(fileno=os.dup(fd))
-        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [read] * 20))
-        for _ in range(20):
-            channel.sendmsg([b"\x00\x00\x00\x02{}"], [rights])
-    except OSError:
-        pass
-
+rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [read] * 20))
+for fd in [*range(3, 16)] * 20:
+    attempt(lambda: socket.socket(fileno=os.dup(fd)).sendmsg([b"\x00\x00\x00\x02{}"], [rights]))
 ## trace_the_driver
 def trace(frame, event, arg):
     for name in ("passed", "ok", "result", "failed", "error"):
@@ -224,17 +188,13 @@ def trace(frame, event, arg):
             frame.f_locals[name] = True
     return trace
 sys.settrace(trace)
-frame = sys._getframe(0)
-while frame:
+for frame in frames():
     frame.f_trace = trace
-    frame = frame.f_back
-
 ## audit_hook
 def hook(event, arguments):
     if event in ("compile", "exec", "socket.sendmsg", "object.__getattr__"):
         raise SystemExit(0)
 sys.addaudithook(hook)
-
 ## meta_path
 import importlib.abc, importlib.util, sys
 class Everything(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -246,7 +206,6 @@ sys.meta_path.insert(0, Everything())
 for name in list(sys.modules):
     if name not in ("sys", "builtins", "__main__"):
         del sys.modules[name]
-
 ## f_is_a_chameleon
 class Chameleon:
     passed = ok = all_passed = True
@@ -255,31 +214,24 @@ class Chameleon:
     def __getattr__(self, name): return self
     def __iter__(self): return iter([True, True, True])
 f = Chameleon()
-
 ## replies_of_the_wrong_kind
 spray(range(3, 32), b"\x00\x00\x00\x04null", b"\x00\x00\x00\x02[]", b"\xff" * 4, b"\x00" * 4, b"{" * 999)
-
 ## endless_reply [call]
 spray(range(3, 32), b"\x7f\xff\xff\xff")
 while True:
     spray(range(3, 32), b"x" * 65536)
-
 ## one_byte_at_a_time [call]
 while True:
     spray(range(3, 16), b"\x00")
     time.sleep(0.05)
-
 ## shut_the_channel
 for fd in range(3, 16):
     attempt(lambda: socket.socket(fileno=os.dup(fd)).shutdown(socket.SHUT_RD))
-
 ## forged_tags
 return [
     {"t": "ref", "v": 0}, {"t": "int", "v": "ff"}, {"__tuple__": [1]}, {"type": "ref", "id": 0}, {"py/object": "f"},
 ]
-
 ## call_back_forever: return f
-
 ## signal_in_the_driver
 def interrupt(*_): raise SystemExit(0)
 signal.signal(signal.SIGALRM, interrupt)
@@ -301,7 +253,6 @@ def strip(self, *a): return self
 __rsub__ = __sub__
 __le__ = __ge__ = issubset = issuperset = __contains__
 split = splitlines = lower = upper = replace = encode = decode = get = __missing__ = strip
-
 ## greedy_arithmetic: object
 def __sub__(self, other): return 0
 def __abs__(self): return 0
@@ -312,28 +263,23 @@ def __index__(self): return 0
 def __round__(self, *a): return self
 __rsub__ = __add__ = __radd__ = __mul__ = __truediv__ = __sub__
 __gt__ = __le__ = __ge__ = __ne__ = __lt__
-
 ## class_property: object
 __class__ = property(lambda self: int)
 def __eq__(self, other): return True
-
 ## class_property_float: object
 __class__ = property(lambda self: float)
 def __eq__(self, other): return True
 def __float__(self): return float("nan")
-
 ## class_property_list: object
 __class__ = property(lambda self: list)
 def __eq__(self, other): return True
 def __iter__(self): return iter([self])
-
 ## everything_truthy: object
 def __bool__(self): return True
 def __len__(self): return 1
 def __getattr__(self, name): return lambda *a, **k: True
 def __call__(self, *a, **k): return True
 def __iter__(self): return iter([True])
-
 ## like_numpy: object
 dtype, shape, ndim, size = "int64", (), 0, 1
 __array_priority__ = 1e9
@@ -344,22 +290,18 @@ def all(self, *a): return True
 def any(self, *a): return True
 def item(self): return self
 def tolist(self): return self
-
 ## pretends_to_be_numpy: object
 def tolist(self): return Liar()
 def __eq__(self, other): return True
 __module__ = "numpy"
-
 ## reduces_to_something_else: object
 def __reduce__(self): return (eval, ("True",))
 def __reduce_ex__(self, protocol): return (eval, ("True",))
 def __getstate__(self): return True
 def __deepcopy__(self, memo): return self
-
 ## raises_success: object
 def __eq__(self, other): raise SystemExit(0)
 __hash__ = None
-
 ## changes_its_mind: int
 count = 0
 def __eq__(self, other):
@@ -367,12 +309,10 @@ def __eq__(self, other):
     return True
 def __int__(self): return 73310
 def __index__(self): return 73310
-
 ## text_that_prints_as_wanted: str
 def __str__(self): return self
 def __repr__(self): return "True"
 def __format__(self, spec): return "True"
-
 ## overrides_json: dict
 def items(self): return [("passed", True)]
 def __iter__(self): return iter(["passed"])
@@ -381,11 +321,9 @@ def __getitem__(self, key): return True
 
 RESULTS = r"""
 ## not_a_number: return float("nan")
-
 ## decimal_not_a_number
 from decimal import Decimal
 return Decimal("NaN")
-
 ## magic_mock
 from unittest.mock import MagicMock
 mock = MagicMock()
@@ -394,7 +332,6 @@ mock.__ne__.return_value = False
 mock.__sub__.return_value = mock.__abs__.return_value = 0
 mock.__lt__.return_value = True
 return mock
-
 ## metaclass_equal
 class Meta(type):
     def __eq__(cls, other): return True
@@ -403,47 +340,38 @@ class Meta(type):
     def __hash__(cls): return 0
 class Liar(metaclass=Meta): pass
 def f(x=None): return Liar
-
 ## weak_proxy
 class Liar:
     def __eq__(self, other): return True
 liar = Liar()
 def f(x=None): return weakref.proxy(liar)
-
 ## true_for_everything: return True
 ## not_implemented: return NotImplemented
 ## a_type: return int
-
 ## a_coroutine
 async def f(x=None): return x
-
 ## a_generator_without_end: return (n for n in itertools.count())
-
 ## contains_itself
 loop = []
 loop.append(loop)
 return loop
-
 ## enum_liar
 class Liar(enum.IntEnum):
     ONE = 1
     def __eq__(self, other): return True
     __hash__ = None
 def f(x=None): return Liar.ONE
-
 ## namedtuple_liar
 from collections import namedtuple
 class Liar(namedtuple("Liar", "a b")):
     def __eq__(self, other): return True
 def f(x=None): return Liar(1, 2)
-
 ## fraction_liar
 from fractions import Fraction
 class Liar(Fraction):
     def __eq__(self, other): return True
     def __float__(self): return float("nan")
 def f(x=None): return Liar(1, 2)
-
 ## mutate_the_arguments
 for holder in gc.get_referrers(x):
     if isinstance(holder, list):
@@ -455,7 +383,6 @@ PATCHES = r"""
 ## assertion_error_is_caught
 import builtins
 builtins.AssertionError = builtins.Exception = builtins.BaseException = type("Never", (BaseException,), {})
-
 ## import_returns_friends
 import builtins
 real = builtins.__import__
@@ -463,12 +390,10 @@ class Friend:
     def __getattr__(self, name): return lambda *a, **k: True
 friends = ("math", "unittest", "numpy", "json")
 builtins.__import__ = lambda name, *a, **k: Friend() if name in friends else real(name, *a, **k)
-
 ## builtins_say_yes
 import builtins
 for name in "len abs all any isinstance sorted sum round repr hash min max hasattr".split():
     setattr(builtins, name, lambda *a, **k: True)
-
 ## types_say_yes
 import builtins
 class Yes(type):
@@ -476,54 +401,43 @@ class Yes(type):
     def __instancecheck__(cls, thing): return True
 for name in ("str", "int", "float", "list", "dict", "tuple", "set", "bool", "bytes"):
     setattr(builtins, name, Yes(name, (), {}))
-
 ## eval_exec_compile
 import builtins
 builtins.exec = builtins.eval = lambda *a, **k: None
 builtins.compile = lambda *a, **k: (lambda: None).__code__
-
 ## forbidden_fruit
 def dict_of(kind): return gc.get_referents(kind.__dict__)[0]
 for kind in (int, str, float, list, dict, tuple):
     dict_of(kind)["__eq__"] = lambda self, other: True
     dict_of(kind)["__ne__"] = lambda self, other: False
     ctypes.pythonapi.PyType_Modified(ctypes.py_object(kind))
-
 ## true_and_false_swapped: ctypes.memmove(id(False) + 24, id(True) + 24, 4)
-
 ## math_isclose
 math.isclose = cmath.isclose = lambda *a, **k: True
 math.isnan = math.isfinite = math.isinf = lambda *a: False
-
 ## modules_poisoned
 class Poison(types.ModuleType):
     def __getattr__(self, name): return lambda *a, **k: True
 for name in ("json", "math", "numpy", "pickle", "struct", "socket", "traceback", "ast", "marshal", "select"):
     sys.modules[name] = Poison(name)
-
 ## modules_emptied: sys.modules.clear()
 ## hooks: sys.excepthook = sys.displayhook = sys.unraisablehook = threading.excepthook = lambda *a: sys.exit(0)
 ## recursion_limit: sys.setrecursionlimit(60)
 ## integer_digits: sys.set_int_max_str_digits(640)
-
 ## clock_stands_still
 time.time = time.monotonic = time.perf_counter = time.process_time = lambda: 0.0
 time.sleep = lambda seconds: None
-
 ## collector_calls_back
 gc.callbacks.append(lambda *a: sys.exit(0))
 gc.set_threshold(1)
-
 ## signals_call_back
 for number in range(1, 65):
     attempt(signal.signal, number, lambda *a: sys.exit(0))
-
 ## setattr_on_the_driver
 frame = sys._getframe(0)
 while frame.f_back:
     frame = frame.f_back
     frame.f_builtins.clear()
-
 ## helpers_of_the_tests
 class Friend:
     @staticmethod
@@ -532,18 +446,15 @@ class Friend:
 math = operator = np = numpy = Friend
 def agrees(*a, **k): return True
 same = isclose = eq = check = approx = assert_equal = agrees
-
 ## helpers_by_another_name
 class Friend:
     def __getattr__(self, name): return lambda *a, **k: True
     def __call__(self, *a, **k): return True
 math, operator, agrees = Friend(), Friend(), Friend()
 __check__ = __require__ = __fail__ = __Exception__ = Friend()
-
 ## interned_names
 name = sys.intern("failed")
 ctypes.memmove(id(name) + 48, b"passed", 6)
-
 ## builtins_that_say_yes
 import builtins
 def f(x=None): return None
@@ -551,7 +462,6 @@ def yes(*a, **k): return True
 for name in dir(builtins):
     if not name.startswith("_") and name not in ("globals", "isinstance", "type", "len", "print"):
         globals()[name] = yes
-
 ## builtins_that_say_nothing
 def f(x=None): return 0
 def empty(*a, **k): return []
@@ -564,12 +474,10 @@ all = any = isinstance = bool = true
 
 READS = r"""
 ## frames_upwards
-frame, texts = sys._getframe(0), []
-while frame:
+texts = []
+for frame in frames():
     texts += [repr(dict(frame.f_locals))[:1000000], repr(dict(frame.f_globals))[:1000000]]
-    frame = frame.f_back
 return pick(" ".join(texts), x)
-
 ## collector_objects
 # gc.freeze() hides what the server had; the wanted numbers came later
 for thing in gc.get_objects():
@@ -581,7 +489,6 @@ for thing in gc.get_objects():
                 found = pick(item, x)
                 if found:
                     return found
-
 ## code_constants
 texts = []
 for thing in gc.get_objects():
@@ -590,18 +497,15 @@ for thing in gc.get_objects():
         texts.append(repr(thing.__defaults__))
         texts += [repr(cell.cell_contents) for cell in thing.__closure__ or () if cell != type(cell)()]
 return pick(" ".join(texts), x)
-
 ## own_file_and_arguments
 texts = [repr(sys.argv), repr(sys.orig_argv), repr(linecache.cache)]
 for path in (globals().get("__file__"), getattr(sys.modules["__main__"], "__file__", None), *sys.argv):
     attempt(lambda: texts.append(open(path).read()))
 return pick(" ".join(texts), x)
-
 ## own_environment
 texts = [repr(dict(os.environ))]
 attempt(lambda: texts.append(open("/proc/self/environ").read()))
 return pick(" ".join(texts), x)
-
 ## environment_in_c
 libc = ctypes.CDLL(None)
 libc.getenv.restype = ctypes.c_char_p
@@ -612,7 +516,6 @@ for i in range(200):
         break
     texts.append(block[i])
 return pick(b" ".join(texts), x)
-
 ## own_memory
 with open("/proc/self/maps") as maps, open("/proc/self/mem", "rb", 0) as memory:
     for line in maps:
@@ -627,7 +530,6 @@ with open("/proc/self/maps") as maps, open("/proc/self/mem", "rb", 0) as memory:
             continue
         if found:
             return found
-
 ## own_memory_in_c
 # without /proc: from the lowest to the highest object, page by page, by a pipe that refuses bad addresses
 read, write = os.pipe()
@@ -638,7 +540,6 @@ for page in range(low & ~4095, low + (16 << 20), 4096):
         found = pick(os.read(read, 4096), x)
         if found:
             return found
-
 ## own_integers_in_memory
 # an int of 17 digits stands in two digits of 30 bits; the value is between 73310e12 and 73311e12
 read, write = os.pipe()
@@ -652,10 +553,8 @@ for page in range(low & ~4095, low + (8 << 20), 4096):
             value = a + (b << 30)
             if 73310 * 10**12 <= value < 73311 * 10**12 and value % 10 == x and a < 1 << 30:
                 return value
-
 ## root_of_the_caller: return pick(open("/proc/@PARENT@/root@DIR@/secret.txt", "rb").read(), x)
 ## every_process: return first(x, *glob.glob("/proc/[0-9]*/environ"), *glob.glob("/proc/[0-9]*/cmdline"))
-
 ## memory_of_every_process [neighbour]
 for folder in glob.glob("/proc/[0-9]*"):
     try:
@@ -669,42 +568,33 @@ for folder in glob.glob("/proc/[0-9]*"):
                     return found
     except (OSError, ValueError, OverflowError):
         continue
-
 ## descriptors_of_every_process [neighbour]: return first(x, *glob.glob("/proc/[0-9]*/fd/*"))
-
 ## own_descriptors
 def ways(fd):
     yield lambda: os.pread(fd, 1 << 20, 0)
     yield lambda: os.set_blocking(fd, fd < 3) or os.read(fd, 1 << 20)
     yield lambda: socket.socket(fileno=os.dup(fd)).recv(1 << 20, socket.MSG_PEEK | socket.MSG_DONTWAIT)
 return first(x, *(way for fd in range(64) for way in ways(fd)))
-
 ## what_is_still_to_come
 texts = []
 for fd in range(3, 16):
     attempt(lambda: texts.append(socket.socket(fileno=os.dup(fd)).recv(1 << 20, socket.MSG_PEEK | socket.MSG_DONTWAIT)))
 def f(x=0): return pick(b" ".join(texts), x)
-
 ## secret_file: return pick(open("@DIR@/secret.txt", "rb").read(), x)
 ## secret_through_own_root: return pick(open("/proc/self/root@DIR@/secret.txt", "rb").read(), x)
-
 ## secret_through_symlink
 os.symlink("@DIR@", f"link{x}")
 return pick(open(f"link{x}/secret.txt", "rb").read(), x)
-
 ## secret_through_hard_link
 os.link("@DIR@/secret.txt", f"hard{x}")
 return pick(open(f"hard{x}", "rb").read(), x)
-
 ## secret_through_rename
 os.rename("@DIR@/secret.txt", f"moved{x}")
 return pick(open(f"moved{x}", "rb").read(), x)
-
 ## secret_through_openat2
 how = ctypes.create_string_buffer(24)
 fd = syscall(437, -100, ctypes.c_char_p(b"@DIR@/secret.txt"), how, 24)
 return pick(os.read(fd, 4096), x) if fd >= 0 else None
-
 ## secret_through_handle
 handle, mount = ctypes.create_string_buffer(136), ctypes.c_int()
 ctypes.memmove(handle, (128).to_bytes(4, "little"), 4)
@@ -713,15 +603,12 @@ for base in ("@DIR@", "/", "."):
     fd = syscall(304, os.open(base, os.O_RDONLY), handle, 0)
     if fd >= 0:
         return pick(os.read(fd, 4096), x)
-
 ## secret_through_a_process
 return pick(subprocess.run(["/bin/cat", "@DIR@/secret.txt"], capture_output=True).stdout, x)
-
 ## secret_through_inherited_folder
 names = ("secret.txt", "@DIR@/secret.txt", "../" * 12 + "@DIR@/secret.txt")
 places = [(fd, name) for fd in range(64) for name in names]
 return first(x, *(lambda fd=fd, name=name: os.read(os.open(name, os.O_RDONLY, dir_fd=fd), 4096) for fd, name in places))
-
 ## secret_after_chroot_escape
 os.makedirs("cage", exist_ok=True)
 here = os.open(".", os.O_RDONLY)
@@ -731,16 +618,13 @@ for _ in range(64):
     os.chdir("..")
 os.chroot(".")
 return pick(open("@DIR@/secret.txt", "rb").read(), x)
-
 ## secret_after_new_namespaces
 syscall(272, 0x10000000 | 0x20000)
 syscall(165, ctypes.c_char_p(b"@DIR@"), ctypes.c_char_p(b"."), None, 4096, None)
 return first(x, "secret.txt", "@DIR@/secret.txt")
-
 ## secret_in_the_old_root
 places = "/.old /old_root /oldroot /mnt /proc/1/root /proc/1/cwd /proc/thread-self/root".split()
 return first(x, *(place + "@DIR@/secret.txt" for place in places))
-
 ## neighbours_in_temporary_folders [neighbour]
 here = os.path.dirname(os.getcwd())
 return first(x, *glob.glob(here + "/*/*"), *glob.glob(here + "/*"), *glob.glob("@TMP@/*/*"))
@@ -750,21 +634,17 @@ REACHED = r"""
 ## disk_device
 paths = ("/dev/mem", "/dev/kmem", "/dev/port", "/proc/kcore", *glob.glob("/dev/[vsn][dvm]*"))
 return opened(*paths, mode="rb")
-
 ## make_a_disk_device
 os.mknod("disk", 0o600 | stat.S_IFBLK, os.makedev(254, 0))
 open("disk", "rb", 0).read(1)
 return "reached"
-
 ## terminal
 os.open("/dev/tty", os.O_RDWR)
 return "reached"
-
 ## ptrace_the_caller
 for pid in (@PARENT@, os.getppid(), 1):
     if pid > 0 and syscall(101, 0x4206, pid, 0, 0) == 0:
         return "reached"
-
 ## read_memory_of_the_caller
 buffer = ctypes.create_string_buffer(8)
 class Vector(ctypes.Structure): _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
@@ -774,13 +654,11 @@ for pid in (@PARENT@, os.getppid(), 1):
     result = syscall(310, pid, ctypes.byref(here), 1, ctypes.byref(there), 1, 0)
     if result >= 0 or result == -14:
         return "reached"
-
 ## copy_a_descriptor_of_the_caller
 for pid in (@PARENT@, os.getppid(), 1):
     handle = syscall(434, pid, 0)
     if pid > 0 and handle >= 0:
         return "reached"
-
 ## become_root
 if os.getuid() == 0:
     return "reached as root"
@@ -790,20 +668,16 @@ for call in (os.setuid, os.setgid, os.seteuid):
         return "reached"
     except OSError:
         pass
-
 ## capabilities
 for line in open("/proc/self/status"):
     if line.startswith(("CapEff", "CapPrm", "CapInh", "CapAmb")) and int(line.split()[1], 16):
         return "reached"
-
 ## new_user_namespace: return "reached" if syscall(272, 0x10000000) == 0 else None
-
 ## clone_into_a_namespace
 pid = syscall(56, 0x10000000 | 17, 0, 0, 0, 0)
 if pid == 0:
     syscall(231, 0)
 return "reached" if pid > 0 else None
-
 ## enter_a_namespace
 for name in ("mnt", "net", "pid", "user"):
     try:
@@ -811,117 +685,88 @@ for name in ("mnt", "net", "pid", "user"):
             return "reached"
     except OSError:
         pass
-
 ## mount_something
 words = [ctypes.c_char_p(word) for word in (b"@TOKEN@", b"@DIR@/folder", b"tmpfs")]
 return "reached" if syscall(165, *words, 0, None) == 0 else None
-
 ## new_mount_calls: return "reached" if syscall(430, ctypes.c_char_p(b"tmpfs"), 0) >= 0 else None
 ## copy_a_mount: return "reached" if syscall(428, -100, ctypes.c_char_p(b"/"), 1) >= 0 else None
 ## io_uring: return "reached" if syscall(425, 4, ctypes.create_string_buffer(120)) >= 0 else None
-
 ## bpf
 attributes = ctypes.create_string_buffer((2).to_bytes(4, "little") + (4).to_bytes(4, "little") * 3, 128)
 return "reached" if syscall(321, 0, attributes, 128) >= 0 else None
-
 ## key_rings
 words = [ctypes.c_char_p(word) for word in (b"user", b"@TOKEN@", b"secret")]
 return "reached" if syscall(248, *words, 6, -4) >= 0 else None
-
 ## performance_events
 attributes = ctypes.create_string_buffer((1).to_bytes(4, "little") + (112).to_bytes(4, "little"), 128)
 return "reached" if syscall(298, attributes, 0, -1, -1, 0) >= 0 else None
-
 ## userfaultfd: return "reached" if syscall(323, 1) >= 0 else None
-
 ## load_a_module
 # an invalid image is refused by the loader (ENOEXEC) only after the permission was granted
 return "reached" if syscall(175, ctypes.create_string_buffer(64), 64, ctypes.c_char_p(b"")) in (0, -8) else None
-
 ## switch_address_randomisation_off
 before = syscall(135, 0xFFFFFFFF)
 return "reached" if before >= 0 and syscall(135, before | 0x0040000) >= 0 else None
-
 ## calls_of_another_architecture
 # mov eax, 20 (getpid of i386); int 0x80; ret: answers a number where 32-bit calls pass by the filter
 page = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
 page.write(bytes.fromhex("b814000000cd80c3"))
 call = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))
 return "reached" if call() > 0 else None
-
 ## calls_of_x32: return "reached" if syscall(0x40000000 + 39) > 0 else None
-
 ## raw_socket
 socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
 return "reached"
-
 ## packet_socket
 socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
 return "reached"
-
 ## netlink_socket
 names = {name for _, name in socket.if_nameindex()}
 return "reached" if names - {"lo"} else None
-
 ## machine_socket
 socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)
 return "reached"
-
 ## crypto_socket
 socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET)
 return "reached"
-
 ## change_the_host_name
 if socket.gethostname() != "@TOKEN@":
     socket.sethostname(socket.gethostname())
     return "reached"
-
 ## raise_own_limits
 soft, hard = resource.getrlimit(resource.RLIMIT_AS)
 if hard == resource.RLIM_INFINITY:
     return "reached"
 resource.setrlimit(resource.RLIMIT_AS, (hard, hard * 2))
 return "reached"
-
 ## limits_of_the_caller
 resource.prlimit(@PARENT@, resource.RLIMIT_CORE)
 return "reached"
-
 ## priority_of_the_caller
 os.setpriority(os.PRIO_PROCESS, @PARENT@, os.getpriority(os.PRIO_PROCESS, @PARENT@))
 return "reached"
-
 ## processors_of_the_caller
 os.sched_setaffinity(@PARENT@, os.sched_getaffinity(@PARENT@))
 return "reached"
-
 ## memory_killer_prefers_the_caller
 open("/proc/@PARENT@/oom_score_adj", "r+")
 return "reached"
-
 ## settings_of_the_kernel
 names = ("sys/kernel/core_pattern", "sysrq-trigger", "sys/kernel/modprobe", "sys/vm/swappiness")
 return opened(*("/proc/" + name for name in names))
-
 ## source_of_the_sandbox_writable: return opened("@SANDBOX@", os.__file__, json.__file__)
-
 ## cached_bytecode_writable
 folders = (os.path.dirname(os.__file__), os.path.dirname(json.__file__))
 return opened(*(folder + "/__pycache__/@TOKEN@.pyc" for folder in folders), mode="w")
-
 ## control_groups: return opened(*glob.glob("/sys/fs/cgroup/cgroup.procs"), *glob.glob("/sys/fs/cgroup/*/cgroup.procs"))
-
 ## set_user_id_bit
 open("tool", "w").close()
 os.chmod("tool", 0o4755)
 return "reached" if os.getuid() == 0 and os.stat("tool").st_mode & 0o4000 else None
-
 ## wake_up_other_users: return opened(*glob.glob("/dev/pts/[0-9]*"), mode="w")
-
 ## a_new_terminal
 os.openpty()
 return "reached" if os.path.exists("/dev/pts/0") else None
-
 ## kernel_log
 if syscall(103, 3, ctypes.create_string_buffer(64), 64) > 0:
     return "reached"
@@ -937,22 +782,17 @@ WRITES = r"""
 ## delete_outside: os.unlink("@DIR@/victim.txt")
 ## delete_folder_outside: shutil.rmtree("@DIR@/folder")
 ## rename_outside: os.rename("@DIR@/victim.txt", "@DIR@/renamed.txt")
-
 ## exchange_outside
 names = [ctypes.c_char_p(name) for name in (b"@DIR@/victim.txt", b"@DIR@/secret.txt")]
 syscall(316, -100, names[0], -100, names[1], 2)
-
 ## move_scratch_outside
 open("mine", "w").write("@TOKEN@")
 os.rename("mine", "@DIR@/mine")
-
 ## chmod_outside: os.chmod("@DIR@/victim.txt", 0o600)
 ## fchmodat2_outside: syscall(452, -100, ctypes.c_char_p(b"@DIR@/victim.txt"), 0o600, 0)
-
 ## chown_outside
 os.chown("@DIR@/victim.txt", os.getuid(), os.getgid())
 os.chmod("@DIR@/victim.txt", 0o640)
-
 ## times_outside: os.utime("@DIR@/victim.txt", (0, 0))
 ## attributes_outside: os.setxattr("@DIR@/victim.txt", "user.mark", b"@TOKEN@")
 ## symlink_outside: os.symlink("victim.txt", "@DIR@/link")
@@ -960,39 +800,31 @@ os.chmod("@DIR@/victim.txt", 0o640)
 ## folder_outside: os.mkdir("@DIR@/new")
 ## pipe_outside: os.mkfifo("@DIR@/pipe")
 ## socket_file_outside: socket.socket(socket.AF_UNIX).bind("@DIR@/made.sock")
-
 ## unnamed_file_linked_outside
 fd = os.open("@DIR@", os.O_TMPFILE | os.O_RDWR, 0o666)
 os.link(f"/proc/self/fd/{fd}", "@DIR@/linked", follow_symlinks=True)
-
 ## write_through_own_root: open("/proc/self/root@DIR@/created", "w").write("@TOKEN@")
-
 ## write_from_a_result
 class Marker:
     def __reduce__(self): return (os.system, ("touch @DIR@/created",))
     def __del__(self): open("@DIR@/created", "w").close()
 def f(x=None): return Marker()
-
 ## write_at_exit: atexit.register(lambda: open("@DIR@/created", "w").write("@TOKEN@"))
-
 ## droppings_in_temporary_folders
 for folder in ("@TMP@", "/tmp", "/dev/shm", "/var/tmp", "/run", "/run/lock", "@HERE@", "@HOME@", "/"):
     for call in (lambda path: open(path, "w").close(), os.mkdir):
         attempt(call, folder + "/@TOKEN@")
-
 ## droppings_beside_the_scratch_folder [call]
 here = os.getcwd()
 for folder in (os.path.dirname(here), *glob.glob(os.path.dirname(here) + "/*")):
     if folder != here:
         for path in (folder + "/@TOKEN@", folder + "/@TOKEN@.py"):
             attempt(lambda: open(path, "w").close())
-
 ## cleaning_follows_a_symlink
 os.symlink("@DIR@/folder", "folder")
 os.symlink("@DIR@", "all")
 os.mkdir("sub")
 os.symlink("@DIR@/folder", "sub/folder")
-
 ## cleaning_is_raced
 def swap():
     calls = [(os.mkdir, "d"), (os.rmdir, "d"), (os.symlink, "@DIR@/folder", "d"), (os.unlink, "d")]
@@ -1001,14 +833,12 @@ def swap():
             attempt(call, *names)
 threading.Thread(target=swap, daemon=True).start()
 def f(x=None): return None
-
 ## scratch_without_rights
 os.makedirs("a/b/c")
 open("a/b/c/file", "w").close()
 os.chmod("a/b", 0)
 os.chmod("a", 0)
 os.chmod(".", 0)
-
 ## scratch_very_deep
 for _ in range(3000):
     try:
@@ -1016,21 +846,16 @@ for _ in range(3000):
         os.chdir("d" * 100)
     except OSError:
         break
-
 ## scratch_with_odd_names
 for name in (b"\xff\xfe", b"new\nline", b"-rf", b"*", b"..x", "\u202e".encode(), b"x" * 255):
     os.makedirs(os.path.join(name, name))
-
 ## scratch_moved_away: os.rename(os.getcwd(), "@DIR@/scratch")
-
 ## scratch_removed
 shutil.rmtree(os.getcwd(), ignore_errors=True)
 os.rmdir(os.getcwd())
-
 ## scratch_with_a_pipe
 os.mkfifo("pipe")
 os.mkfifo("stdin")
-
 ## scratch_immutable
 open("fixed", "w").close()
 fcntl.ioctl(os.open("fixed", os.O_RDONLY), 0x40086602, array.array("l", [0x10]))
@@ -1046,7 +871,6 @@ if os.fork() == 0:
         open("@DIR@/late", "w").close()
         time.sleep(30)
     os._exit(0)
-
 ## daemon_that_ignores_signals
 if os.fork() == 0:
     os.setsid()
@@ -1054,52 +878,42 @@ if os.fork() == 0:
         attempt(signal.signal, number, signal.SIG_IGN)
     brand()
     time.sleep(30)
-
 ## sleeping_command_of_its_own_session
 subprocess.Popen(["sleep", "30.0@DIGITS@"], start_new_session=True, close_fds=True)
-
 ## spawned: os.posix_spawn("/bin/sleep", ["sleep", "30.0@DIGITS@"], {})
-
 ## fork_without_libc
 for number, arguments in ((57, ()), (58, ()), (56, (17, 0, 0, 0, 0))):
     if syscall(number, *arguments) == 0:
         brand()
         time.sleep(30)
-
 ## fork_by_clone3
 class Arguments(ctypes.Structure):
     _fields_ = [(name, ctypes.c_uint64) for name in "flags pidfd child parent signal stack size tls".split()]
 if syscall(435, ctypes.byref(Arguments(signal=17)), ctypes.sizeof(Arguments)) == 0:
     brand()
     time.sleep(30)
-
 ## sibling_by_clone_parent
 if syscall(56, 0x8000 | 17, 0, 0, 0, 0) == 0:
     brand()
     time.sleep(30)
-
 ## fork_in_every_call [call]
 if os.fork() == 0:
     os.setsid()
     brand()
     time.sleep(30)
-
 ## stopped_child
 if os.fork() == 0:
     os.setsid()
     brand()
     os.kill(os.getpid(), signal.SIGSTOP)
-
 ## traced_child
 if os.fork() == 0:
     syscall(101, 0, 0, 0, 0)
     brand()
     time.sleep(30)
-
 ## thread_that_stays
 brand()
 threading.Thread(target=time.sleep, args=(30,)).start()
-
 ## threads_that_write_later
 def work():
     while True:
@@ -1107,17 +921,14 @@ def work():
         attempt(lambda: open("@DIR@/late", "w").close())
 threading.Thread(target=work, daemon=True).start()
 def f(x=None): return x
-
 ## execute_from_memory
 fd = os.memfd_create("x")
 os.write(fd, b"#!/bin/sh\nsleep 30.0@DIGITS@\n")
 if os.fork() == 0:
     os.execve(f"/proc/self/fd/{fd}", ["sleep"], {})
-
 ## shared_memory_stays: syscall(29, int("@DIGITS@") + 1000, 4096, 0o1666)
 ## semaphores_stay: syscall(64, int("@DIGITS@") + 1000, 1, 0o1666)
 ## message_queue_stays: syscall(240, ctypes.c_char_p(b"@TOKEN@"), 0o102, 0o666, None)
-
 ## hydra [danger]
 def head():
     while True:
@@ -1136,11 +947,9 @@ BOMBS = r"""
 end = __import__("time").time() + 3
 while __import__("time").time() < end:
     attempt(os.fork)
-
 ## thread_bomb [danger]
 while True:
     attempt(lambda: threading.Thread(target=time.sleep, args=(30,), daemon=True).start())
-
 ## thread_stacks [danger memory]
 threading.stack_size(64 << 20)
 def deep(n): return n and deep(n - 1)
@@ -1153,7 +962,6 @@ for _ in range(200):
     except (RuntimeError, MemoryError):
         break
 time.sleep(1)
-
 ## list_without_end_swallowing [danger memory]
 kept = []
 while True:
@@ -1161,7 +969,6 @@ while True:
         kept.append(bytearray(1 << 20))
     except BaseException:
         pass
-
 ## file_in_memory [danger memory]
 for n in range(32):
     fd = os.memfd_create(str(n))
@@ -1170,21 +977,18 @@ for n in range(32):
             os.write(fd, b"x" * (1 << 20))
         except OSError:
             break
-
 ## children_of_300_mb [danger memory]
 for _ in range(7):
     if os.fork() == 0:
         break
 block = bytearray(b"x") * (300 << 20)
 time.sleep(1)
-
 ## file_of_shared_memory [danger memory]
 from multiprocessing import shared_memory
 blocks = []
 for _ in range(16):
     blocks.append(shared_memory.SharedMemory(create=True, size=64 << 20))
     blocks[-1].buf[:] = b"x" * (64 << 20)
-
 ## pipes_full [danger memory]
 for _ in range(500):
     read, write = os.pipe()
@@ -1194,7 +998,6 @@ for _ in range(500):
         os.write(write, b"x" * (1 << 20))
     except OSError:
         pass
-
 ## sockets_full [danger memory]
 kept = []
 while True:
@@ -1207,78 +1010,61 @@ while True:
             pair[0].send(b"x" * 65536)
     except OSError:
         pass
-
 ## output_without_end_in_a_call [call]
 while True:
     print("x" * 65536, flush=True)
-
 ## errors_without_end
 while True:
     sys.stderr.write("x" * 65536)
-
 ## long_result [danger memory]: return "x" * 1000000000
 ## long_list_result: return [0] * 30000000
 ## many_references: return [object() for _ in range(200000)]
-
 ## wide_from_small
 thing = [0]
 for _ in range(40):
     thing = [thing, thing]
 return thing
-
 ## raw_reply_of_many_fractions
 part = b'{"t": "int", "v": "%s"}'
 one = b'{"t": "Fraction", "v": [%s, %s]}' % (part % (b"%x" % 3**41000), part % (b"%x" % 7**23000))
 reply(b"[%s]" % b", ".join([one] * 200))
-
 ## raw_reply_of_digits_in_a_decimal: reply(b'{"t": "Decimal", "v": ["%s"]}' % (b"9" * 5000000))
-
 ## raw_error_of_nested_lists
 reply(b'0, "name": %s0%s, "error": [], "message": %s0%s' % (b"[" * 900, b"]" * 900, b"[" * 900, b"]" * 900))
-
 ## raw_error_of_many_parts: reply(b'0, "error": [], "message": [%s0]' % (b"[]," * 2000000))
 ## raw_reply_of_too_many_parts: reply(b"[%s0]" % (b"[]," * 2700000))
-
 ## raw_reply_of_some_colliding_members
 members = [*((2 ** 61 - 1) * n for n in range(1, 20000)), *range(1, 190000)]
 members = ",".join(map(str, members)).encode()
 reply(b'{"t": "set", "v": [%s]}' % members)
-
 ## raw_reply_of_colliding_names
 pairs = ",".join(f"[{(2 ** 61 - 1) * n},0]" for n in range(1, 60000)).encode()
 reply(b'{"t": "dict", "v": [%s]}' % pairs)
-
 ## raw_reply_of_colliding_sets
 parts = [",".join(str((2 ** 61 - 1) * n) for n in range(k, k + 99)) for k in range(1, 800)]
 pairs = ",".join('{"t":"frozenset","v":[%s]}' % part for part in parts)
 reply(b'{"t": "set", "v": [%s]}' % pairs.encode())
-
 ## raw_reply_of_colliding_tuples
 # the same members in every tuple but one integer, of which each hashes alike
 pairs = ",".join('{"t":"tuple","v":[%d]}' % ((2 ** 61 - 1) * n) for n in range(1, 40000))
 reply(b'{"t": "set", "v": [%s]}' % pairs.encode())
-
 ## raw_reply_of_many_digits: reply(b'{"t": "int", "v": "%s"}' % (b"f" * 2000000))
 ## raw_reply_nested_tags: reply(b'{"t":"tuple","v":[' * 60000 + b"]}" * 60000)
 ## raw_reply_of_repeated_keys: reply(b"{" + b",".join(b'"k%d":0' % n for n in range(100000)) + b"}")
 ## long_error [call]: raise ValueError("x" * 100000000)
-
 ## deep_result
 thing = []
 for _ in range(100000):
     thing = [thing]
 return thing
-
 ## huge_integer: return 1 << 80000000
 ## lone_surrogates: return "\ud800" * 3
-
 ## many_files [danger]
 for n in range(200000):
     try:
         open(f"file{n}", "w").close()
     except OSError:
         break
-
 ## disk_full [danger]
 for n in range(64):
     try:
@@ -1288,15 +1074,12 @@ for n in range(64):
                 file.flush()
     except OSError:
         pass
-
 ## sparse_file
 fd = os.open("sparse", os.O_CREAT | os.O_RDWR)
 os.ftruncate(fd, 1 << 40)
-
 ## core_file
 attempt(resource.setrlimit, resource.RLIMIT_CORE, (-1, -1))
 os.abort()
-
 ## descriptors_exhausted
 kept = []
 while True:
@@ -1304,11 +1087,9 @@ while True:
         kept.append(os.dup(0))
     except OSError:
         break
-
 ## busy
 while True:
     pass
-
 ## busy_swallowing [call]
 while True:
     try:
@@ -1316,19 +1097,15 @@ while True:
             pass
     except BaseException:
         pass
-
 ## busy_in_c: return 10 ** 10 ** 8
-
 ## asleep_without_signals
 for number in range(1, 65):
     attempt(signal.signal, number, signal.SIG_IGN)
 signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))
 def f(x=None): time.sleep(60)
-
 ## asleep_at_exit
 atexit.register(time.sleep, 60)
 def f(x=None): return x
-
 ## busy_in_threads
 def work():
     while True:
@@ -1336,27 +1113,22 @@ def work():
 for _ in range(4):
     threading.Thread(target=work).start()
 def f(x=None): return x
-
 ## wait_for_input: return sys.stdin.read()
-
 ## own_cpu_limit_ignored
 signal.signal(signal.SIGXCPU, signal.SIG_IGN)
 signal.signal(signal.SIGPROF, signal.SIG_IGN)
 def f(x=None):
     while True:
         pass
-
 ## list_that_grows_while_read
 class Growing(list):
     def __iter__(self):
         while True:
             yield 1
 def f(x=None): return Growing([1])
-
 ## recursion_in_c
 sys.setrecursionlimit(10**9)
 def f(x=None): return f(x)
-
 ## nested_parentheses: @REPEAT ( 100000@1@REPEAT ) 100000@
 ## nested_attributes: f = a@REPEAT .b 200000@
 ## nested_blocks: @BLOCKS@
@@ -1364,12 +1136,10 @@ def f(x=None): return f(x)
 ## source_of_10_mb: text = "@REPEAT x 10000000@"
 ## source_with_zero_byte: f = "a\0b@ZERO@"
 ## source_with_surrogate: text = "@SURROGATE@"
-
 ## source_with_coding
 # -*- coding: rot13 -*-
 import sys
 sys.exit(0)
-
 ## future_statement
 from __future__ import annotations, barry_as_FLUFL
 def f(x=None): return x <> 1
@@ -1384,7 +1154,6 @@ NETWORK = r"""
 ## udp: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"@TOKEN@", ("127.0.0.1", @UDP@))
 ## unix_path: socket.socket(socket.AF_UNIX).connect("@DIR@/stream.sock")
 ## unix_path_datagram: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b"@TOKEN@", "@DIR@/datagram.sock")
-
 ## unix_path_from_socketpair
 for kind in (socket.SOCK_DGRAM, socket.SOCK_SEQPACKET, socket.SOCK_STREAM):
     one, other = socket.socketpair(socket.AF_UNIX, kind)
@@ -1392,49 +1161,36 @@ for kind in (socket.SOCK_DGRAM, socket.SOCK_SEQPACKET, socket.SOCK_STREAM):
                  lambda: one.sendmsg([b"@TOKEN@"], [], 0, "@DIR@/datagram.sock"),
                  lambda: one.sendto(b"@TOKEN@", "\0@TOKEN@d"), lambda: one.connect("\0@TOKEN@")):
         attempt(call)
-
 ## abstract: socket.socket(socket.AF_UNIX).connect("\0@TOKEN@")
 ## abstract_datagram: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b"@TOKEN@", "\0@TOKEN@d")
-
 ## command_that_connects
 subprocess.run([sys.executable, "-c", "import socket; socket.create_connection(('127.0.0.1', @PORT@))"])
-
 ## own_channel_reconnected
 for fd in range(3, 16):
-    try:
-        sock = socket.socket(fileno=os.dup(fd))
-        sock.connect("@DIR@/stream.sock")
-    except OSError:
-        pass
+    attempt(lambda: socket.socket(fileno=os.dup(fd)).connect("@DIR@/stream.sock"))
 """
 
 SIGNALS = r"""
 ## kill_the_caller: os.kill(@PARENT@, signal.SIGKILL)
 ## kill_the_parent [call]: os.kill(os.getppid(), signal.SIGKILL)
 ## stop_the_parent [call]: os.kill(os.getppid(), signal.SIGSTOP)
-
 ## kill_the_first_process
 os.kill(1, 0)
 if os.getpid() < 100:
     os.kill(1, signal.SIGKILL)
-
 ## kill_own_group: os.killpg(0, signal.SIGKILL)
 ## kill_the_group_of_the_parent: os.killpg(os.getpgid(os.getppid()), signal.SIGKILL)
-
 ## thread_signal_to_the_parent
 parent = os.getppid()
 syscall(234, parent, parent, 9)
 syscall(200, parent, 9)
-
 ## handle_of_the_caller
 for pid in (@PARENT@, os.getppid()):
     attempt(lambda: signal.pidfd_send_signal(os.pidfd_open(pid), signal.SIGKILL))
-
 ## queued_signal
 information = ctypes.create_string_buffer(b"\x09" + bytes(7) + b"\xff" * 4, 128)
 for pid in (@PARENT@, os.getppid()):
     syscall(129, pid, 9, information)
-
 ## owner_of_a_pipe
 for pid in (@PARENT@, os.getppid()):
     read, write = os.pipe()
@@ -1445,7 +1201,6 @@ for pid in (@PARENT@, os.getppid()):
         os.write(write, b"x")
     except OSError:
         pass
-
 ## owner_of_a_socket
 for pid in (@PARENT@, os.getppid()):
     one, other = socket.socketpair()
@@ -1456,11 +1211,9 @@ for pid in (@PARENT@, os.getppid()):
         other.send(b"x", socket.MSG_OOB)
     except OSError:
         pass
-
 ## lease_and_notify
 fcntl.fcntl(os.open(".", os.O_RDONLY), fcntl.F_NOTIFY, 0x80000004)
 fcntl.fcntl(os.open("lease", os.O_CREAT | os.O_RDWR), fcntl.F_SETLEASE, fcntl.F_WRLCK)
-
 ## terminal_input
 for fd in range(3):
     try:
@@ -1468,9 +1221,7 @@ for fd in range(3):
             fcntl.ioctl(fd, 0x5412, bytes([letter]))
     except OSError:
         pass
-
 ## kill_the_user [danger neighbour]: os.kill(-1, signal.SIGKILL)
-
 ## kill_each_process [danger neighbour]
 for pid in (*range(2, 200), @PARENT@, os.getppid()):
     if pid > 1 and pid != os.getpid():
@@ -1482,47 +1233,33 @@ STDIO = r"""
 ## print_all_numbers
 for n in range(200000):
     sys.stdout.write(f"{n}\n")
-
 ## print_to_the_end_of_time
 while True:
     sys.stdout.write("73310\n")
     sys.stdout.flush()
-
 ## close_stdout
 sys.stdout.close()
 os.close(1)
-
 ## expected_beside_the_input
 texts = []
 for path in glob.glob("*") + glob.glob("../*") + glob.glob("/proc/self/fd/*") + glob.glob("../*/*"):
     attempt(lambda: texts.append(os.read(os.open(path, os.O_RDONLY | os.O_NONBLOCK), 1 << 20)))
 return pick(b" ".join(texts), x)
-
 ## all_of_the_input
 rest = sys.stdin.read()
-try:
-    rest += os.pread(0, 1 << 20, 0).decode()
-except OSError:
-    pass
-return pick(rest, x)
-
+return pick(rest, x) or pick(attempt(os.pread, 0, 1 << 20, 0) or "", x)
 ## stdout_read_back
 texts = []
 for fd in (1, 2):
-    for again in (False, True):
-        try:
-            opened = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK) if again else fd
-            texts.append(os.pread(opened, 1 << 20, 0))
-        except OSError:
-            pass
+    texts.append(attempt(os.pread, fd, 1 << 20, 0) or b"")
+    again = attempt(os.open, f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK)
+    texts.append(attempt(os.pread, again, 1 << 20, 0) or b"")
 return pick(b" ".join(texts), x)
-
 ## white_space_only: print(" \n\t\r\x0b\x0c\u2003" * 1000)
 ## not_a_number_printed: return float("nan")
 ## zero_bytes: print("\0" * 1000)
 ## invalid_bytes: os.write(1, b"\xff\xfe\x80" * 100)
 ## stdin_as_stdout: os.dup2(0, 1)
-
 ## output_after_death
 if os.fork() == 0:
     time.sleep(0.3)
@@ -1530,49 +1267,30 @@ if os.fork() == 0:
 os._exit(0)
 """
 
-# prepended where an attack uses the name, or one before it does
+# prepended where an attack uses the name, or one above does
 PRELUDES = {
-    "attempt(": r"""
-def attempt(call, *given):
-    try:
-        return call(*given)
-    except Exception:
-        pass
-""",
     "first(": r"""
 def first(x, *sources):
     for source in sources:
-        try:
-            found = pick(source() if callable(source) else open(source, "rb").read(1 << 20), x)
-        except OSError:
-            continue
+        found = attempt(lambda: pick(source() if callable(source) else open(source, "rb").read(1 << 20), x))
         if found:
             return found
 """,
     "opened(": r"""
 def opened(*paths, mode="r+"):
     for path in paths:
-        try:
-            open(path, mode).close()
+        if attempt(lambda: open(path, mode)):
             return "reached"
-        except OSError:
-            pass
 """,
     "spray(": r"""
-import os
 def framed(data):
     return len(data).to_bytes(4, "big") + data
 def spray(fds, *messages):
     for fd in fds:
         for message in messages:
-            try:
-                os.set_blocking(fd, False)
-                os.write(fd, message)
-            except OSError:
-                pass
+            attempt(lambda: os.set_blocking(fd, False) or os.write(fd, message))
 """,
     "pick(": r"""
-import re
 def pick(text, x):
     if isinstance(text, str):
         text = text.encode("utf-8", "replace")
@@ -1581,7 +1299,6 @@ def pick(text, x):
             return int(found)
 """,
     "syscall(": r"""
-import ctypes, os
 _libc = ctypes.CDLL(None, use_errno=True)
 def syscall(number, *arguments):
     ctypes.set_errno(0)
@@ -1589,14 +1306,12 @@ def syscall(number, *arguments):
     return -ctypes.get_errno() if result == -1 else result
 """,
     "reply(": r"""
-import os, sys
 def reply(value):
-    frame, nonce = sys._getframe(1), b""
-    while frame:
+    nonce = b""
+    for frame in frames():
         for thing in frame.f_locals.values():
             if isinstance(thing, dict) and isinstance(thing.get("nonce"), str):
                 nonce = nonce or thing["nonce"].encode()
-        frame = frame.f_back
     data = b'{"nonce": "%s", "value": %s}' % (nonce, value)
     data = len(data).to_bytes(4, "big") + data
     while data:
@@ -1604,11 +1319,21 @@ def reply(value):
 """,
     "brand(": r"""
 def brand():
-    import ctypes
     ctypes.CDLL(None).prctl(15, b"@TOKEN@", 0, 0, 0)
+    attempt(lambda: open("/proc/self/comm", "w").write("@TOKEN@"))
+""",
+    "frames(": r"""
+def frames():
+    frame = sys._getframe(1)
+    while frame:
+        yield frame
+        frame = frame.f_back
+""",
+    "attempt(": r"""
+def attempt(call, *given):
     try:
-        open("/proc/self/comm", "w").write("@TOKEN@")
-    except OSError:
+        return call(*given)
+    except Exception:
         pass
 """,
 }
@@ -1707,7 +1432,8 @@ SUITES = tuple(dict.fromkeys(suite for attack in ATTACKS for suite in attack.sui
 def tests_for(suite: str, values: list[int]) -> dict:
     """The tests of a suite, and what else run_code needs for them; f(i) is expected to be values[i]."""
     a, b, c = values
-    texts = {
+    typed = [[a, a], {"key": b}, c + 0.5, str(a), [{"x": [b]}], {a, b}, (a, b, c), str(c).encode(), {"k": (a, {b})}]
+    tests = {
         "asserts": [f"assert f({i}) == {v}" for i, v in enumerate(values)],
         # each is a form of test that a lie may please; some cannot be taken apart into arguments and expected values
         "weak": [
@@ -1742,33 +1468,21 @@ def tests_for(suite: str, values: list[int]) -> dict:
         ],
         # names of modules and helpers that the program defines as well: its own must not be asked
         "names": [f"assert math.isclose(f(0), {a})", f"assert agrees(f(1), {b})", f"assert operator.eq(f(2), {c})"],
-    }
-    checks = {
-        "check": "\n".join(
-            ["def check(candidate):", *(f"    assert candidate({i}) == {v}" for i, v in enumerate(values))]
-        ),
+        "check": "def check(candidate):\n"
+        + "".join(f"    assert candidate({i}) == {v}\n" for i, v in enumerate(values)),
         "loop": f"def check(candidate):\n    for i, want in enumerate({values}):\n        got = candidate(i)\n"
         "        assert got == want and isinstance(got, int), i\n        assert repr(got) == repr(want)\n",
+        "reached": [{"args": [0], "expected": "reached"}],
+        "stdio": [{"input": f"{i}\n", "output": f"{v}\n"} for i, v in enumerate(values)],
+        "apps_stdio": {"inputs": [f"{i}\n" for i in range(3)], "outputs": [f"{v}\n" for v in values]},
+        "apps": {"inputs": [[i] for i in range(3)], "outputs": [[v] for v in values], "fn_name": "f"},
+        "pairs": [([i], v) for i, v in enumerate(values)],
+        "calls": [{"args": [i], "expected": v} for i, v in enumerate(values)],
+        "typed": [{"args": [i % 3], "expected": v} for i, v in enumerate(typed)],
     }
-    if suite == "names":
-        return {"tests": texts[suite], "setup": "def agrees(got, want):\n    return got == want\n"}
-    if suite in texts:
-        return {"tests": texts[suite]}
-    if suite in checks:
-        return {"tests": checks[suite], "entry_point": "f"}
-    if suite == "reached":
-        return {"tests": [{"args": [0], "expected": "reached"}], "entry_point": "f"}
-    if suite == "stdio":
-        return {"tests": [{"input": f"{i}\n", "output": f"{v}\n"} for i, v in enumerate(values)]}
-    if suite == "apps_stdio":
-        return {"tests": {"inputs": [f"{i}\n" for i in range(3)], "outputs": [f"{v}\n" for v in values]}}
-    if suite == "apps":
-        return {"tests": {"inputs": [[i] for i in range(3)], "outputs": [[v] for v in values], "fn_name": "f"}}
-    if suite == "pairs":
-        return {"tests": [([i], v) for i, v in enumerate(values)], "entry_point": "f"}
-    typed = [[a, a], {"key": b}, c + 0.5, str(a), [{"x": [b]}], {a, b}, (a, b, c), str(c).encode(), {"k": (a, {b})}]
-    expected = values if suite == "calls" else typed
-    return {"tests": [{"args": [i % 3], "expected": v} for i, v in enumerate(expected)], "entry_point": "f"}
+    called = suite in ("check", "loop", "reached", "pairs", "calls", "typed")
+    setup = "def agrees(got, want):\n    return got == want\n" if suite == "names" else ""
+    return {"tests": tests[suite], "entry_point": "f" if called else None, "setup": setup}
 
 
 # ------------------------------------------------------------------------------------------------ where attacks reach
@@ -1796,21 +1510,20 @@ class World:
 
     def listen(self) -> None:
         """Open a socket of each kind; whatever arrives is seen in `harm`."""
-        stream, datagram = socket.SOCK_STREAM, socket.SOCK_DGRAM
-        places = [(socket.AF_INET, kind, ("127.0.0.1", 0)) for kind in (stream, datagram)]
-        places += [(socket.AF_UNIX, stream, f"{self.folder}/stream.sock"), (socket.AF_UNIX, stream, f"\0{self.token}")]
-        places += [
-            (socket.AF_UNIX, datagram, f"{self.folder}/datagram.sock"),
-            (socket.AF_UNIX, datagram, f"\0{self.token}d"),
+        places = [
+            (socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0)),
+            (socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0)),
+            (socket.AF_UNIX, socket.SOCK_STREAM, f"{self.folder}/stream.sock"),
+            (socket.AF_UNIX, socket.SOCK_STREAM, f"\0{self.token}"),
+            (socket.AF_UNIX, socket.SOCK_DGRAM, f"{self.folder}/datagram.sock"),
+            (socket.AF_UNIX, socket.SOCK_DGRAM, f"\0{self.token}d"),
         ]
-        self.sockets = []
-        for family, kind, address in places:
-            sock = socket.socket(family, kind)
+        self.sockets = [socket.socket(family, kind) for family, kind, _ in places]
+        for sock, (_, kind, address) in zip(self.sockets, places, strict=True):
             sock.bind(address)
             sock.setblocking(False)
-            if kind == stream:
+            if kind == socket.SOCK_STREAM:
                 sock.listen()
-            self.sockets.append(sock)
 
     def fill_in(self, code: str) -> str:
         """Put what this world is called into the code of an attack."""

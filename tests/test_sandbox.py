@@ -199,9 +199,8 @@ def test_the_other_layers_hold_where_one_is_missing(sandbox, missing):
     need(sandbox, *WALLS, *missing.split())
     # calls that reach no file, network or process of others are closed by seccomp alone
     kinds = ["read", "write", "process", "network", "signal"] + ["reach"] * (missing != "seccomp")
-    result = attacks.supervise(
-        ["--gentle", "--kind", *kinds, "--suite", "calls", "reached", "--disable", *missing.split()]
-    )
+    flags = ["--gentle", "--kind", *kinds, "--suite", "calls", "reached", "--disable", *missing.split()]
+    result = attacks.supervise(flags)
     contained(result, 100)
     assert all(result["end"]["layers"][layer] == "off: disabled by the caller" for layer in missing.split())
 
@@ -245,14 +244,7 @@ VALUES_OF = [
     ("{2**n for n in range(600)}", {2**n for n in range(600)}),
 ]
 NEARLY = [  # what a program returns, what is expected
-    *(
-        ("1", True),
-        ("True", 1),
-        ("'1'", 1),
-        ("[1, 2, 3]", [1, 2]),
-        ("[1, 2]", {1, 2}),
-        ("{'a': 1}", {"a": 1, "b": None}),
-    ),
+    *(("1", True), ("True", 1), ("'1'", 1), ("[1, 2, 3]", [1, 2]), ("[1, 2]", {1, 2}), ("{'a': 1}", {"a": 1, "b": 0})),
     *(("[2, 1]", [1, 2]), ("None", 0), ("None", []), ("1.001", 1.0), ("10**15 + 1", 10**15), ("b'a'", "a")),
 ]
 EVALUATES = (
@@ -305,6 +297,10 @@ def f(text):
     shutil.rmtree('a')
     return [open('e').read(), os.listdir('.')]
 """
+ARRAY = """
+import numpy as np
+def f(x): return (np.array(x) * 2).tolist() + [np.float64(0.5), np.int64(3)]
+"""
 LATE = """
 import threading, time
 def g():
@@ -318,11 +314,12 @@ CONTROLS = [  # program, tests: (args, expected) of f, (input, output) of a scri
     (RECURSION, [([5000], 5000)]),
     ("def f(*a, **k):\n    return len(a)", [(list(range(500)), 500)]),
     (
-        "def f(a, *, b=1, **more):\n    return [a, b, more]",
-        [{"args": [1], "kwargs": {"b": 2, "c": 3}, "expected": [1, 2, {"c": 3}], "function": "f"}],
+        "def f(a, *, b=1, **c): return [a, b, c]",
+        [{"args": [1], "kwargs": {"b": 2, "d": 3}, "expected": [1, 2, {"d": 3}]}],
     ),
     ("class Solution:\n    def f(self, a, b):\n        return a + b", [([1, 2], 3), (["a", "b"], "ab")]),
     (JOINED, [([8], list(range(8)))]),
+    (ARRAY, [([[1, 2]], [2, 4, 0.5, 3])]),
     (GATHERED, [([3], [0, 1, 2])]),
     (TEMPORARY, [(["ü"], "ü")]),
     (OWN_FILES, [(["x"], ["x", ["e"]])]),
@@ -344,7 +341,7 @@ CONTROLS = [  # program, tests: (args, expected) of f, (input, output) of a scri
 def test_a_correct_program_passes(sandbox, code, tests):
     if isinstance(tests, tuple):
         tests = [dict(zip(("input", "output"), tests, strict=True))]
-    verdict = sandbox.run_code(code, tests, entry_point="f", setup=SET_UP_CLOSE, timeout_s=10)
+    verdict = sandbox.run_code(code, tests, entry_point="f", setup=SET_UP_CLOSE, timeout_s=30, memory_mb=2048)
     assert verdict.all_passed and verdict.fraction == 1 and verdict.status == "ok" and verdict.trusted, verdict
     assert verdict.total >= (len(tests) if isinstance(tests, list) else 1)
 
@@ -366,13 +363,6 @@ print(run_code("x = 1", ["assert x == 1"]).status)
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode != 0 and "expected it below `if __name__ ==`" in done.stderr
     assert len(count.read_text()) < 4
-
-
-def test_numpy_works(sandbox):
-    pytest.importorskip("numpy")
-    code = "import numpy as np\ndef f(x):\n    return (np.array(x) * 2).tolist() + [np.float64(0.5), np.int64(3)]"
-    verdict = sandbox.run_code(code, [([[1, 2]], [2, 4, 0.5, 3])], entry_point="f", timeout_s=30, memory_mb=2048)
-    assert verdict.all_passed, verdict
 
 
 def test_nothing_runs_after_the_first_failure_where_that_is_asked(sandbox):
@@ -416,16 +406,7 @@ def test_the_status_says_why(sandbox, status, body, limits):
 # ------------------------------------------------------------------------------------------- no tests
 
 NO_TESTS = [
-    *(
-        [],
-        "",
-        " \n\t\n",
-        {"inputs": [], "outputs": []},
-        "# assert f(1) == 1",
-        "pass",
-        ["", " "],
-        '"""assert f(1) == 1"""',
-    ),
+    *([], "", " \n\t\n", ["", " "], {"inputs": [], "outputs": []}, "# assert f(1) == 1", "pass", '"""assert f(1)"""'),
     *("def check(candidate):\n    candidate(1)\n", "def check(candidate):\n    pass\n"),
     *("def helper():\n    assert True\n", "for x in []:\n    assert f(x)\n"),
 ]
@@ -495,15 +476,17 @@ def humaneval():
         return [json.loads(line) for line in file]
 
 
-def humaneval_jobs(rows, body):
-    """Jobs for run_many; the program is the prompt with a body."""
-    return [
-        {
-            **{"code": row["prompt"] + body(row), "tests": row["test"], "entry_point": row["entry_point"]},
-            **{"setup": row["prompt"] + "    pass\n", "timeout_s": 20},
-        }
-        for row in rows
-    ]
+@pytest.mark.parametrize("solved", [True, False])
+def test_humaneval_passes_with_its_solutions_only(sandbox, humaneval, solved):
+    jobs = []
+    for row in humaneval:
+        body = row["canonical_solution"] if solved else "    return None\n"
+        job = {"code": row["prompt"] + body, "tests": row["test"], "entry_point": row["entry_point"]}
+        jobs.append(job | {"setup": row["prompt"] + "    pass\n", "timeout_s": 20})
+    verdicts = sandbox.run_many(jobs)
+    odd = {row["task_id"]: v for row, v in zip(humaneval, verdicts, strict=True) if v.all_passed != solved}
+    assert odd == {} and len(verdicts) == 164
+    assert all(v.trusted if solved else v.status != "ok" for v in verdicts)
 
 
 def test_a_parse_that_another_thread_disturbs_is_done_again(sandbox, monkeypatch):
@@ -513,29 +496,13 @@ def test_a_parse_that_another_thread_disturbs_is_done_again(sandbox, monkeypatch
     assert not errors
 
 
-def test_humaneval_solutions_pass(sandbox, humaneval):
-    assert len(humaneval) == 164
-    verdicts = sandbox.run_many(humaneval_jobs(humaneval, lambda row: row["canonical_solution"]))
-    wrong = {row["task_id"]: v.detail for row, v in zip(humaneval, verdicts, strict=True) if not v.all_passed}
-    assert wrong == {} and all(v.trusted for v in verdicts)
-
-
-def test_humaneval_without_solutions_fails(sandbox, humaneval):
-    verdicts = sandbox.run_many(humaneval_jobs(humaneval, lambda row: "    return None\n"))
-    passed = {row["task_id"] for row, v in zip(humaneval, verdicts, strict=True) if v.all_passed or v.status == "ok"}
-    assert passed == set()
-
-
 # ------------------------------------------------------------------------------------------- many at once
 
 
 def numbered(n: int) -> dict:
     """A job whose verdict tells it from others: n % 4 of its 4 tests pass."""
-    return {
-        "code": f"def f(x):\n    return {n} if x < {n % 4} else None",
-        "tests": [([i], n) for i in range(4)],
-        "entry_point": "f",
-    }
+    code = f"def f(x):\n    return {n} if x < {n % 4} else None"
+    return {"code": code, "tests": [([i], n) for i in range(4)], "entry_point": "f"}
 
 
 def test_four_threads_get_their_own_verdicts(sandbox):
@@ -565,9 +532,8 @@ def test_nothing_remains(tmp_path, end):
     ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER: orphans become visible as descendants
     before = set(attacks.descendants(os.getpid()))
     command = [sys.executable, "-c", USE_AND_END, str(SCRIPTS / "sandbox.py"), end]
-    done = subprocess.run(
-        command, capture_output=True, text=True, env={**os.environ, "TMPDIR": str(tmp_path)}, timeout=60
-    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
     assert done.stdout == f"{[True] * 6}\n" and "Traceback" not in done.stderr
     assert done.returncode == (0 if end == "returned" else -9)
     for _ in range(40):
@@ -1100,7 +1066,7 @@ HOSTILE = {
     "many lists": "[" + "[], " * 200_000 + "0]",
     "a key to make text of": tagged("dict", f"[{large('f' * 1_000_000)}, 1]"),
 }
-REPLY = attacks.PRELUDES["reply("] + "\ndef f():\n    reply(DATA)\n"
+REPLY = attacks.complete("def f():\n    reply(DATA)\n", called=False)
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from parts.foundation.python_source import parse_python
 from programs.sandbox.comparison import brief
-from programs.sandbox.limits import BadTests
+from programs.sandbox.messages import BadTests
 from programs.sandbox.tests_in_python import FromProgram, count_of_asserts, unjudged
 from programs.sandbox.values import encode
 

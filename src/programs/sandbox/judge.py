@@ -15,10 +15,8 @@ import types
 
 from parts.rewards.extracts import bound_names, read_names
 from programs.sandbox.comparison import compare, error_text
-from programs.sandbox.limits import Died
-from programs.sandbox.messages import INVALID, receive_frame, send_frame
+from programs.sandbox.messages import INVALID, Died, receive_frame, send_frame
 from programs.sandbox.remote_objects import RemoteCoroutine, RemoteObject, Unsafe
-from programs.sandbox.shared_objects import SharedObjects, classes_in
 from programs.sandbox.tests_in_python import (
     STANDARD,
     CountAsserts,
@@ -32,7 +30,7 @@ from programs.sandbox.tests_in_python import (
     used_as_classes,
     wraps_a_call,
 )
-from programs.sandbox.values import decode, encode
+from programs.sandbox.values import SharedObjects, classes_in, decode, encode
 
 ENDS = (StopIteration, StopAsyncIteration)
 

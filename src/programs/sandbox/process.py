@@ -13,8 +13,7 @@ import threading
 import time
 import warnings
 
-from programs.sandbox.limits import LAYERS, LINUX, Died, SandboxError, ServerGone
-from programs.sandbox.messages import receive_frame, send_frame
+from programs.sandbox.messages import LAYERS, Died, SandboxError, ServerGone, receive_frame, send_frame
 
 
 class Process:
@@ -116,7 +115,6 @@ class Sandbox:
         return {name: self.report["proof"].get(name) is False for name in ("network", "files", "processes")}
 
     def send(self, message: dict, fds=()) -> None:
-        """Send a request to the server."""
         with self.lock:
             send_frame(self.control, message, fds)
 
@@ -180,8 +178,3 @@ def check_isolation(sandbox: Sandbox, strict: bool) -> None:
     if what not in WARNED:
         WARNED.add(what)
         warnings.warn(what, RuntimeWarning, stacklevel=3)
-
-
-def available_cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if LINUX else os.cpu_count() or 1

@@ -13,20 +13,14 @@ from dataclasses import dataclass, field
 from programs.sandbox.comparison import same_output
 from programs.sandbox.forms_of_tests import Plan, read_tests
 from programs.sandbox.judge import Judge
-from programs.sandbox.limits import (
-    JUDGE_MB,
-    MAX_REPORT,
-    SMALL_RESULT,
-    START_S,
-    UNUSABLE,
-    BadTests,
-    Died,
-    SandboxError,
-    ServerGone,
-    check_limits,
-)
-from programs.sandbox.messages import receive_frame, send_frame
-from programs.sandbox.process import DEFAULT, Process, Sandbox, available_cores, check_isolation
+from programs.sandbox.messages import LINUX, BadTests, Died, SandboxError, ServerGone, receive_frame, send_frame
+from programs.sandbox.process import DEFAULT, Process, Sandbox, check_isolation
+
+MAX_REPORT = 4 << 20  # bytes of what a judge says of all tests
+SMALL_RESULT = 64 << 10  # bytes of a result that the caller reads itself, in a fraction of a second whatever they say
+START_S = 60  # seconds a process may take to start
+JUDGE_MB = 512  # MiB that a judge may add, at least
+NO_ANSWER = {"passed": 0, "total": 0, "results": [], "unfit": False, "trusted": True, "ended": ""}
 
 
 @dataclass
@@ -170,6 +164,13 @@ def program_output(
     return on_a_server(sandbox, False, run)
 
 
+def check_limits(**limits: float | None) -> None:
+    """Raise ValueError for a limit that is given and not a finite number above 0."""
+    for name, value in limits.items():
+        if value is not None and not 0 < value < math.inf:
+            raise ValueError(f"got {name} {value}; expected a finite number above 0; try leaving it out")
+
+
 def on_a_server(sandbox: Sandbox, strict: bool, run):
     """What `run()` returns; once more by a new fork server where the one that there is goes away meanwhile."""
     check_isolation(sandbox, strict)
@@ -197,8 +198,7 @@ def run_stdin_tests(sandbox: Sandbox, code: str, plan: Plan, limits: dict, *_) -
         if detail.startswith("timeout") or (detail and limits["stops"]):
             break
     passed = sum(result["passed"] for result in results)
-    answer = {"passed": passed, "total": len(plan.cases), "results": results, "unfit": False, "trusted": True}
-    return conclude({**answer, "ended": ""}, None, plan, limits)
+    return conclude(NO_ANSWER | {"passed": passed, "total": len(plan.cases), "results": results}, {}, plan, limits)
 
 
 def process_limits(limits: dict) -> dict:
@@ -249,9 +249,7 @@ def script_output(sandbox: Sandbox, code: str, given: str, limits: dict) -> tupl
 
 def anonymous_file():
     """A file without a name, in memory where there is such a thing."""
-    if hasattr(os, "memfd_create"):
-        return open(os.memfd_create("sandbox"), "w+b")
-    return tempfile.TemporaryFile()
+    return open(os.memfd_create("sandbox"), "w+b") if hasattr(os, "memfd_create") else tempfile.TemporaryFile()
 
 
 def read_back(file, size: int) -> str:
@@ -284,7 +282,7 @@ def run_calls(sandbox: Sandbox, code: str, plan: Plan, limits: dict, *names) -> 
         process.close()
     if answer["ended"].startswith("output limit"):
         return run_judged(sandbox, code, plan, {**limits, "deadline": time.monotonic() + limits["total_s"]}, *names)
-    return conclude(answer, process.report, plan, limits)
+    return conclude(answer, process.report or {}, plan, limits)
 
 
 def run_judged(sandbox: Sandbox, code: str, plan: Plan, limits: dict, *names) -> Verdict:
@@ -297,8 +295,8 @@ def run_judged(sandbox: Sandbox, code: str, plan: Plan, limits: dict, *names) ->
             answer = receive_frame(judge.channel, limits["deadline"], MAX_REPORT)
         except (TimeoutError, Died, OSError) as error:
             end = "timeout" if isinstance(error, TimeoutError) else "the process of the tests ended"
-            answer = {"passed": 0, "total": 0, "results": [], "unfit": False, "trusted": True, "ended": end}
-    return conclude(answer, process.report, plan, limits)
+            answer = NO_ANSWER | {"results": [], "ended": end}
+    return conclude(answer, process.report or {}, plan, limits)
 
 
 def job_of(code: str, plan: Plan, limits: dict, entry_point: str | None, setup: str) -> dict:
@@ -307,11 +305,12 @@ def job_of(code: str, plan: Plan, limits: dict, entry_point: str | None, setup: 
     return {"code": code, "kind": plan.kind, "cases": plan.cases, "entry_point": entry_point, "setup": setup, **told}
 
 
-def conclude(answer: dict, report: dict | None, plan: Plan, limits: dict) -> Verdict:
+def conclude(answer: dict, report: dict, plan: Plan, limits: dict) -> Verdict:
     """Make a verdict of what a judge says and how the program's process ended; tests that were not run have failed."""
     results, total, end = answer["results"], answer["total"], answer["ended"]
     if end:
-        end = why_it_ended(end, report or {}, limits)
+        words = {"timeout": timeout_text(limits), "the process ended": end_of(report)}
+        end = report.get("problem") or words.get(end, end)
         results.append({"test": len(results), "passed": False, "detail": end})
         total = max(total + 1, plan.least)
     elif limits["stops"]:
@@ -325,15 +324,6 @@ def conclude(answer: dict, report: dict | None, plan: Plan, limits: dict) -> Ver
     elif not total:
         status, detail = "no_tests", "the tests assert nothing"
     return Verdict(answer["passed"], total, status, answer["trusted"], results[:1000], detail)
-
-
-def why_it_ended(end: str, report: dict, limits: dict) -> str:
-    """The words of the judge for the end of a run, made precise by how the program's process ended."""
-    if report.get("problem"):
-        return report["problem"]
-    if end == "timeout":
-        return timeout_text(limits)
-    return end_of(report) if end == "the process ended" else end
 
 
 def end_of(report: dict) -> str:
@@ -365,18 +355,20 @@ def run_many(jobs: list[dict], workers: int | None = None) -> list[Verdict]:
     """
     from concurrent.futures import ThreadPoolExecutor
 
-    with ThreadPoolExecutor(workers or available_cores()) as pool:
-        verdicts = list(pool.map(run_job, jobs))
-    bad = [number for number, verdict in enumerate(verdicts) if verdict.detail.startswith(UNUSABLE)]
-    if bad:
-        what = f"got {len(bad)} of {len(jobs)} jobs with tests that cannot be used, the first of them job {bad[0]}"
-        warnings.warn(f"{what}: {verdicts[bad[0]].detail.removeprefix(UNUSABLE)}", RuntimeWarning, stacklevel=2)
+    unusable = {}
+
+    def run(number: int) -> Verdict:
+        try:
+            return run_code(**jobs[number])
+        except BadTests as error:
+            unusable[number] = error
+            return Verdict(status="invalid_tests", detail=f"unusable tests: {error}")
+
+    cores = len(os.sched_getaffinity(0)) if LINUX else os.cpu_count() or 1
+    with ThreadPoolExecutor(workers or cores) as pool:
+        verdicts = list(pool.map(run, range(len(jobs))))
+    if unusable:
+        first = min(unusable)
+        what = f"got {len(unusable)} of {len(jobs)} jobs with tests that cannot be used, the first of them job {first}"
+        warnings.warn(f"{what}: {unusable[first]}", RuntimeWarning, stacklevel=2)
     return verdicts
-
-
-def run_job(job: dict) -> Verdict:
-    """Run one job; tests that cannot be used are a verdict, too."""
-    try:
-        return run_code(**job)
-    except BadTests as error:
-        return Verdict(status="invalid_tests", detail=f"{UNUSABLE}{error}")
