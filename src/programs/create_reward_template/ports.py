@@ -50,7 +50,6 @@ ONCE, IDS = CallLimits(retries=0), [5, 6, 7]  # tokens, which the reward manager
 
 
 def source_text(args) -> str:
-    """The text of the file of --from."""
     file, got = spec_parts(args.source)[0], f"got --from {args.source!r}"
     need(file and Path(file).is_file(), f"{got}: no file {file!r}; expected FILE.py:function[*weight]")
     need(Path(file).resolve() != args.output.resolve(), f"{got}, the file of --output; expected another")

@@ -37,7 +37,6 @@ def loaded_tests(tests):
 
 
 def loaded(text: str):
-    """A value written as JSON."""
     return json.loads(text, parse_int=long_int)
 
 

@@ -92,7 +92,6 @@ class Judge:
         self.shared, self.shareable = SharedObjects(0, self.reference, self.resolve), dict
 
     def record(self, line: int, passed: bool, detail: str = "") -> None:
-        """Count one test."""
         self.passed += passed
         self.total += 1
         if len(self.results) < 1000:
@@ -101,7 +100,6 @@ class Judge:
             raise Ended("a test failed")
 
     def check(self, line: int, value) -> None:
-        """Count an assert."""
         self.record(line, bool(value), "" if value else "the assertion is false")
 
     def require(self, line: int, value) -> None:
@@ -111,7 +109,6 @@ class Judge:
         self.record(line, True)
 
     def fail(self, line: int, error: BaseException) -> None:
-        """Count a test that raised."""
         self.record(line, False, f"{type(error).__name__}: {error}")
 
     def end(self, why: str):
@@ -247,9 +244,9 @@ class Judge:
     def run_source(self) -> None:
         """Load the program, then run the tests, each piece of source by itself."""
         entry, imports = self.job["entry_point"], FromProgram()
-        namespace = {"__name__": "tests", "__Exception__": Exception}
-        namespace.update(__check__=self.check, __require__=self.require, __fail__=self.fail)
-        namespace.update(issubclass=self.is_subclass, __is__=self.is_same, __type__=self.type_of, __sort__=self.sort)
+        namespace = {"__name__": "tests", "__Exception__": Exception, "issubclass": self.is_subclass}
+        namespace |= {"__check__": self.check, "__require__": self.require, "__fail__": self.fail}
+        namespace |= {"__is__": self.is_same, "__type__": self.type_of, "__sort__": self.sort}
         trees = [imports.visit(ast.parse(source, "tests.py")) for source in self.job["cases"]]
         whole = ast.Module([statement for tree in trees for statement in tree.body], [])
         loaded, setup = self.load(), ast.parse(self.job["setup"], "setup.py")

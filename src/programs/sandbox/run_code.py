@@ -49,7 +49,6 @@ class Verdict:
 
     @property
     def all_passed(self) -> bool:
-        """Whether there were tests and all passed."""
         return self.total > 0 and self.passed == self.total and self.status == "ok"
 
     @property
@@ -128,13 +127,8 @@ def run_code(
     total_s = total_timeout_s or timeout_s * min(max(plan.least, 4), 10)
     limits = {"timeout_s": timeout_s, "total_s": total_s, "memory_mb": memory_mb, "result_bytes": output_mb << 20}
     limits["stops"] = stop_at_first_failure
-    sandbox, run = sandbox or DEFAULT, {"stdin": run_stdin_tests, "calls": run_calls, "python": run_judged}[plan.kind]
-
-    def judge() -> Verdict:
-        limits["deadline"] = time.monotonic() + total_s
-        return run(sandbox, code, plan, limits, entry_point, setup)
-
-    verdict = on_a_server(sandbox, strict, judge)
+    run = {"stdin": run_stdin_tests, "calls": run_calls, "python": run_judged}[plan.kind]
+    verdict = on_a_server(sandbox or DEFAULT, strict, limits, run, code, plan, entry_point, setup)
     verdict.wall_s = time.monotonic() - started
     return verdict
 
@@ -155,13 +149,8 @@ def program_output(
     ('42\\n', '')
     """
     check_limits(timeout_s=timeout_s, memory_mb=memory_mb)
-    sandbox = sandbox or DEFAULT
     limits = {"timeout_s": timeout_s, "total_s": 2 * timeout_s, "memory_mb": memory_mb, "result_bytes": 1 << 20}
-
-    def run():
-        return script_output(sandbox, code, stdin, {**limits, "deadline": time.monotonic() + 2 * timeout_s})
-
-    return on_a_server(sandbox, False, run)
+    return on_a_server(sandbox or DEFAULT, False, limits, script_output, code, stdin)
 
 
 def check_limits(**limits: float | None) -> None:
@@ -171,27 +160,28 @@ def check_limits(**limits: float | None) -> None:
             raise ValueError(f"got {name} {value}; expected a finite number above 0; try leaving it out")
 
 
-def on_a_server(sandbox: Sandbox, strict: bool, run):
-    """What `run()` returns; once more by a new fork server where the one that there is goes away meanwhile."""
-    check_isolation(sandbox, strict)
-    server = sandbox.server
-    try:
-        return run()
-    except ServerGone:  # the program is not to blame
-        with sandbox.lock:
-            if sandbox.server is server:
-                sandbox.stop()
+def on_a_server(sandbox: Sandbox, strict: bool, limits: dict, run, *given):
+    """What `run` returns; once more by a new fork server where the one that there is goes away meanwhile."""
+    for again in (False, True):
         check_isolation(sandbox, strict)
-        return run()
+        server = sandbox.server
+        try:
+            return run(sandbox, {**limits, "deadline": time.monotonic() + limits["total_s"]}, *given)
+        except ServerGone:  # the program is not to blame
+            if again:
+                raise
+            with sandbox.lock:
+                if sandbox.server is server:
+                    sandbox.stop()
 
 
-def run_stdin_tests(sandbox: Sandbox, code: str, plan: Plan, limits: dict, *_) -> Verdict:
+def run_stdin_tests(sandbox: Sandbox, limits: dict, code: str, plan: Plan, *_) -> Verdict:
     """Run the program once for each (input, expected output); a timeout ends the run."""
     results = []
     for number, (given, expected) in enumerate(plan.cases):
         printed, detail = "", timeout_text(limits)
         if time.monotonic() < limits["deadline"]:
-            printed, detail = script_output(sandbox, code, given, limits)
+            printed, detail = script_output(sandbox, limits, code, given)
         if not detail and not same_output(expected, printed):
             detail = f"printed {printed[:200]!r}, expected {expected[:200]!r}"
         results.append({"test": number, "passed": not detail, "detail": detail})
@@ -218,7 +208,7 @@ def await_start(process: Process, limits: dict) -> None:
     limits["deadline"] += time.monotonic() - began
 
 
-def script_output(sandbox: Sandbox, code: str, given: str, limits: dict) -> tuple[str, str]:
+def script_output(sandbox: Sandbox, limits: dict, code: str, given: str) -> tuple[str, str]:
     """Run the program as a script; return what it printed and what went wrong, "" for nothing."""
     with contextlib.ExitStack() as stack:
         stdin, stdout, stderr = (stack.enter_context(anonymous_file()) for _ in range(3))
@@ -258,20 +248,7 @@ def read_back(file, size: int) -> str:
     return file.read(size).decode("utf-8", "surrogateescape")
 
 
-@contextlib.contextmanager
-def judged_program(sandbox: Sandbox, limits: dict):
-    """A process for the program and one for the judge, which hold the ends of one socket."""
-    program_side, judge_side = socket.socketpair()
-    own = {**limits, "memory_mb": max(limits["memory_mb"], JUDGE_MB)}
-    with contextlib.ExitStack() as stack:
-        process = sandbox.spawn("program", process_limits(limits), channel=program_side)
-        stack.callback(process.close)
-        judge = sandbox.spawn("judge", process_limits(own), extra=judge_side)
-        stack.callback(judge.close)
-        yield process, judge
-
-
-def run_calls(sandbox: Sandbox, code: str, plan: Plan, limits: dict, *names) -> Verdict:
+def run_calls(sandbox: Sandbox, limits: dict, code: str, plan: Plan, *names) -> Verdict:
     """Call the program's functions and compare small results here, which takes half the time of a run with a judge."""
     process = sandbox.spawn("program", process_limits(limits))
     try:
@@ -281,13 +258,19 @@ def run_calls(sandbox: Sandbox, code: str, plan: Plan, limits: dict, *names) -> 
     finally:
         process.close()
     if answer["ended"].startswith("output limit"):
-        return run_judged(sandbox, code, plan, {**limits, "deadline": time.monotonic() + limits["total_s"]}, *names)
+        return run_judged(sandbox, {**limits, "deadline": time.monotonic() + limits["total_s"]}, code, plan, *names)
     return conclude(answer, process.report or {}, plan, limits)
 
 
-def run_judged(sandbox: Sandbox, code: str, plan: Plan, limits: dict, *names) -> Verdict:
-    """Have a judge run the tests; it calls the program, which is in a process of its own."""
-    with judged_program(sandbox, limits) as (process, judge):
+def run_judged(sandbox: Sandbox, limits: dict, code: str, plan: Plan, *names) -> Verdict:
+    """Have a judge run the tests; it calls the program, in a process of its own, by a socket between the two."""
+    program_side, judge_side = socket.socketpair()
+    own = {**limits, "memory_mb": max(limits["memory_mb"], JUDGE_MB)}
+    with contextlib.ExitStack() as stack:
+        process = sandbox.spawn("program", process_limits(limits), channel=program_side)
+        stack.callback(process.close)
+        judge = sandbox.spawn("judge", process_limits(own), extra=judge_side)
+        stack.callback(judge.close)
         await_start(judge, limits)
         try:
             judge.channel.settimeout(limits["total_s"])
