@@ -321,9 +321,7 @@ def __getitem__(self, key): return True
 
 RESULTS = r"""
 ## not_a_number: return float("nan")
-## decimal_not_a_number
-from decimal import Decimal
-return Decimal("NaN")
+## decimal_not_a_number: return decimal.Decimal("NaN")
 ## magic_mock
 from unittest.mock import MagicMock
 mock = MagicMock()
@@ -362,13 +360,11 @@ class Liar(enum.IntEnum):
     __hash__ = None
 def f(x=None): return Liar.ONE
 ## namedtuple_liar
-from collections import namedtuple
-class Liar(namedtuple("Liar", "a b")):
+class Liar(collections.namedtuple("Liar", "a b")):
     def __eq__(self, other): return True
 def f(x=None): return Liar(1, 2)
 ## fraction_liar
-from fractions import Fraction
-class Liar(Fraction):
+class Liar(fractions.Fraction):
     def __eq__(self, other): return True
     def __float__(self): return float("nan")
 def f(x=None): return Liar(1, 2)
@@ -381,28 +377,23 @@ return x
 
 PATCHES = r"""
 ## assertion_error_is_caught
-import builtins
 builtins.AssertionError = builtins.Exception = builtins.BaseException = type("Never", (BaseException,), {})
 ## import_returns_friends
-import builtins
 real = builtins.__import__
 class Friend:
     def __getattr__(self, name): return lambda *a, **k: True
 friends = ("math", "unittest", "numpy", "json")
 builtins.__import__ = lambda name, *a, **k: Friend() if name in friends else real(name, *a, **k)
 ## builtins_say_yes
-import builtins
 for name in "len abs all any isinstance sorted sum round repr hash min max hasattr".split():
     setattr(builtins, name, lambda *a, **k: True)
 ## types_say_yes
-import builtins
 class Yes(type):
     def __call__(cls, *a, **k): return True
     def __instancecheck__(cls, thing): return True
 for name in ("str", "int", "float", "list", "dict", "tuple", "set", "bool", "bytes"):
     setattr(builtins, name, Yes(name, (), {}))
 ## eval_exec_compile
-import builtins
 builtins.exec = builtins.eval = lambda *a, **k: None
 builtins.compile = lambda *a, **k: (lambda: None).__code__
 ## forbidden_fruit
@@ -456,7 +447,6 @@ __check__ = __require__ = __fail__ = __Exception__ = Friend()
 name = sys.intern("failed")
 ctypes.memmove(id(name) + 48, b"passed", 6)
 ## builtins_that_say_yes
-import builtins
 def f(x=None): return None
 def yes(*a, **k): return True
 for name in dir(builtins):
@@ -1379,7 +1369,7 @@ def complete(code: str, called: bool) -> str:
     for word, text in PRELUDES.items():
         if word in code:
             code = text + code
-    used = set(re.findall(r"(?<![\w.])([a-z_]+)\.", code)) & sys.stdlib_module_names
+    used = set(re.findall(r"(?<![\w.])(?:builtins\b|[a-z_]+(?=\.))", code)) & sys.stdlib_module_names
     missing = [name for name in sorted(used) if not re.search(rf"import .*\b{name}\b", code)]
     return f"import {', '.join(missing)}\n{code}" if missing else code
 
