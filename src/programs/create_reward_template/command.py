@@ -102,7 +102,10 @@ def check_flags(args) -> None:
     need(args.one_file or not args.no_fence, "got --no_fence without --one_file; expected them together")
     for name, (kinds, default) in args.only_for.items():
         given = getattr(args, name)
-        need(kind in kinds or not given, f"got --{name} with {kind}; expected it with {' or '.join(kinds)}")
+        need(
+            kind in kinds or given is None or given is False,
+            f"got --{name} with {kind}; expected it with {' or '.join(kinds)}",
+        )
         setattr(args, name, default if given is None else given)
     above = args.timeout_s > 0 and args.memory_mb > 0
     need(above, f"got --timeout_s {args.timeout_s} and --memory_mb {args.memory_mb}; expected numbers above 0")
