@@ -13,7 +13,7 @@ import threading
 import time
 import warnings
 
-from programs.sandbox.messages import LAYERS, Died, SandboxError, ServerGone, receive_frame, send_frame
+from programs.sandbox.messages import LAYERS, LINUX, Died, SandboxError, ServerGone, receive_frame, send_frame
 
 
 class Process:
@@ -178,3 +178,8 @@ def check_isolation(sandbox: Sandbox, strict: bool) -> None:
     if what not in WARNED:
         WARNED.add(what)
         warnings.warn(what, RuntimeWarning, stacklevel=3)
+
+
+def available_cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if LINUX else os.cpu_count() or 1

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from programs.sandbox.comparison import same_output
 from programs.sandbox.forms_of_tests import Plan, read_tests
 from programs.sandbox.judge import Judge
-from programs.sandbox.messages import LINUX, BadTests, Died, SandboxError, ServerGone, receive_frame, send_frame
-from programs.sandbox.process import DEFAULT, Process, Sandbox, check_isolation
+from programs.sandbox.messages import BadTests, Died, SandboxError, ServerGone, receive_frame, send_frame
+from programs.sandbox.process import DEFAULT, Process, Sandbox, available_cores, check_isolation
 
 MAX_REPORT = 4 << 20  # bytes of what a judge says of all tests
 SMALL_RESULT = 64 << 10  # bytes of a result that the caller reads itself, in a fraction of a second whatever they say
@@ -347,8 +347,7 @@ def run_many(jobs: list[dict], workers: int | None = None) -> list[Verdict]:
             unusable[number] = error
             return Verdict(status="invalid_tests", detail=f"unusable tests: {error}")
 
-    cores = len(os.sched_getaffinity(0)) if LINUX else os.cpu_count() or 1
-    with ThreadPoolExecutor(workers or cores) as pool:
+    with ThreadPoolExecutor(workers or available_cores()) as pool:
         verdicts = list(pool.map(run, range(len(jobs))))
     if unusable:
         first = min(unusable)
