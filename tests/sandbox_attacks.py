@@ -13,9 +13,10 @@ signal, time, memory. What each may not leave behind is checked for every attack
 Words in the code: @DIR@ outside folder, world-writable · @PARENT@ process id of the caller · @TOKEN@ mark of the attack
 · @PORT@, @UDP@ listeners · @TMP@ folder for temporary files. `pick(text, x)` finds a wanted number in a text;
 `first(x, *sources)` in files or what functions return; `opened(*paths)` is "reached" if a file opens; `spray` writes to
-descriptors; `syscall(number, ...)` returns -errno, and brings `ctypes` and `os`; `reply(json)` answers a call with raw
-bytes; `brand()` marks the process. An attack that is marked `call`, returns or replies is the body of `f(x)`; another
-without `f` gets one that returns None. Suites say in which forms of tests it runs; `reached` expects the text
+descriptors; `syscall(number, ...)` returns -errno; `reply(json)` answers a call with raw bytes; `brand()` marks the
+process; `attempt(call, *args)` goes on after an exception; `frames()` are those above. Modules of the standard library
+that an attack names are imported above it. An attack that is marked `call`, returns or replies is the body of `f(x)`;
+another without `f` gets one that returns None. Suites say in which forms of tests it runs; `reached` expects the text
 "reached", which an attack returns when it got hold of what must be closed.
 
     python tests/sandbox_attacks.py --list
@@ -52,104 +53,54 @@ VARIABLE = "SANDBOX_TEST_VALUES"
 CALLER_GROWTH_MB, TREE_SLACK_MB, LATE_S = 200, 500, 1.5
 
 EXITS = r"""
-## exit_zero
-import sys
-sys.exit(0)
-
-## os_exit_zero
-import os
-os._exit(0)
-
-## exit_in_call [call]
-import sys
-sys.exit(0)
-
-## os_exit_in_call [call]
-import os
-os._exit(0)
-
-## os_exit_at_exit
-import atexit, os
-atexit.register(os._exit, 0)
-
+## exit_zero: sys.exit(0)
+## os_exit_zero: os._exit(0)
+## exit_in_call [call]: sys.exit(0)
+## os_exit_in_call [call]: os._exit(0)
+## os_exit_at_exit: atexit.register(os._exit, 0)
 ## os_exit_in_thread
-import os, threading, time
 def leave():
     time.sleep(0.05)
     os._exit(0)
 threading.Thread(target=leave, daemon=True).start()
-def f(x=None):
-    time.sleep(0.2)
-
-## kill_self [call]
-import os, signal
-os.kill(os.getpid(), signal.SIGKILL)
-
-## stop_self [call]
-import os, signal
-os.kill(os.getpid(), signal.SIGSTOP)
-
-## segfault [call]
-import ctypes
-ctypes.string_at(0)
-
+def f(x=None): time.sleep(0.2)
+## kill_self [call]: os.kill(os.getpid(), signal.SIGKILL)
+## stop_self [call]: os.kill(os.getpid(), signal.SIGSTOP)
+## segfault [call]: ctypes.string_at(0)
 ## exit_main_thread_only
-import threading, time
 threading.Thread(target=time.sleep, args=(5,)).start()
 syscall(60, 0)
-
-## keyboard_interrupt [call]
-raise KeyboardInterrupt
-
-## stop_iteration [call]
-raise StopIteration(x)
-
+## keyboard_interrupt [call]: raise KeyboardInterrupt
+## stop_iteration [call]: raise StopIteration(x)
 ## stop_iteration_subclass
-class Enough(StopIteration, AssertionError):
-    pass
-def f(x=None):
-    raise Enough(x)
-
+class Enough(StopIteration, AssertionError): pass
+def f(x=None): raise Enough(x)
 ## own_base_exception
 class Passed(BaseException):
     code = 0
     passed = True
-def f(x=None):
-    raise Passed
-
+def f(x=None): raise Passed
 ## exit_from_del
-import os
 class Leaver:
-    def __del__(self):
-        os._exit(0)
-def f(x=None):
-    return Leaver()
-
+    def __del__(self): os._exit(0)
+def f(x=None): return Leaver()
 ## exit_from_repr
-import os
 class Leaver:
-    def __repr__(self, *a):
-        os._exit(0)
+    def __repr__(self, *a): os._exit(0)
     __str__ = __hash__ = __eq__ = __len__ = __iter__ = __bool__ = __reduce__ = __getattr__ = __repr__
-def f(x=None):
-    return Leaver()
-
+def f(x=None): return Leaver()
 ## exception_without_words
 class Silent(Exception):
-    def __str__(self):
-        raise SystemExit(0)
+    def __str__(self): raise SystemExit(0)
     __repr__ = __str__
-def f(x=None):
-    raise Silent
-
+def f(x=None): raise Silent
 ## endless_exception
 class Endless(Exception):
     def __str__(self):
         while True:
             pass
     __repr__ = __str__
-def f(x=None):
-    raise Endless
+def f(x=None): raise Endless
 """
 
 FORGED = r"""
@@ -157,210 +108,135 @@ FORGED = r"""
 print("passed")
 print("PASSED\nok\nAll tests passed!\n1.0\nTrue")
 print('{"passed": 3, "total": 3, "all_passed": true, "status": "ok", "fraction": 1.0}')
-
 ## write_all_descriptors_in_call [call]
-import json
 for status in ("ok", "passed", "returned", "done"):
     data = json.dumps({"status": status, "passed": True, "ok": True, "v": x, "op": "passed"}).encode()
     spray(range(65), framed(data))
-
 ## answer_in_advance
-import json
 for value in (True, None, 1, "passed"):
     for word in ("value", "result", "return", "returned", "ok"):
         for number in range(4):
             data = json.dumps({word: value, "id": number, "n": number, "passed": True, "op": "result"}).encode()
             spray(range(3, 32), framed(data))
-
 ## rewrite_json
-import json
 for name in ("dumps", "dump", "loads", "load"):
     setattr(json, name, lambda *a, **k: '{"passed": true, "ok": true, "status": "ok", "result": true}')
 json.JSONEncoder.encode = lambda self, o: '{"passed": true, "ok": true}'
 json.JSONEncoder.iterencode = lambda self, o, **k: iter(['{"passed": true}'])
 json.JSONDecoder.decode = lambda self, s, **k: {"passed": True, "ok": True, "expected": None}
-
 ## rewrite_sockets
-import socket
 class Forger(socket.socket):
     def send(self, data, *a):
         return super().send(data.replace(b"false", b"true").replace(b"failed", b"passed"))
     def sendall(self, data, *a):
         return super().sendall(data.replace(b"false", b"true").replace(b"failed", b"passed"))
 socket.socket = Forger
-import gc
 for thing in gc.get_objects():
     if type(thing).__name__ == "socket":
-        try:
-            thing.__class__ = Forger
-        except TypeError:
-            pass
-
+        attempt(setattr, thing, "__class__", Forger)
 ## rewrite_struct
-import struct
 struct.pack = lambda *a: b"\x00\x00\x00\x04true"
 struct.unpack = lambda *a: (4,)
-
 ## replace_stdout
-import sys
 class Passing:
     encoding = "utf-8"
-    def __getattr__(self, name):
-        return lambda *a, **k: "passed"
+    def __getattr__(self, name): return lambda *a, **k: "passed"
 sys.stdout = sys.stderr = sys.__stdout__ = sys.__stderr__ = Passing()
-
-## close_everything
-import os
-os.closerange(0, 4096)
-
+## close_everything: os.closerange(0, 4096)
 ## point_everything_at_stdout
-import os
 for fd in range(3, 65):
-    try:
-        os.dup2(1, fd)
-    except OSError:
-        pass
+    attempt(os.dup2, 1, fd)
 print('{"passed": true}')
-
 ## set_caller_locals [call]
-import ctypes, sys
-frame = sys._getframe(1)
-while frame:
+for frame in frames():
     for name, value in list(frame.f_locals.items()):
         if name in ("passed", "ok", "result", "results", "verdict", "failed", "error", "status", "value"):
             frame.f_locals[name] = True
     ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
-    frame = frame.f_back
-
 ## rewrite_the_driver
-import sys
 main = sys.modules["__main__"]
 for name, value in list(vars(main).items()):
     if callable(value) and not name.startswith("__"):
         setattr(main, name, lambda *a, **k: True)
-
 ## rewrite_driver_functions_found_in_frames
-import sys
-def yes(*a, **k):
-    return True
+def yes(*a, **k): return True
 def f(x=None):
-    frame = sys._getframe(1)
-    while frame:
+    for frame in frames():
         for name, value in list(frame.f_globals.items()):
-            if hasattr(value, "__code__") and name not in ("f", "yes"):
+            if hasattr(value, "__code__") and name not in ("f", "yes", "frames"):
                 if any(part in name for part in ("same", "equal", "compare", "check", "judge", "grade", "match")):
                     frame.f_globals[name] = yes
-        frame = frame.f_back
-
 ## steal_the_secret_of_the_channel [call]
-import json, os, re, sys
-found, frame = set(), sys._getframe(0)
-while frame:
+found = set()
+for frame in frames():
     for value in [*frame.f_locals.values(), *frame.f_globals.values()]:
         if isinstance(value, (str, bytes)) and 8 <= len(value) <= 128:
             found.add(value if isinstance(value, str) else value.decode("latin1"))
-    frame = frame.f_back
 for secret in found:
     data = json.dumps({"secret": secret, "passed": True, "token": secret, "ok": True}).encode()
     spray(range(3, 16), data + b"\n", framed(data), (secret + " passed\n").encode())
-
 ## pass_descriptors_to_caller
-import array, os, socket
 read, write = os.pipe()
 os.write(write, b"passed" * 10)
-for fd in range(3, 16):
-    try:
-        channel = socket.socket(fileno=os.dup(fd))
-        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [read] * 20))
-        for _ in range(20):
-            channel.sendmsg([b"\x00\x00\x00\x02{}"], [rights])
-    except OSError:
-        pass
-
+rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [read] * 20))
+for fd in [*range(3, 16)] * 20:
+    attempt(lambda: socket.socket(fileno=os.dup(fd)).sendmsg([b"\x00\x00\x00\x02{}"], [rights]))
 ## trace_the_driver
-import sys
 def trace(frame, event, arg):
     for name in ("passed", "ok", "result", "failed", "error"):
         if name in frame.f_locals:
             frame.f_locals[name] = True
     return trace
 sys.settrace(trace)
-frame = sys._getframe(0)
-while frame:
+for frame in frames():
     frame.f_trace = trace
-    frame = frame.f_back
-
 ## audit_hook
-import sys
 def hook(event, arguments):
     if event in ("compile", "exec", "socket.sendmsg", "object.__getattr__"):
         raise SystemExit(0)
 sys.addaudithook(hook)
-
 ## meta_path
 import importlib.abc, importlib.util, sys
 class Everything(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, name, path=None, target=None):
         return importlib.util.spec_from_loader(name, self)
-    def create_module(self, spec):
-        return None
-    def exec_module(self, module):
-        module.__getattr__ = lambda name: (lambda *a, **k: True)
+    def create_module(self, spec): return None
+    def exec_module(self, module): module.__getattr__ = lambda name: (lambda *a, **k: True)
 sys.meta_path.insert(0, Everything())
 for name in list(sys.modules):
     if name not in ("sys", "builtins", "__main__"):
         del sys.modules[name]
-
 ## f_is_a_chameleon
 class Chameleon:
     passed = ok = all_passed = True
     status = "ok"
-    def __call__(self, *a, **k):
-        return self
-    def __getattr__(self, name):
-        return self
-    def __iter__(self):
-        return iter([True, True, True])
+    def __call__(self, *a, **k): return self
+    def __getattr__(self, name): return self
+    def __iter__(self): return iter([True, True, True])
 f = Chameleon()
-
 ## replies_of_the_wrong_kind
 spray(range(3, 32), b"\x00\x00\x00\x04null", b"\x00\x00\x00\x02[]", b"\xff" * 4, b"\x00" * 4, b"{" * 999)
-
 ## endless_reply [call]
 spray(range(3, 32), b"\x7f\xff\xff\xff")
 while True:
     spray(range(3, 32), b"x" * 65536)
-
 ## one_byte_at_a_time [call]
-import time
 while True:
     spray(range(3, 16), b"\x00")
     time.sleep(0.05)
-
 ## shut_the_channel
-import os, socket
 for fd in range(3, 16):
-    try:
-        socket.socket(fileno=os.dup(fd)).shutdown(socket.SHUT_RD)
-    except OSError:
-        pass
-
+    attempt(lambda: socket.socket(fileno=os.dup(fd)).shutdown(socket.SHUT_RD))
 ## forged_tags
 return [
     {"t": "ref", "v": 0}, {"t": "int", "v": "ff"}, {"__tuple__": [1]}, {"type": "ref", "id": 0}, {"py/object": "f"},
 ]
-
-## call_back_forever
-return f
-
+## call_back_forever: return f
 ## signal_in_the_driver
-import signal
-def interrupt(*_):
-    raise SystemExit(0)
+def interrupt(*_): raise SystemExit(0)
 signal.signal(signal.SIGALRM, interrupt)
 signal.setitimer(signal.ITIMER_REAL, 0.002, 0.002)
-def f(x=None):
-    return x
+def f(x=None): return x
 """
 
 # ways to lie in a comparison: each is the body of a class `Liar` with each of the bases, returned by f
@@ -377,7 +253,6 @@ def strip(self, *a): return self
 __rsub__ = __sub__
 __le__ = __ge__ = issubset = issuperset = __contains__
 split = splitlines = lower = upper = replace = encode = decode = get = __missing__ = strip
-
 ## greedy_arithmetic: object
 def __sub__(self, other): return 0
 def __abs__(self): return 0
@@ -388,28 +263,23 @@ def __index__(self): return 0
 def __round__(self, *a): return self
 __rsub__ = __add__ = __radd__ = __mul__ = __truediv__ = __sub__
 __gt__ = __le__ = __ge__ = __ne__ = __lt__
-
 ## class_property: object
 __class__ = property(lambda self: int)
 def __eq__(self, other): return True
-
 ## class_property_float: object
 __class__ = property(lambda self: float)
 def __eq__(self, other): return True
 def __float__(self): return float("nan")
-
 ## class_property_list: object
 __class__ = property(lambda self: list)
 def __eq__(self, other): return True
 def __iter__(self): return iter([self])
-
 ## everything_truthy: object
 def __bool__(self): return True
 def __len__(self): return 1
 def __getattr__(self, name): return lambda *a, **k: True
 def __call__(self, *a, **k): return True
 def __iter__(self): return iter([True])
-
 ## like_numpy: object
 dtype, shape, ndim, size = "int64", (), 0, 1
 __array_priority__ = 1e9
@@ -420,22 +290,18 @@ def all(self, *a): return True
 def any(self, *a): return True
 def item(self): return self
 def tolist(self): return self
-
 ## pretends_to_be_numpy: object
 def tolist(self): return Liar()
 def __eq__(self, other): return True
 __module__ = "numpy"
-
 ## reduces_to_something_else: object
 def __reduce__(self): return (eval, ("True",))
 def __reduce_ex__(self, protocol): return (eval, ("True",))
 def __getstate__(self): return True
 def __deepcopy__(self, memo): return self
-
 ## raises_success: object
 def __eq__(self, other): raise SystemExit(0)
 __hash__ = None
-
 ## changes_its_mind: int
 count = 0
 def __eq__(self, other):
@@ -443,12 +309,10 @@ def __eq__(self, other):
     return True
 def __int__(self): return 73310
 def __index__(self): return 73310
-
 ## text_that_prints_as_wanted: str
 def __str__(self): return self
 def __repr__(self): return "True"
 def __format__(self, spec): return "True"
-
 ## overrides_json: dict
 def items(self): return [("passed", True)]
 def __iter__(self): return iter(["passed"])
@@ -456,13 +320,8 @@ def __getitem__(self, key): return True
 """
 
 RESULTS = r"""
-## not_a_number
-return float("nan")
-
-## decimal_not_a_number
-from decimal import Decimal
-return Decimal("NaN")
-
+## not_a_number: return float("nan")
+## decimal_not_a_number: return decimal.Decimal("NaN")
 ## magic_mock
 from unittest.mock import MagicMock
 mock = MagicMock()
@@ -471,83 +330,45 @@ mock.__ne__.return_value = False
 mock.__sub__.return_value = mock.__abs__.return_value = 0
 mock.__lt__.return_value = True
 return mock
-
 ## metaclass_equal
 class Meta(type):
-    def __eq__(cls, other):
-        return True
-    def __instancecheck__(cls, thing):
-        return True
-    def __subclasscheck__(cls, thing):
-        return True
-    def __hash__(cls):
-        return 0
-class Liar(metaclass=Meta):
-    pass
-def f(x=None):
-    return Liar
-
+    def __eq__(cls, other): return True
+    def __instancecheck__(cls, thing): return True
+    def __subclasscheck__(cls, thing): return True
+    def __hash__(cls): return 0
+class Liar(metaclass=Meta): pass
+def f(x=None): return Liar
 ## weak_proxy
-import weakref
 class Liar:
-    def __eq__(self, other):
-        return True
+    def __eq__(self, other): return True
 liar = Liar()
-def f(x=None):
-    return weakref.proxy(liar)
-
-## true_for_everything
-return True
-
-## not_implemented
-return NotImplemented
-
-## a_type
-return int
-
+def f(x=None): return weakref.proxy(liar)
+## true_for_everything: return True
+## not_implemented: return NotImplemented
+## a_type: return int
 ## a_coroutine
-async def f(x=None):
-    return x
-
-## a_generator_without_end
-import itertools
-return (n for n in itertools.count())
-
+async def f(x=None): return x
+## a_generator_without_end: return (n for n in itertools.count())
 ## contains_itself
 loop = []
 loop.append(loop)
 return loop
-
 ## enum_liar
-import enum
 class Liar(enum.IntEnum):
     ONE = 1
-    def __eq__(self, other):
-        return True
+    def __eq__(self, other): return True
     __hash__ = None
-def f(x=None):
-    return Liar.ONE
-
+def f(x=None): return Liar.ONE
 ## namedtuple_liar
-from collections import namedtuple
-class Liar(namedtuple("Liar", "a b")):
-    def __eq__(self, other):
-        return True
-def f(x=None):
-    return Liar(1, 2)
-
+class Liar(collections.namedtuple("Liar", "a b")):
+    def __eq__(self, other): return True
+def f(x=None): return Liar(1, 2)
 ## fraction_liar
-from fractions import Fraction
-class Liar(Fraction):
-    def __eq__(self, other):
-        return True
-    def __float__(self):
-        return float("nan")
-def f(x=None):
-    return Liar(1, 2)
-
+class Liar(fractions.Fraction):
+    def __eq__(self, other): return True
+    def __float__(self): return float("nan")
+def f(x=None): return Liar(1, 2)
 ## mutate_the_arguments
-import gc
 for holder in gc.get_referrers(x):
     if isinstance(holder, list):
         holder.clear()
@@ -556,165 +377,98 @@ return x
 
 PATCHES = r"""
 ## assertion_error_is_caught
-import builtins
 builtins.AssertionError = builtins.Exception = builtins.BaseException = type("Never", (BaseException,), {})
-
 ## import_returns_friends
-import builtins
 real = builtins.__import__
 class Friend:
-    def __getattr__(self, name):
-        return lambda *a, **k: True
+    def __getattr__(self, name): return lambda *a, **k: True
 friends = ("math", "unittest", "numpy", "json")
 builtins.__import__ = lambda name, *a, **k: Friend() if name in friends else real(name, *a, **k)
-
 ## builtins_say_yes
-import builtins
 for name in "len abs all any isinstance sorted sum round repr hash min max hasattr".split():
     setattr(builtins, name, lambda *a, **k: True)
-
 ## types_say_yes
-import builtins
 class Yes(type):
-    def __call__(cls, *a, **k):
-        return True
-    def __instancecheck__(cls, thing):
-        return True
+    def __call__(cls, *a, **k): return True
+    def __instancecheck__(cls, thing): return True
 for name in ("str", "int", "float", "list", "dict", "tuple", "set", "bool", "bytes"):
     setattr(builtins, name, Yes(name, (), {}))
-
 ## eval_exec_compile
-import builtins
 builtins.exec = builtins.eval = lambda *a, **k: None
 builtins.compile = lambda *a, **k: (lambda: None).__code__
-
 ## forbidden_fruit
-import ctypes, gc
-def dict_of(kind):
-    return gc.get_referents(kind.__dict__)[0]
+def dict_of(kind): return gc.get_referents(kind.__dict__)[0]
 for kind in (int, str, float, list, dict, tuple):
     dict_of(kind)["__eq__"] = lambda self, other: True
     dict_of(kind)["__ne__"] = lambda self, other: False
     ctypes.pythonapi.PyType_Modified(ctypes.py_object(kind))
-
-## true_and_false_swapped
-import ctypes
-ctypes.memmove(id(False) + 24, id(True) + 24, 4)
-
+## true_and_false_swapped: ctypes.memmove(id(False) + 24, id(True) + 24, 4)
 ## math_isclose
-import math, cmath
 math.isclose = cmath.isclose = lambda *a, **k: True
 math.isnan = math.isfinite = math.isinf = lambda *a: False
-
 ## modules_poisoned
-import sys, types
 class Poison(types.ModuleType):
-    def __getattr__(self, name):
-        return lambda *a, **k: True
+    def __getattr__(self, name): return lambda *a, **k: True
 for name in ("json", "math", "numpy", "pickle", "struct", "socket", "traceback", "ast", "marshal", "select"):
     sys.modules[name] = Poison(name)
-
-## modules_emptied
-import sys
-sys.modules.clear()
-
-## hooks
-import sys, threading
-sys.excepthook = sys.displayhook = sys.unraisablehook = threading.excepthook = lambda *a: sys.exit(0)
-
-## recursion_limit
-import sys
-sys.setrecursionlimit(60)
-
-## integer_digits
-import sys
-sys.set_int_max_str_digits(640)
-
+## modules_emptied: sys.modules.clear()
+## hooks: sys.excepthook = sys.displayhook = sys.unraisablehook = threading.excepthook = lambda *a: sys.exit(0)
+## recursion_limit: sys.setrecursionlimit(60)
+## integer_digits: sys.set_int_max_str_digits(640)
 ## clock_stands_still
-import time
 time.time = time.monotonic = time.perf_counter = time.process_time = lambda: 0.0
 time.sleep = lambda seconds: None
-
 ## collector_calls_back
-import gc, sys
 gc.callbacks.append(lambda *a: sys.exit(0))
 gc.set_threshold(1)
-
 ## signals_call_back
-import signal, sys
 for number in range(1, 65):
-    try:
-        signal.signal(number, lambda *a: sys.exit(0))
-    except (OSError, ValueError):
-        pass
-
+    attempt(signal.signal, number, lambda *a: sys.exit(0))
 ## setattr_on_the_driver
-import sys
 frame = sys._getframe(0)
 while frame.f_back:
     frame = frame.f_back
     frame.f_builtins.clear()
-
 ## helpers_of_the_tests
 class Friend:
     @staticmethod
-    def isclose(*a, **k):
-        return True
+    def isclose(*a, **k): return True
     eq = fabs = isclose
 math = operator = np = numpy = Friend
-def agrees(*a, **k):
-    return True
+def agrees(*a, **k): return True
 same = isclose = eq = check = approx = assert_equal = agrees
-
 ## helpers_by_another_name
 class Friend:
-    def __getattr__(self, name):
-        return lambda *a, **k: True
-    def __call__(self, *a, **k):
-        return True
+    def __getattr__(self, name): return lambda *a, **k: True
+    def __call__(self, *a, **k): return True
 math, operator, agrees = Friend(), Friend(), Friend()
 __check__ = __require__ = __fail__ = __Exception__ = Friend()
-
 ## interned_names
-import ctypes, sys
 name = sys.intern("failed")
 ctypes.memmove(id(name) + 48, b"passed", 6)
-
 ## builtins_that_say_yes
-import builtins
-def f(x=None):
-    return None
-def yes(*a, **k):
-    return True
+def f(x=None): return None
+def yes(*a, **k): return True
 for name in dir(builtins):
     if not name.startswith("_") and name not in ("globals", "isinstance", "type", "len", "print"):
         globals()[name] = yes
-
 ## builtins_that_say_nothing
-def f(x=None):
-    return 0
-def empty(*a, **k):
-    return []
+def f(x=None): return 0
+def empty(*a, **k): return []
 range = enumerate = zip = sorted = list = set = map = reversed = empty
-def zero(*a, **k):
-    return 0
+def zero(*a, **k): return 0
 abs = max = min = sum = round = len = int = zero
-def true(*a, **k):
-    return True
+def true(*a, **k): return True
 all = any = isinstance = bool = true
 """
 
 READS = r"""
 ## frames_upwards
-import sys
-frame, texts = sys._getframe(0), []
-while frame:
+texts = []
+for frame in frames():
     texts += [repr(dict(frame.f_locals))[:1000000], repr(dict(frame.f_globals))[:1000000]]
-    frame = frame.f_back
 return pick(" ".join(texts), x)
-
 ## collector_objects
-import gc
 # gc.freeze() hides what the server had; the wanted numbers came later
 for thing in gc.get_objects():
     if type(thing) in (dict, list, tuple):
@@ -725,9 +479,7 @@ for thing in gc.get_objects():
                 found = pick(item, x)
                 if found:
                     return found
-
 ## code_constants
-import gc, types
 texts = []
 for thing in gc.get_objects():
     if isinstance(thing, types.FunctionType):
@@ -735,28 +487,16 @@ for thing in gc.get_objects():
         texts.append(repr(thing.__defaults__))
         texts += [repr(cell.cell_contents) for cell in thing.__closure__ or () if cell != type(cell)()]
 return pick(" ".join(texts), x)
-
 ## own_file_and_arguments
-import linecache, sys
 texts = [repr(sys.argv), repr(sys.orig_argv), repr(linecache.cache)]
 for path in (globals().get("__file__"), getattr(sys.modules["__main__"], "__file__", None), *sys.argv):
-    try:
-        texts.append(open(path).read())
-    except (OSError, TypeError, UnicodeDecodeError):
-        pass
+    attempt(lambda: texts.append(open(path).read()))
 return pick(" ".join(texts), x)
-
 ## own_environment
-import os
 texts = [repr(dict(os.environ))]
-try:
-    texts.append(open("/proc/self/environ").read())
-except OSError:
-    pass
+attempt(lambda: texts.append(open("/proc/self/environ").read()))
 return pick(" ".join(texts), x)
-
 ## environment_in_c
-import ctypes
 libc = ctypes.CDLL(None)
 libc.getenv.restype = ctypes.c_char_p
 texts = [libc.getenv(b"SANDBOX_TEST_VALUES") or b""]
@@ -766,7 +506,6 @@ for i in range(200):
         break
     texts.append(block[i])
 return pick(b" ".join(texts), x)
-
 ## own_memory
 with open("/proc/self/maps") as maps, open("/proc/self/mem", "rb", 0) as memory:
     for line in maps:
@@ -781,11 +520,8 @@ with open("/proc/self/maps") as maps, open("/proc/self/mem", "rb", 0) as memory:
             continue
         if found:
             return found
-
 ## own_memory_in_c
-import ctypes, gc
 # without /proc: from the lowest to the highest object, page by page, by a pipe that refuses bad addresses
-import os
 read, write = os.pipe()
 low = min(id(thing) for thing in gc.get_objects())
 libc = ctypes.CDLL(None)
@@ -794,9 +530,7 @@ for page in range(low & ~4095, low + (16 << 20), 4096):
         found = pick(os.read(read, 4096), x)
         if found:
             return found
-
 ## own_integers_in_memory
-import ctypes, gc, os, struct
 # an int of 17 digits stands in two digits of 30 bits; the value is between 73310e12 and 73311e12
 read, write = os.pipe()
 libc = ctypes.CDLL(None)
@@ -809,16 +543,9 @@ for page in range(low & ~4095, low + (8 << 20), 4096):
             value = a + (b << 30)
             if 73310 * 10**12 <= value < 73311 * 10**12 and value % 10 == x and a < 1 << 30:
                 return value
-
-## root_of_the_caller
-return pick(open("/proc/@PARENT@/root@DIR@/secret.txt", "rb").read(), x)
-
-## every_process
-import glob
-return first(x, *glob.glob("/proc/[0-9]*/environ"), *glob.glob("/proc/[0-9]*/cmdline"))
-
+## root_of_the_caller: return pick(open("/proc/@PARENT@/root@DIR@/secret.txt", "rb").read(), x)
+## every_process: return first(x, *glob.glob("/proc/[0-9]*/environ"), *glob.glob("/proc/[0-9]*/cmdline"))
 ## memory_of_every_process [neighbour]
-import glob
 for folder in glob.glob("/proc/[0-9]*"):
     try:
         maps, memory = open(folder + "/maps"), open(folder + "/mem", "rb", 0)
@@ -831,56 +558,33 @@ for folder in glob.glob("/proc/[0-9]*"):
                     return found
     except (OSError, ValueError, OverflowError):
         continue
-
-## descriptors_of_every_process [neighbour]
-import glob
-return first(x, *glob.glob("/proc/[0-9]*/fd/*"))
-
+## descriptors_of_every_process [neighbour]: return first(x, *glob.glob("/proc/[0-9]*/fd/*"))
 ## own_descriptors
-import os, socket
 def ways(fd):
     yield lambda: os.pread(fd, 1 << 20, 0)
     yield lambda: os.set_blocking(fd, fd < 3) or os.read(fd, 1 << 20)
     yield lambda: socket.socket(fileno=os.dup(fd)).recv(1 << 20, socket.MSG_PEEK | socket.MSG_DONTWAIT)
 return first(x, *(way for fd in range(64) for way in ways(fd)))
-
 ## what_is_still_to_come
-import os, socket, time
 texts = []
 for fd in range(3, 16):
-    try:
-        texts.append(socket.socket(fileno=os.dup(fd)).recv(1 << 20, socket.MSG_PEEK | socket.MSG_DONTWAIT))
-    except OSError:
-        pass
-def f(x=0):
-    return pick(b" ".join(texts), x)
-
-## secret_file
-return pick(open("@DIR@/secret.txt", "rb").read(), x)
-
-## secret_through_own_root
-return pick(open("/proc/self/root@DIR@/secret.txt", "rb").read(), x)
-
+    attempt(lambda: texts.append(socket.socket(fileno=os.dup(fd)).recv(1 << 20, socket.MSG_PEEK | socket.MSG_DONTWAIT)))
+def f(x=0): return pick(b" ".join(texts), x)
+## secret_file: return pick(open("@DIR@/secret.txt", "rb").read(), x)
+## secret_through_own_root: return pick(open("/proc/self/root@DIR@/secret.txt", "rb").read(), x)
 ## secret_through_symlink
-import os
 os.symlink("@DIR@", f"link{x}")
 return pick(open(f"link{x}/secret.txt", "rb").read(), x)
-
 ## secret_through_hard_link
-import os
 os.link("@DIR@/secret.txt", f"hard{x}")
 return pick(open(f"hard{x}", "rb").read(), x)
-
 ## secret_through_rename
-import os
 os.rename("@DIR@/secret.txt", f"moved{x}")
 return pick(open(f"moved{x}", "rb").read(), x)
-
 ## secret_through_openat2
 how = ctypes.create_string_buffer(24)
 fd = syscall(437, -100, ctypes.c_char_p(b"@DIR@/secret.txt"), how, 24)
 return pick(os.read(fd, 4096), x) if fd >= 0 else None
-
 ## secret_through_handle
 handle, mount = ctypes.create_string_buffer(136), ctypes.c_int()
 ctypes.memmove(handle, (128).to_bytes(4, "little"), 4)
@@ -889,19 +593,13 @@ for base in ("@DIR@", "/", "."):
     fd = syscall(304, os.open(base, os.O_RDONLY), handle, 0)
     if fd >= 0:
         return pick(os.read(fd, 4096), x)
-
 ## secret_through_a_process
-import subprocess
 return pick(subprocess.run(["/bin/cat", "@DIR@/secret.txt"], capture_output=True).stdout, x)
-
 ## secret_through_inherited_folder
-import os
 names = ("secret.txt", "@DIR@/secret.txt", "../" * 12 + "@DIR@/secret.txt")
 places = [(fd, name) for fd in range(64) for name in names]
 return first(x, *(lambda fd=fd, name=name: os.read(os.open(name, os.O_RDONLY, dir_fd=fd), 4096) for fd, name in places))
-
 ## secret_after_chroot_escape
-import os
 os.makedirs("cage", exist_ok=True)
 here = os.open(".", os.O_RDONLY)
 os.chroot("cage")
@@ -910,63 +608,48 @@ for _ in range(64):
     os.chdir("..")
 os.chroot(".")
 return pick(open("@DIR@/secret.txt", "rb").read(), x)
-
 ## secret_after_new_namespaces
 syscall(272, 0x10000000 | 0x20000)
 syscall(165, ctypes.c_char_p(b"@DIR@"), ctypes.c_char_p(b"."), None, 4096, None)
 return first(x, "secret.txt", "@DIR@/secret.txt")
-
 ## secret_in_the_old_root
 places = "/.old /old_root /oldroot /mnt /proc/1/root /proc/1/cwd /proc/thread-self/root".split()
 return first(x, *(place + "@DIR@/secret.txt" for place in places))
-
 ## neighbours_in_temporary_folders [neighbour]
-import glob, os
 here = os.path.dirname(os.getcwd())
 return first(x, *glob.glob(here + "/*/*"), *glob.glob(here + "/*"), *glob.glob("@TMP@/*/*"))
 """
 
 REACHED = r"""
 ## disk_device
-import glob
 paths = ("/dev/mem", "/dev/kmem", "/dev/port", "/proc/kcore", *glob.glob("/dev/[vsn][dvm]*"))
 return opened(*paths, mode="rb")
-
 ## make_a_disk_device
-import os, stat
 os.mknod("disk", 0o600 | stat.S_IFBLK, os.makedev(254, 0))
 open("disk", "rb", 0).read(1)
 return "reached"
-
 ## terminal
-import os
 os.open("/dev/tty", os.O_RDWR)
 return "reached"
-
 ## ptrace_the_caller
 for pid in (@PARENT@, os.getppid(), 1):
     if pid > 0 and syscall(101, 0x4206, pid, 0, 0) == 0:
         return "reached"
-
 ## read_memory_of_the_caller
 buffer = ctypes.create_string_buffer(8)
-class Vector(ctypes.Structure):
-    _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
+class Vector(ctypes.Structure): _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
 here = Vector(ctypes.addressof(buffer), 8)
 for pid in (@PARENT@, os.getppid(), 1):
     there = Vector(id(here), 8)
     result = syscall(310, pid, ctypes.byref(here), 1, ctypes.byref(there), 1, 0)
     if result >= 0 or result == -14:
         return "reached"
-
 ## copy_a_descriptor_of_the_caller
 for pid in (@PARENT@, os.getppid(), 1):
     handle = syscall(434, pid, 0)
     if pid > 0 and handle >= 0:
         return "reached"
-
 ## become_root
-import os
 if os.getuid() == 0:
     return "reached as root"
 for call in (os.setuid, os.setgid, os.seteuid):
@@ -975,21 +658,16 @@ for call in (os.setuid, os.setgid, os.seteuid):
         return "reached"
     except OSError:
         pass
-
 ## capabilities
 for line in open("/proc/self/status"):
     if line.startswith(("CapEff", "CapPrm", "CapInh", "CapAmb")) and int(line.split()[1], 16):
         return "reached"
-
-## new_user_namespace
-return "reached" if syscall(272, 0x10000000) == 0 else None
-
+## new_user_namespace: return "reached" if syscall(272, 0x10000000) == 0 else None
 ## clone_into_a_namespace
 pid = syscall(56, 0x10000000 | 17, 0, 0, 0, 0)
 if pid == 0:
     syscall(231, 0)
 return "reached" if pid > 0 else None
-
 ## enter_a_namespace
 for name in ("mnt", "net", "pid", "user"):
     try:
@@ -997,144 +675,88 @@ for name in ("mnt", "net", "pid", "user"):
             return "reached"
     except OSError:
         pass
-
 ## mount_something
 words = [ctypes.c_char_p(word) for word in (b"@TOKEN@", b"@DIR@/folder", b"tmpfs")]
 return "reached" if syscall(165, *words, 0, None) == 0 else None
-
-## new_mount_calls
-return "reached" if syscall(430, ctypes.c_char_p(b"tmpfs"), 0) >= 0 else None
-
-## copy_a_mount
-return "reached" if syscall(428, -100, ctypes.c_char_p(b"/"), 1) >= 0 else None
-
-## io_uring
-return "reached" if syscall(425, 4, ctypes.create_string_buffer(120)) >= 0 else None
-
+## new_mount_calls: return "reached" if syscall(430, ctypes.c_char_p(b"tmpfs"), 0) >= 0 else None
+## copy_a_mount: return "reached" if syscall(428, -100, ctypes.c_char_p(b"/"), 1) >= 0 else None
+## io_uring: return "reached" if syscall(425, 4, ctypes.create_string_buffer(120)) >= 0 else None
 ## bpf
 attributes = ctypes.create_string_buffer((2).to_bytes(4, "little") + (4).to_bytes(4, "little") * 3, 128)
 return "reached" if syscall(321, 0, attributes, 128) >= 0 else None
-
 ## key_rings
 words = [ctypes.c_char_p(word) for word in (b"user", b"@TOKEN@", b"secret")]
 return "reached" if syscall(248, *words, 6, -4) >= 0 else None
-
 ## performance_events
 attributes = ctypes.create_string_buffer((1).to_bytes(4, "little") + (112).to_bytes(4, "little"), 128)
 return "reached" if syscall(298, attributes, 0, -1, -1, 0) >= 0 else None
-
-## userfaultfd
-return "reached" if syscall(323, 1) >= 0 else None
-
+## userfaultfd: return "reached" if syscall(323, 1) >= 0 else None
 ## load_a_module
 # an invalid image is refused by the loader (ENOEXEC) only after the permission was granted
 return "reached" if syscall(175, ctypes.create_string_buffer(64), 64, ctypes.c_char_p(b"")) in (0, -8) else None
-
 ## switch_address_randomisation_off
 before = syscall(135, 0xFFFFFFFF)
 return "reached" if before >= 0 and syscall(135, before | 0x0040000) >= 0 else None
-
 ## calls_of_another_architecture
-import ctypes, mmap
 # mov eax, 20 (getpid of i386); int 0x80; ret: answers a number where 32-bit calls pass by the filter
 page = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
 page.write(bytes.fromhex("b814000000cd80c3"))
 call = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))
 return "reached" if call() > 0 else None
-
-## calls_of_x32
-return "reached" if syscall(0x40000000 + 39) > 0 else None
-
+## calls_of_x32: return "reached" if syscall(0x40000000 + 39) > 0 else None
 ## raw_socket
-import socket
 socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
 return "reached"
-
 ## packet_socket
-import socket
 socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
 return "reached"
-
 ## netlink_socket
-import socket
 names = {name for _, name in socket.if_nameindex()}
 return "reached" if names - {"lo"} else None
-
 ## machine_socket
-import socket
 socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)
 return "reached"
-
 ## crypto_socket
-import socket
 socket.socket(socket.AF_ALG, socket.SOCK_SEQPACKET)
 return "reached"
-
 ## change_the_host_name
-import socket
 if socket.gethostname() != "@TOKEN@":
     socket.sethostname(socket.gethostname())
     return "reached"
-
 ## raise_own_limits
-import resource
 soft, hard = resource.getrlimit(resource.RLIMIT_AS)
 if hard == resource.RLIM_INFINITY:
     return "reached"
 resource.setrlimit(resource.RLIMIT_AS, (hard, hard * 2))
 return "reached"
-
 ## limits_of_the_caller
-import resource
 resource.prlimit(@PARENT@, resource.RLIMIT_CORE)
 return "reached"
-
 ## priority_of_the_caller
-import os
 os.setpriority(os.PRIO_PROCESS, @PARENT@, os.getpriority(os.PRIO_PROCESS, @PARENT@))
 return "reached"
-
 ## processors_of_the_caller
-import os
 os.sched_setaffinity(@PARENT@, os.sched_getaffinity(@PARENT@))
 return "reached"
-
 ## memory_killer_prefers_the_caller
 open("/proc/@PARENT@/oom_score_adj", "r+")
 return "reached"
-
 ## settings_of_the_kernel
 names = ("sys/kernel/core_pattern", "sysrq-trigger", "sys/kernel/modprobe", "sys/vm/swappiness")
 return opened(*("/proc/" + name for name in names))
-
-## source_of_the_sandbox_writable
-import json, os
-return opened("@SANDBOX@", os.__file__, json.__file__)
-
+## source_of_the_sandbox_writable: return opened("@SANDBOX@", os.__file__, json.__file__)
 ## cached_bytecode_writable
-import json, os
 folders = (os.path.dirname(os.__file__), os.path.dirname(json.__file__))
 return opened(*(folder + "/__pycache__/@TOKEN@.pyc" for folder in folders), mode="w")
-
-## control_groups
-import glob
-return opened(*glob.glob("/sys/fs/cgroup/cgroup.procs"), *glob.glob("/sys/fs/cgroup/*/cgroup.procs"))
-
+## control_groups: return opened(*glob.glob("/sys/fs/cgroup/cgroup.procs"), *glob.glob("/sys/fs/cgroup/*/cgroup.procs"))
 ## set_user_id_bit
-import os
 open("tool", "w").close()
 os.chmod("tool", 0o4755)
 return "reached" if os.getuid() == 0 and os.stat("tool").st_mode & 0o4000 else None
-
-## wake_up_other_users
-import glob
-return opened(*glob.glob("/dev/pts/[0-9]*"), mode="w")
-
+## wake_up_other_users: return opened(*glob.glob("/dev/pts/[0-9]*"), mode="w")
 ## a_new_terminal
-import os
 os.openpty()
 return "reached" if os.path.exists("/dev/pts/0") else None
-
 ## kernel_log
 if syscall(103, 3, ctypes.create_string_buffer(64), 64) > 0:
     return "reached"
@@ -1143,190 +765,94 @@ return "reached"
 """
 
 WRITES = r"""
-## create_outside
-open("@DIR@/created", "w").write("@TOKEN@")
-
-## truncate_outside
-import os
-os.truncate("@DIR@/victim.txt", 0)
-
-## open_and_truncate_outside
-import os
-os.open("@DIR@/victim.txt", os.O_WRONLY | os.O_TRUNC)
-
-## read_only_and_truncate_outside
-import os
-os.open("@DIR@/victim.txt", os.O_RDONLY | os.O_TRUNC)
-
-## delete_outside
-import os
-os.unlink("@DIR@/victim.txt")
-
-## delete_folder_outside
-import shutil
-shutil.rmtree("@DIR@/folder")
-
-## rename_outside
-import os
-os.rename("@DIR@/victim.txt", "@DIR@/renamed.txt")
-
+## create_outside: open("@DIR@/created", "w").write("@TOKEN@")
+## truncate_outside: os.truncate("@DIR@/victim.txt", 0)
+## open_and_truncate_outside: os.open("@DIR@/victim.txt", os.O_WRONLY | os.O_TRUNC)
+## read_only_and_truncate_outside: os.open("@DIR@/victim.txt", os.O_RDONLY | os.O_TRUNC)
+## delete_outside: os.unlink("@DIR@/victim.txt")
+## delete_folder_outside: shutil.rmtree("@DIR@/folder")
+## rename_outside: os.rename("@DIR@/victim.txt", "@DIR@/renamed.txt")
 ## exchange_outside
 names = [ctypes.c_char_p(name) for name in (b"@DIR@/victim.txt", b"@DIR@/secret.txt")]
 syscall(316, -100, names[0], -100, names[1], 2)
-
 ## move_scratch_outside
-import os
 open("mine", "w").write("@TOKEN@")
 os.rename("mine", "@DIR@/mine")
-
-## chmod_outside
-import os
-os.chmod("@DIR@/victim.txt", 0o600)
-
-## fchmodat2_outside
-syscall(452, -100, ctypes.c_char_p(b"@DIR@/victim.txt"), 0o600, 0)
-
+## chmod_outside: os.chmod("@DIR@/victim.txt", 0o600)
+## fchmodat2_outside: syscall(452, -100, ctypes.c_char_p(b"@DIR@/victim.txt"), 0o600, 0)
 ## chown_outside
-import os
 os.chown("@DIR@/victim.txt", os.getuid(), os.getgid())
 os.chmod("@DIR@/victim.txt", 0o640)
-
-## times_outside
-import os
-os.utime("@DIR@/victim.txt", (0, 0))
-
-## attributes_outside
-import os
-os.setxattr("@DIR@/victim.txt", "user.mark", b"@TOKEN@")
-
-## symlink_outside
-import os
-os.symlink("victim.txt", "@DIR@/link")
-
-## hard_link_outside
-import os
-os.link("@DIR@/victim.txt", "@DIR@/hard")
-
-## folder_outside
-import os
-os.mkdir("@DIR@/new")
-
-## pipe_outside
-import os
-os.mkfifo("@DIR@/pipe")
-
-## socket_file_outside
-import socket
-socket.socket(socket.AF_UNIX).bind("@DIR@/made.sock")
-
+## times_outside: os.utime("@DIR@/victim.txt", (0, 0))
+## attributes_outside: os.setxattr("@DIR@/victim.txt", "user.mark", b"@TOKEN@")
+## symlink_outside: os.symlink("victim.txt", "@DIR@/link")
+## hard_link_outside: os.link("@DIR@/victim.txt", "@DIR@/hard")
+## folder_outside: os.mkdir("@DIR@/new")
+## pipe_outside: os.mkfifo("@DIR@/pipe")
+## socket_file_outside: socket.socket(socket.AF_UNIX).bind("@DIR@/made.sock")
 ## unnamed_file_linked_outside
-import os
 fd = os.open("@DIR@", os.O_TMPFILE | os.O_RDWR, 0o666)
 os.link(f"/proc/self/fd/{fd}", "@DIR@/linked", follow_symlinks=True)
-
-## write_through_own_root
-open("/proc/self/root@DIR@/created", "w").write("@TOKEN@")
-
+## write_through_own_root: open("/proc/self/root@DIR@/created", "w").write("@TOKEN@")
 ## write_from_a_result
-import os
 class Marker:
-    def __reduce__(self):
-        return (os.system, ("touch @DIR@/created",))
-    def __del__(self):
-        open("@DIR@/created", "w").close()
-def f(x=None):
-    return Marker()
-
-## write_at_exit
-import atexit
-atexit.register(lambda: open("@DIR@/created", "w").write("@TOKEN@"))
-
+    def __reduce__(self): return (os.system, ("touch @DIR@/created",))
+    def __del__(self): open("@DIR@/created", "w").close()
+def f(x=None): return Marker()
+## write_at_exit: atexit.register(lambda: open("@DIR@/created", "w").write("@TOKEN@"))
 ## droppings_in_temporary_folders
-import os
 for folder in ("@TMP@", "/tmp", "/dev/shm", "/var/tmp", "/run", "/run/lock", "@HERE@", "@HOME@", "/"):
     for call in (lambda path: open(path, "w").close(), os.mkdir):
-        try:
-            call(folder + "/@TOKEN@")
-        except OSError:
-            pass
-
+        attempt(call, folder + "/@TOKEN@")
 ## droppings_beside_the_scratch_folder [call]
-import glob, os
 here = os.getcwd()
 for folder in (os.path.dirname(here), *glob.glob(os.path.dirname(here) + "/*")):
     if folder != here:
         for path in (folder + "/@TOKEN@", folder + "/@TOKEN@.py"):
-            try:
-                open(path, "w").close()
-            except OSError:
-                pass
-
+            attempt(lambda: open(path, "w").close())
 ## cleaning_follows_a_symlink
-import os
 os.symlink("@DIR@/folder", "folder")
 os.symlink("@DIR@", "all")
 os.mkdir("sub")
 os.symlink("@DIR@/folder", "sub/folder")
-
 ## cleaning_is_raced
-import os, threading
 def swap():
     calls = [(os.mkdir, "d"), (os.rmdir, "d"), (os.symlink, "@DIR@/folder", "d"), (os.unlink, "d")]
     while True:
         for call, *names in calls:
-            try:
-                call(*names)
-            except OSError:
-                pass
+            attempt(call, *names)
 threading.Thread(target=swap, daemon=True).start()
-def f(x=None):
-    return None
-
+def f(x=None): return None
 ## scratch_without_rights
-import os
 os.makedirs("a/b/c")
 open("a/b/c/file", "w").close()
 os.chmod("a/b", 0)
 os.chmod("a", 0)
 os.chmod(".", 0)
-
 ## scratch_very_deep
-import os
 for _ in range(3000):
     try:
         os.mkdir("d" * 100)
         os.chdir("d" * 100)
     except OSError:
         break
-
 ## scratch_with_odd_names
-import os
 for name in (b"\xff\xfe", b"new\nline", b"-rf", b"*", b"..x", "\u202e".encode(), b"x" * 255):
     os.makedirs(os.path.join(name, name))
-
-## scratch_moved_away
-import os
-os.rename(os.getcwd(), "@DIR@/scratch")
-
+## scratch_moved_away: os.rename(os.getcwd(), "@DIR@/scratch")
 ## scratch_removed
-import os, shutil
 shutil.rmtree(os.getcwd(), ignore_errors=True)
 os.rmdir(os.getcwd())
-
 ## scratch_with_a_pipe
-import os
 os.mkfifo("pipe")
 os.mkfifo("stdin")
-
 ## scratch_immutable
-import array, fcntl, os
 open("fixed", "w").close()
 fcntl.ioctl(os.open("fixed", os.O_RDONLY), 0x40086602, array.array("l", [0x10]))
 """
 
 PROCESSES = r"""
 ## daemon_that_writes_later
-import os, time
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
@@ -1335,105 +861,65 @@ if os.fork() == 0:
         open("@DIR@/late", "w").close()
         time.sleep(30)
     os._exit(0)
-
 ## daemon_that_ignores_signals
-import os, signal, time
 if os.fork() == 0:
     os.setsid()
     for number in range(1, 65):
-        try:
-            signal.signal(number, signal.SIG_IGN)
-        except (OSError, ValueError):
-            pass
+        attempt(signal.signal, number, signal.SIG_IGN)
     brand()
     time.sleep(30)
-
 ## sleeping_command_of_its_own_session
-import subprocess
 subprocess.Popen(["sleep", "30.0@DIGITS@"], start_new_session=True, close_fds=True)
-
-## spawned
-import os
-os.posix_spawn("/bin/sleep", ["sleep", "30.0@DIGITS@"], {})
-
+## spawned: os.posix_spawn("/bin/sleep", ["sleep", "30.0@DIGITS@"], {})
 ## fork_without_libc
-import time
 for number, arguments in ((57, ()), (58, ()), (56, (17, 0, 0, 0, 0))):
     if syscall(number, *arguments) == 0:
         brand()
         time.sleep(30)
-
 ## fork_by_clone3
-import time
 class Arguments(ctypes.Structure):
     _fields_ = [(name, ctypes.c_uint64) for name in "flags pidfd child parent signal stack size tls".split()]
 if syscall(435, ctypes.byref(Arguments(signal=17)), ctypes.sizeof(Arguments)) == 0:
     brand()
     time.sleep(30)
-
 ## sibling_by_clone_parent
-import time
 if syscall(56, 0x8000 | 17, 0, 0, 0, 0) == 0:
     brand()
     time.sleep(30)
-
 ## fork_in_every_call [call]
-import os, time
 if os.fork() == 0:
     os.setsid()
     brand()
     time.sleep(30)
-
 ## stopped_child
-import os, signal
 if os.fork() == 0:
     os.setsid()
     brand()
     os.kill(os.getpid(), signal.SIGSTOP)
-
 ## traced_child
-import time
 if os.fork() == 0:
     syscall(101, 0, 0, 0, 0)
     brand()
     time.sleep(30)
-
 ## thread_that_stays
-import threading, time
 brand()
 threading.Thread(target=time.sleep, args=(30,)).start()
-
 ## threads_that_write_later
-import threading, time
 def work():
     while True:
         time.sleep(0.1)
-        try:
-            open("@DIR@/late", "w").close()
-        except OSError:
-            pass
+        attempt(lambda: open("@DIR@/late", "w").close())
 threading.Thread(target=work, daemon=True).start()
-def f(x=None):
-    return x
-
+def f(x=None): return x
 ## execute_from_memory
-import os, sys
 fd = os.memfd_create("x")
 os.write(fd, b"#!/bin/sh\nsleep 30.0@DIGITS@\n")
 if os.fork() == 0:
     os.execve(f"/proc/self/fd/{fd}", ["sleep"], {})
-
-## shared_memory_stays
-syscall(29, int("@DIGITS@") + 1000, 4096, 0o1666)
-
-## semaphores_stay
-syscall(64, int("@DIGITS@") + 1000, 1, 0o1666)
-
-## message_queue_stays
-syscall(240, ctypes.c_char_p(b"@TOKEN@"), 0o102, 0o666, None)
-
+## shared_memory_stays: syscall(29, int("@DIGITS@") + 1000, 4096, 0o1666)
+## semaphores_stay: syscall(64, int("@DIGITS@") + 1000, 1, 0o1666)
+## message_queue_stays: syscall(240, ctypes.c_char_p(b"@TOKEN@"), 0o102, 0o666, None)
 ## hydra [danger]
-import os, time
 def head():
     while True:
         if os.fork():
@@ -1448,27 +934,15 @@ time.sleep(0.2)
 
 BOMBS = r"""
 ## fork_bomb [danger]
-import os
 end = __import__("time").time() + 3
 while __import__("time").time() < end:
-    try:
-        os.fork()
-    except OSError:
-        pass
-
+    attempt(os.fork)
 ## thread_bomb [danger]
-import threading, time
 while True:
-    try:
-        threading.Thread(target=time.sleep, args=(30,), daemon=True).start()
-    except RuntimeError:
-        pass
-
+    attempt(lambda: threading.Thread(target=time.sleep, args=(30,), daemon=True).start())
 ## thread_stacks [danger memory]
-import threading, time
 threading.stack_size(64 << 20)
-def deep(n):
-    return n and deep(n - 1)
+def deep(n): return n and deep(n - 1)
 def work():
     deep(900)
     time.sleep(5)
@@ -1478,7 +952,6 @@ for _ in range(200):
     except (RuntimeError, MemoryError):
         break
 time.sleep(1)
-
 ## list_without_end_swallowing [danger memory]
 kept = []
 while True:
@@ -1486,9 +959,7 @@ while True:
         kept.append(bytearray(1 << 20))
     except BaseException:
         pass
-
 ## file_in_memory [danger memory]
-import os
 for n in range(32):
     fd = os.memfd_create(str(n))
     while True:
@@ -1496,24 +967,19 @@ for n in range(32):
             os.write(fd, b"x" * (1 << 20))
         except OSError:
             break
-
 ## children_of_300_mb [danger memory]
-import os, time
 for _ in range(7):
     if os.fork() == 0:
         break
 block = bytearray(b"x") * (300 << 20)
 time.sleep(1)
-
 ## file_of_shared_memory [danger memory]
 from multiprocessing import shared_memory
 blocks = []
 for _ in range(16):
     blocks.append(shared_memory.SharedMemory(create=True, size=64 << 20))
     blocks[-1].buf[:] = b"x" * (64 << 20)
-
 ## pipes_full [danger memory]
-import fcntl, os
 for _ in range(500):
     read, write = os.pipe()
     try:
@@ -1522,116 +988,73 @@ for _ in range(500):
         os.write(write, b"x" * (1 << 20))
     except OSError:
         pass
-
 ## sockets_full [danger memory]
-import socket
 kept = []
 while True:
     pair = socket.socketpair()
     kept.append(pair)
     pair[0].setblocking(False)
-    try:
-        pair[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 24)
-    except OSError:
-        pass
+    attempt(lambda: pair[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 24))
     try:
         while True:
             pair[0].send(b"x" * 65536)
     except OSError:
         pass
-
 ## output_without_end_in_a_call [call]
 while True:
     print("x" * 65536, flush=True)
-
 ## errors_without_end
-import sys
 while True:
     sys.stderr.write("x" * 65536)
-
-## long_result [danger memory]
-return "x" * 1000000000
-
-## long_list_result
-return [0] * 30000000
-
-## many_references
-return [object() for _ in range(200000)]
-
+## long_result [danger memory]: return "x" * 1000000000
+## long_list_result: return [0] * 30000000
+## many_references: return [object() for _ in range(200000)]
 ## wide_from_small
 thing = [0]
 for _ in range(40):
     thing = [thing, thing]
 return thing
-
 ## raw_reply_of_many_fractions
 part = b'{"t": "int", "v": "%s"}'
 one = b'{"t": "Fraction", "v": [%s, %s]}' % (part % (b"%x" % 3**41000), part % (b"%x" % 7**23000))
 reply(b"[%s]" % b", ".join([one] * 200))
-
-## raw_reply_of_digits_in_a_decimal
-reply(b'{"t": "Decimal", "v": ["%s"]}' % (b"9" * 5000000))
-
+## raw_reply_of_digits_in_a_decimal: reply(b'{"t": "Decimal", "v": ["%s"]}' % (b"9" * 5000000))
 ## raw_error_of_nested_lists
 reply(b'0, "name": %s0%s, "error": [], "message": %s0%s' % (b"[" * 900, b"]" * 900, b"[" * 900, b"]" * 900))
-
-## raw_error_of_many_parts
-reply(b'0, "error": [], "message": [%s0]' % (b"[]," * 2000000))
-
-## raw_reply_of_too_many_parts
-reply(b"[%s0]" % (b"[]," * 2700000))
-
+## raw_error_of_many_parts: reply(b'0, "error": [], "message": [%s0]' % (b"[]," * 2000000))
+## raw_reply_of_too_many_parts: reply(b"[%s0]" % (b"[]," * 2700000))
 ## raw_reply_of_some_colliding_members
 members = [*((2 ** 61 - 1) * n for n in range(1, 20000)), *range(1, 190000)]
 members = ",".join(map(str, members)).encode()
 reply(b'{"t": "set", "v": [%s]}' % members)
-
 ## raw_reply_of_colliding_names
 pairs = ",".join(f"[{(2 ** 61 - 1) * n},0]" for n in range(1, 60000)).encode()
 reply(b'{"t": "dict", "v": [%s]}' % pairs)
-
 ## raw_reply_of_colliding_sets
 parts = [",".join(str((2 ** 61 - 1) * n) for n in range(k, k + 99)) for k in range(1, 800)]
 pairs = ",".join('{"t":"frozenset","v":[%s]}' % part for part in parts)
 reply(b'{"t": "set", "v": [%s]}' % pairs.encode())
-
 ## raw_reply_of_colliding_tuples
 # the same members in every tuple but one integer, of which each hashes alike
 pairs = ",".join('{"t":"tuple","v":[%d]}' % ((2 ** 61 - 1) * n) for n in range(1, 40000))
 reply(b'{"t": "set", "v": [%s]}' % pairs.encode())
-
-## raw_reply_of_many_digits
-reply(b'{"t": "int", "v": "%s"}' % (b"f" * 2000000))
-
-## raw_reply_nested_tags
-reply(b'{"t":"tuple","v":[' * 60000 + b"]}" * 60000)
-
-## raw_reply_of_repeated_keys
-reply(b"{" + b",".join(b'"k%d":0' % n for n in range(100000)) + b"}")
-
-## long_error [call]
-raise ValueError("x" * 100000000)
-
+## raw_reply_of_many_digits: reply(b'{"t": "int", "v": "%s"}' % (b"f" * 2000000))
+## raw_reply_nested_tags: reply(b'{"t":"tuple","v":[' * 60000 + b"]}" * 60000)
+## raw_reply_of_repeated_keys: reply(b"{" + b",".join(b'"k%d":0' % n for n in range(100000)) + b"}")
+## long_error [call]: raise ValueError("x" * 100000000)
 ## deep_result
 thing = []
 for _ in range(100000):
     thing = [thing]
 return thing
-
-## huge_integer
-return 1 << 80000000
-
-## lone_surrogates
-return "\ud800" * 3
-
+## huge_integer: return 1 << 80000000
+## lone_surrogates: return "\ud800" * 3
 ## many_files [danger]
-import os
 for n in range(200000):
     try:
         open(f"file{n}", "w").close()
     except OSError:
         break
-
 ## disk_full [danger]
 for n in range(64):
     try:
@@ -1641,33 +1064,22 @@ for n in range(64):
                 file.flush()
     except OSError:
         pass
-
 ## sparse_file
-import os
 fd = os.open("sparse", os.O_CREAT | os.O_RDWR)
 os.ftruncate(fd, 1 << 40)
-
 ## core_file
-import os, resource
-try:
-    resource.setrlimit(resource.RLIMIT_CORE, (-1, -1))
-except (OSError, ValueError):
-    pass
+attempt(resource.setrlimit, resource.RLIMIT_CORE, (-1, -1))
 os.abort()
-
 ## descriptors_exhausted
-import os
 kept = []
 while True:
     try:
         kept.append(os.dup(0))
     except OSError:
         break
-
 ## busy
 while True:
     pass
-
 ## busy_swallowing [call]
 while True:
     try:
@@ -1675,209 +1087,101 @@ while True:
             pass
     except BaseException:
         pass
-
-## busy_in_c
-return 10 ** 10 ** 8
-
+## busy_in_c: return 10 ** 10 ** 8
 ## asleep_without_signals
-import signal, time
 for number in range(1, 65):
-    try:
-        signal.signal(number, signal.SIG_IGN)
-    except (OSError, ValueError):
-        pass
+    attempt(signal.signal, number, signal.SIG_IGN)
 signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))
-def f(x=None):
-    time.sleep(60)
-
+def f(x=None): time.sleep(60)
 ## asleep_at_exit
-import atexit, time
 atexit.register(time.sleep, 60)
-def f(x=None):
-    return x
-
+def f(x=None): return x
 ## busy_in_threads
-import threading
 def work():
     while True:
         pass
 for _ in range(4):
     threading.Thread(target=work).start()
-def f(x=None):
-    return x
-
-## wait_for_input
-import sys
-return sys.stdin.read()
-
+def f(x=None): return x
+## wait_for_input: return sys.stdin.read()
 ## own_cpu_limit_ignored
-import signal
 signal.signal(signal.SIGXCPU, signal.SIG_IGN)
 signal.signal(signal.SIGPROF, signal.SIG_IGN)
 def f(x=None):
     while True:
         pass
-
 ## list_that_grows_while_read
 class Growing(list):
     def __iter__(self):
         while True:
             yield 1
-def f(x=None):
-    return Growing([1])
-
+def f(x=None): return Growing([1])
 ## recursion_in_c
-import sys
 sys.setrecursionlimit(10**9)
-def f(x=None):
-    return f(x)
-
-## nested_parentheses
-@REPEAT ( 100000@1@REPEAT ) 100000@
-
-## nested_attributes
-f = a@REPEAT .b 200000@
-
-## nested_blocks
-@BLOCKS@
-
-## long_sum
-f = 1@REPEAT +1 100000@
-
-## source_of_10_mb
-text = "@REPEAT x 10000000@"
-
-## source_with_zero_byte
-f = "a\0b@ZERO@"
-
-## source_with_surrogate
-text = "@SURROGATE@"
-
+def f(x=None): return f(x)
+## nested_parentheses: @REPEAT ( 100000@1@REPEAT ) 100000@
+## nested_attributes: f = a@REPEAT .b 200000@
+## nested_blocks: @BLOCKS@
+## long_sum: f = 1@REPEAT +1 100000@
+## source_of_10_mb: text = "@REPEAT x 10000000@"
+## source_with_zero_byte: f = "a\0b@ZERO@"
+## source_with_surrogate: text = "@SURROGATE@"
 ## source_with_coding
 # -*- coding: rot13 -*-
 import sys
 sys.exit(0)
-
 ## future_statement
 from __future__ import annotations, barry_as_FLUFL
-def f(x=None):
-    return x <> 1
+def f(x=None): return x <> 1
 """
 
 NETWORK = r"""
-## tcp
-import socket
-socket.create_connection(("127.0.0.1", @PORT@), timeout=0.3).send(b"@TOKEN@")
-
-## tcp_fast_open
-import socket
-socket.socket().sendto(b"@TOKEN@", 0x20000000, ("127.0.0.1", @PORT@))
-
-## multipath_tcp
-import socket
-socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262).connect(("127.0.0.1", @PORT@))
-
-## smc
-import socket
-socket.socket(43, socket.SOCK_STREAM, 0).connect(("127.0.0.1", @PORT@))
-
-## tcp_over_version_6
-import socket
-socket.socket(socket.AF_INET6).connect(("::ffff:127.0.0.1", @PORT@))
-
-## udp
-import socket
-socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"@TOKEN@", ("127.0.0.1", @UDP@))
-
-## unix_path
-import socket
-socket.socket(socket.AF_UNIX).connect("@DIR@/stream.sock")
-
-## unix_path_datagram
-import socket
-socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b"@TOKEN@", "@DIR@/datagram.sock")
-
+## tcp: socket.create_connection(("127.0.0.1", @PORT@), timeout=0.3).send(b"@TOKEN@")
+## tcp_fast_open: socket.socket().sendto(b"@TOKEN@", 0x20000000, ("127.0.0.1", @PORT@))
+## multipath_tcp: socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262).connect(("127.0.0.1", @PORT@))
+## smc: socket.socket(43, socket.SOCK_STREAM, 0).connect(("127.0.0.1", @PORT@))
+## tcp_over_version_6: socket.socket(socket.AF_INET6).connect(("::ffff:127.0.0.1", @PORT@))
+## udp: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"@TOKEN@", ("127.0.0.1", @UDP@))
+## unix_path: socket.socket(socket.AF_UNIX).connect("@DIR@/stream.sock")
+## unix_path_datagram: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b"@TOKEN@", "@DIR@/datagram.sock")
 ## unix_path_from_socketpair
-import os, socket
 for kind in (socket.SOCK_DGRAM, socket.SOCK_SEQPACKET, socket.SOCK_STREAM):
     one, other = socket.socketpair(socket.AF_UNIX, kind)
     for call in (lambda: one.sendto(b"@TOKEN@", "@DIR@/datagram.sock"), lambda: one.connect("@DIR@/datagram.sock"),
                  lambda: one.sendmsg([b"@TOKEN@"], [], 0, "@DIR@/datagram.sock"),
                  lambda: one.sendto(b"@TOKEN@", "\0@TOKEN@d"), lambda: one.connect("\0@TOKEN@")):
-        try:
-            call()
-        except OSError:
-            pass
-
-## abstract
-import socket
-socket.socket(socket.AF_UNIX).connect("\0@TOKEN@")
-
-## abstract_datagram
-import socket
-socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b"@TOKEN@", "\0@TOKEN@d")
-
+        attempt(call)
+## abstract: socket.socket(socket.AF_UNIX).connect("\0@TOKEN@")
+## abstract_datagram: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b"@TOKEN@", "\0@TOKEN@d")
 ## command_that_connects
-import subprocess, sys
 subprocess.run([sys.executable, "-c", "import socket; socket.create_connection(('127.0.0.1', @PORT@))"])
-
 ## own_channel_reconnected
-import os, socket
 for fd in range(3, 16):
-    try:
-        sock = socket.socket(fileno=os.dup(fd))
-        sock.connect("@DIR@/stream.sock")
-    except OSError:
-        pass
+    attempt(lambda: socket.socket(fileno=os.dup(fd)).connect("@DIR@/stream.sock"))
 """
 
 SIGNALS = r"""
-## kill_the_caller
-import os, signal
-os.kill(@PARENT@, signal.SIGKILL)
-
-## kill_the_parent [call]
-import os, signal
-os.kill(os.getppid(), signal.SIGKILL)
-
-## stop_the_parent [call]
-import os, signal
-os.kill(os.getppid(), signal.SIGSTOP)
-
+## kill_the_caller: os.kill(@PARENT@, signal.SIGKILL)
+## kill_the_parent [call]: os.kill(os.getppid(), signal.SIGKILL)
+## stop_the_parent [call]: os.kill(os.getppid(), signal.SIGSTOP)
 ## kill_the_first_process
-import os, signal
 os.kill(1, 0)
 if os.getpid() < 100:
     os.kill(1, signal.SIGKILL)
-
-## kill_own_group
-import os, signal
-os.killpg(0, signal.SIGKILL)
-
-## kill_the_group_of_the_parent
-import os, signal
-os.killpg(os.getpgid(os.getppid()), signal.SIGKILL)
-
+## kill_own_group: os.killpg(0, signal.SIGKILL)
+## kill_the_group_of_the_parent: os.killpg(os.getpgid(os.getppid()), signal.SIGKILL)
 ## thread_signal_to_the_parent
 parent = os.getppid()
 syscall(234, parent, parent, 9)
 syscall(200, parent, 9)
-
 ## handle_of_the_caller
-import os, signal
 for pid in (@PARENT@, os.getppid()):
-    try:
-        signal.pidfd_send_signal(os.pidfd_open(pid), signal.SIGKILL)
-    except OSError:
-        pass
-
+    attempt(lambda: signal.pidfd_send_signal(os.pidfd_open(pid), signal.SIGKILL))
 ## queued_signal
 information = ctypes.create_string_buffer(b"\x09" + bytes(7) + b"\xff" * 4, 128)
 for pid in (@PARENT@, os.getppid()):
     syscall(129, pid, 9, information)
-
 ## owner_of_a_pipe
-import fcntl, os, signal
 for pid in (@PARENT@, os.getppid()):
     read, write = os.pipe()
     try:
@@ -1887,9 +1191,7 @@ for pid in (@PARENT@, os.getppid()):
         os.write(write, b"x")
     except OSError:
         pass
-
 ## owner_of_a_socket
-import array, fcntl, os, socket
 for pid in (@PARENT@, os.getppid()):
     one, other = socket.socketpair()
     try:
@@ -1899,145 +1201,86 @@ for pid in (@PARENT@, os.getppid()):
         other.send(b"x", socket.MSG_OOB)
     except OSError:
         pass
-
 ## lease_and_notify
-import fcntl, os
 fcntl.fcntl(os.open(".", os.O_RDONLY), fcntl.F_NOTIFY, 0x80000004)
 fcntl.fcntl(os.open("lease", os.O_CREAT | os.O_RDWR), fcntl.F_SETLEASE, fcntl.F_WRLCK)
-
 ## terminal_input
-import fcntl, sys
 for fd in range(3):
     try:
         for letter in b"exit\n":
             fcntl.ioctl(fd, 0x5412, bytes([letter]))
     except OSError:
         pass
-
-## kill_the_user [danger neighbour]
-import os, signal
-os.kill(-1, signal.SIGKILL)
-
+## kill_the_user [danger neighbour]: os.kill(-1, signal.SIGKILL)
 ## kill_each_process [danger neighbour]
-import os, signal
 for pid in (*range(2, 200), @PARENT@, os.getppid()):
     if pid > 1 and pid != os.getpid():
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except OSError:
-            pass
+        attempt(os.kill, pid, signal.SIGKILL)
 """
 
 # programs that read stdin and print: f is not called by the tests, the program runs with `print(f(int(input())))`
 STDIO = r"""
 ## print_all_numbers
-import sys
 for n in range(200000):
     sys.stdout.write(f"{n}\n")
-
 ## print_to_the_end_of_time
-import sys
 while True:
     sys.stdout.write("73310\n")
     sys.stdout.flush()
-
 ## close_stdout
-import os, sys
 sys.stdout.close()
 os.close(1)
-
 ## expected_beside_the_input
-import glob, os, sys
 texts = []
 for path in glob.glob("*") + glob.glob("../*") + glob.glob("/proc/self/fd/*") + glob.glob("../*/*"):
-    try:
-        texts.append(os.read(os.open(path, os.O_RDONLY | os.O_NONBLOCK), 1 << 20))
-    except OSError:
-        pass
+    attempt(lambda: texts.append(os.read(os.open(path, os.O_RDONLY | os.O_NONBLOCK), 1 << 20)))
 return pick(b" ".join(texts), x)
-
 ## all_of_the_input
-import os, sys
 rest = sys.stdin.read()
-try:
-    rest += os.pread(0, 1 << 20, 0).decode()
-except OSError:
-    pass
-return pick(rest, x)
-
+return pick(rest, x) or pick(attempt(os.pread, 0, 1 << 20, 0) or "", x)
 ## stdout_read_back
-import os
 texts = []
 for fd in (1, 2):
-    for again in (False, True):
-        try:
-            opened = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK) if again else fd
-            texts.append(os.pread(opened, 1 << 20, 0))
-        except OSError:
-            pass
+    texts.append(attempt(os.pread, fd, 1 << 20, 0) or b"")
+    again = attempt(os.open, f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK)
+    texts.append(attempt(os.pread, again, 1 << 20, 0) or b"")
 return pick(b" ".join(texts), x)
-
-## white_space_only
-print(" \n\t\r\x0b\x0c\u2003" * 1000)
-
-## not_a_number_printed
-return float("nan")
-
-## zero_bytes
-print("\0" * 1000)
-
-## invalid_bytes
-import os
-os.write(1, b"\xff\xfe\x80" * 100)
-
-## stdin_as_stdout
-import os
-os.dup2(0, 1)
-
+## white_space_only: print(" \n\t\r\x0b\x0c\u2003" * 1000)
+## not_a_number_printed: return float("nan")
+## zero_bytes: print("\0" * 1000)
+## invalid_bytes: os.write(1, b"\xff\xfe\x80" * 100)
+## stdin_as_stdout: os.dup2(0, 1)
 ## output_after_death
-import os, time
 if os.fork() == 0:
     time.sleep(0.3)
     print("late")
 os._exit(0)
 """
 
-# prepended where an attack uses the name, or one before it does
+# prepended where an attack uses the name, or one above does
 PRELUDES = {
     "first(": r"""
 def first(x, *sources):
     for source in sources:
-        try:
-            found = pick(source() if callable(source) else open(source, "rb").read(1 << 20), x)
-        except OSError:
-            continue
+        found = attempt(lambda: pick(source() if callable(source) else open(source, "rb").read(1 << 20), x))
         if found:
             return found
 """,
     "opened(": r"""
 def opened(*paths, mode="r+"):
     for path in paths:
-        try:
-            open(path, mode).close()
+        if attempt(lambda: open(path, mode)):
             return "reached"
-        except OSError:
-            pass
 """,
     "spray(": r"""
-import os
 def framed(data):
     return len(data).to_bytes(4, "big") + data
 def spray(fds, *messages):
     for fd in fds:
         for message in messages:
-            try:
-                os.set_blocking(fd, False)
-                os.write(fd, message)
-            except OSError:
-                pass
+            attempt(lambda: os.set_blocking(fd, False) or os.write(fd, message))
 """,
     "pick(": r"""
-import re
 def pick(text, x):
     if isinstance(text, str):
         text = text.encode("utf-8", "replace")
@@ -2046,7 +1289,6 @@ def pick(text, x):
             return int(found)
 """,
     "syscall(": r"""
-import ctypes, os
 _libc = ctypes.CDLL(None, use_errno=True)
 def syscall(number, *arguments):
     ctypes.set_errno(0)
@@ -2054,14 +1296,12 @@ def syscall(number, *arguments):
     return -ctypes.get_errno() if result == -1 else result
 """,
     "reply(": r"""
-import os, sys
 def reply(value):
-    frame, nonce = sys._getframe(1), b""
-    while frame:
+    nonce = b""
+    for frame in frames():
         for thing in frame.f_locals.values():
             if isinstance(thing, dict) and isinstance(thing.get("nonce"), str):
                 nonce = nonce or thing["nonce"].encode()
-        frame = frame.f_back
     data = b'{"nonce": "%s", "value": %s}' % (nonce, value)
     data = len(data).to_bytes(4, "big") + data
     while data:
@@ -2069,11 +1309,21 @@ def reply(value):
 """,
     "brand(": r"""
 def brand():
-    import ctypes
     ctypes.CDLL(None).prctl(15, b"@TOKEN@", 0, 0, 0)
+    attempt(lambda: open("/proc/self/comm", "w").write("@TOKEN@"))
+""",
+    "frames(": r"""
+def frames():
+    frame = sys._getframe(1)
+    while frame:
+        yield frame
+        frame = frame.f_back
+""",
+    "attempt(": r"""
+def attempt(call, *given):
     try:
-        open("/proc/self/comm", "w").write("@TOKEN@")
-    except OSError:
+        return call(*given)
+    except Exception:
         pass
 """,
 }
@@ -2119,7 +1369,9 @@ def complete(code: str, called: bool) -> str:
     for word, text in PRELUDES.items():
         if word in code:
             code = text + code
-    return code
+    used = set(re.findall(r"(?<![\w.])(?:builtins\b|[a-z_]+(?=\.))", code)) & sys.stdlib_module_names
+    missing = [name for name in sorted(used) if not re.search(rf"import .*\b{name}\b", code)]
+    return f"import {', '.join(missing)}\n{code}" if missing else code
 
 
 def section(kind: str, text: str, suites: tuple[str, ...]) -> list[Attack]:
@@ -2127,6 +1379,8 @@ def section(kind: str, text: str, suites: tuple[str, ...]) -> list[Attack]:
     found = []
     for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
         title, body = part.split("\n", 1)
+        title, _, line = title.partition(": ")
+        body = f"{line}\n{body}" if line else body
         name, _, rest = title.partition(" ")
         marks = frozenset(rest.strip("[] ").split())
         found.append(Attack(name, kind, complete(expand(body), "call" in marks), suites, marks - {"call"}))
@@ -2168,7 +1422,8 @@ SUITES = tuple(dict.fromkeys(suite for attack in ATTACKS for suite in attack.sui
 def tests_for(suite: str, values: list[int]) -> dict:
     """The tests of a suite, and what else run_code needs for them; f(i) is expected to be values[i]."""
     a, b, c = values
-    texts = {
+    typed = [[a, a], {"key": b}, c + 0.5, str(a), [{"x": [b]}], {a, b}, (a, b, c), str(c).encode(), {"k": (a, {b})}]
+    tests = {
         "asserts": [f"assert f({i}) == {v}" for i, v in enumerate(values)],
         # each is a form of test that a lie may please; some cannot be taken apart into arguments and expected values
         "weak": [
@@ -2203,33 +1458,21 @@ def tests_for(suite: str, values: list[int]) -> dict:
         ],
         # names of modules and helpers that the program defines as well: its own must not be asked
         "names": [f"assert math.isclose(f(0), {a})", f"assert agrees(f(1), {b})", f"assert operator.eq(f(2), {c})"],
-    }
-    checks = {
-        "check": "\n".join(
-            ["def check(candidate):", *(f"    assert candidate({i}) == {v}" for i, v in enumerate(values))]
-        ),
+        "check": "def check(candidate):\n"
+        + "".join(f"    assert candidate({i}) == {v}\n" for i, v in enumerate(values)),
         "loop": f"def check(candidate):\n    for i, want in enumerate({values}):\n        got = candidate(i)\n"
         "        assert got == want and isinstance(got, int), i\n        assert repr(got) == repr(want)\n",
+        "reached": [{"args": [0], "expected": "reached"}],
+        "stdio": [{"input": f"{i}\n", "output": f"{v}\n"} for i, v in enumerate(values)],
+        "apps_stdio": {"inputs": [f"{i}\n" for i in range(3)], "outputs": [f"{v}\n" for v in values]},
+        "apps": {"inputs": [[i] for i in range(3)], "outputs": [[v] for v in values], "fn_name": "f"},
+        "pairs": [([i], v) for i, v in enumerate(values)],
+        "calls": [{"args": [i], "expected": v} for i, v in enumerate(values)],
+        "typed": [{"args": [i % 3], "expected": v} for i, v in enumerate(typed)],
     }
-    if suite == "names":
-        return {"tests": texts[suite], "setup": "def agrees(got, want):\n    return got == want\n"}
-    if suite in texts:
-        return {"tests": texts[suite]}
-    if suite in checks:
-        return {"tests": checks[suite], "entry_point": "f"}
-    if suite == "reached":
-        return {"tests": [{"args": [0], "expected": "reached"}], "entry_point": "f"}
-    if suite == "stdio":
-        return {"tests": [{"input": f"{i}\n", "output": f"{v}\n"} for i, v in enumerate(values)]}
-    if suite == "apps_stdio":
-        return {"tests": {"inputs": [f"{i}\n" for i in range(3)], "outputs": [f"{v}\n" for v in values]}}
-    if suite == "apps":
-        return {"tests": {"inputs": [[i] for i in range(3)], "outputs": [[v] for v in values], "fn_name": "f"}}
-    if suite == "pairs":
-        return {"tests": [([i], v) for i, v in enumerate(values)], "entry_point": "f"}
-    typed = [[a, a], {"key": b}, c + 0.5, str(a), [{"x": [b]}], {a, b}, (a, b, c), str(c).encode(), {"k": (a, {b})}]
-    expected = values if suite == "calls" else typed
-    return {"tests": [{"args": [i % 3], "expected": v} for i, v in enumerate(expected)], "entry_point": "f"}
+    called = suite in ("check", "loop", "reached", "pairs", "calls", "typed")
+    setup = "def agrees(got, want):\n    return got == want\n" if suite == "names" else ""
+    return {"tests": tests[suite], "entry_point": "f" if called else None, "setup": setup}
 
 
 # ------------------------------------------------------------------------------------------------ where attacks reach
@@ -2257,21 +1500,20 @@ class World:
 
     def listen(self) -> None:
         """Open a socket of each kind; whatever arrives is seen in `harm`."""
-        stream, datagram = socket.SOCK_STREAM, socket.SOCK_DGRAM
-        places = [(socket.AF_INET, kind, ("127.0.0.1", 0)) for kind in (stream, datagram)]
-        places += [(socket.AF_UNIX, stream, f"{self.folder}/stream.sock"), (socket.AF_UNIX, stream, f"\0{self.token}")]
-        places += [
-            (socket.AF_UNIX, datagram, f"{self.folder}/datagram.sock"),
-            (socket.AF_UNIX, datagram, f"\0{self.token}d"),
+        places = [
+            (socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0)),
+            (socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0)),
+            (socket.AF_UNIX, socket.SOCK_STREAM, f"{self.folder}/stream.sock"),
+            (socket.AF_UNIX, socket.SOCK_STREAM, f"\0{self.token}"),
+            (socket.AF_UNIX, socket.SOCK_DGRAM, f"{self.folder}/datagram.sock"),
+            (socket.AF_UNIX, socket.SOCK_DGRAM, f"\0{self.token}d"),
         ]
-        self.sockets = []
-        for family, kind, address in places:
-            sock = socket.socket(family, kind)
+        self.sockets = [socket.socket(family, kind) for family, kind, _ in places]
+        for sock, (_, kind, address) in zip(self.sockets, places, strict=True):
             sock.bind(address)
             sock.setblocking(False)
-            if kind == stream:
+            if kind == socket.SOCK_STREAM:
                 sock.listen()
-            self.sockets.append(sock)
 
     def fill_in(self, code: str) -> str:
         """Put what this world is called into the code of an attack."""

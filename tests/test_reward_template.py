@@ -45,6 +45,13 @@ def self_test(path) -> subprocess.CompletedProcess:
     return subprocess.run(command, cwd=path.parent, capture_output=True, text=True, timeout=60, env=script_env())
 
 
+def ruff(path, *flags) -> subprocess.CompletedProcess:
+    """What ruff says of a generated file, by this project's rules unless flags say otherwise."""
+    flags = flags or ("--config", str(ROOT / "pyproject.toml"))
+    command = [sys.executable, "-m", "ruff", "check", "--no-cache", *flags, str(path)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
 def by_trl(function, rows, texts, chat=False) -> list:
     """Scores of completions by TRL's contract; a row holds columns, and `prompt`."""
     columns = {name: [row.get(name) for row in rows] for row in rows for name in row if name != "prompt"}
@@ -91,9 +98,7 @@ def test_file_is_complete_and_passes_its_own_test(files, task, contract):
     done = self_test(path)
     assert done.returncode == 0 and re.search(r"^\d+ scores, 0 wrong$", done.stdout), done.stdout + done.stderr
     assert int(done.stdout.split()[0]) >= 5
-    config = ["--config", str(ROOT / "pyproject.toml"), "--no-cache"]
-    ruff = subprocess.run([sys.executable, "-m", "ruff", "check", *config, path], capture_output=True, text=True)
-    assert ruff.returncode == 0, ruff.stdout
+    assert ruff(path).returncode == 0, ruff(path).stdout
     helper = {"math": "math_grader.py", "code": "sandbox.py"}.get(task)
     assert {p.name for p in path.parent.iterdir()} - {"__pycache__"} == {"my_reward.py", helper} - {None}
 
@@ -335,17 +340,14 @@ def test_judge_asks_with_task_reference_and_fence(judging, judge):
     assert message.count(fence) == 3 and fence not in judging.message_of("106", row)
 
 
-@pytest.mark.parametrize(
-    ("reply", "expected"),
-    [
-        ('{"score": 7}', 0.7),
-        ('I think {"score": 2} at first, then\n```json\n{"score": 8.5}\n```', 0.85),
-        ('{"score": 70}', 1.0),
-        ('{"score": 3} or so', None),
-        ('{"score": -1}', None),
-        ("seven", None),
-    ],
-)
+REPLIES = [
+    ('{"score": 7}', 0.7),
+    ('I think {"score": 2} at first, then\n```json\n{"score": 8.5}\n```', 0.85),
+    *(('{"score": 70}', 1.0), ('{"score": 3} or so', None), ('{"score": -1}', None), ("seven", None)),
+]
+
+
+@pytest.mark.parametrize(("reply", "expected"), REPLIES)
 def test_judge_reads_only_what_ends_the_reply(judging, judge, reply, expected):
     judge.reply = reply
     with warnings.catch_warnings():
@@ -358,14 +360,10 @@ def test_judge_reads_only_what_ends_the_reply(judging, judge, reply, expected):
 def test_judge_retries_what_can_pass_and_nothing_else(judging, judge):
     judge.script = [503, 429]
     assert by_trl(judging.judge_reward, [DATA["llm_judge"]], ["105"]) == [1.0] and len(judge.seen) == 3
-    judge.script = [401]
-    with pytest.warns(UserWarning, match="no score from grader"):
-        assert by_trl(judging.judge_reward, [DATA["llm_judge"]], ["105"]) == [None]
-    assert len(judge.seen) == 4
-    judge.script = [500] * 9
-    with pytest.warns(UserWarning, match="HTTPError 500"):
-        assert by_trl(judging.judge_reward, [DATA["llm_judge"]], ["105"]) == [None]
-    assert len(judge.seen) == 4 + 5
+    for judge.script, told, asked in (([401], "no score from grader", 4), ([500] * 9, "HTTPError 500", 9)):
+        with pytest.warns(UserWarning, match=told):
+            assert by_trl(judging.judge_reward, [DATA["llm_judge"]], ["105"]) == [None]
+        assert len(judge.seen) == asked
 
 
 def test_judge_without_a_server_or_the_task_is_warned_of(judging):
@@ -442,12 +440,11 @@ def test_nothing_is_overwritten_without_force(tmp_path):
     done = run_script("create_reward_template", "--task", "math", "--output", path)
     assert done.returncode == 2 and "which exists" in done.stderr and "--force" in done.stderr
     assert path.read_text() == "mine" and list(tmp_path.iterdir()) == [path] and done.stdout == ""
-    make(tmp_path, "--task", "math", "--force")
-    assert path.read_text() != "mine"
 
 
 def test_helper_is_copied_once_and_never_replaced(tmp_path):
-    report = make(tmp_path, "--task", "math")
+    (tmp_path / "my_reward.py").write_text("mine")
+    report = make(tmp_path, "--task", "math", "--force")
     helper = tmp_path / "math_grader.py"
     assert report["copied"] and report["helper"] == str(helper)
     assert helper.read_bytes() == (ROOT / "scripts" / "math_grader.py").read_bytes()
@@ -465,54 +462,42 @@ import re
 
 TAIL = re.compile("(-?[0-9]+)$")  # the last number
 
-
 def last(text):
     found = TAIL.search(text.strip())
     return found and found[1]
-
 
 def batch(prompts, completions, answer, **kwargs):
     texts = [c[-1]["content"] for c in completions]
     return [None if last(a) is None else 0.5 * (last(t) == last(a)) for t, a in zip(texts, answer)]
 
-
 def text_batch(completions, answer, completion_ids=None):
     return [float(t == a) for t, a in zip(completions, answer)]
-
 
 def single(prompt, completion, answer):
     return int(completion == answer)
 
-
 def correct(prompts, completions, answer, **kwargs):
     return [float(a in c[0]["content"]) for a, c in zip(answer, completions)]
 
-
 def plain_text(completions, answer):
     return [len(c) / len(a) for a, c in zip(answer, completions)]
-
 
 async def slow(prompts, completions, answer, log_metric, trainer_state, **kwargs):
     await asyncio.sleep(0.001)
     log_metric("seen", 1.0)
     return [None if a == "none" else float(a in c[0]["content"]) for a, c in zip(answer, completions)]
 
-
 def columns(prompts, completions, level, topic=None, **kwargs):
     return [n + len(t or "") + len(p or "") for p, n, t in zip(prompts, level, topic or [None] * len(level))]
-
 
 def raises(prompts, completions, answer, **kwargs):
     return [1 / len(c[0]["content"]) for c in completions]
 
-
 def nan(prompts, completions, answer, **kwargs):
     return [float("nan")] * len(completions)
 
-
 def needs_ids(prompts, completions, completion_ids, **kwargs):
     return [float(len(ids)) for ids in completion_ids]
-
 
 class Length:
     __name__ = "length"
@@ -521,20 +506,16 @@ class Length:
     async def __call__(self, prompts, completions, **kwargs):
         return [float(len(c[0]["content"])) for c in completions]
 
-
 def short(prompt, completion, answer, log_metric=None):
     if log_metric:
         log_metric("characters", len(completion))
     return None if answer == "none" else 1.0 - len(completion) / 100
 
-
 class Preset(list):
     weights = [1.0, 0.5]
 
-
 class Uneven(list):
     weights = [1.0]
-
 
 length = Length()
 both = Preset([correct, slow])
@@ -544,23 +525,18 @@ REWARD_WEIGHTS = [1.0, 0.2]
 THREE = (1, 2, 3)
 alone = [correct]
 
-
 def compute_score(data_source, solution_str, ground_truth, extra_info=None, bonus=0.25):
     right = float(ground_truth in solution_str) + len((extra_info or {}).get("topic") or "")
     return {"score": right + bonus * (data_source == "gsm8k"), "acc": right}
 
-
 async def async_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs):
     return float(ground_truth in solution_str)
-
 
 def tuple_score(solution_str, ground_truth):
     return float(solution_str == ground_truth), "note"
 
-
 def no_default(data_source, solution_str, ground_truth, extra_info, bonus):
     return bonus
-
 
 def neither(text, gold):
     return 0.0
@@ -580,8 +556,7 @@ def port(mine, name, *flags):
     report = make(mine, "--from", f"{mine / 'mine.py'}:{name}", *flags, "--force", name="port.py")
     raised = name == "raises"  # for the empty text
     assert report["tried"]["same_score"] == report["tried"]["completions"] - raised > 0
-    ruff = [sys.executable, "-m", "ruff", "check", "--no-cache", "--config", ROOT / "pyproject.toml", mine / "port.py"]
-    assert subprocess.run(ruff, capture_output=True).returncode == 0
+    assert ruff(mine / "port.py").returncode == 0
     return load(mine, "port.py")
 
 
@@ -592,27 +567,43 @@ def refused(mine, capsys, name, *flags) -> str:
     return capsys.readouterr().err
 
 
-def test_port_to_verl_gives_the_same_score(mine):
-    module = port(mine, "correct*0.5")
-    assert by_verl(module, {"answer": "7"}, "it is 7") == {"score": 0.5, "applies": 1.0, "raised": 0.0}
-    assert by_verl(module, {"answer": "7"}, "it is 8") == {"score": 0.0, "applies": 1.0, "raised": 0.0}
-    assert module.compute_score("d", "7", "7")["score"] == 0.5
-    module = port(mine, "plain_text", "--completions", "text", "--for", "verl")
-    assert by_verl(module, {"answer": "ab"}, "abcdef")["score"] == 3.0
+PORTS = {  # the function of MINE, flags: [(gold answer, text, score, what else compute_score says)]
+    "correct*0.5": [("7", "it is 7", 0.5, {}), ("7", "it is 8", 0.0, {})],
+    "plain_text --completions text --for verl": [("ab", "abcdef", 3.0, {})],
+    "slow": [("x", "x", 1.0, {}), ("y", "x", 0.0, {}), ("none", "x", 0.0, {"applies": 0.0})],
+    "length": [("a", "abc", 3.0, {})],
+    "both*2": [  # of the second answer, the second function says None
+        ("x", "x", 3.0, {"reward/correct": 1.0, "reward/slow": 1.0}),
+        ("none", "none", 2.0, {"reward/correct": 1.0, "reward/slow": 0.0}),
+    ],
+}
 
 
-def test_port_to_verl_of_a_reward_that_ranks_its_batch_is_refused(mine, capsys):
-    """Alone, each completion is the shortest."""
-    with (mine / "mine.py").open("a") as f:
-        f.write("\n\ndef ranked(completions, answer, **kwargs):\n    sizes = [len(str(c)) for c in completions]\n")
-        f.write("    return [float(size == min(sizes)) for size in sizes]\n")
-    assert "1.0 alone, 0.0 beside others; verl scores each alone" in refused(mine, capsys, "ranked")
+@pytest.mark.parametrize("flags", PORTS)
+def test_port_to_verl_gives_the_same_score(mine, flags):
+    module = port(mine, *flags.split())
+    for answer, text, score, more in PORTS[flags]:
+        expected = {"score": score, "applies": 1.0, "raised": 0.0} | more
+        assert by_verl(module, {"answer": answer}, text) == expected, text
+    assert asyncio.iscoroutinefunction(module.compute_score) == (flags in ("slow", "length", "both*2"))
 
 
-def test_port_to_verl_of_a_reward_that_compares_a_group_is_refused(mine, capsys):
-    with (mine / "mine.py").open("a") as f:
-        f.write("\n\ncorrect.needs_group = True\n")
-    assert "compares the completions of a prompt; verl scores each by itself" in refused(mine, capsys, "correct")
+RANKED = """
+def ranked(completions, answer, **kwargs):
+    return [float(len(str(c)) == min(map(len, map(str, completions)))) for c in completions]
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "told"),
+    [
+        (RANKED, "ranked", "1.0 alone, 0.0 beside others; verl scores each alone"),
+        ("correct.needs_group = True", "correct", "compares the completions of a prompt; verl scores each by itself"),
+    ],
+)
+def test_port_to_verl_of_a_reward_that_compares_completions_is_refused(mine, capsys, code, name, told):
+    (mine / "mine.py").write_text(f"{MINE}\n\n{code}")
+    assert told in refused(mine, capsys, name)
 
 
 @pytest.mark.parametrize(
@@ -634,33 +625,12 @@ def test_port_says_what_is_no_score(mine, body, told, capsys):
 
 
 def test_port_to_verl_asks_which_of_two_columns_is_the_gold_one(mine, capsys):
-    with (mine / "mine.py").open("a") as f:
-        f.write("\n\ndef odd(completions, size, wanted, **_):\n    return [float(x in wanted) for x in completions]\n")
+    code = "def odd(completions, size, wanted, **_):\n    return [float(x in wanted) for x in completions]\n"
+    (mine / "mine.py").write_text(f"{MINE}\n\n{code}")
     assert "which reads size and wanted; expected --gold_column, one of them" in refused(mine, capsys, "odd")
-    rows = mine / "rows.jsonl"
-    rows.write_text(json.dumps({"prompt": "?", "size": 1, "wanted": "7"}) + "\n")
-    module = port(mine, "odd", "--gold_column", "wanted", "--completions", "text", "--data", rows)
+    write_lines(mine / "rows.jsonl", [{"prompt": "?", "size": 1, "wanted": "7"}])
+    module = port(mine, "odd", "--gold_column", "wanted", "--completions", "text", "--data", mine / "rows.jsonl")
     assert by_verl(module, {"wanted": "7", "size": 1}, "7")["score"] == 1.0
-
-
-def test_port_to_verl_of_async_rewards(mine):
-    module = port(mine, "slow")
-    assert asyncio.iscoroutinefunction(module.compute_score)
-    assert [by_verl(module, {"answer": a}, "x") for a in ("x", "y", "none")] == [
-        {"score": 1.0, "applies": 1.0, "raised": 0.0},
-        {"score": 0.0, "applies": 1.0, "raised": 0.0},
-        {"score": 0.0, "applies": 0.0, "raised": 0.0},
-    ]
-    module = port(mine, "length")
-    assert asyncio.iscoroutinefunction(module.compute_score) and by_verl(module, {"answer": "a"}, "abc")["score"] == 3.0
-
-
-def test_port_to_verl_of_a_preset(mine):
-    module = port(mine, "both*2")
-    got = by_verl(module, {"answer": "x"}, "x")
-    assert got == {"score": 3.0, "applies": 1.0, "raised": 0.0, "reward/correct": 1.0, "reward/slow": 1.0}
-    got = by_verl(module, {"answer": "none"}, "none")  # the second does not apply
-    assert got == {"score": 2.0, "applies": 1.0, "raised": 0.0, "reward/correct": 1.0, "reward/slow": 0.0}
 
 
 @pytest.mark.parametrize("flags", [["REWARDS", "--weights", "1.0", "0.2"], ["REWARDS*REWARD_WEIGHTS"]])
@@ -680,14 +650,19 @@ def test_port_of_a_list_with_weights_scores_as_trl_does(mine, flags):
         assert found == pytest.approx([0.0 if math.isnan(v) else v for v in values], abs=1e-12)
 
 
+ONE = """import asyncio
+async def one(prompt, completion, answer, barrier=None):
+    if barrier:
+        await asyncio.wait_for(barrier.wait(), 60)
+    return 1.0
+"""
+
+
 def test_port_of_a_reward_of_one_sample_to_trl(mine):
     module = port(mine, "short", "--for", "trl")
     assert by_trl(module.short, [{"answer": "x"}, {"answer": "none"}], ["x", "y"], chat=True) == [0.99, None]
     (mine / "slow").mkdir()
-    (mine / "slow" / "mine.py").write_text(
-        "import asyncio\n\n\nasync def one(prompt, completion, answer, barrier=None):\n"
-        "    if barrier:\n        await asyncio.wait_for(barrier.wait(), 60)\n    return 1.0\n"
-    )
+    (mine / "slow" / "mine.py").write_text(ONE)
     module, barrier = port(mine / "slow", "one", "--for", "trl"), asyncio.Barrier(3)  # all are awaited at once
     assert by_trl(module.one, [{"answer": "x", "barrier": barrier}] * 3, ["x"] * 3) == [1.0] * 3
 
@@ -713,10 +688,6 @@ def test_port_to_verl_keeps_a_row_whose_reward_raises(mine):
     with pytest.warns(UserWarning, match="raises raised ZeroDivisionError"):
         assert by_verl(module, {"answer": "a"}, "") == {"score": 0.0, "applies": 0.0, "raised": 1.0}
     assert by_verl(module, {"answer": "a"}, "ab") == {"score": 0.5, "applies": 1.0, "raised": 0.0}
-    with (mine / "mine.py").open("a") as f:
-        f.write(
-            "\n\ndef often(completions, answer):\n    return [float(c != [] and 'nan' or 1) for c in completions]\n"
-        )
     module.PARTS["raises"] = (lambda completions: [math.nan], 1.0)
     with pytest.warns(UserWarning, match="got the score nan"):
         assert by_verl(module, {"answer": "a"}, "a")["raised"] == 1.0
@@ -772,14 +743,11 @@ def test_port_and_original_move_together(mine, tmp_path_factory):
 RUN = """
 from trl import GRPOConfig, GRPOTrainer
 
-
 def correct(prompts, completions, answer, **kwargs):
     return [float(a in c[-1]["content"]) for c, a in zip(completions, answer)]
 
-
 def brief(prompts, completions, **kwargs):
     return [float(c[-1]["content"] != "") for c in completions]
-
 
 REWARDS = [correct, brief]
 REWARD_WEIGHTS = [1.0, 0.2]
@@ -853,30 +821,18 @@ def test_a_code_reward_in_one_file_is_called_as_asked_and_leaves_nothing_behind(
     assert report["tried"]["ready"]
     assert [path.name for path in folder.iterdir() if path.suffix == ".py"] == ["code_reward.py"]
     text = (folder / "code_reward.py").read_text()
-    ruff = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "E4,E7,F", folder / "code_reward.py"]
-    assert subprocess.run(ruff, capture_output=True).returncode == 0
-    imported = {
-        alias.name.partition(".")[0]
-        for x in ast.walk(ast.parse(text))
-        if isinstance(x, ast.Import)
-        for alias in x.names
-    }
+    assert ruff(folder / "code_reward.py", "--isolated", "--select", "E4,E7,F").returncode == 0
+    imports = [x for x in ast.walk(ast.parse(text)) if isinstance(x, ast.Import)]
+    imported = {alias.name.partition(".")[0] for x in imports for alias in x.names}
     assert imported <= sys.stdlib_module_names | {"numpy"} and "completion or 256 MiB" in report["tried"]["right_but_0"]
     limits = {"timeout_s": 2.0, "total_timeout_s": 2.0, "memory_mb": 256, "strict": True, "stop_at_first_failure": True}
     assert f"LIMITS = {json.dumps(limits).replace('true', 'True')}" in text
     (tmp_path / "calls.py").write_text(ONE_FILE_CALLS)
-    done = subprocess.run(
-        [sys.executable, "-I", "calls.py", folder], cwd=tmp_path, capture_output=True, text=True, timeout=300
-    )
+    command = [sys.executable, "-I", "calls.py", folder]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == {
-        "before": 0,
-        "scores": [1.0, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0],
-        "by_keyword": [1.0],
-        "endless": [0.0],
-        "in_time": True,
-        "after": 0,
-    }
+    scores = {"scores": [1.0, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0], "by_keyword": [1.0], "endless": [0.0]}
+    assert json.loads(done.stdout) == {"before": 0, **scores, "in_time": True, "after": 0}
 
 
 ONE_FILE_CALLS = """
@@ -919,8 +875,7 @@ def test_a_text_without_a_fence_is_no_program_where_that_is_asked(tmp_path):
 def test_a_signature_says_name_column_and_order(tmp_path):
     make(tmp_path, "--task", "qa", "--signature", "def right(completions, gold, level, timeout_s=2)", name="qa.py")
     assert load(tmp_path, "qa.py").right(["Paris", "Rome"], ["paris", "Paris"], ["easy", "hard"]) == [1.0, 0.0]
-    done = subprocess.run([sys.executable, "qa.py", "--test"], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
+    assert self_test(tmp_path / "qa.py").returncode == 0
     signature = "code(completions, tests, prompts, timeout_s, level=1)"
     make(tmp_path, "--task", "passes_tests", "--signature", signature, "--per", "completion", name="a.py")
     code, tests = load(tmp_path, "a.py").code, [["assert double(2) == 4"]] * 2
@@ -932,8 +887,7 @@ def test_a_signature_says_name_column_and_order(tmp_path):
 def test_a_signature_with_completion_ids_is_tried_with_them(tmp_path):
     make(tmp_path, "--task", "qa", "--signature", "right(completion_ids, completions, gold)", name="qa.py")
     assert load(tmp_path, "qa.py").right([[1]], ["The U.S.A."], [["USA", "United States"]]) == [1.0]
-    done = subprocess.run([sys.executable, "qa.py", "--test"], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    assert self_test(tmp_path / "qa.py").returncode == 0
     make(tmp_path, "--task", "passes_tests", "--signature", "code(prompts, completions, completion_ids, tests)")
 
 
@@ -993,7 +947,7 @@ def test_data_tries_what_was_written(tmp_path):
 
 @pytest.mark.parametrize("tags", [["think", "answer"], ["answer"]])
 def test_a_format_pays_in_full_what_it_asks_for_on_data_without_answers(tmp_path, tags):
-    (tmp_path / "rows.jsonl").write_text("".join(f'{{"prompt": "Say {word}"}}\n' for word in "abcd"))
+    write_lines(tmp_path / "rows.jsonl", [{"prompt": f"Say {word}"} for word in "abcd"])
     tried = make(tmp_path, "--task", "format", "--tags", *tags, "--data", tmp_path / "rows.jsonl")["tried"]
     assert tried["ready"] and tried["gold_with_full_marks"] == 1.0
 
@@ -1035,21 +989,14 @@ def test_inline_port_needs_no_other_file_and_pays_the_same(mine, name, flags, se
     score = load(mine, "port.py").compute_score
     assert [score("d", x, "42", {"index": 1}, more=1) for x in ("42", "41", "")] == [seen[1], 0.0, 0.0]
     assert type(score("d", "", "")) is float, "None is 0"
-    command = [sys.executable, "-m", "ruff", "check", "--select", "E,F,W", "--line-length", "120", "port.py"]
-    assert subprocess.run(command, cwd=mine).returncode == 0
+    assert ruff(mine / "port.py", "--select", "E,F,W", "--line-length", "120").returncode == 0
 
 
 def test_inline_port_is_compared_on_the_gold_answers_of_data(mine):
-    rows = [
-        {"prompt": "1+1=", "answer": "2"},
-        {"prompt": "2+2=", "answer": "so 4"},
-        {"prompt": "?", "answer": "4 or 5"},
-    ]
-    write_lines(mine / "rows.jsonl", rows)
-    tried = make(mine, "--from", mine / "mine.py:batch", "--inline", "--data", mine / "rows.jsonl", name="port.py")[
-        "tried"
-    ]
-    assert tried == {"completions": 30, "same_score": 30, "scores": [0.0, 0.5]}
+    pairs = [("1+1=", "2"), ("2+2=", "so 4"), ("?", "4 or 5")]
+    write_lines(mine / "rows.jsonl", [{"prompt": prompt, "answer": answer} for prompt, answer in pairs])
+    flags = ["--from", mine / "mine.py:batch", "--inline", "--data", mine / "rows.jsonl"]
+    assert make(mine, *flags, name="port.py")["tried"] == {"completions": 30, "same_score": 30, "scores": [0.0, 0.5]}
 
 
 def test_inline_port_that_would_score_otherwise_is_not_written(mine, capsys):
@@ -1084,9 +1031,8 @@ def test_inline_port_of_a_file_that_imports_a_trainer_never_imports_it(mine, mon
 def test_inline_port_of_what_needs_more_is_refused(mine, capsys, flags, message):
     (mine / "numbers.jsonl").write_text('{"prompt": "1+2=", "answer": 3}\n')
     (mine / "neighbour.py").write_text("def score(text): return 1.0\n")
-    (mine / "beside.py").write_text(
-        "from neighbour import score\n\n\ndef near(completion, answer):\n    return score(completion)\n"
-    )
+    near = "from neighbour import score\ndef near(completion, answer):\n    return score(completion)\n"
+    (mine / "beside.py").write_text(near)
     assert template.main(["--from", *flags, "--inline", "--output", "port.py"]) == 2
     assert message in capsys.readouterr().err and not (mine / "port.py").exists()
 

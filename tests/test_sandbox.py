@@ -8,12 +8,12 @@ import json
 import os
 import platform
 import random
+import re
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import textwrap
 import threading
 import time
 import types
@@ -54,29 +54,25 @@ def stand_in(effect=None, passed=0, ends=True):
         ours = code == attacks.CORRECT
         if effect and not ours:
             effect(*code.split("|"))
-        good = len(tests) if ours and ends else passed
-        status = "ok" if good == len(tests) else "failed"
-        return types.SimpleNamespace(
-            **{"passed": good, "total": len(tests), "all_passed": good == len(tests), "status": status},
-            **{"fraction": good / len(tests), "detail": ""},
-        )
+        good, total = len(tests) if ours and ends else passed, len(tests)
+        verdict = {"passed": good, "total": total, "all_passed": good == total, "fraction": good / total}
+        return types.SimpleNamespace(**verdict, status="ok" if good == total else "failed", detail="")
 
     return types.SimpleNamespace(run_code=run_code, SandboxError=ArithmeticError)
 
 
-def connect(family, address):
-    with socket.socket(family) as sock:
+def connect(family, address, kind=socket.SOCK_STREAM):
+    with socket.socket(family, kind) as sock:
         sock.connect(address)
+        sock.send(b"x")
 
 
 def send(family, address):
-    with socket.socket(family, socket.SOCK_DGRAM) as sock:
-        sock.sendto(b"x", address)
+    connect(family, address, socket.SOCK_DGRAM)
 
 
 def write(path, text="x"):
-    with open(path, "w") as file:
-        file.write(text)
+    Path(path).write_text(text)
 
 
 HARMS = {
@@ -203,24 +199,13 @@ def test_the_other_layers_hold_where_one_is_missing(sandbox, missing):
     need(sandbox, *WALLS, *missing.split())
     # calls that reach no file, network or process of others are closed by seccomp alone
     kinds = ["read", "write", "process", "network", "signal"] + ["reach"] * (missing != "seccomp")
-    result = attacks.supervise(
-        ["--gentle", "--kind", *kinds, "--suite", "calls", "reached", "--disable", *missing.split()]
-    )
+    flags = ["--gentle", "--kind", *kinds, "--suite", "calls", "reached", "--disable", *missing.split()]
+    result = attacks.supervise(flags)
     contained(result, 100)
     assert all(result["end"]["layers"][layer] == "off: disabled by the caller" for layer in missing.split())
 
 
 # ------------------------------------------------------------------------------------------- correct programs
-
-
-def calls(code, *cases, name="f", **more):
-    """A control of calls: cases are (args, expected)."""
-    return {"code": textwrap.dedent(code), "tests": list(cases), "entry_point": name, **more}
-
-
-def script(code, *cases, **more):
-    """A control of the form of a script: cases are (input, output)."""
-    return {"code": textwrap.dedent(code), "tests": [{"input": a, "output": b} for a, b in cases], **more}
 
 
 # expression in a program, what it comes to
@@ -255,22 +240,12 @@ VALUES_OF = [
     ("random.Random(3).randint(1, 99)", random.Random(3).randint(1, 99)),
     ("len(bytearray(200 << 20))", 200 << 20),
     # keys of correct programs may share hashes: those of -1 and -2, of every 61st power of two
-    (
-        "{(x, y): 0 for x in range(-60, 61) for y in range(-60, 61)}",
-        dict.fromkeys(product(range(-60, 61), repeat=2), 0),
-    ),
+    ("{(x, y) for x in range(-60, 61) for y in range(-60, 61)}", {*product(range(-60, 61), repeat=2)}),
     ("{2**n for n in range(600)}", {2**n for n in range(600)}),
 ]
 NEARLY = [  # what a program returns, what is expected
-    *[
-        ("1", True),
-        ("True", 1),
-        ("'1'", 1),
-        ("[1, 2, 3]", [1, 2]),
-        ("[1, 2]", {1, 2}),
-        ("{'a': 1}", {"a": 1, "b": None}),
-    ],
-    *[("[2, 1]", [1, 2]), ("None", 0), ("None", []), ("1.001", 1.0), ("10**15 + 1", 10**15), ("b'a'", "a")],
+    *(("1", True), ("True", 1), ("'1'", 1), ("[1, 2, 3]", [1, 2]), ("[1, 2]", {1, 2}), ("{'a': 1}", {"a": 1, "b": 0})),
+    *(("[2, 1]", [1, 2]), ("None", 0), ("None", []), ("1.001", 1.0), ("10**15 + 1", 10**15), ("b'a'", "a")),
 ]
 EVALUATES = (
     "import collections, datetime, decimal, fractions, itertools, json, math, random, re\n"
@@ -285,157 +260,90 @@ def test_values_arrive_as_they_are_and_nearly_right_ones_fail(sandbox):
     assert not wrong and len(verdict.results) == verdict.total == len(tests), verdict.detail
 
 
-CONTROLS = {
-    "recursion 5000 deep": calls(
-        "import sys\nsys.setrecursionlimit(10000)\ndef f(n):\n    return 0 if n == 0 else 1 + f(n - 1)", ([5000], 5000)
+RECURSION = "import sys\nsys.setrecursionlimit(10000)\ndef f(n):\n    return 0 if n == 0 else 1 + f(n - 1)"
+JOINED = """
+import threading
+def f(n):
+    out = []
+    threads = [threading.Thread(target=out.append, args=(i,)) for i in range(n)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    return sorted(out)
+"""
+GATHERED = """
+import asyncio
+async def g(x):
+    await asyncio.sleep(0.001)
+    return x
+async def h(n): return await asyncio.gather(*map(g, range(n)))
+def f(n): return asyncio.run(h(n))
+"""
+TEMPORARY = """
+import os, tempfile
+def f(text):
+    with tempfile.TemporaryDirectory() as folder, tempfile.NamedTemporaryFile() as file:
+        path = os.path.join(folder, 'x')
+        open(path, 'w').write(text)
+        file.write(b'1')
+        return open(path).read()
+"""
+OWN_FILES = """
+import os, pathlib, shutil
+def f(text):
+    os.makedirs('a/b', exist_ok=True)
+    pathlib.Path('a/b/c').write_text(text)
+    shutil.copy('a/b/c', 'd')
+    os.rename('d', 'e')
+    shutil.rmtree('a')
+    return [open('e').read(), os.listdir('.')]
+"""
+ARRAY = """
+import numpy as np
+def f(x): return (np.array(x) * 2).tolist() + [np.float64(0.5), np.int64(3)]
+"""
+LATE = """
+import threading, time
+def g():
+    time.sleep(0.02)
+    print('late')
+threading.Thread(target=g).start()
+"""
+CHANGED = "def check(candidate):\n    x = [2, 1]\n    assert candidate(x) is None\n    assert x == [1, 2, 9]\n"
+SET_UP_CLOSE = "import math\ndef close(a, b):\n    return math.isclose(a, b, abs_tol=1e-6)\n"
+CONTROLS = [  # program, tests: (args, expected) of f, (input, output) of a script, or Python
+    (RECURSION, [([5000], 5000)]),
+    ("def f(*a, **k):\n    return len(a)", [(list(range(500)), 500)]),
+    (
+        "def f(a, *, b=1, **c): return [a, b, c]",
+        [{"args": [1], "kwargs": {"b": 2, "d": 3}, "expected": [1, 2, {"d": 3}]}],
     ),
-    "many arguments": calls("def f(*a, **k):\n    return len(a)", (list(range(500)), 500)),
-    "named arguments": {
-        "code": "def f(a, *, b=1, **more):\n    return [a, b, more]",
-        "tests": [{"args": [1], "kwargs": {"b": 2, "c": 3}, "expected": [1, 2, {"c": 3}], "function": "f"}],
-    },
-    "class Solution": calls(
-        "class Solution:\n    def add(self, a, b):\n        return a + b", ([1, 2], 3), (["a", "b"], "ab"), name="add"
-    ),
-    "threads joined": calls(
-        """
-        import threading
-        def f(n):
-            out = []
-            threads = [threading.Thread(target=out.append, args=(i,)) for i in range(n)]
-            [t.start() for t in threads]
-            [t.join() for t in threads]
-            return sorted(out)
-        """,
-        ([8], list(range(8))),
-    ),
-    "asyncio": calls(
-        "import asyncio\nasync def g(x):\n    await asyncio.sleep(0.001)\n    return x\n"
-        "async def h(n):\n    return await asyncio.gather(*map(g, range(n)))\n"
-        "def f(n):\n    return asyncio.run(h(n))",
-        ([3], [0, 1, 2]),
-    ),
-    "temporary files": calls(
-        """
-        import os, tempfile
-        def f(text):
-            with tempfile.TemporaryDirectory() as folder, tempfile.NamedTemporaryFile() as file:
-                path = os.path.join(folder, 'x')
-                open(path, 'w').write(text)
-                file.write(b'1')
-                return open(path).read()
-        """,
-        (["ü"], "ü"),
-    ),
-    "own files": calls(
-        """
-        import os, pathlib, shutil
-        def f(text):
-            os.makedirs('a/b', exist_ok=True)
-            pathlib.Path('a/b/c').write_text(text)
-            shutil.copy('a/b/c', 'd')
-            os.rename('d', 'e')
-            shutil.rmtree('a')
-            return [open('e').read(), os.listdir('.')]
-        """,
-        (["x"], ["x", ["e"]]),
-    ),
-    "global state": calls("n = 0\ndef f():\n    global n\n    n += 1\n    return n", ([], 1), ([], 2), ([], 3)),
-    "arguments changed": {
-        "code": "def f(x):\n    x.sort()\n    x.append(9)\n",
-        "tests": "def check(candidate):\n    x = [2, 1]\n    assert candidate(x) is None\n    assert x == [1, 2, 9]\n",
-        "entry_point": "f",
-    },
-    "helpers from setup": {
-        "code": "def f(x):\n    return x + 1e-9",
-        "setup": "import math\ndef close(a, b):\n    return math.isclose(a, b, abs_tol=1e-6)\n",
-        "tests": ["assert close(f(1), 1)", "assert close(f(2.5), 2.5)"],
-    },
-    "lines of stdin": script(
-        "import sys\nfor line in sys.stdin:\n    print(line.strip()[::-1])", ("ab\ncd", "ba\ndc\n")
-    ),
-    "exit in the middle": script("print(1)\nexit()\nprint(2)", ("", "1\n")),
-    "characters printed": script("print('é漢\U0001f600', input())", ("ß", "é漢\U0001f600 ß")),
-    "decimals printed": script("print(f'{1 / 3:.6f}')", ("", "0.333333")),
-    "bytes printed": script("import sys\nsys.stdout.buffer.write(b'ok\\n')\nsys.stdout.flush()", ("", "ok")),
-    "at exit": script("import atexit\natexit.register(print, 'bye')\nprint('hi')", ("", "hi\nbye\n")),
-    "threads in scripts": script(
-        "import threading, time\ndef g():\n    time.sleep(0.02)\n    print('late')\nthreading.Thread(target=g).start()",
-        ("", "late"),
-    ),
-    "much output": script("for i in range(50000):\n    print(i)", ("", "".join(f"{i}\n" for i in range(50000)))),
-}
+    ("class Solution:\n    def f(self, a, b):\n        return a + b", [([1, 2], 3), (["a", "b"], "ab")]),
+    (JOINED, [([8], list(range(8)))]),
+    (ARRAY, [([[1, 2]], [2, 4, 0.5, 3])]),
+    (GATHERED, [([3], [0, 1, 2])]),
+    (TEMPORARY, [(["ü"], "ü")]),
+    (OWN_FILES, [(["x"], ["x", ["e"]])]),
+    ("n = 0\ndef f():\n    global n\n    n += 1\n    return n", [([], 1), ([], 2), ([], 3)]),
+    ("def f(x):\n    x.sort()\n    x.append(9)\n", CHANGED),
+    ("def f(x):\n    return x + 1e-9", ["assert close(f(1), 1)", "assert close(f(2.5), 2.5)"]),
+    ("import sys\nfor line in sys.stdin:\n    print(line.strip()[::-1])", ("ab\ncd", "ba\ndc\n")),
+    ("print(1)\nexit()\nprint(2)", ("", "1\n")),
+    ("print('é漢\U0001f600', input())", ("ß", "é漢\U0001f600 ß")),
+    ("print(f'{1 / 3:.6f}')", ("", "0.333333")),
+    ("import sys\nsys.stdout.buffer.write(b'ok\\n')\nsys.stdout.flush()", ("", "ok")),
+    ("import atexit\natexit.register(print, 'bye')\nprint('hi')", ("", "hi\nbye\n")),
+    (LATE, ("", "late")),
+    ("for i in range(50000):\n    print(i)", ("", "".join(f"{i}\n" for i in range(50000)))),
+]
 
 
-@pytest.mark.parametrize("name", CONTROLS)
-def test_a_correct_program_passes(sandbox, name):
-    verdict = sandbox.run_code(timeout_s=10, **CONTROLS[name])
+@pytest.mark.parametrize(("code", "tests"), CONTROLS)
+def test_a_correct_program_passes(sandbox, code, tests):
+    if isinstance(tests, tuple):
+        tests = [dict(zip(("input", "output"), tests, strict=True))]
+    verdict = sandbox.run_code(code, tests, entry_point="f", setup=SET_UP_CLOSE, timeout_s=30, memory_mb=2048)
     assert verdict.all_passed and verdict.fraction == 1 and verdict.status == "ok" and verdict.trusted, verdict
-    tests = CONTROLS[name]["tests"]
     assert verdict.total >= (len(tests) if isinstance(tests, list) else 1)
-
-
-RUN = "import asyncio\n"
-PROTOCOLS = {
-    "an iterator": ("def f():\n    yield from (1, 2)", "g = f()\nassert next(g) == 1", 1),
-    "without end": (
-        "import itertools\nf = itertools.count",
-        "g = f()\nassert [next(g) for _ in '123'] == [0, 1, 2]",
-        1,
-    ),
-    "its end": ("def f():\n    yield 1", "g = f()\nassert next(g, 0) == 1\nassert next(g, None) is None", 2),
-    "a wrong item": ("def f():\n    yield 2", "assert next(f()) == 1", 0),
-    "a context": (
-        "class F:\n    __enter__ = lambda s: 1\n    def __exit__(s, *a): ...",
-        "with F() as x:\n    assert x == 1",
-        1,
-    ),
-    "a swallowing context": (
-        "class F:\n    __enter__ = lambda s: 2\n    __exit__ = lambda s, *a: True",
-        "with F() as x:\n    assert x == 1",
-        0,
-    ),
-    "a coroutine": (
-        "import asyncio\nasync def f():\n    await asyncio.sleep(0)\n    return 1",
-        RUN + "assert asyncio.run(f()) == 1",
-        1,
-    ),
-    "a wrong coroutine": ("async def f():\n    return 2", RUN + "assert asyncio.run(f()) == 1", 0),
-    "coroutines together": (
-        "async def f(x):\n    return x",
-        RUN + "async def test():\n    assert await asyncio.gather(f(1), f(2)) == [1, 2]\n    assert await f(3) == 3",
-        2,
-    ),
-    "a coroutine that raises": (
-        "async def f():\n    raise ValueError",
-        RUN + "try:\n    asyncio.run(f())\n    assert False\nexcept ValueError:\n    pass",
-        1,
-    ),
-}
-
-
-@pytest.mark.parametrize("name", PROTOCOLS)
-def test_what_a_program_returns_may_be_iterated_entered_and_awaited(sandbox, name):
-    code, tests, passed = PROTOCOLS[name]
-    verdict = sandbox.run_code(code, [tests])
-    assert (verdict.passed, verdict.all_passed, verdict.trusted) == (passed, passed > 0, True), verdict
-
-
-EQUAL = "class E(int):\n    __eq__ = lambda s, o: True\n    __hash__ = int.__hash__\n"
-
-
-@pytest.mark.parametrize(
-    ("code", "tests"),
-    [
-        ("def f():\n    yield E()", "assert next(f()) == 1"),
-        ("class F:\n    __enter__ = lambda s: E()\n    def __exit__(s, *a): ...", "with F() as x:\n    assert x == 1"),
-        ("async def f():\n    return E()", RUN + "assert asyncio.run(f()) == 1"),
-        ("class coroutine(int):\n    __eq__ = lambda s, o: True\nf = coroutine", RUN + "assert asyncio.run(f()) == 1"),
-        ("class F:\n    __next__ = lambda s: E()\nf = F", "assert next(f()) == 1"),
-    ],
-)
-def test_these_ways_bring_no_object_that_is_equal_to_everything(sandbox, code, tests):
-    assert sandbox.run_code(EQUAL + code, [tests]).passed == 0
 
 
 def test_a_copy_that_runs_programs_when_it_starts_does_not_start_itself_for_ever(tmp_path):
@@ -455,33 +363,6 @@ print(run_code("x = 1", ["assert x == 1"]).status)
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode != 0 and "expected it below `if __name__ ==`" in done.stderr
     assert len(count.read_text()) < 4
-
-
-def test_numpy_works(sandbox):
-    pytest.importorskip("numpy")
-    code = "import numpy as np\ndef f(x):\n    return (np.array(x) * 2).tolist() + [np.float64(0.5), np.int64(3)]"
-    verdict = sandbox.run_code(code, [([[1, 2]], [2, 4, 0.5, 3])], entry_point="f", timeout_s=30, memory_mb=2048)
-    assert verdict.all_passed, verdict
-
-
-ARRAYS = [  # (what f returns, tests, whether they pass in Python)
-    ("np.array([1, 2])", "assert f() == [1, 2]", False),
-    ("[np.array([1, 2]), 3]", "assert f() == [[1, 2], 3]", False),
-    ("np.array([1, 2])", "x = f()\nassert x == [1, 2]", False),
-    ("np.array([1, 2])", "assert f().tolist() == [1, 2]", True),
-    ("np.array([1, 2])", "assert list(f()) == [1, 2]", True),
-    ("np.array([1.0, 2])", "import numpy as np\nassert np.allclose(f(), [1, 2])\nassert f().dtype == float", True),
-    ("np.array([1, 2])", "import numpy as np\nassert (f() == np.array([1, 2])).all()", True),
-    ("np.array([1, 2])", "import numpy as np\nassert (f() == np.array([1, 3])).all()", False),
-    ("np.float64(2)", "assert f() == 2", True),
-]
-
-
-@pytest.mark.parametrize(("value", "tests", "passes"), ARRAYS)
-def test_an_array_equals_what_it_equals_in_python(sandbox, value, tests, passes):
-    pytest.importorskip("numpy")
-    code = f"import numpy as np\ndef f():\n    return {value}"
-    assert sandbox.run_code(code, tests, timeout_s=30, memory_mb=2048).all_passed is passes
 
 
 def test_nothing_runs_after_the_first_failure_where_that_is_asked(sandbox):
@@ -505,46 +386,36 @@ def test_a_nearly_right_output_fails(sandbox):
         assert (verdict.passed, verdict.total, verdict.all_passed) == (0, 1, False), printed
 
 
-STATUSES = {
-    "failed": ("def f(x):\n    return 0", {}),
-    "syntax_error": ("def f(x:\n    return 0", {}),
-    "timeout": ("def f(x):\n    while True: pass", {"timeout_s": 0.3}),
-    "memory": ("def f(x):\n    return len(bytearray(1 << 30))", {"memory_mb": 128}),
-    "error": ("import os\ndef f(x):\n    os._exit(0)", {}),
-    "output_limit": ("def f(x):\n    return 'x' * (64 << 20)", {"timeout_s": 10}),
-}
+STATUSES = [  # status, body of f, limits
+    ("failed", "return 0", {}),
+    ("syntax_error", "return (", {}),
+    ("timeout", "while True: pass", {"timeout_s": 0.3}),
+    ("memory", "return len(bytearray(1 << 30))", {"memory_mb": 128}),
+    ("error", "import os; os._exit(0)", {}),
+    ("output_limit", "return 'x' * (64 << 20)", {"timeout_s": 10}),
+]
 
 
-@pytest.mark.parametrize("status", STATUSES)
-def test_the_status_says_why(sandbox, status):
-    code, limits = STATUSES[status]
-    verdict = sandbox.run_code(code, [([1], 1)], entry_point="f", **limits)
+@pytest.mark.parametrize(("status", "body", "limits"), STATUSES)
+def test_the_status_says_why(sandbox, status, body, limits):
+    verdict = sandbox.run_code(f"def f(x):\n    {body}", [([1], 1)], entry_point="f", **limits)
     assert (verdict.status, verdict.passed, verdict.total, verdict.all_passed) == (status, 0, 1, False), verdict
     assert verdict.detail and 0 < verdict.wall_s < 12
 
 
 # ------------------------------------------------------------------------------------------- no tests
 
-NO_TESTS = {
-    "empty list": [],
-    "empty text": "",
-    "white space": " \n\t\n",
-    "empty dictionary of tests": {"inputs": [], "outputs": []},
-    "a comment": "# assert f(1) == 1",
-    "pass": "pass",
-    "check that asserts nothing": "def check(candidate):\n    candidate(1)\n",
-    "check that does nothing": "def check(candidate):\n    pass\n",
-    "functions never called": "def helper():\n    assert True\n",
-    "an empty loop": "for x in []:\n    assert f(x)\n",
-    "list of empty texts": ["", " "],
-    "a doc string": '"""assert f(1) == 1"""',
-}
+NO_TESTS = [
+    *([], "", " \n\t\n", ["", " "], {"inputs": [], "outputs": []}, "# assert f(1) == 1", "pass", '"""assert f(1)"""'),
+    *("def check(candidate):\n    candidate(1)\n", "def check(candidate):\n    pass\n"),
+    *("def helper():\n    assert True\n", "for x in []:\n    assert f(x)\n"),
+]
 
 
 def test_no_tests_never_pass(sandbox):
-    for name, tests in NO_TESTS.items():
+    for tests in NO_TESTS:
         verdict = sandbox.run_code("def f(x):\n    return x", tests, entry_point="f")
-        assert not verdict.all_passed and verdict.passed == 0 == verdict.fraction and verdict.status != "ok", name
+        assert not verdict.all_passed and verdict.passed == 0 == verdict.fraction and verdict.status != "ok", tests
 
 
 UNUSABLE = [
@@ -605,15 +476,17 @@ def humaneval():
         return [json.loads(line) for line in file]
 
 
-def humaneval_jobs(rows, body):
-    """Jobs for run_many; the program is the prompt with a body."""
-    return [
-        {
-            **{"code": row["prompt"] + body(row), "tests": row["test"], "entry_point": row["entry_point"]},
-            **{"setup": row["prompt"] + "    pass\n", "timeout_s": 20},
-        }
-        for row in rows
-    ]
+@pytest.mark.parametrize("solved", [True, False])
+def test_humaneval_passes_with_its_solutions_only(sandbox, humaneval, solved):
+    jobs = []
+    for row in humaneval:
+        body = row["canonical_solution"] if solved else "    return None\n"
+        job = {"code": row["prompt"] + body, "tests": row["test"], "entry_point": row["entry_point"]}
+        jobs.append(job | {"setup": row["prompt"] + "    pass\n", "timeout_s": 20})
+    verdicts = sandbox.run_many(jobs)
+    odd = {row["task_id"]: v for row, v in zip(humaneval, verdicts, strict=True) if v.all_passed != solved}
+    assert odd == {} and len(verdicts) == 164
+    assert all(v.trusted if solved else v.status != "ok" for v in verdicts)
 
 
 def test_a_parse_that_another_thread_disturbs_is_done_again(sandbox, monkeypatch):
@@ -623,29 +496,13 @@ def test_a_parse_that_another_thread_disturbs_is_done_again(sandbox, monkeypatch
     assert not errors
 
 
-def test_humaneval_solutions_pass(sandbox, humaneval):
-    assert len(humaneval) == 164
-    verdicts = sandbox.run_many(humaneval_jobs(humaneval, lambda row: row["canonical_solution"]))
-    wrong = {row["task_id"]: v.detail for row, v in zip(humaneval, verdicts, strict=True) if not v.all_passed}
-    assert wrong == {} and all(v.trusted for v in verdicts)
-
-
-def test_humaneval_without_solutions_fails(sandbox, humaneval):
-    verdicts = sandbox.run_many(humaneval_jobs(humaneval, lambda row: "    return None\n"))
-    passed = {row["task_id"] for row, v in zip(humaneval, verdicts, strict=True) if v.all_passed or v.status == "ok"}
-    assert passed == set()
-
-
 # ------------------------------------------------------------------------------------------- many at once
 
 
 def numbered(n: int) -> dict:
     """A job whose verdict tells it from others: n % 4 of its 4 tests pass."""
-    return {
-        "code": f"def f(x):\n    return {n} if x < {n % 4} else None",
-        "tests": [([i], n) for i in range(4)],
-        "entry_point": "f",
-    }
+    code = f"def f(x):\n    return {n} if x < {n % 4} else None"
+    return {"code": code, "tests": [([i], n) for i in range(4)], "entry_point": "f"}
 
 
 def test_four_threads_get_their_own_verdicts(sandbox):
@@ -675,9 +532,8 @@ def test_nothing_remains(tmp_path, end):
     ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER: orphans become visible as descendants
     before = set(attacks.descendants(os.getpid()))
     command = [sys.executable, "-c", USE_AND_END, str(SCRIPTS / "sandbox.py"), end]
-    done = subprocess.run(
-        command, capture_output=True, text=True, env={**os.environ, "TMPDIR": str(tmp_path)}, timeout=60
-    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
     assert done.stdout == f"{[True] * 6}\n" and "Traceback" not in done.stderr
     assert done.returncode == (0 if end == "returned" else -9)
     for _ in range(40):
@@ -743,49 +599,6 @@ ZONED = "import datetime\ndef f(): return datetime.datetime(2020, 1, 1, tzinfo=d
 CAPTURE = "import io, contextlib\nb = io.StringIO()\nwith contextlib.redirect_stdout(b):\n    f()\nassert b.getvalue()"
 CLOSE = "import numpy\ndef check(candidate):\n    numpy.testing.assert_allclose(candidate(2), 2.0)\n"
 UNITTEST = "import unittest\nclass T(unittest.TestCase):\n    def test_f(self):\n        self.assertEqual(f(1), 1)\n"
-
-
-@pytest.mark.parametrize(
-    ("code", "tests", "status", "passed", "total"),
-    [
-        (POINT, "p = P()\np.x = 5\nassert p.get() == 5\nassert p.x == 5", "ok", 2, 2),
-        (FIXED, "p = P()\np.x = 5\nassert p.x == 5", "failed", 0, 1),
-        ("from fractions import Fraction\ndef f(x): return Fraction(x, 2)", "assert f(1) == 0.5", "ok", 1, 1),
-        ("from decimal import Decimal\ndef f(x): return Decimal(x)", "assert f('1.5') == 1.5", "ok", 1, 1),
-        ("import datetime\ndef f(*a): return datetime.date(*a)", "assert f(2024, 2, 29).year == 2024", "ok", 1, 1),
-        ("from collections import deque\ndef f(x): return deque(x)", "assert list(f([1, 2])) == [1, 2]", "ok", 1, 1),
-        ("def f(x): return range(x)", "assert f(3) == range(3)", "ok", 1, 1),
-        (RAISES, RAISE_TEST, "ok", 1, 1),
-        ("def f(x): return x", RAISE_TEST, "failed", 0, 1),
-        ("def f(x): return x", CLOSE, "ok", 1, 1),
-        ("def f(x): return x + 1", CLOSE, "failed", 0, 1),
-        ("def f(x): return x", UNITTEST, "ok", 1, 1),
-        ("def f(x): return -x", UNITTEST, "failed", 0, 1),
-        *((RAISES, test, "ok", 1, 1) for test in EXPECTED_ERRORS),
-        *(("def f(x): return x", test, "failed", 0, 1) for test in EXPECTED_ERRORS),
-        (RAISES, "try:\n    f(-1)\n    assert False\nexcept KeyError:\n    pass", "failed", 0, 1),
-        (RAISES, "try:\n    f(-1)\n    assert False\nexcept Exception:\n    pass", "no_tests", 0, 0),
-        ("def f(x): return x", "try:\n    f(-1)\nexcept ValueError:\n    pass", "no_tests", 0, 0),
-        (POINT, "assert P(1) == P(1)", "invalid_tests", 0, 1),
-        ("def f(x): raise TypeError", "try:\n    f(1)\n    assert False\nexcept TypeError:\n    pass", "ok", 1, 1),
-        ("import decimal\ndef f(): return decimal.Decimal('sNaN')", "assert f() == 1", "failed", 0, 1),
-        (ZONED, "import datetime\nassert f() == datetime.datetime(2020, 1, 1)", "failed", 0, 1),
-        (ZONED, "import datetime\nassert f() == datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)", "ok", 1, 1),
-        ("def f(): print(3)", CAPTURE, "invalid_tests", 0, 1),
-        ("def f(g): return g(1)", "assert f(lambda x: x + 1) == 2", "ok", 1, 1),
-        ("def f(g): return g(1)", "def h(x, y=2):\n    return [x + y for _ in 'a']\nassert f(h) == [3]", "ok", 1, 1),
-        ("def f(g): return g(2)", "assert f(lambda x: x + 1) == 2", "failed", 0, 1),
-        ("def f(g): return 2", "y = 1\nassert f(lambda x: x + y) == 2", "invalid_tests", 0, 1),
-        ("def f(g): return g(1)", "assert f(max) == 1", "invalid_tests", 0, 1),
-        ("def g(x): return x + 1\ndef f(g): return g(1)", "assert f(g) == 2", "ok", 1, 1),
-        ("class G:\n    x = 2\ndef f(g): return g.x", "assert f(G) == 2\nassert f(g=G) == 2", "ok", 2, 2),
-        ("def f(x): return x", "def check(candidate):\n    pass", "no_tests", 0, 0),
-        ("def f(x): return x", "def test_f():\n    f(1)", "no_tests", 0, 0),
-    ],
-)
-def test_forms_of_python_tests(sandbox, code, tests, status, passed, total):
-    verdict = sandbox.run_code(code, tests, entry_point="f" if "def f" in code else None)
-    assert (verdict.status, verdict.passed, verdict.total) == (status, passed, total), verdict.detail
 
 
 NOTHING, THUNK = "def f(n): return []", "def f(a, b=0): return lambda: 0"
@@ -881,114 +694,279 @@ ALONE = (  # no program can pass these: it runs in a process and folder of its o
 PATCH = "from unittest.mock import patch\nwith patch('builtins.input', return_value='3'):\n    assert f(1) == 3"
 
 
-@pytest.mark.parametrize(
-    ("code", "tests", "status", "passed", "total"),
-    [
-        # a wrong program stays in the count
-        (NOTHING, "for a, b in zip(f(3), [0, 1, 2]):\n    assert a == b", "failed", 0, 1),
-        (NOTHING, "for x in f(3):\n    assert x > 0\n    assert x < 9", "failed", 0, 2),
-        (NOTHING, "import pytest\nfor x in f(3):\n    with pytest.raises(ValueError):\n        x()", "failed", 0, 1),
-        (NOTHING, "def check(candidate):\n    for x in candidate(3):\n        assert x", "failed", 0, 1),
-        (THUNK, "assert f(1, 2) == 3\nassert f(1, 2) == f(2, 1)", "failed", 0, 2),
-        ("def f(x): raise ValueError", SET_UP, "failed", 0, 1),
-        ("", "def test_f(fixture):\n    assert f(1) == 1", "invalid_tests", 0, 1),
-        # operators never ask an object that a test expects to be data, and never tell it what is expected
-        *((YES, f"assert {test}", "failed", 0, 1) for test in ("5 in f(3)", "5 in Mean(3)", "f(1) < f(2)")),
-        *(
-            (YES, f"assert abs({test}) < 1e-6", "failed", 0, 1)
-            for test in ("f(3) - 1.5", "1.5 - f(3)", "Mean(3) - 1.5")
-        ),
-        (YES, "a = f(1)\nb = f(2)\nassert a < b", "failed", 0, 1),
-        # exceptions of the program
-        *((CLASSES, test, "ok", 1, 1) for test in (CAUGHT, CAUGHT.replace("A", "B"), WITH_RAISES, TEST_CASE)),
-        *((f"A = {base}\ndef f(x): return x", CAUGHT, "failed", 0, 1) for base in ("Exception", "AssertionError")),
-        ("class A(AssertionError): pass\ndef f(x): return x", CAUGHT, "failed", 0, 1),
-        ("class A(Exception): pass\nclass B(Exception): pass\ndef f(x): raise B", CAUGHT, "failed", 0, 1),
-        (CLASSES, "assert P(1).x == 1\nassert P(1) == (1,)", "ok", 2, 2),
-        (CLASSES, "try:\n    f(-1)\n    assert 0\nexcept Exception as e:\n    assert isinstance(e, A)", "ok", 1, 1),
-        # classes of the program
-        (CLASSES, "assert (V(1) + V(2)).x == 3\nassert (-V(1)).x == -1", "ok", 2, 2),
-        (CLASSES, "v = V(1)\nassert v.x == 1\nassert 1 in v\nassert 2 not in v", "ok", 3, 3),
-        (CLASSES, "assert isinstance(V(1), V)\nassert not isinstance(f(1), V)", "ok", 2, 2),
-        (CLASSES, "assert V(1) < V(2)", "invalid_tests", 0, 1),
-        (CLASSES, "assert (V(1) * 3).x == 3", "invalid_tests", 0, 1),
-        (CLASSES, "assert V(1) < V(2)\nassert f(1) == 2", "failed", 0, 2),
-        (CLASSES, "class W(V):\n    pass\nassert W(1).x == 1", "invalid_tests", 0, 1),
-        (CLASSES, "from enum import *\nclass W(Enum):\n    R = 1\nassert f(1) == W.R.value", "ok", 1, 1),
-        (CLASSES, "assert issubclass(B, A) and not issubclass(V, A)\nassert issubclass(int, int)", "ok", 2, 2),
-        (CLASSES, "assert issubclass(A, B)", "failed", 0, 1),
-        (CLASSES, "assert issubclass(B, Exception)", "invalid_tests", 0, 1),
-        (ORDERED, "from collections import OrderedDict as O\nassert f() == O(a=2, b=1)", "failed", 0, 1),
-        # pytest
-        ("def f(x): return x", MANY, "ok", 4, 4),
-        (
-            "def f(x): return x",
-            "import pytest\n@pytest.mark.parametrize('d', [{'a': 1}, pytest.param([2])])\n" + EACH,
-            "ok",
-            2,
-            2,
-        ),
-        ("def f(x): return 1", MANY, "failed", 2, 4),
-        ("def f(x): return x", TEST_CLASS, "ok", 1, 1),
-        ("def f(x): return -x", TEST_CLASS, "failed", 0, 1),
-        ("def f(x): print(x)", "def test_f(capsys):\n    f(1)\n    assert capsys", "invalid_tests", 0, 1),
-        ("def f(x): return input()", PATCH, "invalid_tests", 0, 1),
-        ("def f(x): return x", "import sys\nassert f(1) == 2\nsys.stderr.write('end')", "failed", 0, 1),
-        # tests as a script, and what pytest does around them
-        *(
-            (f"def f(x): return {value}", test, status, passed, 1)
-            for value, status, passed in (("x", "ok", 1), ("-x", "failed", 0))
-            for test in (
-                *map(SCRIPT.format, ("test_f()", "import sys, pytest; sys.exit(pytest.main([__file__]))")),
-                "def main():\n    assert f(1) == 1\nif __name__ == '__main__':\n    main()",
-                "if '__main__' == __name__:\n    assert f(1) == 1",
-                "import sys\nassert f(1) == 1\nsys.exit(0)",
-                *(UNITTEST + f"unittest.main({given})" for given in ("", "argv=[''], exit=False")),
-                SKIP + "def test_f():\n    assert f(1) == 1",
-            )
-        ),
-        ("def f(x): return x", "import sys\nif f(1) != 2:\n    sys.exit(1)\nassert f(1) == 1", "failed", 0, 1),
-        ("def f(x): return x", SKIP, "no_tests", 0, 0),
-        ("def f(x): return x", SKIP.replace("skip", "xfail") + TEST_CLASS, "ok", 1, 1),
-        ("def f(x): return x", RAISE_TEST + "def test_g():\n    assert f(1) == 1\n" + TEST_CLASS, "failed", 2, 3),
-        ("def f(x): return x", "import pytest\ndef test_g():\n    pytest.skip('no')\n" + TEST_CLASS, "ok", 1, 1),
-        *(
-            (f"def f(x): {do}", FAILS, *end)
-            for do, end in (("raise ValueError", ("ok", 1, 1)), ("0", ("failed", 0, 1)))
-        ),
-        *(
-            (f"def f(x): return {v}", t, *end)
-            for t in (SET_UPS, MODULE)
-            for v, end in (("x", ("ok", 1, 1)), ("[1, 2, 3]", ("failed", 0, 1)))
-        ),
-        # exceptions keep their arguments and attributes
-        (ERRORS, CODE, "ok", 1, 1),
-        (ERRORS.replace("= code", "= 0"), CODE, "failed", 0, 1),
-        (ERRORS, KEY, "ok", 1, 1),
-        # names and items
-        # what an attribute holds stays the program's own, also where it came later than the tests read the attribute
-        (GROWS, f"{GROWN}assert g.rows == [[2, 3]] and g.counts == {{1: {{2: 1, 3: 1}}}}", "ok", 2, 2),
-        (GROWS, f"r = G().rows\n{GROWN}assert r == [] and g.rows == [[2, 3], []]", "failed", 1, 2),
-        (GROWS, f"{GROWN}r = g.rows\nr.append([7])\ng.put(1, 4)\nassert g.rows == r == [[2, 3, 4], [7]]", "ok", 2, 2),
-        (BY_KEY, "d = D()\nd['a'] = 1\nassert 'a' in d\ndel d['a']\nassert 'a' not in d", "ok", 2, 2),
-        ("def f(x): return x", "assert f.__name__ == 'f' and not f.__doc__\nassert f(1) == 1", "ok", 2, 2),
-        ("def f(g): return g", "def g(x):\n    return x\nassert f(g).__name__ == 'g'", "ok", 1, 1),
-        *(("def f(x): return 3", test, "invalid_tests", 0, test.count("assert")) for test in ALONE),
-        ("def f(x): return x", "import random\nrandom.seed(0)\nx = random.random()\nassert f(x) == x", "ok", 1, 1),
-        (
-            "def f(x): return x",
-            "try:\n    import no_such_library\nexcept ImportError:\n    pass\nassert f(1) == 1",
-            "ok",
-            1,
-            1,
-        ),
-        ("class Fs:\n    def exists(self, p): return True", "assert Fs().exists('x')", "ok", 1, 1),
-    ],
-)
-def test_wrong_programs_are_counted_and_right_ones_pass(sandbox, code, tests, status, passed, total):
-    verdict = sandbox.run_code(code, tests, entry_point="f" if "candidate" in tests else None)
-    assert (verdict.status, verdict.passed, verdict.total) == (status, passed, total), verdict.detail
-    assert verdict.usable == (status not in ("invalid_tests", "no_tests"))
+SUM = "def sum(a, b):\n    return a + b\n"
+LIE = "def sum(*a):\n    return 99\n"
+
+
+BOX = "class B:\n    def __init__(self): self.rows = [[0]]\n    def total(self): return sum(map(sum, self.rows))"
+COLOURS = "from enum import Enum\nclass C(Enum):\n    R = 1\n    G = 2\ndef f(x): return C(x)"
+SORTS = "def f(*a, **k): [x.sort() for x in (*a, *k.values())]"
+
+
+ITEMS = """
+class Item:
+    kind = "item"
+    def __init__(self, name, price): self.name, self.price = name, price
+    def __lt__(self, other): return self.price < other.price
+    def __eq__(self, other): return self.name == other.name
+    def __hash__(self): return hash(self.name)
+class Shop:
+    def __init__(self): self.all = [Item("b", 2), Item("a", 1)]
+    def items(self): return list(self.all)
+    def sell(self, name, price=1, *, gift=False): return name
+"""
+LIARS = ITEMS.replace("self.price < other.price", "True").replace("self.name == other.name", "True")
+
+
+NUMPY = "import numpy as np\ndef f(): return np.array("
+RUN, SHOP = "import asyncio\n", "import inspect\ns = Shop()\nassert "
+EQUAL = "class E(int):\n    __eq__ = lambda s, o: True\n    __hash__ = int.__hash__\n"
+ENTERS = "class F:\n    __enter__ = lambda s: {}\n    def __exit__(s, *a): ..."
+SWALLOWS = "class F:\n    __enter__ = lambda s: 2\n    __exit__ = lambda s, *a: True"
+ENTERED, RAN = "with F() as x:\n    assert x == 1", RUN + "assert asyncio.run(f()) == 1"
+TOGETHER = RUN + "async def test():\n    assert await asyncio.gather(f(1), f(2)) == [1, 2]\n    assert await f(3) == 3"
+RUN_RAISES = RUN + "try:\n    asyncio.run(f())\n    assert False\nexcept ValueError:\n    pass"
+# (program, tests, the status and what else is known of the verdict)
+VERDICTS = [
+    (POINT, "p = P()\np.x = 5\nassert p.get() == 5\nassert p.x == 5", "ok 2/2"),
+    (FIXED, "p = P()\np.x = 5\nassert p.x == 5", "failed 0/1"),
+    ("from fractions import Fraction\ndef f(x): return Fraction(x, 2)", "assert f(1) == 0.5", "ok 1/1"),
+    ("from decimal import Decimal\ndef f(x): return Decimal(x)", "assert f('1.5') == 1.5", "ok 1/1"),
+    ("import datetime\ndef f(*a): return datetime.date(*a)", "assert f(2024, 2, 29).year == 2024", "ok 1/1"),
+    ("from collections import deque\ndef f(x): return deque(x)", "assert list(f([1, 2])) == [1, 2]", "ok 1/1"),
+    ("def f(x): return range(x)", "assert f(3) == range(3)", "ok 1/1"),
+    (RAISES, RAISE_TEST, "ok 1/1"),
+    ("def f(x): return x", RAISE_TEST, "failed 0/1"),
+    ("def f(x): return x", CLOSE, "ok 1/1"),
+    ("def f(x): return x + 1", CLOSE, "failed 0/1"),
+    ("def f(x): return x", UNITTEST, "ok 1/1"),
+    ("def f(x): return -x", UNITTEST, "failed 0/1"),
+    *((RAISES, test, "ok 1/1") for test in EXPECTED_ERRORS),
+    *(("def f(x): return x", test, "failed 0/1") for test in EXPECTED_ERRORS),
+    (RAISES, "try:\n    f(-1)\n    assert False\nexcept KeyError:\n    pass", "failed 0/1"),
+    (RAISES, "try:\n    f(-1)\n    assert False\nexcept Exception:\n    pass", "no_tests 0/0"),
+    ("def f(x): return x", "try:\n    f(-1)\nexcept ValueError:\n    pass", "no_tests 0/0"),
+    (POINT, "assert P(1) == P(1)", "invalid_tests 0/1"),
+    ("def f(x): raise TypeError", "try:\n    f(1)\n    assert False\nexcept TypeError:\n    pass", "ok 1/1"),
+    ("import decimal\ndef f(): return decimal.Decimal('sNaN')", "assert f() == 1", "failed 0/1"),
+    (ZONED, "import datetime\nassert f() == datetime.datetime(2020, 1, 1)", "failed 0/1"),
+    (ZONED, "import datetime\nassert f() == datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)", "ok 1/1"),
+    ("def f(): print(3)", CAPTURE, "invalid_tests 0/1"),
+    ("def f(g): return g(1)", "assert f(lambda x: x + 1) == 2", "ok 1/1"),
+    ("def f(g): return g(1)", "def h(x, y=2):\n    return [x + y for _ in 'a']\nassert f(h) == [3]", "ok 1/1"),
+    ("def f(g): return g(2)", "assert f(lambda x: x + 1) == 2", "failed 0/1"),
+    ("def f(g): return 2", "y = 1\nassert f(lambda x: x + y) == 2", "invalid_tests 0/1"),
+    ("def f(g): return g(1)", "assert f(max) == 1", "invalid_tests 0/1"),
+    ("def g(x): return x + 1\ndef f(g): return g(1)", "assert f(g) == 2", "ok 1/1"),
+    ("class G:\n    x = 2\ndef f(g): return g.x", "assert f(G) == 2\nassert f(g=G) == 2", "ok 2/2"),
+    ("def f(x): return x", "def check(candidate):\n    pass", "no_tests 0/0"),
+    ("def f(x): return x", "def test_f():\n    f(1)", "no_tests 0/0"),
+    # a wrong program stays in the count
+    (NOTHING, "for a, b in zip(f(3), [0, 1, 2]):\n    assert a == b", "failed 0/1"),
+    (NOTHING, "for x in f(3):\n    assert x > 0\n    assert x < 9", "failed 0/2"),
+    (NOTHING, "import pytest\nfor x in f(3):\n    with pytest.raises(ValueError):\n        x()", "failed 0/1"),
+    (NOTHING, "def check(candidate):\n    for x in candidate(3):\n        assert x", "failed 0/1"),
+    (THUNK, "assert f(1, 2) == 3\nassert f(1, 2) == f(2, 1)", "failed 0/2"),
+    ("def f(x): raise ValueError", SET_UP, "failed 0/1"),
+    ("", "def test_f(fixture):\n    assert f(1) == 1", "invalid_tests 0/1"),
+    # operators never ask an object that a test expects to be data, and never tell it what is expected
+    *((YES, f"assert {test}", "failed 0/1") for test in ("5 in f(3)", "5 in Mean(3)", "f(1) < f(2)")),
+    *((YES, f"assert abs({test}) < 1e-6", "failed 0/1") for test in ("f(3) - 1.5", "1.5 - f(3)", "Mean(3) - 1.5")),
+    (YES, "a = f(1)\nb = f(2)\nassert a < b", "failed 0/1"),
+    # exceptions of the program
+    *((CLASSES, test, "ok 1/1") for test in (CAUGHT, CAUGHT.replace("A", "B"), WITH_RAISES, TEST_CASE)),
+    *((f"A = {base}\ndef f(x): return x", CAUGHT, "failed 0/1") for base in ("Exception", "AssertionError")),
+    ("class A(AssertionError): pass\ndef f(x): return x", CAUGHT, "failed 0/1"),
+    ("class A(Exception): pass\nclass B(Exception): pass\ndef f(x): raise B", CAUGHT, "failed 0/1"),
+    (CLASSES, "assert P(1).x == 1\nassert P(1) == (1,)", "ok 2/2"),
+    (CLASSES, "try:\n    f(-1)\n    assert 0\nexcept Exception as e:\n    assert isinstance(e, A)", "ok 1/1"),
+    # classes of the program
+    (CLASSES, "assert (V(1) + V(2)).x == 3\nassert (-V(1)).x == -1", "ok 2/2"),
+    (CLASSES, "v = V(1)\nassert v.x == 1\nassert 1 in v\nassert 2 not in v", "ok 3/3"),
+    (CLASSES, "assert isinstance(V(1), V)\nassert not isinstance(f(1), V)", "ok 2/2"),
+    (CLASSES, "assert V(1) < V(2)", "invalid_tests 0/1"),
+    (CLASSES, "assert (V(1) * 3).x == 3", "invalid_tests 0/1"),
+    (CLASSES, "assert V(1) < V(2)\nassert f(1) == 2", "failed 0/2"),
+    (CLASSES, "class W(V):\n    pass\nassert W(1).x == 1", "invalid_tests 0/1"),
+    (CLASSES, "from enum import *\nclass W(Enum):\n    R = 1\nassert f(1) == W.R.value", "ok 1/1"),
+    (CLASSES, "assert issubclass(B, A) and not issubclass(V, A)\nassert issubclass(int, int)", "ok 2/2"),
+    (CLASSES, "assert issubclass(A, B)", "failed 0/1"),
+    (CLASSES, "assert issubclass(B, Exception)", "invalid_tests 0/1"),
+    (ORDERED, "from collections import OrderedDict as O\nassert f() == O(a=2, b=1)", "failed 0/1"),
+    # pytest
+    ("def f(x): return x", MANY, "ok 4/4"),
+    (
+        "def f(x): return x",
+        "import pytest\n@pytest.mark.parametrize('d', [{'a': 1}, pytest.param([2])])\n" + EACH,
+        "ok 2/2",
+    ),
+    ("def f(x): return 1", MANY, "failed 2/4"),
+    ("def f(x): return x", TEST_CLASS, "ok 1/1"),
+    ("def f(x): return -x", TEST_CLASS, "failed 0/1"),
+    ("def f(x): print(x)", "def test_f(capsys):\n    f(1)\n    assert capsys", "invalid_tests 0/1"),
+    ("def f(x): return input()", PATCH, "invalid_tests 0/1"),
+    ("def f(x): return x", "import sys\nassert f(1) == 2\nsys.stderr.write('end')", "failed 0/1"),
+    # tests as a script, and what pytest does around them
+    *(
+        (f"def f(x): return {value}", test, end)
+        for value, end in (("x", "ok 1/1"), ("-x", "failed 0/1"))
+        for test in (
+            *map(SCRIPT.format, ("test_f()", "import sys, pytest; sys.exit(pytest.main([__file__]))")),
+            "def main():\n    assert f(1) == 1\nif __name__ == '__main__':\n    main()",
+            "if '__main__' == __name__:\n    assert f(1) == 1",
+            "import sys\nassert f(1) == 1\nsys.exit(0)",
+            *(UNITTEST + f"unittest.main({given})" for given in ("", "argv=[''], exit=False")),
+            SKIP + "def test_f():\n    assert f(1) == 1",
+        )
+    ),
+    ("def f(x): return x", "import sys\nif f(1) != 2:\n    sys.exit(1)\nassert f(1) == 1", "failed 0/1"),
+    ("def f(x): return x", SKIP, "no_tests 0/0"),
+    ("def f(x): return x", SKIP.replace("skip", "xfail") + TEST_CLASS, "ok 1/1"),
+    ("def f(x): return x", RAISE_TEST + "def test_g():\n    assert f(1) == 1\n" + TEST_CLASS, "failed 2/3"),
+    ("def f(x): return x", "import pytest\ndef test_g():\n    pytest.skip('no')\n" + TEST_CLASS, "ok 1/1"),
+    *((f"def f(x): {do}", FAILS, end) for do, end in (("raise ValueError", "ok 1/1"), ("0", "failed 0/1"))),
+    *(
+        (f"def f(x): return {v}", t, end)
+        for t in (SET_UPS, MODULE)
+        for v, end in (("x", "ok 1/1"), ("[1, 2, 3]", "failed 0/1"))
+    ),
+    # exceptions keep their arguments and attributes
+    (ERRORS, CODE, "ok 1/1"),
+    (ERRORS.replace("= code", "= 0"), CODE, "failed 0/1"),
+    (ERRORS, KEY, "ok 1/1"),
+    # names and items
+    # what an attribute holds stays the program's own, also where it came later than the tests read the attribute
+    (GROWS, f"{GROWN}assert g.rows == [[2, 3]] and g.counts == {{1: {{2: 1, 3: 1}}}}", "ok 2/2"),
+    (GROWS, f"r = G().rows\n{GROWN}assert r == [] and g.rows == [[2, 3], []]", "failed 1/2"),
+    (GROWS, f"{GROWN}r = g.rows\nr.append([7])\ng.put(1, 4)\nassert g.rows == r == [[2, 3, 4], [7]]", "ok 2/2"),
+    (BY_KEY, "d = D()\nd['a'] = 1\nassert 'a' in d\ndel d['a']\nassert 'a' not in d", "ok 2/2"),
+    ("def f(x): return x", "assert f.__name__ == 'f' and not f.__doc__\nassert f(1) == 1", "ok 2/2"),
+    ("def f(g): return g", "def g(x):\n    return x\nassert f(g).__name__ == 'g'", "ok 1/1"),
+    *(("def f(x): return 3", test, "invalid_tests 0/1") for test in ALONE),
+    ("def f(x): return x", "import random\nrandom.seed(0)\nx = random.random()\nassert f(x) == x", "ok 1/1"),
+    (
+        "def f(x): return x",
+        "try:\n    import no_such_library\nexcept ImportError:\n    pass\nassert f(1) == 1",
+        "ok 1/1",
+    ),
+    ("class Fs:\n    def exists(self, p): return True", "assert Fs().exists('x')", "ok 1/1"),
+    # what a program returns may be iterated, entered and awaited
+    ("def f():\n    yield from (1, 2)", "g = f()\nassert next(g) == 1", "ok 1/1 trusted"),
+    ("import itertools\nf = itertools.count", "g = f()\nassert [next(g) for _ in '12'] == [0, 1]", "ok 1/1 trusted"),
+    ("def f():\n    yield 1", "g = f()\nassert next(g, 0) == 1\nassert next(g, None) is None", "ok 2/2 trusted"),
+    ("def f():\n    yield 2", "assert next(f()) == 1", "failed 0/1 trusted"),
+    (ENTERS.format(1), ENTERED, "ok 1/1 trusted"),
+    (SWALLOWS, ENTERED, "failed 0/1 trusted"),
+    ("import asyncio\nasync def f():\n    await asyncio.sleep(0)\n    return 1", RAN, "ok 1/1 trusted"),
+    ("async def f():\n    return 2", RAN, "failed 0/1 trusted"),
+    ("async def f(x):\n    return x", TOGETHER, "ok 2/2 trusted"),
+    ("async def f():\n    raise ValueError", RUN_RAISES, "ok 1/1 trusted"),
+    # but these bring no object that is equal to everything
+    (EQUAL + "def f():\n    yield E()", "assert next(f()) == 1", "failed 0/1"),
+    (EQUAL + ENTERS.format("E()"), ENTERED, "failed 0/1"),
+    (EQUAL + "async def f():\n    return E()", RAN, "failed 0/1"),
+    ("class coroutine(int):\n    __eq__ = lambda s, o: True\nf = coroutine", RAN, "failed 0/1"),
+    (EQUAL + "class F:\n    __next__ = lambda s: E()\nf = F", "assert next(f()) == 1", "failed 0/1"),
+    # an array equals what it equals in Python
+    *((f"{NUMPY}[1, 2])", f"assert {test}", "ok 1/1") for test in ("f().tolist() == [1, 2]", "list(f()) == [1, 2]")),
+    *((f"{NUMPY}[1, 2])", test, "failed 0/1") for test in ("assert f() == [1, 2]", "x = f()\nassert x == [1, 2]")),
+    (f"{NUMPY}2.0)[()]", "assert f() == 2", "ok 1/1"),
+    ("import numpy as np\ndef f(): return [np.array([1, 2]), 3]", "assert f() == [[1, 2], 3]", "failed 0/1"),
+    (f"{NUMPY}[1.0, 2])", "import numpy\nassert numpy.allclose(f(), [1, 2])\nassert f().dtype == float", "ok 2/2"),
+    (f"{NUMPY}[1, 2])", "import numpy as np\nassert (f() == np.array([1, 2])).all()", "ok 1/1"),
+    (f"{NUMPY}[1, 2])", "import numpy as np\nassert (f() == np.array([1, 3])).all()", "failed 0/1"),
+    # what judges is not the program's
+    ("def isclose(*a, **k): return True\ndef f(): return 0", "assert isclose(f(), 3.14)", "failed 0/1 trusted"),
+    (
+        "class Counter:\n    def __init__(self, x): pass\ndef f(): return 0",
+        "assert Counter(f()) == 1",
+        "failed 0/1 trusted",
+    ),
+    ("EXPECTED = 0\ndef f(): return 0", "assert f() == EXPECTED", "ok 1/1 distrusted"),
+    ("def near(a, b): return True\ndef f(): return 0", "assert near(f(), 3.14)", "ok 1/1 distrusted"),
+    (CLASSES, "v = V(1)\nassert v.x == 1\nassert 1 in v", "ok 2/2 distrusted"),
+    (CLASSES, "assert isinstance(f(1), V)", "failed 0/1 distrusted"),
+    ("class A(Exception): pass\ndef f(): return 0", "try:\n    assert A(f())\nexcept A: pass", "ok 1/1 distrusted"),
+    ("def gcd(a, b): return a if not b else gcd(b, a % b)", "assert gcd(gcd(12, 8), 6) == 2", "ok 1/1 trusted"),
+    (SUM, "assert sum(1, 2) == 3", "ok 1/1"),
+    (SUM, "assert sum(1, 2) == 3\nassert abs(sum(1, -3) + 2) < 1e-9", "ok 2/2"),
+    (SUM, "def check(candidate):\n    assert candidate(1, 2) == 3\n    assert sum(1, 2) == 3", "ok 2/2"),
+    (SUM, [{"args": [1, 2], "expected": 3, "function": "sum"}], "ok 1/1"),
+    (SUM, "def test_sum():\n    got = sum(1, 2)\n    assert got == 3", "ok 1/1"),
+    (LIE, "assert sum([1, 2]) == 3", "failed 0/1"),
+    (LIE, "assert abs(sum([1, 2]) - 3) < 1e-9", "failed 0/1"),
+    (LIE, "def check(candidate):\n    assert sum([1, 2]) == 3", "failed 0/1"),
+    (LIE, [{"args": [[1, 2]], "expected": 3, "function": "sum"}], "failed 0/1"),
+    (
+        "def max(x): return x[0]\ndef min(x): return x[0]",
+        "assert max([2, 1]) == 2\nassert min([2, 1]) == 1",
+        "failed 1/2",
+    ),
+    ("def gcd(a, b): return 0", "assert gcd(gcd(12, 8), 6) == 2", "failed 0/1"),
+    ("def add(a, b): return 0\ndef half(a): return a / 2", "assert add(1, 2) == 3\nassert half(4) == 2", "failed 1/2"),
+    ("max = 5\ndef f(x): return x", "assert max(f(1), 0) == 1", "ok 1/1"),
+    ("def f(x): return x", "assert len([1]) == 1\nassert f(1) == 1", "ok 2/2"),
+    # what judges is not the program's: with the result in a variable, too
+    ("def f(x): return 0\ndef sorted(x): return [1]", "r = f(1)\nassert sorted([r]) == [1]", "failed 0/1"),
+    ("def f(x): return 0\ndef isclose(*a): return True", "r = f(1)\nassert isclose(r, 3)", "failed 0/1"),
+    ("def f(x): return 0\ndef max(x): return 0", "assert f(1) == max([1])", "failed 0/1"),
+    ("def sum(x): return 0\ndef abs(x): return 0", "r = sum([1, 2])\nassert abs(r - 3) < 1e-6", "failed 0/1"),
+    ("def sum(x): return 0\ndef range(n): return []", "for i in range(1, 3):\n    assert sum([i]) == i", "failed 0/2"),
+    # lists that the program changes are those of the tests, wherever these hold them
+    ("def f(x): x[0].append(1)", "a = [0]\nf([a])\nassert a == [0, 1]", "ok"),
+    ("def f(x): x[0].append(1)", "a = [0]\nf((a,))\nassert a == [0, 1]", "ok"),
+    ("def f(x): x[0][0] = 5", "g = [[0]]\nrow = g[0]\nf(g)\nassert row == [5]", "ok"),
+    (SORTS, "a = [2, 1]\nf(x=a)\nassert a == [1, 2]", "ok"),
+    (SORTS, "a, b = [1], [0]\nr = [a, b]\nf(r)\nassert r == [b, a] and a == [1] and r[1] is a", "ok"),
+    ("def f(a, b):\n    a.append(1)\n    return b", "x = [0]\nassert f(x, x) == [0, 1]", "ok"),
+    ("def f(g):\n    g[0][0] = 1\n    return g", "assert f([[0]] * 2) == [[1], [1]]", "ok"),
+    ("def f(x): return x", "a = [0]\nassert f(a) is a", "ok"),
+    ("def f(x): return list(x)", "a = [0]\nassert f(a) is a", "failed"),
+    ("def f(x): x.append(x)", "a = [0]\nf(a)\nassert a == [0]", "failed"),
+    (BOX, "b = B()\nb.rows[0][0] = 3\nassert b.total() == 3\nb.rows.append([4])\nassert b.total() == 7", "ok"),
+    (BOX, "b = B()\nassert b.rows == [[0]]\nb.rows[0][0] = 3\nassert b.total() == 0", "failed"),
+    (BOX, "b = B()\nr = b.rows\nb.rows.append([2])\nassert r is b.rows and r == [[0], [2]]", "ok"),
+    (BOX + "\n    def add(self): self.rows += [4]", "b = B()\nr = b.rows\nb.add()\nassert r == [[0], 4]", "ok"),
+    ("def f(x): x.append(x)", "a = [0]\nf(a)\nassert a[1] is a", "ok"),
+    ("def f(x): x['a'] = 1", "from collections import *\nd = defaultdict(int)\nf(d)\nassert d['a'] == 1", "ok"),
+    # which object it is, only the program knows
+    (COLOURS, "assert f(1) is C.R", "invalid_tests"),
+    (COLOURS, "assert f(1) is not None and f(2).name == 'G'", "ok"),
+    ("import numpy as np\ndef f(x): return np.bool_(x)", "assert f(1)\nassert f(0) == False", "ok"),
+    ("import numpy as np\ndef f(x): return np.bool_(x)", "assert f(1) is True", "failed"),
+    # the program orders its objects; what is in them, the tests see
+    (ITEMS, SHOP + "[x.name for x in sorted(s.items())] == ['a', 'b']", "ok 1/1 distrusted"),
+    (ITEMS, SHOP + "[x.name for x in sorted(s.items())] == ['b', 'a']", "failed 0/1 distrusted"),
+    (ITEMS, SHOP + "max(s.items()).name == 'b' and min(s.items()).name == 'a'", "ok 1/1 distrusted"),
+    (ITEMS, SHOP + "sorted(s.items(), key=lambda x: x.name)[0].price == 1", "ok 1/1 trusted"),
+    (ITEMS, SHOP + "s.all.sort() is None and s.items()[0].name == 'a'", "ok 1/1 distrusted"),
+    (LIARS, SHOP + "sorted(s.items()) == [1, 2]", "failed 0/1 distrusted"),
+    (LIARS, SHOP + "s.items()[0] < s.items()[1]", "failed 0/1 trusted"),
+    # what it says of itself
+    (ITEMS, SHOP + "type(s).__name__ == 'Shop' == s.__class__.__name__", "ok 1/1 trusted"),
+    (ITEMS, SHOP + "type(s).__name__ == 'Item'", "failed 0/1 trusted"),
+    (ITEMS, SHOP + "vars(s.items()[0]) == {'name': 'b', 'price': 2} == s.items()[0].__dict__", "ok 1/1 trusted"),
+    (ITEMS, SHOP + "'sell' in dir(s) and hasattr(s, 'all') and not hasattr(s, 'none')", "ok 1/1 trusted"),
+    (ITEMS, SHOP + "list(inspect.signature(s.sell).parameters) == ['name', 'price', 'gift']", "ok 1/1 trusted"),
+    (ITEMS, SHOP + "inspect.signature(s.sell).parameters['price'].default == 2", "failed 0/1 trusted"),
+    (ITEMS, SHOP + "s.sell.__code__.co_argcount == 3 and s.sell.__defaults__ == (1,)", "ok 1/1 trusted"),
+    (ITEMS, SHOP + "{s: 1}[s] == 1 and type(3) is int", "ok 1/1 trusted"),
+    # what it alone could say
+    (ITEMS, SHOP + "len(set(s.items())) == 2", "invalid_tests 0/1 trusted"),
+    (ITEMS + "    def set(self): return {*self.all}\n", SHOP + "len(s.set()) == 2", "ok 1/1 trusted"),
+    (ITEMS, SHOP + "type(s) is Shop", "invalid_tests 0/1 trusted"),
+    (ITEMS, SHOP + "inspect.getsource(s.sell)", "invalid_tests 0/1 trusted"),
+]
+
+
+@pytest.mark.parametrize(("code", "tests", "expected"), VERDICTS)
+def test_verdicts(sandbox, code, tests, expected):
+    name = re.search(r"def (\w+)", code)[1] if "candidate" in tests else None
+    verdict = sandbox.run_code(code, tests, entry_point=name, timeout_s=30, memory_mb=2048)
+    said = f"{verdict.status} {verdict.passed}/{verdict.total} {'trusted' if verdict.trusted else 'distrusted'}"
+    assert said.startswith(expected), verdict
+    assert verdict.usable == (verdict.status not in ("invalid_tests", "no_tests"))
+    assert verdict.status != "invalid_tests" or re.search("try |only plain data", verdict.detail)
 
 
 @pytest.mark.parametrize("entry_point", ["Solution().two", "Solution.two", "two"])
@@ -997,24 +975,6 @@ def test_a_method_of_solution_may_be_named_with_its_class(sandbox, entry_point):
     tests = "def check(candidate):\n    assert candidate(x=4) == 8"
     assert sandbox.run_code(code, tests, entry_point=entry_point).all_passed
     assert sandbox.run_code(code, [([4], 8)], entry_point=entry_point).all_passed
-
-
-@pytest.mark.parametrize(
-    ("code", "tests", "passed", "trusted"),
-    [
-        ("def isclose(*a, **k): return True\ndef f(): return 0", "assert isclose(f(), 3.14)", False, True),
-        ("class Counter:\n    def __init__(self, x): pass\ndef f(): return 0", "assert Counter(f()) == 1", False, True),
-        ("EXPECTED = 0\ndef f(): return 0", "assert f() == EXPECTED", True, False),
-        ("def near(a, b): return True\ndef f(): return 0", "assert near(f(), 3.14)", True, False),
-        (CLASSES, "v = V(1)\nassert v.x == 1\nassert 1 in v", True, False),
-        (CLASSES, "assert isinstance(f(1), V)", False, False),
-        ("class A(Exception): pass\ndef f(): return 0", "try:\n    assert A(f())\nexcept A: pass", True, False),
-        ("def gcd(a, b): return a if not b else gcd(b, a % b)", "assert gcd(gcd(12, 8), 6) == 2", True, True),
-    ],
-)
-def test_what_judges_is_not_the_programs(sandbox, code, tests, passed, trusted):
-    verdict = sandbox.run_code(code, tests)
-    assert (verdict.all_passed, verdict.trusted) == (passed, trusted)
 
 
 def test_the_time_for_all_tests_grows_with_their_number(sandbox):
@@ -1053,58 +1013,6 @@ def test_a_server_killed_during_a_run_costs_no_score(sandbox, tests):
 
 
 # ------------------------------------------------------------------------------------------- names of built-ins
-
-SUM = "def sum(a, b):\n    return a + b\n"
-LIE = "def sum(*a):\n    return 99\n"
-
-
-@pytest.mark.parametrize(
-    ("code", "tests", "entry_point", "passed", "total"),
-    [
-        (SUM, "assert sum(1, 2) == 3", None, 1, 1),
-        (SUM, "assert sum(1, 2) == 3\nassert abs(sum(1, -3) + 2) < 1e-9", None, 2, 2),
-        (SUM, "def check(candidate):\n    assert candidate(1, 2) == 3\n    assert sum(1, 2) == 3", "sum", 2, 2),
-        (SUM, [{"args": [1, 2], "expected": 3, "function": "sum"}], None, 1, 1),
-        (SUM, "def test_sum():\n    got = sum(1, 2)\n    assert got == 3", None, 1, 1),
-        (LIE, "assert sum([1, 2]) == 3", None, 0, 1),
-        (LIE, "assert abs(sum([1, 2]) - 3) < 1e-9", None, 0, 1),
-        (LIE, "def check(candidate):\n    assert sum([1, 2]) == 3", "sum", 0, 1),
-        (LIE, [{"args": [[1, 2]], "expected": 3, "function": "sum"}], None, 0, 1),
-        (
-            "def max(x): return x[0]\ndef min(x): return x[0]",
-            "assert max([2, 1]) == 2\nassert min([2, 1]) == 1",
-            None,
-            1,
-            2,
-        ),
-        ("def gcd(a, b): return 0", "assert gcd(gcd(12, 8), 6) == 2", None, 0, 1),
-        (
-            "def add(a, b): return 0\ndef half(a): return a / 2",
-            "assert add(1, 2) == 3\nassert half(4) == 2",
-            None,
-            1,
-            2,
-        ),
-        ("max = 5\ndef f(x): return x", "assert max(f(1), 0) == 1", None, 1, 1),
-        ("def f(x): return x", "assert len([1]) == 1\nassert f(1) == 1", None, 2, 2),
-        # what judges is not the program's: with the result in a variable, too
-        ("def f(x): return 0\ndef sorted(x): return [1]", "r = f(1)\nassert sorted([r]) == [1]", None, 0, 1),
-        ("def f(x): return 0\ndef isclose(*a): return True", "r = f(1)\nassert isclose(r, 3)", None, 0, 1),
-        ("def f(x): return 0\ndef max(x): return 0", "assert f(1) == max([1])", None, 0, 1),
-        ("def sum(x): return 0\ndef abs(x): return 0", "r = sum([1, 2])\nassert abs(r - 3) < 1e-6", None, 0, 1),
-        (
-            "def sum(x): return 0\ndef range(n): return []",
-            "for i in range(1, 3):\n    assert sum([i]) == i",
-            None,
-            0,
-            2,
-        ),
-    ],
-)
-def test_the_function_a_test_calls_is_the_programs(sandbox, code, tests, entry_point, passed, total):
-    verdict = sandbox.run_code(code, tests, entry_point=entry_point)
-    assert (verdict.passed, verdict.total, verdict.all_passed) == (passed, total, passed == total), verdict
-
 
 NOTHING_DEFINED = [
     ("assert sum([1, 2]) == 3", None),
@@ -1158,7 +1066,7 @@ HOSTILE = {
     "many lists": "[" + "[], " * 200_000 + "0]",
     "a key to make text of": tagged("dict", f"[{large('f' * 1_000_000)}, 1]"),
 }
-REPLY = attacks.PRELUDES["reply("] + "\ndef f():\n    reply(DATA)\n"
+REPLY = attacks.complete("def f():\n    reply(DATA)\n", called=False)
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -1318,90 +1226,6 @@ def test_a_file_with_a_program_gets_its_verdict(tmp_path):
         assert (done.returncode, json.loads(done.stdout)["all_passed"]) == (status, not status), done.stderr
 
 
-BOX = "class B:\n    def __init__(self): self.rows = [[0]]\n    def total(self): return sum(map(sum, self.rows))"
-COLOURS = "from enum import Enum\nclass C(Enum):\n    R = 1\n    G = 2\ndef f(x): return C(x)"
-SORTS = "def f(*a, **k): [x.sort() for x in (*a, *k.values())]"
-
-
-@pytest.mark.parametrize(
-    ("code", "tests", "status"),
-    [
-        # lists that the program changes are those of the tests, wherever these hold them
-        ("def f(x): x[0].append(1)", "a = [0]\nf([a])\nassert a == [0, 1]", "ok"),
-        ("def f(x): x[0].append(1)", "a = [0]\nf((a,))\nassert a == [0, 1]", "ok"),
-        ("def f(x): x[0][0] = 5", "g = [[0]]\nrow = g[0]\nf(g)\nassert row == [5]", "ok"),
-        (SORTS, "a = [2, 1]\nf(x=a)\nassert a == [1, 2]", "ok"),
-        (SORTS, "a, b = [1], [0]\nr = [a, b]\nf(r)\nassert r == [b, a] and a == [1] and r[1] is a", "ok"),
-        ("def f(a, b):\n    a.append(1)\n    return b", "x = [0]\nassert f(x, x) == [0, 1]", "ok"),
-        ("def f(g):\n    g[0][0] = 1\n    return g", "assert f([[0]] * 2) == [[1], [1]]", "ok"),
-        ("def f(x): return x", "a = [0]\nassert f(a) is a", "ok"),
-        ("def f(x): return list(x)", "a = [0]\nassert f(a) is a", "failed"),
-        ("def f(x): x.append(x)", "a = [0]\nf(a)\nassert a == [0]", "failed"),
-        (BOX, "b = B()\nb.rows[0][0] = 3\nassert b.total() == 3\nb.rows.append([4])\nassert b.total() == 7", "ok"),
-        (BOX, "b = B()\nassert b.rows == [[0]]\nb.rows[0][0] = 3\nassert b.total() == 0", "failed"),
-        (BOX, "b = B()\nr = b.rows\nb.rows.append([2])\nassert r is b.rows and r == [[0], [2]]", "ok"),
-        (BOX + "\n    def add(self): self.rows += [4]", "b = B()\nr = b.rows\nb.add()\nassert r == [[0], 4]", "ok"),
-        ("def f(x): x.append(x)", "a = [0]\nf(a)\nassert a[1] is a", "ok"),
-        ("def f(x): x['a'] = 1", "from collections import *\nd = defaultdict(int)\nf(d)\nassert d['a'] == 1", "ok"),
-        # which object it is, only the program knows
-        (COLOURS, "assert f(1) is C.R", "invalid_tests"),
-        (COLOURS, "assert f(1) is not None and f(2).name == 'G'", "ok"),
-        ("import numpy as np\ndef f(x): return np.bool_(x)", "assert f(1)\nassert f(0) == False", "ok"),
-        ("import numpy as np\ndef f(x): return np.bool_(x)", "assert f(1) is True", "failed"),
-    ],
-)
-def test_objects_that_tests_and_program_share(sandbox, code, tests, status):
-    assert sandbox.run_code(code, tests).status == status
-
-
-ITEMS = """
-class Item:
-    kind = "item"
-    def __init__(self, name, price): self.name, self.price = name, price
-    def __lt__(self, other): return self.price < other.price
-    def __eq__(self, other): return self.name == other.name
-    def __hash__(self): return hash(self.name)
-class Shop:
-    def __init__(self): self.all = [Item("b", 2), Item("a", 1)]
-    def items(self): return list(self.all)
-    def sell(self, name, price=1, *, gift=False): return name
-"""
-LIARS = ITEMS.replace("self.price < other.price", "True").replace("self.name == other.name", "True")
-
-
-@pytest.mark.parametrize(
-    ("code", "test", "status", "trusted"),
-    [
-        # the program orders its objects; what is in them, the tests see
-        (ITEMS, "[x.name for x in sorted(s.items())] == ['a', 'b']", "ok", False),
-        (ITEMS, "[x.name for x in sorted(s.items())] == ['b', 'a']", "failed", False),
-        (ITEMS, "max(s.items()).name == 'b' and min(s.items()).name == 'a'", "ok", False),
-        (ITEMS, "sorted(s.items(), key=lambda x: x.name)[0].price == 1", "ok", True),
-        (ITEMS, "s.all.sort() is None and s.items()[0].name == 'a'", "ok", False),
-        (LIARS, "sorted(s.items()) == [1, 2]", "failed", False),
-        (LIARS, "s.items()[0] < s.items()[1]", "failed", True),
-        # what it says of itself
-        (ITEMS, "type(s).__name__ == 'Shop' == s.__class__.__name__", "ok", True),
-        (ITEMS, "type(s).__name__ == 'Item'", "failed", True),
-        (ITEMS, "vars(s.items()[0]) == {'name': 'b', 'price': 2} == s.items()[0].__dict__", "ok", True),
-        (ITEMS, "'sell' in dir(s) and hasattr(s, 'all') and not hasattr(s, 'none')", "ok", True),
-        (ITEMS, "list(inspect.signature(s.sell).parameters) == ['name', 'price', 'gift']", "ok", True),
-        (ITEMS, "inspect.signature(s.sell).parameters['price'].default == 2", "failed", True),
-        (ITEMS, "s.sell.__code__.co_argcount == 3 and s.sell.__defaults__ == (1,)", "ok", True),
-        (ITEMS, "{s: 1}[s] == 1 and type(3) is int", "ok", True),
-        # what it alone could say
-        (ITEMS, "len(set(s.items())) == 2", "invalid_tests", True),
-        (ITEMS + "    def set(self): return {*self.all}\n", "len(s.set()) == 2", "ok", True),
-        (ITEMS, "type(s) is Shop", "invalid_tests", True),
-        (ITEMS, "inspect.getsource(s.sell)", "invalid_tests", True),
-    ],
-)
-def test_what_tests_ask_of_the_programs_objects(sandbox, code, test, status, trusted):
-    verdict = sandbox.run_code(code, f"import inspect\ns = Shop()\nassert {test}")
-    assert (verdict.status, verdict.trusted) == (status, trusted), verdict
-    assert verdict.usable or "try" in verdict.detail
-
-
 # ------------------------------------------------------------------------------------------------ classes in the setup
 
 COLOUR = "from enum import Enum\nclass C(Enum):\n    R = 1\n    G = 2\n"
@@ -1432,13 +1256,17 @@ def f(node):
     while node: node.next, last, node = last, node, node.next
     return last
 """
+FORGETS = REVERSED.replace("last, node, node", "None, node, node")
 LOOPS = """
 def f(node):
     seen = []
     while node and node not in seen: seen, node = [*seen, node], node.next
     return node
 """
-LIAR = "from enum import Enum\nclass C(Enum):\n    R = 1\n    __eq__ = lambda *_: True\n    __hash__ = None"
+LIAR = COLOUR + "    __eq__ = lambda *_: True\n    __hash__ = None\ndef f(c): return C.R"
+FIVE = "class P:\n    x = 5\n    __eq__ = lambda *_: True\ndef f(p): return P()"
+SLOTS = PAIR.replace("@dataclass", "@dataclass(slots=True)")
+NEXT = "class T:\n    def __init__(self, x): self.x = x\ndef f(t): return t.next.x"
 CYCLE = "n = made([1, 2, 3])\nassert f(n) is None\nn.next.next.next = n.next\nassert f(n) is n.next"
 
 
@@ -1451,61 +1279,26 @@ CYCLE = "n = made([1, 2, 3])\nassert f(n) is None\nn.next.next.next = n.next\nas
         (COLOUR.replace("Enum", "IntEnum"), "def f(c): return c.name", "assert f(C.G) == 'G'", "ok"),
         (PAIR, "def f(p): return P(p.x + 1)", "assert f(P(1)) == P(2) and f(P(1)).double == 4", "ok"),
         (PAIR, "def f(p): p.x += 1", "p = P(1)\nf(p)\nassert p.x == 2\nf(p)\nassert p.x == 3", "ok"),
-        (
-            PAIR,
-            "def f(ps): return ps.sort(key=lambda p: p.x)",
-            "a = [P(2), P(1)]\nf(a)\nassert a == [P(1), P(2)]",
-            "ok",
-        ),
+        (PAIR, "def f(ps): ps.sort(key=lambda p: p.x)", "a = [P(2), P(1)]\nf(a)\nassert a == [P(1), P(2)]", "ok"),
         (PAIR, "def f(p): return p", "p = P(1)\nassert f(p) is p", "ok"),
         (PAIR, "def f(p): return P(p.x)", "p = P(1)\nassert f(p) is p", "failed"),
         (PAIR, "k = []\ndef f(p):\n    k.append(p)\n    return k[0]", "p = P(1)\nf(p)\nassert f(P(2)) is p", "ok"),
         (NODE, REVERSED, "assert values(f(made([1, 2, 3]))) == [3, 2, 1]", "ok"),
         (NODE, REVERSED, "assert len(values(f(made(range(3000))))) == 3000", "ok"),
-        (
-            NODE,
-            REVERSED.replace("last, node, node", "None, node, node"),
-            "assert values(f(made([1, 2]))) == [2, 1]",
-            "failed",
-        ),
+        (NODE, FORGETS, "assert values(f(made([1, 2]))) == [2, 1]", "failed"),
         (NODE, LOOPS, CYCLE, "ok"),
         # what the program says of its objects never counts
         (PAIR, "class Q:\n    __eq__ = lambda *_: True\ndef f(p): return Q()", "assert f(P(1)) == P(2)", "failed"),
         (PAIR, "class Q(P):\n    __eq__ = lambda *_: True\ndef f(p): return Q(5)", "assert f(P(1)) == P(2)", "failed"),
-        (
-            PAIR,
-            "class P:\n    x = 5\n    __eq__ = lambda *_: True\ndef f(p): return P()",
-            "assert f(P(1)) == P(2)",
-            "failed",
-        ),
+        (PAIR, FIVE, "assert f(P(1)) == P(2)", "failed"),
         (PAIR, "def f(p):\n    p.equals = lambda _: True\n    return p", "assert f(P(1)).equals(P(2))", "failed"),
         (PAIR, "def f(p):\n    vars(p)['double'] = 4\n    return p", "assert f(P(1)).double == 4", "failed"),
-        (
-            COLOUR,
-            f"{LIAR}\ndef f(c): return C.R",
-            "assert f(1) == C.G",
-            "failed",
-        ),
+        (COLOUR, LIAR, "assert f(1) == C.G", "failed"),
         # objects that are more than their attributes stay refused
-        (
-            PAIR.replace("@dataclass", "@dataclass(slots=True)"),
-            "def f(p): return p.x",
-            "assert f(P(1)) == 1",
-            "invalid_tests",
-        ),
+        (SLOTS, "def f(p): return p.x", "assert f(P(1)) == 1", "invalid_tests"),
         # the setup makes objects of the program's class
-        (
-            "a = T(1)\na.next = T(2)",
-            "class T:\n    def __init__(self, x): self.x = x\ndef f(t): return t.next.x",
-            "assert f(a) == 2",
-            "ok",
-        ),
-        (
-            "a = T(1)\na.next = T(3)",
-            "class T:\n    def __init__(self, x): self.x = x\ndef f(t): return t.next.x",
-            "assert f(a) == 2",
-            "failed",
-        ),
+        ("a = T(1)\na.next = T(2)", NEXT, "assert f(a) == 2", "ok"),
+        ("a = T(1)\na.next = T(3)", NEXT, "assert f(a) == 2", "failed"),
     ],
 )
 def test_objects_of_a_class_in_setup(sandbox, setup, code, tests, status):
@@ -1532,8 +1325,6 @@ TWO_SUM = (
 )
 def test_forms_of_inputs_and_outputs(sandbox, code, tests, entry_point):
     program = sandbox.program_of(f"```python\n{code}\n```", tests, entry_point)
-    for text, passes in (
-        (program, True),
-        (program.replace("3", "4").replace("+ 2", "+ 3").replace("+ k", "- k"), False),
-    ):
-        assert sandbox.run_code(text, tests, entry_point=entry_point).all_passed == passes
+    wrong = program.replace("3", "4").replace("+ 2", "+ 3").replace("+ k", "- k")
+    assert sandbox.run_code(program, tests, entry_point=entry_point).all_passed
+    assert not sandbox.run_code(wrong, tests, entry_point=entry_point).all_passed

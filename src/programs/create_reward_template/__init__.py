@@ -49,4 +49,4 @@ Deliberately left out: batch-level rewards in verl, which calls the function onc
 Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input.
 """
 
-ROOMS = ("assembly", "json_reward", "tasks", "ports", "trials", "code_files", "command")
+ROOMS = ("assembly", "tasks", "ports", "code_files", "command")

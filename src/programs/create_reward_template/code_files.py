@@ -8,8 +8,7 @@ from parts.foundation.messages import UserError, need
 from parts.foundation.user_scripts import defaults_of
 from parts.rewards.attacks import TEST_OF_ATTACKS, attack_programs, called_on_programs
 from programs.create_reward_template.assembly import assembled, named
-from programs.create_reward_template.tasks import PASSES_TESTS
-from programs.create_reward_template.trials import SCRIPTS
+from programs.create_reward_template.tasks import PASSES_TESTS, SCRIPTS
 
 ONE_FILE = file_text("files/one_file.py")
 START_SERVER = '\n\nif __name__ == "__main__" and sys.argv[1:2] == ["--server"]:\n    serve(int(sys.argv[2]))\n'

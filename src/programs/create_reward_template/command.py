@@ -20,32 +20,10 @@ from programs.create_reward_template.code_files import (
     tried_on_programs,
     with_signature,
 )
-from programs.create_reward_template.ports import ported
-from programs.create_reward_template.tasks import TASKS, new_reward
-from programs.create_reward_template.trials import SCRIPTS, compared, preflighted, tested
+from programs.create_reward_template.ports import compared, ported
+from programs.create_reward_template.tasks import SCRIPTS, TASKS, new_reward, preflighted, tested
 
-WITH_GOLD = ("math", "final_number", "code", "passes_tests", "qa", "llm_judge", "--from")
-ONLY_FOR = {  # flag -> the tasks that it is for
-    "tags": ("format",),
-    **dict.fromkeys(("schema", "exact"), ("json_schema",)),
-    "rule": ("custom",),
-    **dict.fromkeys(("completions", "weights", "inline"), ("--from",)),
-    "gold_column": WITH_GOLD,
-    "signature": WITH_GOLD[:-1],
-    **dict.fromkeys(
-        ("per", "timeout_s", "memory_mb", "one_file", "no_fence", "stop_at_first_failure"), ("passes_tests",)
-    ),
-    "data": (*(task for task in TASKS if task != "passes_tests"), "--from"),
-}
-DEFAULTS = {
-    "tags": ["think", "answer"],
-    "rule": ["equals:answer", "words:1-400*0.1"],
-    "completions": "messages",
-    "per": "test",
-    "timeout_s": 3.0,
-    "memory_mb": 512,
-    "no_fence": "whole",
-}
+WITH_GOLD = ("math", "final_number", "code", "passes_tests", "qa", "llm_judge")
 CALLED_BY_TRL = (  # a test compares it with what TRL does
     "{name}(prompts=, completions=, completion_ids=, COLUMN= for each other column, trainer_state=, log_extra=, "
     "log_metric=): all but the last three are lists over the samples; a completion is "
@@ -55,45 +33,52 @@ CALLED_BY_TRL = (  # a test compares it with what TRL does
 
 
 def read_flags(argv: list[str] | None) -> argparse.Namespace:
+    """The flags; `only_for` has {flag: (the tasks that it is for, its default)}."""
     usage = "%(prog)s [--flag value ...]    (--help has all flags)"
     parser = argparse.ArgumentParser(usage=usage, description=__doc__, formatter_class=Help, allow_abbrev=False)
+    only_for, code, port = {}, ("passes_tests",), ("--from",)
 
-    def flag(name: str, help: str, **options) -> None:
-        default = DEFAULTS.get(name)
-        default = " ".join(default) if isinstance(default, list) else default
-        text = help + (f" (default: {default})" if default else "")
-        parser.add_argument(f"--{name}", help=text, **options)
+    def flag(name: str, help: str, tasks: tuple[str, ...] = (), default=None, **options) -> None:
+        shown = " ".join(default) if isinstance(default, list) else default
+        parser.add_argument(f"--{name}", help=help + (f" (default: {shown})" if shown else ""), **options)
+        only_for.update({name: (tasks, default)} if tasks else {})
 
     flag("task", "what to pay for", choices=[*TASKS])
     flag("from", "port this reward instead: FILE.py:function[*weight]", metavar="SPEC", dest="source")
     both = "trl, verl or both (default: both; with --from the other contract)"
     flag("for", both, dest="target", choices=["trl", "verl", "both"])
-    flag("weights", "--from a list: a number for each function", nargs="+", type=float, metavar="W")
-    flag("inline", "--from to verl: the shortest port, with the function inside", action="store_true", default=None)
-    flag("data", "test the new reward on these rows: JSONL, JSON, CSV or parquet", metavar="FILE")
+    flag("weights", "--from a list: a number for each function", port, nargs="+", type=float, metavar="W")
+    inline = "--from to verl: the shortest port, with the function inside"
+    flag("inline", inline, port, action="store_true")
+    tried = (*(task for task in TASKS if task != "passes_tests"), *port)
+    flag("data", "test the new reward on these rows: JSONL, JSON, CSV or parquet", tried, metavar="FILE")
     flag("prompt_column", "--data: column with the prompt (default: prompt)", metavar="NAME")
     flag("output", "file to write", metavar="FILE.py", type=Path)
     flag("force", "replace an existing file", action="store_true")
     flag("name", "TRL's function, and its metric (default: TASK_reward, with --from the function's)", metavar="NAME")
     gold = "column of the gold answer (default: answer; code, passes_tests: tests; --from: what it reads)"
-    flag("gold_column", gold, metavar="NAME")
-    flag("signature", "how the reward is called: NAME(completions, COLUMN, …), also with limits", metavar="TEXT")
+    flag("gold_column", gold, (*WITH_GOLD, *port), metavar="NAME")
+    signature = "how the reward is called: NAME(completions, COLUMN, …), also with limits"
+    flag("signature", signature, WITH_GOLD, metavar="TEXT")
     one_file = "passes_tests: with the sandbox inside, needs only the standard library"
-    flag("one_file", one_file, action="store_true", default=None)
-    flag("per", "passes_tests: what --timeout_s limits", choices=["test", "completion"])
-    flag("timeout_s", "passes_tests: seconds", type=float, metavar="S")
-    flag("memory_mb", "passes_tests: MiB that a program may add", type=int, metavar="MB")
+    flag("one_file", one_file, code, action="store_true")
+    flag("per", "passes_tests: what --timeout_s limits", code, "test", choices=["test", "completion"])
+    flag("timeout_s", "passes_tests: seconds", code, 3.0, type=float, metavar="S")
+    flag("memory_mb", "passes_tests: MiB that a program may add", code, 512, type=int, metavar="MB")
     no_fence = "--one_file: a completion without a code fence is a program, or has none"
-    flag("no_fence", no_fence, choices=["whole", "empty"])
-    stop = "passes_tests: stop testing a program when one test fails"
-    flag("stop_at_first_failure", stop, action="store_true", default=None)
-    flag("schema", "json_schema: the JSON Schema", metavar="FILE")
+    flag("no_fence", no_fence, code, "whole", choices=["whole", "empty"])
+    flag("stop_at_first_failure", "passes_tests: stop testing a program when one test fails", code, action="store_true")
+    flag("schema", "json_schema: the JSON Schema", ("json_schema",), metavar="FILE")
     exact = "json_schema: properties that must have the row's value, from columns of these names"
-    flag("exact", exact, nargs="+", metavar="KEY")
-    flag("tags", "format: the tags, in order", nargs="+", metavar="TAG")
-    flag("rule", "custom: KIND[:ARGUMENT][*WEIGHT], repeatable", action="append", metavar="RULE")
-    flag("completions", "--from a TRL reward: the form of its completions", choices=["messages", "text"])
-    return parse_flags(parser, argv)
+    flag("exact", exact, ("json_schema",), nargs="+", metavar="KEY")
+    flag("tags", "format: the tags, in order", ("format",), ["think", "answer"], nargs="+", metavar="TAG")
+    rule, rules = "custom: KIND[:ARGUMENT][*WEIGHT], repeatable", ["equals:answer", "words:1-400*0.1"]
+    flag("rule", rule, ("custom",), rules, action="append", metavar="RULE")
+    form = "--from a TRL reward: the form of its completions"
+    flag("completions", form, port, "messages", choices=["messages", "text"])
+    args = parse_flags(parser, argv)
+    args.only_for = only_for
+    return args
 
 
 def taken_names(args) -> set[str]:
@@ -115,11 +100,13 @@ def check_flags(args) -> None:
     args.source = full_spec(args.source) if args.source else None
     kind = args.task or "--from"
     need(args.one_file or not args.no_fence, "got --no_fence without --one_file; expected them together")
-    for name, kinds in ONLY_FOR.items():
-        fits = kind in kinds or getattr(args, name) is None
-        need(fits, f"got --{name} with {kind}; expected it with {' or '.join(kinds)}")
-        if getattr(args, name) is None:
-            setattr(args, name, DEFAULTS.get(name))
+    for name, (kinds, default) in args.only_for.items():
+        given = getattr(args, name)
+        need(
+            kind in kinds or given is None or given is False,
+            f"got --{name} with {kind}; expected it with {' or '.join(kinds)}",
+        )
+        setattr(args, name, default if given is None else given)
     above = args.timeout_s > 0 and args.memory_mb > 0
     need(above, f"got --timeout_s {args.timeout_s} and --memory_mb {args.memory_mb}; expected numbers above 0")
     if args.signature:

@@ -1,17 +1,31 @@
-"""Ports between TRL and verl: the reward imported from its file, or with --inline the function itself."""
+"""Ports between TRL and verl, which import the reward or with --inline hold it, and how they compare with it."""
 
 import ast
 import inspect
 import json
+import math
 import os
 import re
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
+from parts.data.rows import placed_rows
 from parts.foundation.file_text import file_text
 from parts.foundation.messages import UserError, need, say
 from parts.rewards.extracts import bound_names, extract, imports_trainer, joined, read_names, statements_of
-from parts.rewards.reward_forms import find_reward, is_per_sample, is_weight, load_rewards, spec_parts
-from parts.rewards.user_code import TRL_EXTRAS
+from parts.rewards.reward_forms import (
+    as_reward,
+    find_reward,
+    import_file,
+    is_per_sample,
+    is_weight,
+    load_rewards,
+    spec_parts,
+)
+from parts.rewards.rewards import CallFailed, CallLimits, answers, scored_batch
+from parts.rewards.user_code import TRL_EXTRAS, reward_arguments, trial_texts
 from programs.create_reward_template.assembly import (
     CONTRACT,
     LOADING,
@@ -30,10 +44,12 @@ OWN = {"prompt", "prompts", "completion", "completions"}
 EXTRAS = {"completion_ids", "environments", *TRL_EXTRAS}
 GOLDS = ("answer", "tests", "test_cases", "solution", "ground_truth", "label")
 OTHERWISE = "try it without --inline"
+DOUBLE = "```python\ndef double(x):\n    return 2 * x\n```"
+TESTS_OF_DOUBLE = ["assert double(4) == 8", "assert double(0) == 0"]
+ONCE, IDS = CallLimits(retries=0), [5, 6, 7]  # tokens, which the reward manager of verl_train.py gives
 
 
 def source_text(args) -> str:
-    """The text of the file of --from."""
     file, got = spec_parts(args.source)[0], f"got --from {args.source!r}"
     need(file and Path(file).is_file(), f"{got}: no file {file!r}; expected FILE.py:function[*weight]")
     need(Path(file).resolve() != args.output.resolve(), f"{got}, the file of --output; expected another")
@@ -194,3 +210,112 @@ def inlined(args) -> str:
     head += f'    ground_truth is {columns[0]}\n"""\n\n'
     kept = kept.strip("\n") + "\n"
     return head + "\n" * kept.startswith(("def ", "@", "class ")) + kept + "\n\n" + end
+
+
+# ------------------------------------------------------------------------------------------------ comparison
+
+
+def trial_cases(args) -> list[tuple[str, dict]]:
+    """(completion, row) pairs, made from the gold answers of --data, or from one."""
+    gold = args.gold_column
+    if not args.data and gold in ("tests", "test_cases", "test", "test_list"):
+        return [(text, {gold: TESTS_OF_DOUBLE}) for text in (DOUBLE, DOUBLE.replace("2 * x", "x + 4"), "")]
+    cases = {}
+    for place, row in placed_rows(args.data)[:200] if args.data else [("", {gold: "42"})]:
+        got, fits = f"{place}: got {gold} {row.get(gold)!r}", isinstance(row.get(gold), str)
+        need(fits or not args.inline, f"{got}; expected a text, as verl gives it; {OTHERWISE}")
+        row |= {gold: row.get(gold)}
+        truth = row[gold]["ground_truth"] if gold == "reward_model" else row[gold]
+        right = truth[0] if isinstance(truth, list) and truth else truth
+        if isinstance(row.get("prompt"), str) and args.completions == "messages":
+            row |= {"prompt": [{"role": "user", "content": row["prompt"]}]}
+        cases |= {json.dumps([row[gold], said], default=str): (said, row) for said in trial_texts(str(right))}
+    return [*cases.values()]
+
+
+def outcome(call) -> float | str:
+    """The score of one completion, 0 for None; `raised …` or `returned …` where there is none."""
+    try:
+        (value,) = answers([call], ONCE)
+    except CallFailed as failed:
+        error = failed.__cause__
+        error = error.__cause__ if isinstance(error, CallFailed) else error
+        return f"raised {type(error).__name__}: {error}"
+    if isinstance(value, dict):
+        value = "raised" if value.get("raised") else value["score"]
+    value = value.tolist() if hasattr(value, "tolist") else value
+    value = value[-1] if isinstance(value, list | tuple) and value else value
+    value = value.item() if hasattr(value, "item") else value  # of a list of NumPy's
+    is_score = value is None or (isinstance(value, int | float) and math.isfinite(value))
+    return float(value or 0.0) if is_score else value if isinstance(value, str) else f"returned {value!r}"
+
+
+def original_score(args, text: str, row: dict, beside: list | tuple = ()) -> float | str:
+    """What the original says of a completion, called as the trainers call it, after `beside` in its batch."""
+    unsaid, rows = "" if args.completions == "text" else None, [*(other for _, other in beside), row]
+    columns = [{name: value for name, value in x.items() if name != "prompt"} for x in rows]
+    rows = [{"prompt": x.get("prompt", unsaid), "columns": y} for x, y in zip(rows, columns, strict=True)]
+    given = reward_arguments(rows, [*(other for other, _ in beside), text], [IDS for _ in rows]) | TRL_EXTRAS
+    scores = []
+    for function, weight in args.pairs:
+        score = outcome(lambda function=function: scored_batch(as_reward(function), given, ONCE))
+        scores.append(score if isinstance(score, str) else weight * score)
+    return next((score for score in scores if isinstance(score, str)), None) or sum(scores)
+
+
+def port_score(args, module, text: str, row: dict) -> float | str:
+    columns = {name: value for name, value in row.items() if name != args.gold_column}
+    gold, extra = row[args.gold_column], {}
+    if args.target == "trl":
+        given = {name: [value] for name, value in row.items() if name != "prompt"}
+        return outcome(lambda: getattr(module, args.name)([row.get("prompt")], [text], **given))
+    if not args.inline:
+        extra = columns | {"completion_ids": IDS, "ground_truth_field": f"{args.gold_column}:json"}
+        gold = json.dumps(gold)
+    return outcome(lambda: module.compute_score("data", text, gold, extra))
+
+
+def refuse_batch(args, got: str, cases: list[tuple[str, dict]]) -> None:
+    """Raise UserError if a score depends on its batch; 1e-3 is noise, and one that changes anyway says nothing."""
+    for case in cases:
+        alone, beside, again = (original_score(args, *case, others) for others in ((), cases, ()))
+        known = isinstance(beside, float) and alone == again
+        same = not known or math.isclose(alone, beside, rel_tol=1e-3, abs_tol=1e-5)
+        need(same, f"{got}: it scores {alone} alone, {beside} beside others; verl scores each alone; try ppo_train.py")
+
+
+def compared(args) -> dict:
+    """How many scores of original and port are the same, and which were seen; to TRL the port alone is tried.
+
+    Raises:
+        UserError: a score differs, or an inlined port does not import alone or cannot be compared.
+    """
+    got = f"got --from {args.source!r}"
+    if args.inline:
+        with tempfile.TemporaryDirectory() as folder:
+            command = [sys.executable, "-I", str(args.output.resolve())]
+            done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+        last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        need(done.returncode == 0, f"{got} and --inline, which does not import alone: {last}; {OTHERWISE}")
+    module = import_file("port", str(args.output), str(args.output))
+    if args.inline:  # a file that trains cannot be imported
+        alone = trains(source_text(args))
+        args.pairs = [(getattr(module, spec_parts(args.source)[1]) if alone else find_reward(args.source)[0], 1.0)]
+    scores, cases = [], trial_cases(args)
+    for text, row in cases:
+        ported = port_score(args, module, text, row)
+        scores.append((original_score(args, text, row) if args.target == "verl" else ported, ported))
+    raised = [a for a, _ in scores if isinstance(a, str)]
+    if len(raised) == len(scores):
+        said = f"{got}, which {raised[0]}, on every completion tried; try --data FILE with rows that it takes"
+        need(not args.inline, said)
+        say(f"warning: {said}, as its port was compared with nothing")
+    for a, b in scores:
+        same = a == b or (isinstance(a, str) and isinstance(b, str))
+        remedy = OTHERWISE if args.inline else "report it"
+        need(same, f"{got}: it scores {a}, the port {b}; expected the same; {remedy}")
+    if args.target == "verl" and not all(is_per_sample(function) for function, _ in args.pairs):
+        first = [x for x, (a, _) in zip(cases, scores, strict=True) if not isinstance(a, str)][:10]
+        refuse_batch(args, got, [*first[:4], *first[4:][-3:]])
+    seen = sorted({b for _, b in scores}, key=str)
+    return {"completions": len(scores), "same_score": len(scores) - len(raised), "scores": seen}

@@ -1,11 +1,17 @@
-"""The tasks: which files each takes, its constants, and the cases of its self-test."""
+"""The tasks: which files each takes, its constants, the cases of its self-test, and the trial of what was written."""
 
 import ast
+import json
+import pprint
 import re
+import subprocess
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 from parts.foundation.file_text import file_text
-from parts.foundation.messages import UserError, need, suggest
+from parts.foundation.messages import UserError, need, say, suggest
+from parts.rewards.schema_examples import checker_of, example_of
 from programs.create_reward_template.assembly import (
     ADAPTERS,
     CONTRACT,
@@ -18,8 +24,8 @@ from programs.create_reward_template.assembly import (
     named,
     quoted,
 )
-from programs.create_reward_template.json_reward import json_parts
 
+SCRIPTS = Path(__file__).resolve().parent  # where math_grader.py, sandbox.py and reward_preflight.py are
 FINAL_ANSWER = file_text("files/final_answer.py")
 MATH_ANSWER = file_text("files/math_answer.py")
 CODE_TESTS = file_text("files/code_tests.py")
@@ -164,3 +170,114 @@ def rubric_parts(rubric: list[dict]) -> tuple[list[str], dict[str, str], list[tu
     cases = [(text, row, names["score"](text, row)) for text in texts]
     cases += [(text, dict.fromkeys(row), names["score"](text, dict.fromkeys(row))) for text in [*texts][: bool(row)]]
     return [*row], constants, cases
+
+
+# ------------------------------------------------------------------------------------------------ JSON by a schema
+
+
+def read_schema(file: str):
+    """The JSON Schema of a file; UserError for what is none, or needs another file."""
+    got = f"got --schema {file}"
+    try:
+        schema = json.loads(Path(file).read_text(encoding="utf-8"))
+        checker_of(schema)
+    except ImportError as error:
+        raise UserError(f"{got}: {error}; expected what validates it; try pip install jsonschema referencing") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{got}: {error}; expected a JSON Schema; try python -m json.tool {file}") from None
+    except Exception as error:  # jsonschema's own, of many classes
+        where = "/".join(map(str, getattr(error, "path", ()))) or "its top"
+        what = str(getattr(error, "message", error)).partition("\n")[0]
+        raise UserError(f"{got}, invalid at {where}: {what}; expected a valid JSON Schema") from None
+    own = schema.get("$id") if isinstance(schema, dict) else None
+    others = {*re.findall(r'"\$ref": "([^#"][^"]*)"', json.dumps(schema))} - {own}
+    need(
+        not others,
+        f"{got} with $ref {min(others, default='')!r}, another file; expected one; try putting it into $defs",
+    )
+    return schema
+
+
+def json_parts(args) -> tuple[dict[str, str], list[tuple]]:
+    """(constants, cases) of the reward; args.gold_template becomes a completion that it pays in full."""
+    schema = read_schema(args.schema)
+    example, exact = example_of(schema), args.exact or []
+    found = example is not None or checker_of(schema).is_valid(None)
+    got = f"got --schema {args.schema}, for which no example was found"
+    need(found, f'{got}; expected one for the self-test; try "examples": [VALUE] in the schema')
+    keys = list(schema.get("properties", {})) if isinstance(schema, dict) else []
+    for key in exact:
+        known = f"expected among {', '.join(keys) or 'its properties'}{suggest(key, keys)}"
+        need(key in keys and key in example, f"got --exact {key!r}, which the schema's example lacks; {known}")
+        check_column(key, "--exact")
+    if checker_of(schema).is_valid({}):
+        say("warning: the schema accepts {}, which a model learns to say; try required: [KEYS]")
+    args.gold_template = template_of(example, exact)
+    shown = pprint.pformat(schema, width=110, sort_dicts=False).split("\n")
+    constants = {
+        "EXACT": f"{json.dumps(exact)}  # properties whose value is the row's, in columns of these names",
+        "SCHEMA": "\n".join(line + "  # noqa: E501" * (len(line) > 111) for line in shown),
+    }
+    return constants, json_cases(schema, example, exact)
+
+
+def template_of(example, exact: list[str]) -> str:
+    """A completion that has full marks, with places for the columns of the row."""
+    whole = example | {key: f"{{{key}}}" for key in exact} if exact else example
+    text = json.dumps(whole, ensure_ascii=False)
+    for key in exact:
+        text = text if isinstance(example[key], str) else text.replace(f'"{{{key}}}"', f"{{{key}}}")
+    return text
+
+
+def json_cases(schema, example, exact: list[str]) -> list[tuple]:
+    """Cases of the self-test, whose scores follow from the definition."""
+    text, row = json.dumps(example), {key: example[key] for key in exact}
+    fenced = f"```json\n{text}\n```"
+    cases = [(t, row, 1.0) for t in (text, fenced, f"<think>A plan.</think>\n{text}")]
+    cases += [(t, row, 0.0) for t in (f"Here it is:\n{fenced}", f"{text} {text}", f"<think>{text}", "", "NaN")]
+    required = schema.get("required", []) if isinstance(schema, dict) and isinstance(example, dict) else []
+    for key in required:
+        cases.append((json.dumps({name: value for name, value in example.items() if name != key}), row, 0.0))
+    for key in exact[:1]:
+        other = "another" if isinstance(example[key], str) else [example[key]]
+        cases += [(text, row | {key: None}, None), (text, row | {key: other}, 0.0)]
+    return cases
+
+
+# ------------------------------------------------------------------------------------------------ what was written
+
+
+def tested(path: Path) -> str:
+    """What the self-test of a written file says; UserError where a score is wrong."""
+    done = subprocess.run([sys.executable, str(path), "--test"], capture_output=True, text=True)
+    need(done.returncode == 0, f"got a self-test that fails: {(done.stdout + done.stderr).strip()[-600:]}")
+    return done.stdout.strip()
+
+
+def checks_of(args) -> list[str]:
+    """The flags of reward_preflight.py that fit a task: its profile, and what has full marks."""
+    if args.task == "llm_judge":
+        return ["--profile", "judge"]
+    if args.task == "format":
+        return ["--profile", "format", "--gold_template", "\n".join(f"<{tag}>text</{tag}>" for tag in args.tags)]
+    if args.task == "json_schema":
+        return ["--profile", "answer" if args.exact else "format", "--gold_template", args.gold_template]
+    return []
+
+
+def preflighted(args) -> dict:
+    """What reward_preflight.py says of the written reward on the rows of --data, in short."""
+    script = SCRIPTS / "reward_preflight.py"
+    need(script.is_file(), f"got --data, and no {script}; expected it beside this script; try without --data")
+    command = [sys.executable, str(script), "--reward", f"{args.output}:{args.name}", "--data", args.data, "--json"]
+    command += ["--prompt_column", args.prompt_column or "prompt", *checks_of(args)]
+    command += ["--answer_column", args.gold_column] if args.gold_column and args.task != "code" else []
+    done = subprocess.run(command, capture_output=True, text=True)
+    wrong = done.stderr.strip().removeprefix("error: ").replace("--answer_column", "--gold_column")
+    need(done.returncode in (0, 1) and done.stdout, f"{wrong}; nothing is written")
+    found = json.loads(done.stdout)
+    paid_nothing = [probe["name"] for probe in found["probes"] if probe["status"] == "pass"]
+    said = {"ready": found["ready"], "rows": found["rows"], "gold_with_full_marks": found["gold"]["full_marks"]}
+    said |= {"completions": sum(f["completions"] for f in found["functions"]), "not_paid": paid_nothing}
+    return said | {"findings": found["findings"]}

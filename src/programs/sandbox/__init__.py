@@ -33,11 +33,9 @@ because namespaces do the same in a sixth of the time.
 """
 
 ROOMS = (
-    "limits",
     "messages",
     "values",
     "comparison",
-    "shared_objects",
     "kernel",
     "tests_in_python",
     "remote_objects",

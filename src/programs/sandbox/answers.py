@@ -69,7 +69,6 @@ def parsed(source: str) -> ast.Module:
 
 
 def is_valid(source: str) -> bool:
-    """Whether a source is Python."""
     try:
         return bool(parsed(source))
     except BROKEN:

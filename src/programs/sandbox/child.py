@@ -27,10 +27,8 @@ from programs.sandbox.kernel import (
     landlock_rules,
     prctl,
 )
-from programs.sandbox.limits import LINUX, Died
-from programs.sandbox.messages import receive_frame, send_frame
-from programs.sandbox.shared_objects import SharedObjects, classes_in
-from programs.sandbox.values import decode, encode
+from programs.sandbox.messages import LINUX, Died, receive_frame, send_frame
+from programs.sandbox.values import SharedObjects, classes_in, decode, encode
 
 
 def confine(server, message: dict, uid: int | None, scratch: str, files: int) -> None:
@@ -97,35 +95,28 @@ def try_out(channel: socket.socket) -> None:
         try:
             action()
             return True
-        except OSError:
+        except (OSError, ImportError):
             return False
 
     def start_process():
         if os.fork() == 0:
             os._exit(0)
 
-    try:
-        importlib.import_module("colorsys")  # not loaded before
-    except ImportError:
+    udp = (socket.AF_INET, socket.SOCK_DGRAM)
+    if not can(lambda: importlib.import_module("colorsys")):  # not loaded before
         send_frame(channel, {"error": "Python's own files could not be read"})
-        return
-    if not can(lambda: open("trial", "w").write("x")):
+    elif not can(lambda: open("trial", "w").write("x")):
         send_frame(channel, {"error": "the scratch folder could not be written to"})
-        return
-    send_frame(
-        channel,
-        {
-            "network": can(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"", ("127.0.0.1", 9))),
-            "files": can(lambda: open("/etc/passwd")),
-            "processes": can(start_process),
-        },
-    )
+    else:
+        network = can(lambda: socket.socket(*udp).sendto(b"", ("127.0.0.1", 9)))
+        files, processes = can(lambda: open("/etc/passwd")), can(start_process)
+        send_frame(channel, {"network": network, "files": files, "processes": processes})
 
 
-def fresh_module(name: str) -> types.ModuleType:
-    """An empty module under this name, as the program's namespace."""
+def fresh_namespace(name: str) -> dict:
+    """The names of an empty module, for the program."""
     sys.modules[name] = module = types.ModuleType(name)
-    return module
+    return vars(module)
 
 
 def run_program(channel: socket.socket) -> None:
@@ -144,7 +135,7 @@ def run_as_script(code: str) -> None:
     """Run a program as `python program.py` does, and end with its exit status."""
     status = 1
     try:
-        exec(compile(code, "program.py", "exec", dont_inherit=True), fresh_module("__main__").__dict__)
+        exec(compile(code, "program.py", "exec", dont_inherit=True), fresh_namespace("__main__"))
         status = 0
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else int(error.code is not None)
@@ -159,7 +150,7 @@ def run_as_script(code: str) -> None:
 
 def answer_calls(channel: socket.socket, job: dict) -> None:
     """Run a program as a module, then perform what the judge asks for until it is gone."""
-    namespace = fresh_module("program").__dict__
+    namespace = fresh_namespace("program")
 
     def reference(value) -> dict:
         tag = "ref" if type(value).__hash__ is object.__hash__ else "own_hash"
@@ -191,7 +182,9 @@ def answer_calls(channel: socket.socket, job: dict) -> None:
         shared.learn(sent, [*map(int, sent)])
         args = [decode(item, shared) for item in call["args"]]
         kwargs = {name: decode(item, shared) for name, item in call["kwargs"].items()}
-        value = operation(call["op"])(find(call["target"], namespace, shared.objects), *args, **kwargs)
+        name, target = call["op"], find(call["target"], namespace, shared.objects)
+        operation = OPERATIONS.get(name) or getattr(operator, name, None) or getattr(builtins, name)
+        value = operation(target, *args, **kwargs)
         if call.get("asserted") and is_ambiguous(value):
             raise ValueError("the truth value of an array with more than one element is ambiguous")
         if not call["objects"]:
@@ -261,8 +254,3 @@ OPERATIONS = {  # which the judge may ask for, besides functions of `operator` a
     "has_instance": lambda value, other: isinstance(other, value),
     "signature": parameters_of,
 }
-
-
-def operation(name: str):
-    """The function that performs the operation of this name."""
-    return OPERATIONS.get(name) or getattr(operator, name, None) or getattr(builtins, name)

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from parts.foundation.messages import tell
-from programs.sandbox.limits import BadTests, SandboxError
+from programs.sandbox.messages import BadTests, SandboxError
 from programs.sandbox.process import sandbox_report
 from programs.sandbox.run_code import run_code
 from programs.sandbox.server import serve

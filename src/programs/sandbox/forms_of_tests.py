@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from parts.foundation.python_source import parse_python
 from programs.sandbox.comparison import brief
-from programs.sandbox.limits import BadTests
+from programs.sandbox.messages import BadTests
 from programs.sandbox.tests_in_python import FromProgram, count_of_asserts, unjudged
 from programs.sandbox.values import encode
 
@@ -37,7 +37,6 @@ def loaded_tests(tests):
 
 
 def loaded(text: str):
-    """A value written as JSON."""
     return json.loads(text, parse_int=long_int)
 
 

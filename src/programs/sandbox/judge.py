@@ -15,10 +15,8 @@ import types
 
 from parts.rewards.extracts import bound_names, read_names
 from programs.sandbox.comparison import compare, error_text
-from programs.sandbox.limits import Died
-from programs.sandbox.messages import INVALID, receive_frame, send_frame
+from programs.sandbox.messages import INVALID, Died, receive_frame, send_frame
 from programs.sandbox.remote_objects import RemoteCoroutine, RemoteObject, Unsafe
-from programs.sandbox.shared_objects import SharedObjects, classes_in
 from programs.sandbox.tests_in_python import (
     STANDARD,
     CountAsserts,
@@ -32,7 +30,7 @@ from programs.sandbox.tests_in_python import (
     used_as_classes,
     wraps_a_call,
 )
-from programs.sandbox.values import decode, encode
+from programs.sandbox.values import SharedObjects, classes_in, decode, encode
 
 ENDS = (StopIteration, StopAsyncIteration)
 
@@ -94,7 +92,6 @@ class Judge:
         self.shared, self.shareable = SharedObjects(0, self.reference, self.resolve), dict
 
     def record(self, line: int, passed: bool, detail: str = "") -> None:
-        """Count one test."""
         self.passed += passed
         self.total += 1
         if len(self.results) < 1000:
@@ -103,7 +100,6 @@ class Judge:
             raise Ended("a test failed")
 
     def check(self, line: int, value) -> None:
-        """Count an assert."""
         self.record(line, bool(value), "" if value else "the assertion is false")
 
     def require(self, line: int, value) -> None:
@@ -113,7 +109,6 @@ class Judge:
         self.record(line, True)
 
     def fail(self, line: int, error: BaseException) -> None:
-        """Count a test that raised."""
         self.record(line, False, f"{type(error).__name__}: {error}")
 
     def end(self, why: str):
@@ -249,9 +244,9 @@ class Judge:
     def run_source(self) -> None:
         """Load the program, then run the tests, each piece of source by itself."""
         entry, imports = self.job["entry_point"], FromProgram()
-        namespace = {"__name__": "tests", "__Exception__": Exception}
-        namespace.update(__check__=self.check, __require__=self.require, __fail__=self.fail)
-        namespace.update(issubclass=self.is_subclass, __is__=self.is_same, __type__=self.type_of, __sort__=self.sort)
+        namespace = {"__name__": "tests", "__Exception__": Exception, "issubclass": self.is_subclass}
+        namespace |= {"__check__": self.check, "__require__": self.require, "__fail__": self.fail}
+        namespace |= {"__is__": self.is_same, "__type__": self.type_of, "__sort__": self.sort}
         trees = [imports.visit(ast.parse(source, "tests.py")) for source in self.job["cases"]]
         whole = ast.Module([statement for tree in trees for statement in tree.body], [])
         loaded, setup = self.load(), ast.parse(self.job["setup"], "setup.py")

@@ -7,7 +7,7 @@ import stat
 import struct
 import sys
 
-from programs.sandbox.limits import SCRATCH
+from programs.sandbox.messages import SCRATCH
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 

@@ -1,13 +1,33 @@
-"""Messages between the processes: a length, then JSON; open files travel with the first byte."""
+"""What the processes have in common: their layers, exceptions, and messages of a length and JSON with open files."""
 
 import json
 import socket
 import struct
+import sys
 import time
 
-from programs.sandbox.limits import MAX_FRAME, Died
-
+LINUX = sys.platform == "linux"
+MAX_FRAME = 256 << 20  # bytes of code and test data on their way to a process
+SCRATCH = "/.scratch"  # no /tmp: Python's own files may lie beneath that
+NAMESPACES = {"mount": 0x20000, "ipc": 0x08000000, "network": 0x40000000, "pid": 0x20000000}
+LAYERS = ("user", *NAMESPACES, "landlock", "seccomp")
 INVALID = "the process sent no valid message"
+
+
+class SandboxError(RuntimeError):
+    """The sandbox cannot run here, or not as strictly as asked."""
+
+
+class BadTests(ValueError):
+    """The tests given to run_code cannot be used: the caller's error, never the program's."""
+
+
+class ServerGone(SandboxError):
+    """The fork server was killed from outside: no word on the program."""
+
+
+class Died(Exception):
+    """The other process ended or broke the protocol."""
 
 
 def send_frame(channel: socket.socket, message: dict, fds=()) -> None:

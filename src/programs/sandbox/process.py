@@ -13,8 +13,7 @@ import threading
 import time
 import warnings
 
-from programs.sandbox.limits import LAYERS, LINUX, Died, SandboxError, ServerGone
-from programs.sandbox.messages import receive_frame, send_frame
+from programs.sandbox.messages import LAYERS, LINUX, Died, SandboxError, ServerGone, receive_frame, send_frame
 
 
 class Process:
@@ -116,7 +115,6 @@ class Sandbox:
         return {name: self.report["proof"].get(name) is False for name in ("network", "files", "processes")}
 
     def send(self, message: dict, fds=()) -> None:
-        """Send a request to the server."""
         with self.lock:
             send_frame(self.control, message, fds)
 

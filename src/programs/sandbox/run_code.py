@@ -13,20 +13,14 @@ from dataclasses import dataclass, field
 from programs.sandbox.comparison import same_output
 from programs.sandbox.forms_of_tests import Plan, read_tests
 from programs.sandbox.judge import Judge
-from programs.sandbox.limits import (
-    JUDGE_MB,
-    MAX_REPORT,
-    SMALL_RESULT,
-    START_S,
-    UNUSABLE,
-    BadTests,
-    Died,
-    SandboxError,
-    ServerGone,
-    check_limits,
-)
-from programs.sandbox.messages import receive_frame, send_frame
+from programs.sandbox.messages import BadTests, Died, SandboxError, ServerGone, receive_frame, send_frame
 from programs.sandbox.process import DEFAULT, Process, Sandbox, available_cores, check_isolation
+
+MAX_REPORT = 4 << 20  # bytes of what a judge says of all tests
+SMALL_RESULT = 64 << 10  # bytes of a result that the caller reads itself, in a fraction of a second whatever they say
+START_S = 60  # seconds a process may take to start
+JUDGE_MB = 512  # MiB that a judge may add, at least
+NO_ANSWER = {"passed": 0, "total": 0, "results": [], "unfit": False, "trusted": True, "ended": ""}
 
 
 @dataclass
@@ -55,7 +49,6 @@ class Verdict:
 
     @property
     def all_passed(self) -> bool:
-        """Whether there were tests and all passed."""
         return self.total > 0 and self.passed == self.total and self.status == "ok"
 
     @property
@@ -134,13 +127,8 @@ def run_code(
     total_s = total_timeout_s or timeout_s * min(max(plan.least, 4), 10)
     limits = {"timeout_s": timeout_s, "total_s": total_s, "memory_mb": memory_mb, "result_bytes": output_mb << 20}
     limits["stops"] = stop_at_first_failure
-    sandbox, run = sandbox or DEFAULT, {"stdin": run_stdin_tests, "calls": run_calls, "python": run_judged}[plan.kind]
-
-    def judge() -> Verdict:
-        limits["deadline"] = time.monotonic() + total_s
-        return run(sandbox, code, plan, limits, entry_point, setup)
-
-    verdict = on_a_server(sandbox, strict, judge)
+    run = {"stdin": run_stdin_tests, "calls": run_calls, "python": run_judged}[plan.kind]
+    verdict = on_a_server(sandbox or DEFAULT, strict, limits, run, code, plan, entry_point, setup)
     verdict.wall_s = time.monotonic() - started
     return verdict
 
@@ -161,44 +149,46 @@ def program_output(
     ('42\\n', '')
     """
     check_limits(timeout_s=timeout_s, memory_mb=memory_mb)
-    sandbox = sandbox or DEFAULT
     limits = {"timeout_s": timeout_s, "total_s": 2 * timeout_s, "memory_mb": memory_mb, "result_bytes": 1 << 20}
-
-    def run():
-        return script_output(sandbox, code, stdin, {**limits, "deadline": time.monotonic() + 2 * timeout_s})
-
-    return on_a_server(sandbox, False, run)
+    return on_a_server(sandbox or DEFAULT, False, limits, script_output, code, stdin)
 
 
-def on_a_server(sandbox: Sandbox, strict: bool, run):
-    """What `run()` returns; once more by a new fork server where the one that there is goes away meanwhile."""
-    check_isolation(sandbox, strict)
-    server = sandbox.server
-    try:
-        return run()
-    except ServerGone:  # the program is not to blame
-        with sandbox.lock:
-            if sandbox.server is server:
-                sandbox.stop()
+def check_limits(**limits: float | None) -> None:
+    """Raise ValueError for a limit that is given and not a finite number above 0."""
+    for name, value in limits.items():
+        if value is not None and not 0 < value < math.inf:
+            raise ValueError(f"got {name} {value}; expected a finite number above 0; try leaving it out")
+
+
+def on_a_server(sandbox: Sandbox, strict: bool, limits: dict, run, *given):
+    """What `run` returns; once more by a new fork server where the one that there is goes away meanwhile."""
+    for again in (False, True):
         check_isolation(sandbox, strict)
-        return run()
+        server = sandbox.server
+        try:
+            return run(sandbox, {**limits, "deadline": time.monotonic() + limits["total_s"]}, *given)
+        except ServerGone:  # the program is not to blame
+            if again:
+                raise
+            with sandbox.lock:
+                if sandbox.server is server:
+                    sandbox.stop()
 
 
-def run_stdin_tests(sandbox: Sandbox, code: str, plan: Plan, limits: dict, *_) -> Verdict:
+def run_stdin_tests(sandbox: Sandbox, limits: dict, code: str, plan: Plan, *_) -> Verdict:
     """Run the program once for each (input, expected output); a timeout ends the run."""
     results = []
     for number, (given, expected) in enumerate(plan.cases):
         printed, detail = "", timeout_text(limits)
         if time.monotonic() < limits["deadline"]:
-            printed, detail = script_output(sandbox, code, given, limits)
+            printed, detail = script_output(sandbox, limits, code, given)
         if not detail and not same_output(expected, printed):
             detail = f"printed {printed[:200]!r}, expected {expected[:200]!r}"
         results.append({"test": number, "passed": not detail, "detail": detail})
         if detail.startswith("timeout") or (detail and limits["stops"]):
             break
     passed = sum(result["passed"] for result in results)
-    answer = {"passed": passed, "total": len(plan.cases), "results": results, "unfit": False, "trusted": True}
-    return conclude({**answer, "ended": ""}, None, plan, limits)
+    return conclude(NO_ANSWER | {"passed": passed, "total": len(plan.cases), "results": results}, {}, plan, limits)
 
 
 def process_limits(limits: dict) -> dict:
@@ -218,7 +208,7 @@ def await_start(process: Process, limits: dict) -> None:
     limits["deadline"] += time.monotonic() - began
 
 
-def script_output(sandbox: Sandbox, code: str, given: str, limits: dict) -> tuple[str, str]:
+def script_output(sandbox: Sandbox, limits: dict, code: str, given: str) -> tuple[str, str]:
     """Run the program as a script; return what it printed and what went wrong, "" for nothing."""
     with contextlib.ExitStack() as stack:
         stdin, stdout, stderr = (stack.enter_context(anonymous_file()) for _ in range(3))
@@ -249,9 +239,7 @@ def script_output(sandbox: Sandbox, code: str, given: str, limits: dict) -> tupl
 
 def anonymous_file():
     """A file without a name, in memory where there is such a thing."""
-    if hasattr(os, "memfd_create"):
-        return open(os.memfd_create("sandbox"), "w+b")
-    return tempfile.TemporaryFile()
+    return open(os.memfd_create("sandbox"), "w+b") if hasattr(os, "memfd_create") else tempfile.TemporaryFile()
 
 
 def read_back(file, size: int) -> str:
@@ -260,20 +248,7 @@ def read_back(file, size: int) -> str:
     return file.read(size).decode("utf-8", "surrogateescape")
 
 
-@contextlib.contextmanager
-def judged_program(sandbox: Sandbox, limits: dict):
-    """A process for the program and one for the judge, which hold the ends of one socket."""
-    program_side, judge_side = socket.socketpair()
-    own = {**limits, "memory_mb": max(limits["memory_mb"], JUDGE_MB)}
-    with contextlib.ExitStack() as stack:
-        process = sandbox.spawn("program", process_limits(limits), channel=program_side)
-        stack.callback(process.close)
-        judge = sandbox.spawn("judge", process_limits(own), extra=judge_side)
-        stack.callback(judge.close)
-        yield process, judge
-
-
-def run_calls(sandbox: Sandbox, code: str, plan: Plan, limits: dict, *names) -> Verdict:
+def run_calls(sandbox: Sandbox, limits: dict, code: str, plan: Plan, *names) -> Verdict:
     """Call the program's functions and compare small results here, which takes half the time of a run with a judge."""
     process = sandbox.spawn("program", process_limits(limits))
     try:
@@ -283,13 +258,19 @@ def run_calls(sandbox: Sandbox, code: str, plan: Plan, limits: dict, *names) -> 
     finally:
         process.close()
     if answer["ended"].startswith("output limit"):
-        return run_judged(sandbox, code, plan, {**limits, "deadline": time.monotonic() + limits["total_s"]}, *names)
-    return conclude(answer, process.report, plan, limits)
+        return run_judged(sandbox, {**limits, "deadline": time.monotonic() + limits["total_s"]}, code, plan, *names)
+    return conclude(answer, process.report or {}, plan, limits)
 
 
-def run_judged(sandbox: Sandbox, code: str, plan: Plan, limits: dict, *names) -> Verdict:
-    """Have a judge run the tests; it calls the program, which is in a process of its own."""
-    with judged_program(sandbox, limits) as (process, judge):
+def run_judged(sandbox: Sandbox, limits: dict, code: str, plan: Plan, *names) -> Verdict:
+    """Have a judge run the tests; it calls the program, in a process of its own, by a socket between the two."""
+    program_side, judge_side = socket.socketpair()
+    own = {**limits, "memory_mb": max(limits["memory_mb"], JUDGE_MB)}
+    with contextlib.ExitStack() as stack:
+        process = sandbox.spawn("program", process_limits(limits), channel=program_side)
+        stack.callback(process.close)
+        judge = sandbox.spawn("judge", process_limits(own), extra=judge_side)
+        stack.callback(judge.close)
         await_start(judge, limits)
         try:
             judge.channel.settimeout(limits["total_s"])
@@ -297,8 +278,8 @@ def run_judged(sandbox: Sandbox, code: str, plan: Plan, limits: dict, *names) ->
             answer = receive_frame(judge.channel, limits["deadline"], MAX_REPORT)
         except (TimeoutError, Died, OSError) as error:
             end = "timeout" if isinstance(error, TimeoutError) else "the process of the tests ended"
-            answer = {"passed": 0, "total": 0, "results": [], "unfit": False, "trusted": True, "ended": end}
-    return conclude(answer, process.report, plan, limits)
+            answer = NO_ANSWER | {"results": [], "ended": end}
+    return conclude(answer, process.report or {}, plan, limits)
 
 
 def job_of(code: str, plan: Plan, limits: dict, entry_point: str | None, setup: str) -> dict:
@@ -307,11 +288,12 @@ def job_of(code: str, plan: Plan, limits: dict, entry_point: str | None, setup: 
     return {"code": code, "kind": plan.kind, "cases": plan.cases, "entry_point": entry_point, "setup": setup, **told}
 
 
-def conclude(answer: dict, report: dict | None, plan: Plan, limits: dict) -> Verdict:
+def conclude(answer: dict, report: dict, plan: Plan, limits: dict) -> Verdict:
     """Make a verdict of what a judge says and how the program's process ended; tests that were not run have failed."""
     results, total, end = answer["results"], answer["total"], answer["ended"]
     if end:
-        end = why_it_ended(end, report or {}, limits)
+        words = {"timeout": timeout_text(limits), "the process ended": end_of(report)}
+        end = report.get("problem") or words.get(end, end)
         results.append({"test": len(results), "passed": False, "detail": end})
         total = max(total + 1, plan.least)
     elif limits["stops"]:
@@ -325,15 +307,6 @@ def conclude(answer: dict, report: dict | None, plan: Plan, limits: dict) -> Ver
     elif not total:
         status, detail = "no_tests", "the tests assert nothing"
     return Verdict(answer["passed"], total, status, answer["trusted"], results[:1000], detail)
-
-
-def why_it_ended(end: str, report: dict, limits: dict) -> str:
-    """The words of the judge for the end of a run, made precise by how the program's process ended."""
-    if report.get("problem"):
-        return report["problem"]
-    if end == "timeout":
-        return timeout_text(limits)
-    return end_of(report) if end == "the process ended" else end
 
 
 def end_of(report: dict) -> str:
@@ -365,18 +338,19 @@ def run_many(jobs: list[dict], workers: int | None = None) -> list[Verdict]:
     """
     from concurrent.futures import ThreadPoolExecutor
 
+    unusable = {}
+
+    def run(number: int) -> Verdict:
+        try:
+            return run_code(**jobs[number])
+        except BadTests as error:
+            unusable[number] = error
+            return Verdict(status="invalid_tests", detail=f"unusable tests: {error}")
+
     with ThreadPoolExecutor(workers or available_cores()) as pool:
-        verdicts = list(pool.map(run_job, jobs))
-    bad = [number for number, verdict in enumerate(verdicts) if verdict.detail.startswith(UNUSABLE)]
-    if bad:
-        what = f"got {len(bad)} of {len(jobs)} jobs with tests that cannot be used, the first of them job {bad[0]}"
-        warnings.warn(f"{what}: {verdicts[bad[0]].detail.removeprefix(UNUSABLE)}", RuntimeWarning, stacklevel=2)
+        verdicts = list(pool.map(run, range(len(jobs))))
+    if unusable:
+        first = min(unusable)
+        what = f"got {len(unusable)} of {len(jobs)} jobs with tests that cannot be used, the first of them job {first}"
+        warnings.warn(f"{what}: {unusable[first]}", RuntimeWarning, stacklevel=2)
     return verdicts
-
-
-def run_job(job: dict) -> Verdict:
-    """Run one job; tests that cannot be used are a verdict, too."""
-    try:
-        return run_code(**job)
-    except BadTests as error:
-        return Verdict(status="invalid_tests", detail=f"{UNUSABLE}{error}")
