@@ -52,27 +52,25 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 """
 
 # Contents
-#       122-170  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       173-182  bundle           Paths of this bundle and of its embedded model, data and rewards
-#       185-352  dialect          Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       355-376  settings         Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       379-386  user scripts     A user's Python script or notebook, read from its source
-#       389-634  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       637-725  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       728-936  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#      939-1238  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
-#     1241-1347  extracts         Extract from a Python file what some of its names need
-#     1350-1577  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
-#     1580-1691  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#     1694-1968  reward forms     The forms that a reward function may have, and loading rewards from files
-#     1971-2122  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2125-2341  assembly         Assemble the written file: the statements that it needs from files/, below its own …
-#     2344-2414  json reward      The task json_schema: constants of the reward, and the cases of its self-test
-#     2417-2986  tasks            The tasks: which files each takes, its constants, and the cases of its self-test
-#     2989-3286  ports            Ports between TRL and verl: the reward imported from its file, or with --inline the …
-#     3289-3438  trials           Trials of a written file: its self-test, its rows, the original of a port
-#     3441-3583  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3586-3785  command          The command line
+#       120-168  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       171-180  bundle           Paths of this bundle and of its embedded model, data and rewards
+#       183-350  dialect          Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       353-374  settings         Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       377-384  user scripts     A user's Python script or notebook, read from its source
+#       387-632  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       635-723  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
+#       726-934  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#      937-1236  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
+#     1239-1345  extracts         Extract from a Python file what some of its names need
+#     1348-1575  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
+#     1578-1689  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#     1692-1966  reward forms     The forms that a reward function may have, and loading rewards from files
+#     1969-2120  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2123-2339  assembly         Assemble the written file: the statements that it needs from files/, below its own …
+#     2342-3023  tasks            The tasks: which files each takes, its constants, the cases of its self-test, and …
+#     3026-3434  ports            Ports between TRL and verl, which import the reward or with --inline hold it, and …
+#     3437-3579  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3582-3769  command          The command line
 
 import argparse
 import ast
@@ -2341,81 +2339,9 @@ def check_column(name: str, where: str) -> None:
     need(fine, f"got {where} with the column {name!r}; {expected}{nested}")
 
 
-# ---------------------------------------------------- json reward (src/programs/create_reward_template/json_reward.py)
-
-
-def read_schema(file: str):
-    """The JSON Schema of a file; UserError for what is none, or needs another file."""
-    got = f"got --schema {file}"
-    try:
-        schema = json.loads(Path(file).read_text(encoding="utf-8"))
-        checker_of(schema)
-    except ImportError as error:
-        raise UserError(f"{got}: {error}; expected what validates it; try pip install jsonschema referencing") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{got}: {error}; expected a JSON Schema; try python -m json.tool {file}") from None
-    except Exception as error:  # jsonschema's own, of many classes
-        where = "/".join(map(str, getattr(error, "path", ()))) or "its top"
-        what = str(getattr(error, "message", error)).partition("\n")[0]
-        raise UserError(f"{got}, invalid at {where}: {what}; expected a valid JSON Schema") from None
-    own = schema.get("$id") if isinstance(schema, dict) else None
-    others = {*re.findall(r'"\$ref": "([^#"][^"]*)"', json.dumps(schema))} - {own}
-    need(
-        not others,
-        f"{got} with $ref {min(others, default='')!r}, another file; expected one; try putting it into $defs",
-    )
-    return schema
-
-
-def json_parts(args) -> tuple[dict[str, str], list[tuple]]:
-    """(constants, cases) of the reward; args.gold_template becomes a completion that it pays in full."""
-    schema = read_schema(args.schema)
-    example, exact = example_of(schema), args.exact or []
-    found = example is not None or checker_of(schema).is_valid(None)
-    got = f"got --schema {args.schema}, for which no example was found"
-    need(found, f'{got}; expected one for the self-test; try "examples": [VALUE] in the schema')
-    keys = list(schema.get("properties", {})) if isinstance(schema, dict) else []
-    for key in exact:
-        known = f"expected among {', '.join(keys) or 'its properties'}{suggest(key, keys)}"
-        need(key in keys and key in example, f"got --exact {key!r}, which the schema's example lacks; {known}")
-        check_column(key, "--exact")
-    if checker_of(schema).is_valid({}):
-        say("warning: the schema accepts {}, which a model learns to say; try required: [KEYS]")
-    args.gold_template = template_of(example, exact)
-    shown = pprint.pformat(schema, width=110, sort_dicts=False).split("\n")
-    constants = {
-        "EXACT": f"{json.dumps(exact)}  # properties whose value is the row's, in columns of these names",
-        "SCHEMA": "\n".join(line + "  # noqa: E501" * (len(line) > 111) for line in shown),
-    }
-    return constants, json_cases(schema, example, exact)
-
-
-def template_of(example, exact: list[str]) -> str:
-    """A completion that has full marks, with places for the columns of the row."""
-    whole = example | {key: f"{{{key}}}" for key in exact} if exact else example
-    text = json.dumps(whole, ensure_ascii=False)
-    for key in exact:
-        text = text if isinstance(example[key], str) else text.replace(f'"{{{key}}}"', f"{{{key}}}")
-    return text
-
-
-def json_cases(schema, example, exact: list[str]) -> list[tuple]:
-    """Cases of the self-test, whose scores follow from the definition."""
-    text, row = json.dumps(example), {key: example[key] for key in exact}
-    fenced = f"```json\n{text}\n```"
-    cases = [(t, row, 1.0) for t in (text, fenced, f"<think>A plan.</think>\n{text}")]
-    cases += [(t, row, 0.0) for t in (f"Here it is:\n{fenced}", f"{text} {text}", f"<think>{text}", "", "NaN")]
-    required = schema.get("required", []) if isinstance(schema, dict) and isinstance(example, dict) else []
-    for key in required:
-        cases.append((json.dumps({name: value for name, value in example.items() if name != key}), row, 0.0))
-    for key in exact[:1]:
-        other = "another" if isinstance(example[key], str) else [example[key]]
-        cases += [(text, row | {key: None}, None), (text, row | {key: other}, 0.0)]
-    return cases
-
-
 # ---------------------------------------------------------------- tasks (src/programs/create_reward_template/tasks.py)
 
+SCRIPTS = Path(__file__).resolve().parent  # where math_grader.py, sandbox.py and reward_preflight.py are
 FINAL_ANSWER = r'''"""The visible text of a completion, and its final answer."""
 
 import re
@@ -2986,6 +2912,117 @@ def rubric_parts(rubric: list[dict]) -> tuple[list[str], dict[str, str], list[tu
     return [*row], constants, cases
 
 
+# ------------------------------------------------------------------------------------------------ JSON by a schema
+
+
+def read_schema(file: str):
+    """The JSON Schema of a file; UserError for what is none, or needs another file."""
+    got = f"got --schema {file}"
+    try:
+        schema = json.loads(Path(file).read_text(encoding="utf-8"))
+        checker_of(schema)
+    except ImportError as error:
+        raise UserError(f"{got}: {error}; expected what validates it; try pip install jsonschema referencing") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{got}: {error}; expected a JSON Schema; try python -m json.tool {file}") from None
+    except Exception as error:  # jsonschema's own, of many classes
+        where = "/".join(map(str, getattr(error, "path", ()))) or "its top"
+        what = str(getattr(error, "message", error)).partition("\n")[0]
+        raise UserError(f"{got}, invalid at {where}: {what}; expected a valid JSON Schema") from None
+    own = schema.get("$id") if isinstance(schema, dict) else None
+    others = {*re.findall(r'"\$ref": "([^#"][^"]*)"', json.dumps(schema))} - {own}
+    need(
+        not others,
+        f"{got} with $ref {min(others, default='')!r}, another file; expected one; try putting it into $defs",
+    )
+    return schema
+
+
+def json_parts(args) -> tuple[dict[str, str], list[tuple]]:
+    """(constants, cases) of the reward; args.gold_template becomes a completion that it pays in full."""
+    schema = read_schema(args.schema)
+    example, exact = example_of(schema), args.exact or []
+    found = example is not None or checker_of(schema).is_valid(None)
+    got = f"got --schema {args.schema}, for which no example was found"
+    need(found, f'{got}; expected one for the self-test; try "examples": [VALUE] in the schema')
+    keys = list(schema.get("properties", {})) if isinstance(schema, dict) else []
+    for key in exact:
+        known = f"expected among {', '.join(keys) or 'its properties'}{suggest(key, keys)}"
+        need(key in keys and key in example, f"got --exact {key!r}, which the schema's example lacks; {known}")
+        check_column(key, "--exact")
+    if checker_of(schema).is_valid({}):
+        say("warning: the schema accepts {}, which a model learns to say; try required: [KEYS]")
+    args.gold_template = template_of(example, exact)
+    shown = pprint.pformat(schema, width=110, sort_dicts=False).split("\n")
+    constants = {
+        "EXACT": f"{json.dumps(exact)}  # properties whose value is the row's, in columns of these names",
+        "SCHEMA": "\n".join(line + "  # noqa: E501" * (len(line) > 111) for line in shown),
+    }
+    return constants, json_cases(schema, example, exact)
+
+
+def template_of(example, exact: list[str]) -> str:
+    """A completion that has full marks, with places for the columns of the row."""
+    whole = example | {key: f"{{{key}}}" for key in exact} if exact else example
+    text = json.dumps(whole, ensure_ascii=False)
+    for key in exact:
+        text = text if isinstance(example[key], str) else text.replace(f'"{{{key}}}"', f"{{{key}}}")
+    return text
+
+
+def json_cases(schema, example, exact: list[str]) -> list[tuple]:
+    """Cases of the self-test, whose scores follow from the definition."""
+    text, row = json.dumps(example), {key: example[key] for key in exact}
+    fenced = f"```json\n{text}\n```"
+    cases = [(t, row, 1.0) for t in (text, fenced, f"<think>A plan.</think>\n{text}")]
+    cases += [(t, row, 0.0) for t in (f"Here it is:\n{fenced}", f"{text} {text}", f"<think>{text}", "", "NaN")]
+    required = schema.get("required", []) if isinstance(schema, dict) and isinstance(example, dict) else []
+    for key in required:
+        cases.append((json.dumps({name: value for name, value in example.items() if name != key}), row, 0.0))
+    for key in exact[:1]:
+        other = "another" if isinstance(example[key], str) else [example[key]]
+        cases += [(text, row | {key: None}, None), (text, row | {key: other}, 0.0)]
+    return cases
+
+
+# ------------------------------------------------------------------------------------------------ what was written
+
+
+def tested(path: Path) -> str:
+    """What the self-test of a written file says; UserError where a score is wrong."""
+    done = subprocess.run([sys.executable, str(path), "--test"], capture_output=True, text=True)
+    need(done.returncode == 0, f"got a self-test that fails: {(done.stdout + done.stderr).strip()[-600:]}")
+    return done.stdout.strip()
+
+
+def checks_of(args) -> list[str]:
+    """The flags of reward_preflight.py that fit a task: its profile, and what has full marks."""
+    if args.task == "llm_judge":
+        return ["--profile", "judge"]
+    if args.task == "format":
+        return ["--profile", "format", "--gold_template", "\n".join(f"<{tag}>text</{tag}>" for tag in args.tags)]
+    if args.task == "json_schema":
+        return ["--profile", "answer" if args.exact else "format", "--gold_template", args.gold_template]
+    return []
+
+
+def preflighted(args) -> dict:
+    """What reward_preflight.py says of the written reward on the rows of --data, in short."""
+    script = SCRIPTS / "reward_preflight.py"
+    need(script.is_file(), f"got --data, and no {script}; expected it beside this script; try without --data")
+    command = [sys.executable, str(script), "--reward", f"{args.output}:{args.name}", "--data", args.data, "--json"]
+    command += ["--prompt_column", args.prompt_column or "prompt", *checks_of(args)]
+    command += ["--answer_column", args.gold_column] if args.gold_column and args.task != "code" else []
+    done = subprocess.run(command, capture_output=True, text=True)
+    wrong = done.stderr.strip().removeprefix("error: ").replace("--answer_column", "--gold_column")
+    need(done.returncode in (0, 1) and done.stdout, f"{wrong}; nothing is written")
+    found = json.loads(done.stdout)
+    paid_nothing = [probe["name"] for probe in found["probes"] if probe["status"] == "pass"]
+    said = {"ready": found["ready"], "rows": found["rows"], "gold_with_full_marks": found["gold"]["full_marks"]}
+    said |= {"completions": sum(f["completions"] for f in found["functions"]), "not_paid": paid_nothing}
+    return said | {"findings": found["findings"]}
+
+
 # ---------------------------------------------------------------- ports (src/programs/create_reward_template/ports.py)
 
 PORT_TO_VERL = '''\
@@ -3120,10 +3157,12 @@ OWN = {"prompt", "prompts", "completion", "completions"}
 EXTRAS = {"completion_ids", "environments", *TRL_EXTRAS}
 GOLDS = ("answer", "tests", "test_cases", "solution", "ground_truth", "label")
 OTHERWISE = "try it without --inline"
+DOUBLE = "```python\ndef double(x):\n    return 2 * x\n```"
+TESTS_OF_DOUBLE = ["assert double(4) == 8", "assert double(0) == 0"]
+ONCE, IDS = CallLimits(retries=0), [5, 6, 7]  # tokens, which the reward manager of verl_train.py gives
 
 
 def source_text(args) -> str:
-    """The text of the file of --from."""
     file, got = spec_parts(args.source)[0], f"got --from {args.source!r}"
     need(file and Path(file).is_file(), f"{got}: no file {file!r}; expected FILE.py:function[*weight]")
     need(Path(file).resolve() != args.output.resolve(), f"{got}, the file of --output; expected another")
@@ -3286,50 +3325,7 @@ def inlined(args) -> str:
     return head + "\n" * kept.startswith(("def ", "@", "class ")) + kept + "\n\n" + end
 
 
-# -------------------------------------------------------------- trials (src/programs/create_reward_template/trials.py)
-
-SCRIPTS = Path(__file__).resolve().parent  # where math_grader.py, sandbox.py and reward_preflight.py are
-DOUBLE = "```python\ndef double(x):\n    return 2 * x\n```"
-TESTS_OF_DOUBLE = ["assert double(4) == 8", "assert double(0) == 0"]
-ONCE, IDS = CallLimits(retries=0), [5, 6, 7]  # tokens, which the reward manager of verl_train.py gives
-
-
-def tested(path: Path) -> str:
-    """What the self-test of a written file says; UserError where a score is wrong."""
-    done = subprocess.run([sys.executable, str(path), "--test"], capture_output=True, text=True)
-    need(done.returncode == 0, f"got a self-test that fails: {(done.stdout + done.stderr).strip()[-600:]}")
-    return done.stdout.strip()
-
-
-def checks_of(args) -> list[str]:
-    """The flags of reward_preflight.py that fit a task: its profile, and what has full marks."""
-    if args.task == "llm_judge":
-        return ["--profile", "judge"]
-    if args.task == "format":
-        return ["--profile", "format", "--gold_template", "\n".join(f"<{tag}>text</{tag}>" for tag in args.tags)]
-    if args.task == "json_schema":
-        return ["--profile", "answer" if args.exact else "format", "--gold_template", args.gold_template]
-    return []
-
-
-def preflighted(args) -> dict:
-    """What reward_preflight.py says of the written reward on the rows of --data, in short."""
-    script = SCRIPTS / "reward_preflight.py"
-    need(script.is_file(), f"got --data, and no {script}; expected it beside this script; try without --data")
-    command = [sys.executable, str(script), "--reward", f"{args.output}:{args.name}", "--data", args.data, "--json"]
-    command += ["--prompt_column", args.prompt_column or "prompt", *checks_of(args)]
-    command += ["--answer_column", args.gold_column] if args.gold_column and args.task != "code" else []
-    done = subprocess.run(command, capture_output=True, text=True)
-    wrong = done.stderr.strip().removeprefix("error: ").replace("--answer_column", "--gold_column")
-    need(done.returncode in (0, 1) and done.stdout, f"{wrong}; nothing is written")
-    found = json.loads(done.stdout)
-    paid_nothing = [probe["name"] for probe in found["probes"] if probe["status"] == "pass"]
-    said = {"ready": found["ready"], "rows": found["rows"], "gold_with_full_marks": found["gold"]["full_marks"]}
-    said |= {"completions": sum(f["completions"] for f in found["functions"]), "not_paid": paid_nothing}
-    return said | {"findings": found["findings"]}
-
-
-# ------------------------------------------------------------------------------------------------ a port
+# ------------------------------------------------------------------------------------------------ comparison
 
 
 def trial_cases(args) -> list[tuple[str, dict]]:
@@ -3585,28 +3581,7 @@ def tried_on_programs(args) -> dict:
 
 # ------------------------------------------------------------ command (src/programs/create_reward_template/command.py)
 
-WITH_GOLD = ("math", "final_number", "code", "passes_tests", "qa", "llm_judge", "--from")
-ONLY_FOR = {  # flag -> the tasks that it is for
-    "tags": ("format",),
-    **dict.fromkeys(("schema", "exact"), ("json_schema",)),
-    "rule": ("custom",),
-    **dict.fromkeys(("completions", "weights", "inline"), ("--from",)),
-    "gold_column": WITH_GOLD,
-    "signature": WITH_GOLD[:-1],
-    **dict.fromkeys(
-        ("per", "timeout_s", "memory_mb", "one_file", "no_fence", "stop_at_first_failure"), ("passes_tests",)
-    ),
-    "data": (*(task for task in TASKS if task != "passes_tests"), "--from"),
-}
-DEFAULTS = {
-    "tags": ["think", "answer"],
-    "rule": ["equals:answer", "words:1-400*0.1"],
-    "completions": "messages",
-    "per": "test",
-    "timeout_s": 3.0,
-    "memory_mb": 512,
-    "no_fence": "whole",
-}
+WITH_GOLD = ("math", "final_number", "code", "passes_tests", "qa", "llm_judge")
 CALLED_BY_TRL = (  # a test compares it with what TRL does
     "{name}(prompts=, completions=, completion_ids=, COLUMN= for each other column, trainer_state=, log_extra=, "
     "log_metric=): all but the last three are lists over the samples; a completion is "
@@ -3616,45 +3591,52 @@ CALLED_BY_TRL = (  # a test compares it with what TRL does
 
 
 def read_flags(argv: list[str] | None) -> argparse.Namespace:
+    """The flags; `only_for` has {flag: (the tasks that it is for, its default)}."""
     usage = "%(prog)s [--flag value ...]    (--help has all flags)"
     parser = argparse.ArgumentParser(usage=usage, description=__doc__, formatter_class=Help, allow_abbrev=False)
+    only_for, code, port = {}, ("passes_tests",), ("--from",)
 
-    def flag(name: str, help: str, **options) -> None:
-        default = DEFAULTS.get(name)
-        default = " ".join(default) if isinstance(default, list) else default
-        text = help + (f" (default: {default})" if default else "")
-        parser.add_argument(f"--{name}", help=text, **options)
+    def flag(name: str, help: str, tasks: tuple[str, ...] = (), default=None, **options) -> None:
+        shown = " ".join(default) if isinstance(default, list) else default
+        parser.add_argument(f"--{name}", help=help + (f" (default: {shown})" if shown else ""), **options)
+        only_for.update({name: (tasks, default)} if tasks else {})
 
     flag("task", "what to pay for", choices=[*TASKS])
     flag("from", "port this reward instead: FILE.py:function[*weight]", metavar="SPEC", dest="source")
     both = "trl, verl or both (default: both; with --from the other contract)"
     flag("for", both, dest="target", choices=["trl", "verl", "both"])
-    flag("weights", "--from a list: a number for each function", nargs="+", type=float, metavar="W")
-    flag("inline", "--from to verl: the shortest port, with the function inside", action="store_true", default=None)
-    flag("data", "test the new reward on these rows: JSONL, JSON, CSV or parquet", metavar="FILE")
+    flag("weights", "--from a list: a number for each function", port, nargs="+", type=float, metavar="W")
+    inline = "--from to verl: the shortest port, with the function inside"
+    flag("inline", inline, port, action="store_true")
+    tried = (*(task for task in TASKS if task != "passes_tests"), *port)
+    flag("data", "test the new reward on these rows: JSONL, JSON, CSV or parquet", tried, metavar="FILE")
     flag("prompt_column", "--data: column with the prompt (default: prompt)", metavar="NAME")
     flag("output", "file to write", metavar="FILE.py", type=Path)
     flag("force", "replace an existing file", action="store_true")
     flag("name", "TRL's function, and its metric (default: TASK_reward, with --from the function's)", metavar="NAME")
     gold = "column of the gold answer (default: answer; code, passes_tests: tests; --from: what it reads)"
-    flag("gold_column", gold, metavar="NAME")
-    flag("signature", "how the reward is called: NAME(completions, COLUMN, …), also with limits", metavar="TEXT")
+    flag("gold_column", gold, (*WITH_GOLD, *port), metavar="NAME")
+    signature = "how the reward is called: NAME(completions, COLUMN, …), also with limits"
+    flag("signature", signature, WITH_GOLD, metavar="TEXT")
     one_file = "passes_tests: with the sandbox inside, needs only the standard library"
-    flag("one_file", one_file, action="store_true", default=None)
-    flag("per", "passes_tests: what --timeout_s limits", choices=["test", "completion"])
-    flag("timeout_s", "passes_tests: seconds", type=float, metavar="S")
-    flag("memory_mb", "passes_tests: MiB that a program may add", type=int, metavar="MB")
+    flag("one_file", one_file, code, action="store_true")
+    flag("per", "passes_tests: what --timeout_s limits", code, "test", choices=["test", "completion"])
+    flag("timeout_s", "passes_tests: seconds", code, 3.0, type=float, metavar="S")
+    flag("memory_mb", "passes_tests: MiB that a program may add", code, 512, type=int, metavar="MB")
     no_fence = "--one_file: a completion without a code fence is a program, or has none"
-    flag("no_fence", no_fence, choices=["whole", "empty"])
-    stop = "passes_tests: stop testing a program when one test fails"
-    flag("stop_at_first_failure", stop, action="store_true", default=None)
-    flag("schema", "json_schema: the JSON Schema", metavar="FILE")
+    flag("no_fence", no_fence, code, "whole", choices=["whole", "empty"])
+    flag("stop_at_first_failure", "passes_tests: stop testing a program when one test fails", code, action="store_true")
+    flag("schema", "json_schema: the JSON Schema", ("json_schema",), metavar="FILE")
     exact = "json_schema: properties that must have the row's value, from columns of these names"
-    flag("exact", exact, nargs="+", metavar="KEY")
-    flag("tags", "format: the tags, in order", nargs="+", metavar="TAG")
-    flag("rule", "custom: KIND[:ARGUMENT][*WEIGHT], repeatable", action="append", metavar="RULE")
-    flag("completions", "--from a TRL reward: the form of its completions", choices=["messages", "text"])
-    return parse_flags(parser, argv)
+    flag("exact", exact, ("json_schema",), nargs="+", metavar="KEY")
+    flag("tags", "format: the tags, in order", ("format",), ["think", "answer"], nargs="+", metavar="TAG")
+    rule, rules = "custom: KIND[:ARGUMENT][*WEIGHT], repeatable", ["equals:answer", "words:1-400*0.1"]
+    flag("rule", rule, ("custom",), rules, action="append", metavar="RULE")
+    form = "--from a TRL reward: the form of its completions"
+    flag("completions", form, port, "messages", choices=["messages", "text"])
+    args = parse_flags(parser, argv)
+    args.only_for = only_for
+    return args
 
 
 def taken_names(args) -> set[str]:
@@ -3676,11 +3658,13 @@ def check_flags(args) -> None:
     args.source = full_spec(args.source) if args.source else None
     kind = args.task or "--from"
     need(args.one_file or not args.no_fence, "got --no_fence without --one_file; expected them together")
-    for name, kinds in ONLY_FOR.items():
-        fits = kind in kinds or getattr(args, name) is None
-        need(fits, f"got --{name} with {kind}; expected it with {' or '.join(kinds)}")
-        if getattr(args, name) is None:
-            setattr(args, name, DEFAULTS.get(name))
+    for name, (kinds, default) in args.only_for.items():
+        given = getattr(args, name)
+        need(
+            kind in kinds or given is None or given is False,
+            f"got --{name} with {kind}; expected it with {' or '.join(kinds)}",
+        )
+        setattr(args, name, default if given is None else given)
     above = args.timeout_s > 0 and args.memory_mb > 0
     need(above, f"got --timeout_s {args.timeout_s} and --memory_mb {args.memory_mb}; expected numbers above 0")
     if args.signature:

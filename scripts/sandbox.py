@@ -35,29 +35,26 @@ because namespaces do the same in a sixth of the time.
 """
 
 # Contents
-#       103-114  python source    Parses Python source in a process with threads
-#       117-127  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       130-136  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
-#       139-162  extracts         Extract from a Python file what some of its names need
-#       165-206  limits           Exceptions and limits of the sandbox
-#       209-247  messages         Messages between the processes: a length, then JSON; open files travel with the …
-#       250-360  values           Values sent between the processes: plain data as JSON with tags
-#       363-446  comparison       Compare results with expected values, and shorten both for verdicts
-#       449-597  shared objects   Objects that tests and program share: what one side changes, the other sees
-#       600-784  kernel           Layers of the kernel: seccomp, Landlock, namespaces
-#      787-1129  tests in python  Reading Python tests: which names are the program's, and what counts as a test
-#     1132-1298  remote objects   Functions, classes and objects of the program, as the tests hold them
-#     1301-1652  judge            The judge: calls the program, which runs in a separate process, and compares its …
-#     1655-1890  child            Inside a forked process
-#     1893-2261  server           The fork server
-#     2264-2434  process          The sandbox and its processes
-#     2437-2592  forms of tests   Tests, read and sorted
-#     2595-2868  answers          The program in a model's answer
-#     2871-3224  run code         The caller's side: programs, their tests, and the verdicts
-#     3227-3278  command          The command line
+#       100-111  python source    Parses Python source in a process with threads
+#       114-124  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       127-133  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
+#       136-159  extracts         Extract from a Python file what some of its names need
+#       162-221  messages         What the processes have in common: their layers, exceptions, and messages of a …
+#       224-484  values           Values sent between the processes: plain data as JSON with tags, and objects that …
+#       487-570  comparison       Compare results with expected values, and shorten both for verdicts
+#       573-757  kernel           Layers of the kernel: seccomp, Landlock, namespaces
+#      760-1102  tests in python  Reading Python tests: which names are the program's, and what counts as a test
+#     1105-1271  remote objects   Functions, classes and objects of the program, as the tests hold them
+#     1274-1622  judge            The judge: calls the program, which runs in a separate process, and compares its …
+#     1625-1850  child            Inside a forked process
+#     1853-2223  server           The fork server
+#     2226-2395  process          The sandbox and its processes
+#     2398-2552  forms of tests   Tests, read and sorted
+#     2555-2827  answers          The program in a model's answer
+#     2830-3169  run code         The caller's side: programs, their tests, and the verdicts
+#     3172-3223  command          The command line
 
 import argparse
-import array
 import ast
 import atexit
 import builtins
@@ -162,25 +159,14 @@ def read_names(*nodes: ast.AST) -> set[str]:
     return {leaf.id for node in nodes for leaf in ast.walk(node) if isinstance(leaf, ast.Name)}
 
 
-# ----------------------------------------------------------------------------- limits (src/programs/sandbox/limits.py)
+# ------------------------------------------------------------------------- messages (src/programs/sandbox/messages.py)
 
 LINUX = sys.platform == "linux"
-UNUSABLE = "unusable tests: "  # before the detail of a verdict of run_many
 MAX_FRAME = 256 << 20  # bytes of code and test data on their way to a process
-MAX_REPORT = 4 << 20  # bytes of what a judge says of all tests
-SMALL_RESULT = 64 << 10  # bytes of a result that the caller reads itself, in a fraction of a second whatever they say
-START_S = 60  # seconds a process may take to start
-MAX_DEPTH = 100  # nesting of a value
-JUDGE_MB = 512  # MiB that a judge may add, at least
-ENTRY_BYTES = 16 << 10  # what a file or folder in the scratch folder counts at least: 4,096 of them fill it
-SCRATCH, SCRATCH_BYTES = "/.scratch", 64 << 20  # no /tmp: Python's own files may lie beneath that
-FIRST_UID, UIDS = 62_000, 2_000  # users that own no files; neighbouring jobs never share one
+SCRATCH = "/.scratch"  # no /tmp: Python's own files may lie beneath that
 NAMESPACES = {"mount": 0x20000, "ipc": 0x08000000, "network": 0x40000000, "pid": 0x20000000}
 LAYERS = ("user", *NAMESPACES, "landlock", "seccomp")
-PRELOAD = (
-    "bisect cmath collections copy dataclasses datetime decimal enum fractions functools heapq io itertools json math "
-    "numbers operator random re statistics string threading time traceback typing"
-).split()  # what programs often import; every further MB costs each fork some 60 us
+INVALID = "the process sent no valid message"
 
 
 class SandboxError(RuntimeError):
@@ -191,24 +177,12 @@ class BadTests(ValueError):
     """The tests given to run_code cannot be used: the caller's error, never the program's."""
 
 
-def check_limits(**limits: float | None) -> None:
-    """Raise ValueError for a limit that is given and not a finite number above 0."""
-    for name, value in limits.items():
-        if value is not None and not 0 < value < math.inf:
-            raise ValueError(f"got {name} {value}; expected a finite number above 0; try leaving it out")
-
-
 class ServerGone(SandboxError):
     """The fork server was killed from outside: no word on the program."""
 
 
 class Died(Exception):
     """The other process ended or broke the protocol."""
-
-
-# ------------------------------------------------------------------------- messages (src/programs/sandbox/messages.py)
-
-INVALID = "the process sent no valid message"
 
 
 def send_frame(channel: socket.socket, message: dict, fds=()) -> None:
@@ -248,6 +222,8 @@ def receive_frame(channel: socket.socket, deadline: float | None = None, limit: 
 
 
 # ----------------------------------------------------------------------------- values (src/programs/sandbox/values.py)
+
+MAX_DEPTH = 100  # nesting of a value
 
 
 def zone(moment) -> list:
@@ -358,95 +334,6 @@ def decode(data, shared=None, depth: int = 0):
         return MAKERS[tag](content)
     except (KeyError, IndexError, TypeError, ValueError, ArithmeticError, ImportError):
         raise Died(INVALID) from None
-
-
-# --------------------------------------------------------------------- comparison (src/programs/sandbox/comparison.py)
-
-
-class Brief(reprlib.Repr):
-    """The beginning of a value's text, without the digits of large integers."""
-
-    def repr_int(self, value, level):
-        """An integer, or the number of its bits."""
-        return repr(value) if value.bit_length() <= 256 else f"<integer of {value.bit_length()} bits>"
-
-
-def brief(value) -> str:
-    """The beginning of plain data's text, for messages."""
-    short = Brief()
-    short.maxlevel, short.maxstring, short.maxother = 3, 80, 80
-    return short.repr(value)
-
-
-def same(expected, actual) -> bool:
-    """Compare plain data strictly: True is not 1; a float may differ by 1e-6 of itself; a tuple equals a list.
-
-    Data from JSON has string keys only, so a dict with other keys is compared by their text.
-    """
-    if isinstance(expected, bool) or isinstance(actual, bool) or expected is None or actual is None:
-        return expected is actual
-    if isinstance(expected, int | float) and isinstance(actual, int | float):
-        if isinstance(expected, float) and math.isfinite(expected):
-            return math.isfinite(actual) and math.isclose(expected, actual, rel_tol=1e-6, abs_tol=1e-9)
-        return expected == actual or (expected != expected and actual != actual)
-    if isinstance(expected, list | tuple) and isinstance(actual, list | tuple):
-        return len(expected) == len(actual) and all(map(same, expected, actual))
-    if isinstance(expected, dict) and isinstance(actual, dict):
-        if all(isinstance(key, str) for key in expected) and not any(isinstance(key, str) for key in actual):
-            actual = {str(key): item for key, item in actual.items()}
-        return expected.keys() == actual.keys() and all(same(item, actual[key]) for key, item in expected.items())
-    if VIEWS.get(type(actual)) in ("keys", "items"):
-        return actual == expected  # as sets
-    return type(expected) is type(actual) and expected == actual
-
-
-def same_token(expected: str, actual: str) -> bool:
-    """Compare two words of output: equal, or close where the expected one is written as a decimal; 2.0 equals 2."""
-    if expected == actual:
-        return True
-    if len(expected) > 40 or len(actual) > 40 or not set(".eE") & set(expected + actual):
-        return False
-    try:
-        if re.fullmatch("-?(?:0|[1-9][0-9]*)", expected):
-            return decimal.Decimal(actual) == int(expected)
-        return bool(set(".eE") & set(expected)) and same(float(expected), float(actual))
-    except (ValueError, ArithmeticError):
-        return False
-
-
-def same_output(expected: str, actual: str) -> bool:
-    """Compare printed text line by line; ignore white space at the ends of lines and empty lines around the text."""
-    actual, start = actual.strip(), 0
-    for words in map(str.split, expected.strip().split("\n")):  # reads no more output than is expected
-        end = actual.find("\n", start)
-        end = len(actual) if end < 0 else end
-        printed = actual[start:end].split(maxsplit=len(words))
-        if len(words) != len(printed) or not all(map(same_token, words, printed)):
-            return False
-        start = end + 1
-    return start > len(actual)
-
-
-def error_text(answer: dict) -> str:
-    """What a program raised, in one line."""
-    parts = (answer.get(part) for part in ("name", "message"))
-    return ": ".join(part[:500] if isinstance(part, str) else "…" for part in parts)[:500]
-
-
-def compare(answer: dict, expected, mode: str) -> str:
-    """Return "" if the program's answer is the expected value; mode is same, == or wrapped (perhaps in a list)."""
-    if "error" in answer:
-        return error_text(answer)
-    actual = decode(answer.get("value"))
-    try:
-        equal = actual == expected if mode == "==" else same(expected, actual)
-        equal = equal or (mode == "wrapped" and same(expected[0], actual))
-        return "" if equal else f"returned {brief(actual)}, expected {brief(expected)}"
-    except (RecursionError, ArithmeticError, ValueError, TypeError) as error:
-        return f"{type(error).__name__}: {error}"
-
-
-# ------------------------------------------------------------- shared objects (src/programs/sandbox/shared_objects.py)
 
 
 class SharedObjects:
@@ -595,6 +482,92 @@ def classes_in(namespace: dict, module: str) -> dict:
         if kind.__name__ == name
         and (issubclass(kind, enum.Enum) or (kind.__new__ is object.__new__ and kind.__dictoffset__))
     }
+
+
+# --------------------------------------------------------------------- comparison (src/programs/sandbox/comparison.py)
+
+
+class Brief(reprlib.Repr):
+    """The beginning of a value's text, without the digits of large integers."""
+
+    def repr_int(self, value, level):
+        """An integer, or the number of its bits."""
+        return repr(value) if value.bit_length() <= 256 else f"<integer of {value.bit_length()} bits>"
+
+
+def brief(value) -> str:
+    """The beginning of plain data's text, for messages."""
+    short = Brief()
+    short.maxlevel, short.maxstring, short.maxother = 3, 80, 80
+    return short.repr(value)
+
+
+def same(expected, actual) -> bool:
+    """Compare plain data strictly: True is not 1; a float may differ by 1e-6 of itself; a tuple equals a list.
+
+    Data from JSON has string keys only, so a dict with other keys is compared by their text.
+    """
+    if isinstance(expected, bool) or isinstance(actual, bool) or expected is None or actual is None:
+        return expected is actual
+    if isinstance(expected, int | float) and isinstance(actual, int | float):
+        if isinstance(expected, float) and math.isfinite(expected):
+            return math.isfinite(actual) and math.isclose(expected, actual, rel_tol=1e-6, abs_tol=1e-9)
+        return expected == actual or (expected != expected and actual != actual)
+    if isinstance(expected, list | tuple) and isinstance(actual, list | tuple):
+        return len(expected) == len(actual) and all(map(same, expected, actual))
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        if all(isinstance(key, str) for key in expected) and not any(isinstance(key, str) for key in actual):
+            actual = {str(key): item for key, item in actual.items()}
+        return expected.keys() == actual.keys() and all(same(item, actual[key]) for key, item in expected.items())
+    if VIEWS.get(type(actual)) in ("keys", "items"):
+        return actual == expected  # as sets
+    return type(expected) is type(actual) and expected == actual
+
+
+def same_token(expected: str, actual: str) -> bool:
+    """Compare two words of output: equal, or close where the expected one is written as a decimal; 2.0 equals 2."""
+    if expected == actual:
+        return True
+    if len(expected) > 40 or len(actual) > 40 or not set(".eE") & set(expected + actual):
+        return False
+    try:
+        if re.fullmatch("-?(?:0|[1-9][0-9]*)", expected):
+            return decimal.Decimal(actual) == int(expected)
+        return bool(set(".eE") & set(expected)) and same(float(expected), float(actual))
+    except (ValueError, ArithmeticError):
+        return False
+
+
+def same_output(expected: str, actual: str) -> bool:
+    """Compare printed text line by line; ignore white space at the ends of lines and empty lines around the text."""
+    actual, start = actual.strip(), 0
+    for words in map(str.split, expected.strip().split("\n")):  # reads no more output than is expected
+        end = actual.find("\n", start)
+        end = len(actual) if end < 0 else end
+        printed = actual[start:end].split(maxsplit=len(words))
+        if len(words) != len(printed) or not all(map(same_token, words, printed)):
+            return False
+        start = end + 1
+    return start > len(actual)
+
+
+def error_text(answer: dict) -> str:
+    """What a program raised, in one line."""
+    parts = (answer.get(part) for part in ("name", "message"))
+    return ": ".join(part[:500] if isinstance(part, str) else "…" for part in parts)[:500]
+
+
+def compare(answer: dict, expected, mode: str) -> str:
+    """Return "" if the program's answer is the expected value; mode is same, == or wrapped (perhaps in a list)."""
+    if "error" in answer:
+        return error_text(answer)
+    actual = decode(answer.get("value"))
+    try:
+        equal = actual == expected if mode == "==" else same(expected, actual)
+        equal = equal or (mode == "wrapped" and same(expected[0], actual))
+        return "" if equal else f"returned {brief(actual)}, expected {brief(expected)}"
+    except (RecursionError, ArithmeticError, ValueError, TypeError) as error:
+        return f"{type(error).__name__}: {error}"
 
 
 # ----------------------------------------------------------------------------- kernel (src/programs/sandbox/kernel.py)
@@ -1360,7 +1333,6 @@ class Judge:
         self.shared, self.shareable = SharedObjects(0, self.reference, self.resolve), dict
 
     def record(self, line: int, passed: bool, detail: str = "") -> None:
-        """Count one test."""
         self.passed += passed
         self.total += 1
         if len(self.results) < 1000:
@@ -1369,7 +1341,6 @@ class Judge:
             raise Ended("a test failed")
 
     def check(self, line: int, value) -> None:
-        """Count an assert."""
         self.record(line, bool(value), "" if value else "the assertion is false")
 
     def require(self, line: int, value) -> None:
@@ -1379,7 +1350,6 @@ class Judge:
         self.record(line, True)
 
     def fail(self, line: int, error: BaseException) -> None:
-        """Count a test that raised."""
         self.record(line, False, f"{type(error).__name__}: {error}")
 
     def end(self, why: str):
@@ -1515,9 +1485,9 @@ class Judge:
     def run_source(self) -> None:
         """Load the program, then run the tests, each piece of source by itself."""
         entry, imports = self.job["entry_point"], FromProgram()
-        namespace = {"__name__": "tests", "__Exception__": Exception}
-        namespace.update(__check__=self.check, __require__=self.require, __fail__=self.fail)
-        namespace.update(issubclass=self.is_subclass, __is__=self.is_same, __type__=self.type_of, __sort__=self.sort)
+        namespace = {"__name__": "tests", "__Exception__": Exception, "issubclass": self.is_subclass}
+        namespace |= {"__check__": self.check, "__require__": self.require, "__fail__": self.fail}
+        namespace |= {"__is__": self.is_same, "__type__": self.type_of, "__sort__": self.sort}
         trees = [imports.visit(ast.parse(source, "tests.py")) for source in self.job["cases"]]
         whole = ast.Module([statement for tree in trees for statement in tree.body], [])
         loaded, setup = self.load(), ast.parse(self.job["setup"], "setup.py")
@@ -1719,35 +1689,28 @@ def try_out(channel: socket.socket) -> None:
         try:
             action()
             return True
-        except OSError:
+        except (OSError, ImportError):
             return False
 
     def start_process():
         if os.fork() == 0:
             os._exit(0)
 
-    try:
-        importlib.import_module("colorsys")  # not loaded before
-    except ImportError:
+    udp = (socket.AF_INET, socket.SOCK_DGRAM)
+    if not can(lambda: importlib.import_module("colorsys")):  # not loaded before
         send_frame(channel, {"error": "Python's own files could not be read"})
-        return
-    if not can(lambda: open("trial", "w").write("x")):
+    elif not can(lambda: open("trial", "w").write("x")):
         send_frame(channel, {"error": "the scratch folder could not be written to"})
-        return
-    send_frame(
-        channel,
-        {
-            "network": can(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"", ("127.0.0.1", 9))),
-            "files": can(lambda: open("/etc/passwd")),
-            "processes": can(start_process),
-        },
-    )
+    else:
+        network = can(lambda: socket.socket(*udp).sendto(b"", ("127.0.0.1", 9)))
+        files, processes = can(lambda: open("/etc/passwd")), can(start_process)
+        send_frame(channel, {"network": network, "files": files, "processes": processes})
 
 
-def fresh_module(name: str) -> types.ModuleType:
-    """An empty module under this name, as the program's namespace."""
+def fresh_namespace(name: str) -> dict:
+    """The names of an empty module, for the program."""
     sys.modules[name] = module = types.ModuleType(name)
-    return module
+    return vars(module)
 
 
 def run_program(channel: socket.socket) -> None:
@@ -1766,7 +1729,7 @@ def run_as_script(code: str) -> None:
     """Run a program as `python program.py` does, and end with its exit status."""
     status = 1
     try:
-        exec(compile(code, "program.py", "exec", dont_inherit=True), fresh_module("__main__").__dict__)
+        exec(compile(code, "program.py", "exec", dont_inherit=True), fresh_namespace("__main__"))
         status = 0
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else int(error.code is not None)
@@ -1781,7 +1744,7 @@ def run_as_script(code: str) -> None:
 
 def answer_calls(channel: socket.socket, job: dict) -> None:
     """Run a program as a module, then perform what the judge asks for until it is gone."""
-    namespace = fresh_module("program").__dict__
+    namespace = fresh_namespace("program")
 
     def reference(value) -> dict:
         tag = "ref" if type(value).__hash__ is object.__hash__ else "own_hash"
@@ -1813,7 +1776,9 @@ def answer_calls(channel: socket.socket, job: dict) -> None:
         shared.learn(sent, [*map(int, sent)])
         args = [decode(item, shared) for item in call["args"]]
         kwargs = {name: decode(item, shared) for name, item in call["kwargs"].items()}
-        value = operation(call["op"])(find(call["target"], namespace, shared.objects), *args, **kwargs)
+        name, target = call["op"], find(call["target"], namespace, shared.objects)
+        operation = OPERATIONS.get(name) or getattr(operator, name, None) or getattr(builtins, name)
+        value = operation(target, *args, **kwargs)
         if call.get("asserted") and is_ambiguous(value):
             raise ValueError("the truth value of an array with more than one element is ambiguous")
         if not call["objects"]:
@@ -1885,12 +1850,15 @@ OPERATIONS = {  # which the judge may ask for, besides functions of `operator` a
 }
 
 
-def operation(name: str):
-    """The function that performs the operation of this name."""
-    return OPERATIONS.get(name) or getattr(operator, name, None) or getattr(builtins, name)
-
-
 # ----------------------------------------------------------------------------- server (src/programs/sandbox/server.py)
+
+ENTRY_BYTES = 16 << 10  # what a file or folder in the scratch folder counts at least: 4,096 of them fill it
+SCRATCH_BYTES = 64 << 20
+FIRST_UID, UIDS = 62_000, 2_000  # users that own no files; neighbouring jobs never share one
+PRELOAD = (
+    "bisect cmath collections copy dataclasses datetime decimal enum fractions functools heapq io itertools json math "
+    "numbers operator random re statistics string threading time traceback typing"
+).split()  # what programs often import; every further MB costs each fork some 60 us
 
 
 @dataclass
@@ -1936,11 +1904,10 @@ class Server:
             self.base = self.folder = tempfile.mkdtemp(prefix="sandbox-", dir=self.config["folder"])
             os.chmod(self.base, 0o711)
         self.abi = landlock_abi() if LINUX else 0
-        known = LINUX and os.uname().machine == "x86_64" and sys.maxsize > 2**32
+        machine = os.uname().machine
+        known = LINUX and machine == "x86_64" and sys.maxsize > 2**32
         self.layers.setdefault("landlock", "on" if self.abi else "off: this kernel has none")
-        self.layers.setdefault(
-            "seccomp", "on" if known else f"off: not written for {sys.platform} {os.uname().machine}"
-        )
+        self.layers.setdefault("seccomp", "on" if known else f"off: not written for {sys.platform} {machine}")
         self.layers.setdefault("user", "on" if os.getuid() == 0 else "off: only root can change its user")
         paths = [path for path in self.readable if LINUX and os.path.exists(path)]
         self.places = [fcntl.fcntl(os.open(path, os.O_PATH), fcntl.F_DUPFD, 200) for path in paths]  # out of dup2's way
@@ -2044,14 +2011,10 @@ class Server:
 
     def receive(self):
         """One request and the open files that came with it; (None, []) when the caller is gone."""
-        head, ancillary, _, _ = self.control.recvmsg(4, socket.CMSG_SPACE(16 * 4))
-        fds = array.array("i")
-        for level, kind, data in ancillary:
-            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+        head, fds, _, _ = socket.recv_fds(self.control, 4, 16)
         try:
             head += receive_exactly(self.control, 4 - len(head), None) if head else b""
-            return json.loads(receive_exactly(self.control, struct.unpack("!I", head)[0], None)), fds.tolist()
+            return json.loads(receive_exactly(self.control, struct.unpack("!I", head)[0], None)), fds
         except (Died, struct.error):
             return None, []
 
@@ -2132,11 +2095,10 @@ class Server:
 
     def kill(self, number: int) -> None:
         """Kill a job's process and its group."""
-        for pid, job in self.jobs.items():
-            if job.number == number:
-                for function in (os.killpg, os.kill):
-                    with contextlib.suppress(OSError):
-                        function(pid, signal.SIGKILL)
+        for pid in [pid for pid, job in self.jobs.items() if job.number == number]:
+            for function in (os.killpg, os.kill):
+                with contextlib.suppress(OSError):
+                    function(pid, signal.SIGKILL)
 
     def reap(self, block: bool = False) -> None:
         """Collect what has ended, remove what it left, and report it."""
@@ -2363,7 +2325,6 @@ class Sandbox:
         return {name: self.report["proof"].get(name) is False for name in ("network", "files", "processes")}
 
     def send(self, message: dict, fds=()) -> None:
-        """Send a request to the server."""
         with self.lock:
             send_frame(self.control, message, fds)
 
@@ -2460,7 +2421,6 @@ def loaded_tests(tests):
 
 
 def loaded(text: str):
-    """A value written as JSON."""
     return json.loads(text, parse_int=long_int)
 
 
@@ -2648,7 +2608,6 @@ def parsed(source: str) -> ast.Module:
 
 
 def is_valid(source: str) -> bool:
-    """Whether a source is Python."""
     try:
         return bool(parsed(source))
     except BROKEN:
@@ -2870,6 +2829,12 @@ def program_of(text: str, tests=None, entry_point: str | None = None, setup: str
 
 # ------------------------------------------------------------------------- run code (src/programs/sandbox/run_code.py)
 
+MAX_REPORT = 4 << 20  # bytes of what a judge says of all tests
+SMALL_RESULT = 64 << 10  # bytes of a result that the caller reads itself, in a fraction of a second whatever they say
+START_S = 60  # seconds a process may take to start
+JUDGE_MB = 512  # MiB that a judge may add, at least
+NO_ANSWER = {"passed": 0, "total": 0, "results": [], "unfit": False, "trusted": True, "ended": ""}
+
 
 @dataclass
 class Verdict:
@@ -2897,7 +2862,6 @@ class Verdict:
 
     @property
     def all_passed(self) -> bool:
-        """Whether there were tests and all passed."""
         return self.total > 0 and self.passed == self.total and self.status == "ok"
 
     @property
@@ -2976,13 +2940,8 @@ def run_code(
     total_s = total_timeout_s or timeout_s * min(max(plan.least, 4), 10)
     limits = {"timeout_s": timeout_s, "total_s": total_s, "memory_mb": memory_mb, "result_bytes": output_mb << 20}
     limits["stops"] = stop_at_first_failure
-    sandbox, run = sandbox or DEFAULT, {"stdin": run_stdin_tests, "calls": run_calls, "python": run_judged}[plan.kind]
-
-    def judge() -> Verdict:
-        limits["deadline"] = time.monotonic() + total_s
-        return run(sandbox, code, plan, limits, entry_point, setup)
-
-    verdict = on_a_server(sandbox, strict, judge)
+    run = {"stdin": run_stdin_tests, "calls": run_calls, "python": run_judged}[plan.kind]
+    verdict = on_a_server(sandbox or DEFAULT, strict, limits, run, code, plan, entry_point, setup)
     verdict.wall_s = time.monotonic() - started
     return verdict
 
@@ -3003,44 +2962,46 @@ def program_output(
     ('42\\n', '')
     """
     check_limits(timeout_s=timeout_s, memory_mb=memory_mb)
-    sandbox = sandbox or DEFAULT
     limits = {"timeout_s": timeout_s, "total_s": 2 * timeout_s, "memory_mb": memory_mb, "result_bytes": 1 << 20}
-
-    def run():
-        return script_output(sandbox, code, stdin, {**limits, "deadline": time.monotonic() + 2 * timeout_s})
-
-    return on_a_server(sandbox, False, run)
+    return on_a_server(sandbox or DEFAULT, False, limits, script_output, code, stdin)
 
 
-def on_a_server(sandbox: Sandbox, strict: bool, run):
-    """What `run()` returns; once more by a new fork server where the one that there is goes away meanwhile."""
-    check_isolation(sandbox, strict)
-    server = sandbox.server
-    try:
-        return run()
-    except ServerGone:  # the program is not to blame
-        with sandbox.lock:
-            if sandbox.server is server:
-                sandbox.stop()
+def check_limits(**limits: float | None) -> None:
+    """Raise ValueError for a limit that is given and not a finite number above 0."""
+    for name, value in limits.items():
+        if value is not None and not 0 < value < math.inf:
+            raise ValueError(f"got {name} {value}; expected a finite number above 0; try leaving it out")
+
+
+def on_a_server(sandbox: Sandbox, strict: bool, limits: dict, run, *given):
+    """What `run` returns; once more by a new fork server where the one that there is goes away meanwhile."""
+    for again in (False, True):
         check_isolation(sandbox, strict)
-        return run()
+        server = sandbox.server
+        try:
+            return run(sandbox, {**limits, "deadline": time.monotonic() + limits["total_s"]}, *given)
+        except ServerGone:  # the program is not to blame
+            if again:
+                raise
+            with sandbox.lock:
+                if sandbox.server is server:
+                    sandbox.stop()
 
 
-def run_stdin_tests(sandbox: Sandbox, code: str, plan: Plan, limits: dict, *_) -> Verdict:
+def run_stdin_tests(sandbox: Sandbox, limits: dict, code: str, plan: Plan, *_) -> Verdict:
     """Run the program once for each (input, expected output); a timeout ends the run."""
     results = []
     for number, (given, expected) in enumerate(plan.cases):
         printed, detail = "", timeout_text(limits)
         if time.monotonic() < limits["deadline"]:
-            printed, detail = script_output(sandbox, code, given, limits)
+            printed, detail = script_output(sandbox, limits, code, given)
         if not detail and not same_output(expected, printed):
             detail = f"printed {printed[:200]!r}, expected {expected[:200]!r}"
         results.append({"test": number, "passed": not detail, "detail": detail})
         if detail.startswith("timeout") or (detail and limits["stops"]):
             break
     passed = sum(result["passed"] for result in results)
-    answer = {"passed": passed, "total": len(plan.cases), "results": results, "unfit": False, "trusted": True}
-    return conclude({**answer, "ended": ""}, None, plan, limits)
+    return conclude(NO_ANSWER | {"passed": passed, "total": len(plan.cases), "results": results}, {}, plan, limits)
 
 
 def process_limits(limits: dict) -> dict:
@@ -3060,7 +3021,7 @@ def await_start(process: Process, limits: dict) -> None:
     limits["deadline"] += time.monotonic() - began
 
 
-def script_output(sandbox: Sandbox, code: str, given: str, limits: dict) -> tuple[str, str]:
+def script_output(sandbox: Sandbox, limits: dict, code: str, given: str) -> tuple[str, str]:
     """Run the program as a script; return what it printed and what went wrong, "" for nothing."""
     with contextlib.ExitStack() as stack:
         stdin, stdout, stderr = (stack.enter_context(anonymous_file()) for _ in range(3))
@@ -3091,9 +3052,7 @@ def script_output(sandbox: Sandbox, code: str, given: str, limits: dict) -> tupl
 
 def anonymous_file():
     """A file without a name, in memory where there is such a thing."""
-    if hasattr(os, "memfd_create"):
-        return open(os.memfd_create("sandbox"), "w+b")
-    return tempfile.TemporaryFile()
+    return open(os.memfd_create("sandbox"), "w+b") if hasattr(os, "memfd_create") else tempfile.TemporaryFile()
 
 
 def read_back(file, size: int) -> str:
@@ -3102,20 +3061,7 @@ def read_back(file, size: int) -> str:
     return file.read(size).decode("utf-8", "surrogateescape")
 
 
-@contextlib.contextmanager
-def judged_program(sandbox: Sandbox, limits: dict):
-    """A process for the program and one for the judge, which hold the ends of one socket."""
-    program_side, judge_side = socket.socketpair()
-    own = {**limits, "memory_mb": max(limits["memory_mb"], JUDGE_MB)}
-    with contextlib.ExitStack() as stack:
-        process = sandbox.spawn("program", process_limits(limits), channel=program_side)
-        stack.callback(process.close)
-        judge = sandbox.spawn("judge", process_limits(own), extra=judge_side)
-        stack.callback(judge.close)
-        yield process, judge
-
-
-def run_calls(sandbox: Sandbox, code: str, plan: Plan, limits: dict, *names) -> Verdict:
+def run_calls(sandbox: Sandbox, limits: dict, code: str, plan: Plan, *names) -> Verdict:
     """Call the program's functions and compare small results here, which takes half the time of a run with a judge."""
     process = sandbox.spawn("program", process_limits(limits))
     try:
@@ -3125,13 +3071,19 @@ def run_calls(sandbox: Sandbox, code: str, plan: Plan, limits: dict, *names) -> 
     finally:
         process.close()
     if answer["ended"].startswith("output limit"):
-        return run_judged(sandbox, code, plan, {**limits, "deadline": time.monotonic() + limits["total_s"]}, *names)
-    return conclude(answer, process.report, plan, limits)
+        return run_judged(sandbox, {**limits, "deadline": time.monotonic() + limits["total_s"]}, code, plan, *names)
+    return conclude(answer, process.report or {}, plan, limits)
 
 
-def run_judged(sandbox: Sandbox, code: str, plan: Plan, limits: dict, *names) -> Verdict:
-    """Have a judge run the tests; it calls the program, which is in a process of its own."""
-    with judged_program(sandbox, limits) as (process, judge):
+def run_judged(sandbox: Sandbox, limits: dict, code: str, plan: Plan, *names) -> Verdict:
+    """Have a judge run the tests; it calls the program, in a process of its own, by a socket between the two."""
+    program_side, judge_side = socket.socketpair()
+    own = {**limits, "memory_mb": max(limits["memory_mb"], JUDGE_MB)}
+    with contextlib.ExitStack() as stack:
+        process = sandbox.spawn("program", process_limits(limits), channel=program_side)
+        stack.callback(process.close)
+        judge = sandbox.spawn("judge", process_limits(own), extra=judge_side)
+        stack.callback(judge.close)
         await_start(judge, limits)
         try:
             judge.channel.settimeout(limits["total_s"])
@@ -3139,8 +3091,8 @@ def run_judged(sandbox: Sandbox, code: str, plan: Plan, limits: dict, *names) ->
             answer = receive_frame(judge.channel, limits["deadline"], MAX_REPORT)
         except (TimeoutError, Died, OSError) as error:
             end = "timeout" if isinstance(error, TimeoutError) else "the process of the tests ended"
-            answer = {"passed": 0, "total": 0, "results": [], "unfit": False, "trusted": True, "ended": end}
-    return conclude(answer, process.report, plan, limits)
+            answer = NO_ANSWER | {"results": [], "ended": end}
+    return conclude(answer, process.report or {}, plan, limits)
 
 
 def job_of(code: str, plan: Plan, limits: dict, entry_point: str | None, setup: str) -> dict:
@@ -3149,11 +3101,12 @@ def job_of(code: str, plan: Plan, limits: dict, entry_point: str | None, setup: 
     return {"code": code, "kind": plan.kind, "cases": plan.cases, "entry_point": entry_point, "setup": setup, **told}
 
 
-def conclude(answer: dict, report: dict | None, plan: Plan, limits: dict) -> Verdict:
+def conclude(answer: dict, report: dict, plan: Plan, limits: dict) -> Verdict:
     """Make a verdict of what a judge says and how the program's process ended; tests that were not run have failed."""
     results, total, end = answer["results"], answer["total"], answer["ended"]
     if end:
-        end = why_it_ended(end, report or {}, limits)
+        words = {"timeout": timeout_text(limits), "the process ended": end_of(report)}
+        end = report.get("problem") or words.get(end, end)
         results.append({"test": len(results), "passed": False, "detail": end})
         total = max(total + 1, plan.least)
     elif limits["stops"]:
@@ -3167,15 +3120,6 @@ def conclude(answer: dict, report: dict | None, plan: Plan, limits: dict) -> Ver
     elif not total:
         status, detail = "no_tests", "the tests assert nothing"
     return Verdict(answer["passed"], total, status, answer["trusted"], results[:1000], detail)
-
-
-def why_it_ended(end: str, report: dict, limits: dict) -> str:
-    """The words of the judge for the end of a run, made precise by how the program's process ended."""
-    if report.get("problem"):
-        return report["problem"]
-    if end == "timeout":
-        return timeout_text(limits)
-    return end_of(report) if end == "the process ended" else end
 
 
 def end_of(report: dict) -> str:
@@ -3207,21 +3151,22 @@ def run_many(jobs: list[dict], workers: int | None = None) -> list[Verdict]:
     """
     from concurrent.futures import ThreadPoolExecutor
 
+    unusable = {}
+
+    def run(number: int) -> Verdict:
+        try:
+            return run_code(**jobs[number])
+        except BadTests as error:
+            unusable[number] = error
+            return Verdict(status="invalid_tests", detail=f"unusable tests: {error}")
+
     with ThreadPoolExecutor(workers or available_cores()) as pool:
-        verdicts = list(pool.map(run_job, jobs))
-    bad = [number for number, verdict in enumerate(verdicts) if verdict.detail.startswith(UNUSABLE)]
-    if bad:
-        what = f"got {len(bad)} of {len(jobs)} jobs with tests that cannot be used, the first of them job {bad[0]}"
-        warnings.warn(f"{what}: {verdicts[bad[0]].detail.removeprefix(UNUSABLE)}", RuntimeWarning, stacklevel=2)
+        verdicts = list(pool.map(run, range(len(jobs))))
+    if unusable:
+        first = min(unusable)
+        what = f"got {len(unusable)} of {len(jobs)} jobs with tests that cannot be used, the first of them job {first}"
+        warnings.warn(f"{what}: {unusable[first]}", RuntimeWarning, stacklevel=2)
     return verdicts
-
-
-def run_job(job: dict) -> Verdict:
-    """Run one job; tests that cannot be used are a verdict, too."""
-    try:
-        return run_code(**job)
-    except BadTests as error:
-        return Verdict(status="invalid_tests", detail=f"{UNUSABLE}{error}")
 
 
 # --------------------------------------------------------------------------- command (src/programs/sandbox/command.py)
