@@ -16,7 +16,7 @@ from parts.data.question_parts import head_of, odd_answers
 from parts.foundation.messages import Help, UserError, need, say, tell
 from parts.foundation.settings import parse_flags
 from parts.networks.models import read_tokenizer
-from programs.data_loader.bad_rows import KINDS, TARGETS, BadRows, shown
+from programs.data_loader.bad_rows import KINDS, TARGETS, shown
 from programs.data_loader.batches import prompt_ids
 from programs.data_loader.messages import PROMPT_KEYS
 from programs.data_loader.row_reader import GOLD_FIELDS, RowReader, Settings, digest
@@ -214,9 +214,8 @@ def run_command(args) -> int:
     for row in tqdm(reader, desc="rows", unit="", delay=1, disable=None, file=sys.stderr):
         rows.append(row)
         files.append(reader.current)
-    error = BadRows(rejected) if rejected and args.on_bad == "fail" else None
-    if not error and not rows and (args.out or not reader.counts["read"]):
-        error = reader.no_rows()
+    only_shown = args.on_bad == "skip" and not args.out and reader.counts["read"]
+    error = None if only_shown else reader.error()
     outputs = write(args, rows, reader.files, rejected) if args.out and not error else []
     reader.say_notes()
     collapse = collapsed(rows)
@@ -230,7 +229,7 @@ def run_command(args) -> int:
         say(f"warning: {line}")
     report = {
         "kind": reader.kind,
-        "why": "; ".join(reader.reasons),
+        "why": reader.why,
         "counts": reader.counts,
         "outputs": outputs,
         "unread": dict(reader.unread),

@@ -176,6 +176,10 @@ class RowReader:
         """The kind of all rows so far, or `mixed`."""
         return "mixed" if len(self.kinds) > 1 else next(iter(self.kinds), "prompts")
 
+    @property
+    def why(self) -> str:
+        return "; ".join(self.reasons)
+
     def __iter__(self) -> Iterator[dict]:
         return itertools.islice(itertools.chain.from_iterable(map(self.rows_of, self.files)), self.settings.limit)
 
@@ -272,8 +276,12 @@ class RowReader:
         self.reasons.append(f"{label}: {form}, {why}{cut if worked else ''}")
         return "worked" if worked else form, itertools.chain(head, records)
 
-    def no_rows(self) -> UserError:
-        """The error for inputs without a usable row, with the first rejected one."""
+    def error(self) -> UserError | None:
+        """The error for bad rows that are not skipped, or for inputs without a usable row, with the first bad one."""
+        if self.rejected and self.settings.on_bad == "fail":
+            return BadRows(self.rejected)
+        if self.counts["kept"]:
+            return None
         inputs, bad = " ".join(self.files[:5]) + " …" * (len(self.files) > 5), len(self.rejected)
         counts = f"{self.counts['read']} read" + f", {bad} bad" * bool(bad)
         got = f"got no usable row from {inputs} ({counts}); expected at least one"
@@ -313,19 +321,8 @@ def digest(value) -> bytes:
     return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).digest()
 
 
-@dataclass
-class Loaded:
-    """The result of load_rows: rows in the schema, their kind and why it was chosen, and what was left out."""
-
-    rows: list[dict]
-    kind: str
-    why: str
-    rejected: list[dict]
-    counts: dict[str, int]
-
-
-def load_rows(sources, kind: str = "auto", **reading) -> Loaded:
-    """Read all rows of files, folders, globs or hub ids into the schema.
+def load_rows(sources, kind: str = "auto", **reading) -> RowReader:
+    """Read all rows of files, folders, globs or hub ids into the schema: `rows`, `kind`, `why`, `rejected`, `counts`.
 
     Args:
         sources: one input or a list: a path, a folder, a glob, `-` for stdin, `owner/name[:config][@split]`.
@@ -338,10 +335,8 @@ def load_rows(sources, kind: str = "auto", **reading) -> Loaded:
         UserError: an input cannot be read, an argument cannot be used, or there is no usable row.
     """
     reader = RowReader(sources, Settings(kind, **reading))
-    rows = list(reader)
-    if reader.rejected and reader.settings.on_bad == "fail":
-        raise BadRows(reader.rejected)
-    if not rows:
-        raise reader.no_rows()
+    reader.rows = list(reader)
+    if error := reader.error():
+        raise error
     reader.say_notes()
-    return Loaded(rows, reader.kind, "; ".join(reader.reasons), reader.rejected, reader.counts)
+    return reader
