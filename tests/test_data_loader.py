@@ -351,87 +351,6 @@ def test_a_file_without_rows_is_an_error(loader, name):
         loader.load_rows(FILES / name)
 
 
-# ------------------------------------------------------------------------------------------------ tests that never pay
-
-PROGRAM = "def twice(x):\n    return 2 * x\n"
-TABLE = "def twice(x):\n    return {2: 4}[x]\n"
-SCRIPT = "print(2 * int(input()))\n"
-CHECK = "def check(candidate):\n    assert candidate(2) == 4\n"
-CASE = (
-    "import unittest\n\nclass Test(unittest.TestCase):\n    def test_it(self):\n        self.assertEqual(twice(2), 4)\n"
-)
-# fields of a row, its right program, the field named as bad, words of the report
-NEVER_PAY = {
-    "HumanEval without entry_point": ({"test": CHECK}, PROGRAM, "entry_point", "check"),
-    "no name": ({"test": CHECK, "entry_point": "twice(2)"}, PROGRAM, "entry_point", "name of a function"),
-    "candidate": ({"test_list": ["assert candidate(2) == 4"]}, PROGRAM, "entry_point", "candidate"),
-    "nothing asserted": ({"tests": "twice(2)\n"}, PROGRAM, "tests", "assert nothing"),
-    "no list of arguments": (
-        *({"tests": [{"args": 2, "expected": 4}], "entry_point": "twice"}, PROGRAM),
-        *(r"tests\[0\]", "args 2"),
-    ),
-    "two forms": (
-        *({"tests": [{"args": [2], "expected": 4}, {"input": "2", "output": "4"}], "entry_point": "twice"}, PROGRAM),
-        *(r"tests\[1\]", "one form"),
-    ),
-    "stdin of a list": ({"tests": [{"input": [2], "output": 4}]}, PROGRAM, r"tests\[0\]", "stdin"),
-    "APPS with no list of arguments": (
-        *({"input_output": {"inputs": [2], "outputs": [4], "fn_name": "twice"}}, PROGRAM),
-        *(r"input_output\.inputs\[0\]", "arguments"),
-    ),
-}
-# the same for rows that a right program passes
-PAY = {
-    "HumanEval": ({"test": CHECK, "entry_point": "twice"}, PROGRAM),
-    "check that is called": ({"test": CHECK + "\ncheck(twice)\n"}, PROGRAM),
-    "a function named candidate": (
-        *({"prompt": "Write candidate(x), twice x.", "test_list": ["assert candidate(2) + 0 == 4"]},),
-        PROGRAM.replace("twice", "candidate"),
-    ),
-    "a helper of a helper": (
-        *({"test_list": ["def a(x):\n    b(x)", "def b(x):\n    assert twice(x) == 2 * x", "for i in [1]: a(i)"]},),
-        PROGRAM,
-    ),
-    "unittest": ({"tests": CASE}, PROGRAM),
-    "pytest.raises": ({"tests": "import pytest\nwith pytest.raises(KeyError):\n    twice(3)\n"}, TABLE),
-    "a script": ({"tests": [{"input": "2\n", "output": "4\n"}]}, SCRIPT),
-    "cases that name a function": ({"tests": [{"input": "2", "output": "4", "fn_name": "twice"}]}, PROGRAM),
-    "pairs": ({"tests": [[[2], 4]], "entry_point": "twice"}, PROGRAM),
-}
-
-
-def verdict_of(row: dict, program: str):
-    """What scripts/sandbox.py says of a program, with the columns of a row; None for tests that it refuses."""
-    sandbox = load_script("sandbox")
-    tests = next(row[name] for name in ("tests", "test", "test_list", "input_output") if name in row)
-    try:
-        return sandbox.run_code(program, tests, entry_point=row.get("entry_point") or None)
-    except sandbox.BadTests:
-        return None
-
-
-@pytest.mark.parametrize("name", NEVER_PAY)
-def test_tests_that_a_right_program_cannot_pass_are_a_bad_row(loader, tmp_path, name):
-    fields, program, field, words = NEVER_PAY[name]
-    verdict = verdict_of(fields, program)
-    assert verdict is None or not verdict.all_passed  # the sandbox itself says that the row is of no use
-    good = {"prompt": "Double x.", "tests": "assert twice(2) == 4", "entry_point": "twice"}
-    path = write_jsonl(tmp_path / "tasks.jsonl", [good, good, {"prompt": "Double x.", **fields}])
-    with pytest.raises(loader.BadRows, match=rf"tasks\.jsonl:3: {field}: "):
-        loader.load_rows(path)
-    (bad,) = loader.load_rows(path, on_bad="skip").rejected
-    assert re.search(words, bad["got"] + bad["expected"]), bad
-    with pytest.raises(loader.BadRow):
-        loader.normalise({"prompt": "Double x.", **fields})  # also where no other row tells the kind
-
-
-@pytest.mark.parametrize("name", PAY)
-def test_tests_that_a_right_program_passes_are_kept(loader, name):
-    fields, program = PAY[name]
-    row = loader.normalise({"prompt": "Double x.", **fields})
-    assert verdict_of(row, program).all_passed and verdict_of(row, program).total
-
-
 # ------------------------------------------------------------------------------------------------ targets and back
 
 ROUND = [name for name, (_, _, first) in GOOD.items() if name != "folder"]
@@ -904,6 +823,8 @@ FUNCTION_NAMES = st.sampled_from(["f", "", "f(1)", "Solution().f", None, 5])
 CALLS = st.fixed_dictionaries(
     {}, optional={"args": NESTED, "kwargs": NESTED, "expected": NESTED, "function": FUNCTION_NAMES, "input": SCALAR}
 )
+CHECK = "def check(candidate):\n    assert candidate(2) == 4\n"
+CASE = "import unittest\n\nclass Test(unittest.TestCase):\n    def test_it(self):\n        self.assertEqual(f(2), 4)\n"
 SOURCES = st.sampled_from(["assert f() == 1", "f()", CHECK, "def g():\n    assert f()", "assert candidate()", CASE])
 ANY_TESTS = (
     st.lists(CALLS | SOURCES | st.tuples(NESTED, NESTED).map(list), max_size=3)
