@@ -16,9 +16,8 @@ from parts.data.question_parts import head_of, odd_answers
 from parts.foundation.messages import Help, UserError, need, say, tell
 from parts.foundation.settings import parse_flags
 from parts.networks.models import read_tokenizer
-from programs.data_loader.bad_rows import KINDS, TARGETS, shown
+from programs.data_loader.bad_rows import KINDS, TARGETS, Names, shown
 from programs.data_loader.batches import prompt_ids
-from programs.data_loader.messages import PROMPT_KEYS
 from programs.data_loader.row_reader import GOLD_FIELDS, RowReader, Settings, digest
 from programs.data_loader.writing import check_out, fill_file, held_out_rows, new_file, split_size
 
@@ -182,7 +181,7 @@ def statistics_of(rows: list[dict], files: list[str], tokenizer) -> dict:
 def collapsed(rows: list[dict]) -> str:
     """A warning if prompts are only a few texts while an unused column has many; else ""."""
     prompts = len({digest(row["prompt"]) for row in rows})
-    counts = {name: len({row[name] for row in rows if isinstance(row.get(name), str)}) for name in PROMPT_KEYS}
+    counts = {name: len({row[name] for row in rows if isinstance(row.get(name), str)}) for name in Names.PROMPT}
     name = max(counts, key=counts.get)
     if prompts > FEW_PROMPTS or counts[name] < max(5, 3 * prompts):
         return ""

@@ -8,7 +8,6 @@ from parts.data.question_parts import (
     MARKS,
     MEDIA,
     READ_FIRST,
-    SECOND_TEXTS,
     SHORT_NOTES,
     head_of,
     is_empty,
@@ -21,20 +20,6 @@ from parts.data.question_parts import (
 )
 from programs.data_loader.bad_rows import TEXT_ONLY, BadRow, opened, shown
 
-PROMPT_KEYS = (
-    *SECOND_TEXTS,
-    *("question_content", "problem_description", "problem_statement", "instruct_prompt", "complete_prompt"),
-)
-RESPONSE_KEYS = ("completion", "response", "output", "target", "answer")
-GOLD_KEYS = (
-    *("answer", "final_answer", "expected_answer", "correct_answer", "reference_answer", "gold_answer"),
-    *("short_answer", "exact_answer", "numeric_answer", "numerical_answer", "answer_number", "answer_value"),
-    *("accepted_answers", "golden_answer", "golden_answers", "ground_truth", "ground_truths", "golden", "gold"),
-    *("target", "expected", "answers", "answers_spans", "final_decision", "label", "verification_info"),
-)
-ANSWER_KEYS = (*GOLD_KEYS, "solution")
-CHOICE_PROMPT_KEYS = (*PROMPT_KEYS, "question_stem", "stem", "goal", "ctx", "startphrase", "sent1", "sentence")
-CHAT_KEYS = ("messages", "conversations", "conversation")
 ROLES = {
     **{role: role for role in ("system", "developer", "user", "assistant", "tool")},
     "human": "user",

@@ -18,11 +18,11 @@ from parts.data.question_parts import TOOLS, is_media, is_system, plain_name
 from parts.data.rows import SUFFIXES, file_records, hub_rows, is_hub_id
 from parts.foundation.messages import RowFlaw, UserError, need, say, suggest
 from programs.data_loader.answers_and_tests import marks_answer
-from programs.data_loader.bad_rows import HEAD, BadRow, BadRows, as_plain, flaw_of, opened, shown
+from programs.data_loader.bad_rows import HEAD, BadRow, BadRows, Names, as_plain, flaw_of, opened, shown
 from programs.data_loader.choices import LETTER_ALONE, shown_numbers
 from programs.data_loader.form_names import check_kind, convert, form_of, kind_of, known_names, new_names
 from programs.data_loader.forms import FileFacts
-from programs.data_loader.messages import ANSWER_KEYS, passage
+from programs.data_loader.messages import passage
 
 FILE_FORMS = {**SUFFIXES, ".txt": "txt"}
 # data in forms that are not read; what `datasets` writes beside its data
@@ -194,7 +194,11 @@ class RowReader:
                 row = self.read(record, form)
             except RowFlaw as error:
                 self.counts["rejected"] += 1
-                self.rejected.append({"file": label, "line": number, "row": writable(record), **error.parts})
+                try:
+                    json.dumps(record, allow_nan=False)
+                except (TypeError, ValueError, RecursionError):
+                    record = shown(record)
+                self.rejected.append({"file": label, "line": number, "row": record, **error.parts})
                 continue
             row.setdefault("source", name)
             row.setdefault("id", f"{name}:{number}")
@@ -255,11 +259,11 @@ class RowReader:
                     continue
                 forms[form] += 1
                 fields.setdefault(form, [name for name in row if row[name] is not None])
-                first = next((row[name] for name in ANSWER_KEYS if row.get(name) is not None), None)
+                first = next((row[name] for name in Names.ANSWER if row.get(name) is not None), None)
                 marked += form == "math" and marks_answer(opened(first))
                 numbers.update(shown_numbers(row))
                 if form in ("ours", "verl"):
-                    kinds[kind_of(convert(row, form).out)] += 1
+                    kinds[kind_of(convert(row, form, FileFacts()).out)] += 1
         sources = frozenset(plain_name(source.partition(".")[0]) for source in settings.mapping.values())
         texts = frozenset(name for name, start in numbers if start is None)
         start = min((start for name, start in numbers if name not in texts), default=None)
@@ -305,15 +309,6 @@ class RowReader:
         for text, count in self.notes.items():
             if count and (text != LETTER_ALONE or 2 * count >= self.counts["kept"]):
                 say(f"note: {count} {text}")
-
-
-def writable(record):
-    """A record for the file of rejected rows: unchanged if JSON can hold it, else as text."""
-    try:
-        json.dumps(record, allow_nan=False)
-    except (TypeError, ValueError, RecursionError):
-        return shown(record)
-    return record
 
 
 def digest(value) -> bytes:
