@@ -147,7 +147,7 @@ def bare(value):
 
 
 def file_records(source: str, form: str | None, encoding=None, known=()) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """Yield (line or number, row or its flaw) from a file or stdin (`-`).
+    """Yield (line or number, row or its flaw) from a file, stdin (`-`) or, if it is neither, the hub.
 
     Args:
         form: jsonl, json, csv, tsv, txt or parquet; None: detected from the text.
@@ -155,6 +155,9 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
         known: further column names that mark an object as a row.
     """
     name = "stdin" if source == "-" else source
+    if source != "-" and not Path(source).exists():
+        yield from enumerate(hub_rows(source), start=1)
+        return
     if form == "parquet":
         need(source != "-", "got parquet on stdin; expected a file, as reading parquet needs random access")
         yield from parquet_records(source)
@@ -236,7 +239,7 @@ def placed_rows(source: str) -> list[tuple[str, dict]]:
     need(known, f"{got}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id")
     names = ", ".join(SUFFIXES)
     need(form or not is_file, f"{got}; expected a name ending in {names}; try data_loader.py for others")
-    for number, row in file_records(source, form) if is_file else enumerate(hub_rows(source), start=1):
+    for number, row in file_records(source, form):
         place = f"{source}:{number}" if form in ("jsonl", "csv", "tsv") else f"{source}, row {number}"
         need(not isinstance(row, RowFlaw), f"{place}: {row}")
         try:

@@ -144,23 +144,18 @@ def percentiles(values: list[int]) -> dict[str, int]:
     return {"p50": ordered[last // 2], "p95": ordered[math.ceil(0.95 * len(values)) - 1], "max": ordered[-1]}
 
 
-def lengths_of(row: dict, tokenizer) -> dict[str, int]:
-    """{name: size} of a row's prompt and completion."""
-    sizes = {"prompt_chars": sum(len(message["content"]) for message in row["prompt"])}
-    if tokenizer:
-        sizes["prompt_tokens"] = len(prompt_ids(tokenizer, row))
-    for reply in (row[name] for name in ("completion", "chosen") if name in row):
-        sizes["completion_chars"] = len(reply) if isinstance(reply, str) else sum(len(m["content"]) for m in reply)
-    return sizes
-
-
 def statistics_of(rows: list[dict], files: list[str], tokenizer) -> dict:
     """What --inspect shows of good rows; `files`: the input of each row."""
     fields, lengths, golds, places = {}, {}, {}, {}
     for row, file in zip(rows, files, strict=True):
         for name, value in row.items():
             fields.setdefault(name, []).append(type(value).__name__)
-        for name, size in lengths_of(row, tokenizer).items():
+        sizes = {"prompt_chars": sum(len(message["content"]) for message in row["prompt"])}
+        if tokenizer:
+            sizes["prompt_tokens"] = len(prompt_ids(tokenizer, row))
+        for reply in (row[name] for name in ("completion", "chosen") if name in row):
+            sizes["completion_chars"] = len(reply) if isinstance(reply, str) else sum(len(m["content"]) for m in reply)
+        for name, size in sizes.items():
             lengths.setdefault(name, []).append(size)
         prompt = digest(row["prompt"])
         golds.setdefault(prompt, set()).add(digest([row.get(name) for name in GOLD_FIELDS]))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from parts.data.nested_rows import with_chats
 from parts.data.question_parts import TOOLS, is_media, is_system, plain_name
-from parts.data.rows import SUFFIXES, file_records, hub_rows, is_hub_id
+from parts.data.rows import SUFFIXES, file_records, is_hub_id
 from parts.foundation.messages import RowFlaw, UserError, need, say, suggest
 from programs.data_loader.answers_and_tests import marks_answer
 from programs.data_loader.bad_rows import HEAD, BadRow, BadRows, Names, as_plain, flaw_of, opened, shown
@@ -114,9 +114,6 @@ class Settings:
 
 def records_of(source: str, settings: Settings) -> Iterator[tuple[int, dict | RowFlaw]]:
     """(Line or number, row or its flaw) of one input; empty cells of CSV and TSV become None."""
-    if source != "-" and not Path(source).exists():
-        yield from enumerate(hub_rows(source), start=1)
-        return
     form, known = format_of(source), [column.partition(".")[0] for column in settings.mapping.values()]
     for number, row in file_records(source, form, settings.encoding, known):
         if form in ("csv", "tsv") and isinstance(row, dict):
