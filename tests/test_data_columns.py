@@ -9,10 +9,11 @@ import zlib
 import pytest
 from conftest import load_script, read_lines, run_script, write_lines
 
-loader, sandbox, verl = load_script("data_loader"), load_script("sandbox"), load_script("verl_train")
+loader, sandbox = load_script("data_loader"), load_script("sandbox")
 
 ADD = "def add(a, b):\n    return a + b\n"
 QUESTION = [{"role": "user", "content": "Add two numbers."}]
+VERL_COLUMNS = ("data_source", "prompt", "ability", "reward_model", "extra_info")
 ON_STDIN = {"input": "1 2\n", "output": "3\n"}
 
 
@@ -24,14 +25,7 @@ def command(*arguments):
 def in_verl(truth, **more) -> dict:
     """A row in verl's form."""
     model, extra = {"style": "rule", "ground_truth": truth}, {"index": 7, "split": "test"}
-    return {
-        "data_source": "x",
-        "prompt": QUESTION,
-        "ability": "any",
-        "reward_model": model,
-        "extra_info": extra,
-        **more,
-    }
+    return {**dict(zip(VERL_COLUMNS, ("x", QUESTION, "any", model, extra), strict=True)), **more}
 
 
 # ------------------------------------------------------------------------------------------------ tests of programs
@@ -51,7 +45,6 @@ LIVE = {
     "private_test_cases": PACKED,
     "metadata": json.dumps({"func_name": "add"}),
 }
-CALL = {"type": "function_call", "fn_name": "add", "input": [1, 2], "output": [3]}
 
 
 def test_the_further_tests_of_mbpp_plus_count():
@@ -84,25 +77,6 @@ SYSTEM, PAIR = {"role": "system", "content": "Be brief."}, ("chosen", "rejected"
 TURNS = [{"role": "user", "content": "4+0?"}, {"role": "assistant", "content": "4"}]
 
 
-def test_short_texts_after_the_thinking_part_are_no_marks(tmp_path):
-    texts = ["Yes, it is.", "No.", "That depends on more than the question says."]
-    rows = [{"question": f"{text}?", "answer": f"<think>Hm.</think> {text}"} for text in texts]
-    assert [row["answer"] for row in loader.load_rows(write_lines(tmp_path / "rows.jsonl", rows)).rows] == texts
-
-
-@pytest.mark.parametrize("name", ["system", "system_message", "sys_prompt", "systemPrompt", "System Instruction"])
-def test_a_column_for_the_system_prompt_begins_the_prompt(name):
-    row = loader.normalise({"question": "Q?", "answer": "4", "system": " ", name: "Be brief."})
-    assert row["prompt"] == [SYSTEM, {"role": "user", "content": "Q?"}] and "system" not in row.keys() - {name}
-    pair = {key: [{"role": "user", "content": "Q?"}, {"role": "assistant", "content": key}] for key in PAIR}
-    assert loader.normalise({**pair, name: "Be brief."})["prompt"] == row["prompt"]
-
-
-@pytest.mark.parametrize("name", ["answer_context", "ground_truth_passage", "test_document"])
-def test_notes_on_the_answer_are_no_passage(name):
-    assert loader.normalise({"question": "Who?", name: "Ann.", "answer": "Ann"})["prompt"][0]["content"] == "Who?"
-
-
 SPLIT = {  # where the split stands: rows of files
     "set": {"all.jsonl": [{"question": "1+1?", "answer": "2", "set": name} for name in ("train", "Test")]},
     "split": {"all.jsonl": [in_verl("3"), in_verl("4", extra_info={"index": 8, "split": "train"})]},
@@ -125,82 +99,10 @@ def test_words_that_also_name_splits_are_none(tmp_path):
     assert done.returncode == 0 and "splits" not in done.stderr
 
 
-@pytest.mark.parametrize("rows", [[["1?", "1"], ["2?", ""]], [["1?", ""], ["2?", ""]]], ids=["one", "all"])
-def test_a_row_without_answer_among_others_is_counted(rows, tmp_path, capsys):
-    path = tmp_path / "rows.csv"
-    path.write_text("prompt,answer\n" + "".join(f"{','.join(row)}\n" for row in rows), encoding="utf-8")
-    loader.load_rows(path)
-    note = "note: 1 of 2 rows have no answer, tests or completion\n"
-    assert capsys.readouterr().err == (note if rows[0][1] else ""), "a file of prompts alone is silent"
-
-
-def test_a_letter_as_answer_is_noted_where_half_of_the_rows_are_so(tmp_path, capsys):
-    rows = [{"question": "Which letter follows A?", "answer": "B"}, *({"question": f"{n}?", "answer": n} for n in "12")]
-    loader.load_rows(write_lines(tmp_path / "rows.jsonl", rows))
-    assert capsys.readouterr().err == ""
-
-
 def test_a_prompt_with_other_answers_in_other_rows_is_said(tmp_path):
     rows = [{"question": "1+1?", "answer": "2"}, {"question": "1+1?", "answer": "3"}, {"question": "2?", "answer": "2"}]
     done = command(write_lines(tmp_path / "rows.jsonl", rows), "--validate")
     assert "warning: 1 prompts have another answer in another row" in done.stderr
-
-
-@pytest.mark.parametrize("beside", [{"response": "A."}, {"chosen": "A.", "rejected": "B."}])
-@pytest.mark.parametrize(("numbers", "letters"), [([0, 1], "AB"), ([2, 1], "BA")])
-def test_the_answer_beside_lettered_choices_is_a_letter_in_rows_of_any_kind(beside, numbers, letters, tmp_path):
-    rows = [{"question": "Which?", "options": ["x", "y"], "answer": number, **beside} for number in numbers]
-    read = loader.load_rows(write_lines(tmp_path / "rows.jsonl", rows)).rows
-    assert [row["answer"] for row in read] == [*letters] and "A. x\nB. y" in read[0]["prompt"][0]["content"]
-
-
-def test_numbers_that_no_index_can_be_are_texts_of_choices(tmp_path):
-    rows = [{"question": "2+2?", "choices": ["3", "4"], "answer": 4}, {"question": "1+0?", "choices": ["0", "1"]}]
-    rows += [{"question": "1+1?", "choices": ["1", "2"], "answer": answer} for answer in (1, "2")]
-    rows[1]["answer"] = 1
-    answers = [row["answer"] for row in loader.load_rows(write_lines(tmp_path / "rows.jsonl", rows)).rows]
-    assert answers == ["B", "B", "A", "B"]
-
-
-def test_one_column_of_texts_does_not_make_texts_of_an_index(tmp_path):
-    rows = [{"question": "30?", "choices": ["10", "20", "30", "40"], "answer": "30", "answer_idx": 2}]
-    rows.append({"question": "20 km?", "choices": ["10 km", "20 km", "30 km"], "answer": "20", "answer_idx": 1})
-    answers = [row["answer"] for row in loader.load_rows(write_lines(tmp_path / "rows.jsonl", rows)).rows]
-    assert answers == ["C", "B"]
-
-
-STDIN = {
-    "push(1)\npop()": "Play push(n) and pop().",
-    "a(b)": "Is a(b) balanced?",
-    "max(1,2)\n": "Evaluate it.",
-    "add(1, 2)": "Add.",
-}
-
-
-@pytest.mark.parametrize("text", STDIN)
-def test_text_on_stdin_may_look_like_a_call(text):
-    tests = [{"input": text, "output": "3"}, {"input": "3\n", "output": "3"}]
-    for kept in (tests, tests[:1]):
-        assert loader.normalise({"problem": STDIN[text], "tests": kept})["tests"] == kept
-
-
-def test_a_prompt_in_words_is_no_setup_of_its_tests():
-    row = loader.normalise({"prompt": "add", "test": "assert add(1, 2) == 3", "entry_point": "add"})
-    assert "setup" not in row and judge(row, ADD).all_passed
-
-
-@pytest.mark.parametrize("truth", [{"target": 98, "numbers": [1, 2]}, '{ "target": 98, "numbers": [1, 2]}'])
-def test_an_object_as_ground_truth_stays_what_it_is(truth):
-    row = loader.normalise(in_verl(truth))
-    assert row["ground_truth"] == truth and "answer" not in row and "tests" not in row
-    assert "answer" not in loader.normalise({"question": "Q?", "ground_truth": {"target": 98, "numbers": [1, 2]}})
-
-
-@pytest.mark.parametrize("name", ["verification_info", "ground_truth"])
-def test_an_object_as_text_without_an_answer_stays_what_it_is(name):
-    truth = '{"target": 98, "numbers": [1, 2]}' if name == "ground_truth" else '{"judging_instructions": "Be strict."}'
-    row = loader.normalise({"prompt": "Q?", name: truth})
-    assert row[name] == truth and "answer" not in row
 
 
 @pytest.mark.parametrize(("name", "other"), [("reward_model", "extra_info"), ("extra_info", "reward_model")])
@@ -318,25 +220,6 @@ def test_bytes_in_a_column_are_refused_until_it_is_dropped(column, words, tmp_pa
 USER = {"role": "user", "content": "Q?"}
 
 
-def test_an_empty_system_message_and_empty_keys_are_left_out():
-    """As nvidia/Nemotron-Post-Training-Dataset-v1 has them; Llama's chat template refuses an empty list of calls."""
-    roles = (("system", ""), ("user", "Q?"), ("assistant", "A."), ("user", "R?"), ("assistant", "B."))
-    turns = [{"role": role, "content": text, "tool_calls": []} for role, text in roles]
-    row = loader.normalise({"messages": turns})
-    assert [*row["prompt"], *row["completion"]] == [{"role": role, "content": text} for role, text in roles[1:]]
-    row = loader.normalise({"chosen": turns, "rejected": [*turns[:-1], {"role": "assistant", "content": "C."}]})
-    assert row["prompt"][0]["role"] == "user" and row["chosen"] == [{"role": "assistant", "content": "B."}]
-
-
-@pytest.mark.parametrize("mark", ["### Output:\n", "\n\n## Response: ", "Answer: "])
-def test_a_prompt_that_ends_with_its_completion_is_refused(mark):
-    row = {"instruction": "Add.", "output": "1 + 2", "prompt": f"### Instruction:\nAdd.\n\n{mark}1 + 2\n"}
-    with pytest.raises(loader.BadRow, match=r"^prompt: .*ends with the completion.*--drop prompt"):
-        loader.normalise(row)
-    repeated = {**row, "prompt": "Correct this sentence, or repeat it:\n1 + 2"}
-    assert loader.normalise(repeated)["completion"] == "1 + 2"
-
-
 def test_pairs_under_other_names_are_refused_with_the_flags_that_read_them(tmp_path):
     better, worse = {"role": "assistant", "content": "A."}, {"role": "assistant", "content": "B."}
     rows = [{"messages": [USER], "chosen_response": better, "rejected_response": worse}]
@@ -348,46 +231,3 @@ def test_pairs_under_other_names_are_refused_with_the_flags_that_read_them(tmp_p
         fields = dict(item.split("=") for item in str(error.value).rpartition("--map ")[2].split())
         pair = loader.load_rows(path, mapping=fields).rows[0]
         assert (pair["prompt"], pair["chosen"], pair["rejected"]) == ([USER], [better], [worse])
-    assert loader.normalise({"Prompt": "Q?", "Chosen": "A.", "Rejected": "B."})["rejected"] == "B."
-
-
-@pytest.mark.parametrize("asks", ["human", "user", "input"])
-def test_objects_with_a_turn_and_its_reply_are_conversations(asks):
-    replies = "output" if asks == "input" else "assistant"
-    turns = [{asks: "4+0?", replies: "4"}, {replies: "8", asks: "And doubled?"}]
-    row = loader.normalise({"conversation": turns})
-    assert row["prompt"] == [*TURNS, {"role": "user", "content": "And doubled?"}]
-    assert row["completion"] == [{"role": "assistant", "content": "8"}]
-    for wrong in ({asks: "4+0?"}, {**turns[0], "label": 1}, {"human": "a", "user": "b", replies: "c"}):
-        with pytest.raises(loader.BadRow, match=r"^conversation\[1\]: got the keys"):
-            loader.normalise({"conversation": [turns[0], wrong]})
-
-
-def test_messages_inside_a_list_are_refused_with_the_flag_that_reads_them(tmp_path):
-    path = write_lines(tmp_path / "bfcl.jsonl", [{"id": "1", "question": [[USER]], "answer": "4"}])
-    with pytest.raises(loader.UserError, match=r"a list inside a list.*--map question=question\.0"):
-        loader.load_rows(path)
-    (row,) = loader.load_rows(path, mapping={"question": "question.0"}).rows
-    assert (row["prompt"], row["answer"]) == ([USER], "4")
-
-
-def test_rows_of_math_and_code_are_refused_with_the_kind_that_reads_both(tmp_path):
-    infos = [{"ground_truth": "4"}, {"ground_truth": "5"}, {"language": "python", "test_cases": [ON_STDIN]}]
-    path = write_lines(tmp_path / "d.jsonl", [{"prompt": f"{n}?", "verification_info": i} for n, i in enumerate(infos)])
-    with pytest.raises(loader.UserError, match=r"got a row of code.*or --kind math"):
-        loader.load_rows(path)
-    rows = loader.load_rows(path, "math").rows
-    assert [row.get("answer") for row in rows] == ["4", "5", None] and rows[2]["tests"]
-
-
-def test_an_object_as_prompt_is_refused_with_the_flag_for_its_field():
-    with pytest.raises(loader.BadRow, match=r"try --map prompt=question\.FIELD"):
-        loader.normalise({"question": {"text": "Q?", "tokens": ["Q", "?"]}, "answer": "A"})
-
-
-def test_a_prompt_that_repeats_the_first_turn_does_not_hide_the_conversation():
-    turns = [USER, {"role": "assistant", "content": "A."}, {"role": "user", "content": "R?"}]
-    row = loader.normalise({"prompt": "Q?", "messages": [*turns, {"role": "assistant", "content": "B."}]})
-    assert row["prompt"] == turns and row["completion"] == [{"role": "assistant", "content": "B."}]
-    other = loader.normalise({"prompt": "Another?", "messages": turns})
-    assert other["prompt"][0]["content"] == "Another?" and other["messages"] == turns

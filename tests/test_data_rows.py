@@ -2,7 +2,8 @@
 
 | key | what holds |
 |---|---|
-| `asked`, `answer`, `completion` | the last message of the prompt; the fields of these names (null: none) |
+| `asked`, `answer`, `completion`, `fields` | the last message of the prompt; the fields of these names (null: none) |
+| `rows`, `options` | a file instead of a `row`, loaded with these arguments: see `test_a_file_is_read` |
 | `refused` | the row is bad, with a message of this pattern |
 | `note` | a file of it gives one line on stderr that has these words (empty: none) |
 | `unread` | the column is named as a part of the question that no prompt holds |
@@ -29,11 +30,27 @@ def cases(*keys: str) -> list:
     return [pytest.param(case, id=case["name"]) for case in chosen]
 
 
-@pytest.mark.parametrize("case", cases("asked", "answer", "completion"))
+@pytest.mark.parametrize("case", cases("asked", "answer", "completion", "fields"))
 def test_a_row_is_read(case):
     row = loader.normalise(case["row"])
-    found = {"asked": row["prompt"][-1]["content"], "answer": row.get("answer"), "completion": row.get("completion")}
-    assert {key: found[key] for key in found if key in case} == {key: case[key] for key in found if key in case}
+    expected = {name: case[name] for name in ("answer", "completion") if name in case} | case.get("fields", {})
+    assert {name: row.get(name) for name in expected} == expected
+    assert row["prompt"][-1]["content"] == case.get("asked", row["prompt"][-1]["content"])
+
+
+@pytest.mark.parametrize("case", cases("rows"))
+def test_a_file_is_read(case, tmp_path, capsys):
+    """`failed`: pattern of the error; `said`: words on stderr (empty: none); `answers`, `asks`: one for each row."""
+    path = write_lines(tmp_path / "rows.jsonl", case["rows"])
+    if "failed" in case:
+        with pytest.raises(loader.UserError, match=case["failed"]):
+            loader.load_rows(path)
+        return
+    rows, said = loader.load_rows(path, **case.get("options", {})).rows, capsys.readouterr().err
+    assert [row.get("answer") for row in rows] == case.get("answers", [row.get("answer") for row in rows])
+    asked = [row["prompt"][-1]["content"] for row in rows]
+    assert asked == case.get("asks", asked)
+    assert case.get("said", said) in said and (said == "" or case.get("said") != "")
 
 
 @pytest.mark.parametrize("case", cases("refused"))

@@ -31,18 +31,6 @@ def rows_file(tmp_path, *rows):
 # ------------------------------------------------------------------------------------------------------- passages
 
 
-def test_json_that_the_question_is_about_stays_as_it_is():
-    context = '[{"title": "Dune", "content": "Sand"}]'
-    assert asked({"question": "Which title has the JSON?", "context": context}).startswith(context)
-
-
-def test_a_passage_that_the_question_quotes_is_not_repeated():
-    assert asked({"prompt": "Solve:\n5 3 .", "puzzle": "53.", "answer": "534"}) == "Solve:\n5 3 ."
-    assert asked({"prompt": "Seven apples.\n\nHow many?", "context": "Seven  apples."}).startswith(
-        "Seven apples.\n\nHow"
-    )
-
-
 def test_the_command_names_it_and_a_file_of_its_own_is_silent(tmp_path):
     path, out = rows_file(tmp_path, {"question": "How many?", "hint": "Seven.", "answer": "7"}), tmp_path / "out.jsonl"
     done = run_script("data_loader", path, "--validate")
@@ -52,19 +40,6 @@ def test_the_command_names_it_and_a_file_of_its_own_is_silent(tmp_path):
     assert "the column hint" in run_script("data_loader", path, "--out", out).stderr
     done = run_script("data_loader", out, "--validate")
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_a_mapped_prompt_leaves_passages_alone_unless_they_are_mapped_too(tmp_path, capsys):
-    path = rows_file(tmp_path, {"question": "How many?", "context": "Seven.", "answer": "7"})
-    row = load_rows(path, mapping={"prompt": "question"}).rows[0]
-    assert row["prompt"][0]["content"] == "How many?" and row["context"] == "Seven."
-    assert "--map background=context" in capsys.readouterr().err
-    row = load_rows(path, mapping={"prompt": "question", "background": "context"}).rows[0]
-    assert row["prompt"][0]["content"] == "Seven.\n\nHow many?"
-    path = rows_file(tmp_path, {"question": "How many?", "context": {"x": 5, "y": "Seven."}, "answer": "7"})
-    assert load_rows(path, mapping={"background": "context.y"}).rows[0]["prompt"][0]["content"] == "Seven.\n\nHow many?"
-    path = rows_file(tmp_path, {"question": "How many?", "info": '{"gold": [7]}'})
-    assert load_rows(path, mapping={"answer": "info.gold.0"}).rows[0]["answer"] == "7"
 
 
 NOTES = {
@@ -238,21 +213,6 @@ def test_an_evaluation_names_choices_that_its_task_does_not_read(task, is_named,
 FOUR = {"A": "gas", "B": "solid", "C": "hot", "D": "salty"}
 TEXTS, LETTERS = list(FOUR.values()), list(FOUR)
 ASK = {"question": "Ice is"}
-
-
-@pytest.mark.parametrize(("numbers", "letters"), [((1, 2, 4), "ABD"), ((0, 1, 3), "ABD"), (("4", "1", "2"), "DAB")])
-@pytest.mark.parametrize("form", [{"options": TEXTS}, FOUR])
-def test_a_file_shows_whether_its_numbers_count_from_0_or_1(numbers, letters, form, tmp_path):
-    path = rows_file(tmp_path, *({**ASK, **form, "answer": number} for number in numbers))
-    assert [row["answer"] for row in load_rows(path).rows] == list(letters)
-
-
-def test_numbers_that_may_count_from_0_or_1_are_refused(tmp_path):
-    path = rows_file(tmp_path, *({**ASK, **FOUR, "answer": number} for number in (1, 2, 3)))
-    loaded = load_rows([path], on_bad="skip", mapping={"answer_index": "answer"})  # what the message tells to try
-    assert [row["answer"] for row in loaded.rows] == ["B", "C", "D"]
-    with pytest.raises(Exception, match=r"from 0 or from 1.*--map answer_index=answer"):
-        load_rows(path)
 
 
 # ---------------------------------------------------------------------------------------------------------- marks
