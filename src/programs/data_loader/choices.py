@@ -139,7 +139,8 @@ def picked(row: dict, choices: Choices, first: int | None, as_texts: frozenset[s
     """
     picks = picks_of(row, choices)
     name, place, is_open = right_choice(row, choices, picks, first, as_texts)
-    number = next((pick.number for pick in picks if pick.name == name and pick.same != [place]), None)
+    is_text = any(pick.name == name and pick.same == [place] for pick in picks)
+    number = None if is_text else as_number(row.get(name), choices)
     others = [pick.name for pick in picks if pick.named not in (None, place)]
     if number is not None:
         counting = [pick for pick in picks if pick.same != [place] and pick.name not in as_texts]

@@ -161,7 +161,7 @@ class RowReader:
 
     def __init__(self, sources, settings: Settings):
         self.files, self.settings, self.rejected = expand(sources), settings, []
-        self.names, self.current = distinct_names(self.files), ""
+        self.names, self.current, self.rows = distinct_names(self.files), "", []  # `rows`: those of load_rows
         self.counts = {"read": 0, "kept": 0, "rejected": 0, "deduplicated": 0}
         self.kinds, self.reasons, self.seen, self.notes = Counter(), [], set(), Counter()
         self.facts, self.unread = FileFacts(), Counter()  # of the current file; {column of a question: rows}
