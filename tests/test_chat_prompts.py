@@ -37,6 +37,12 @@ def encode(request):
     return ENCODERS[request.param]
 
 
+def check(tokenizer, prompts: list, chat=False, settings="") -> None:
+    """What the trainers check of a file's prompts before a run."""
+    config = SimpleNamespace(chat=chat, model="m", chat_template_kwargs=settings)
+    check_template(config, tokenizer, "d.jsonl", prompts)
+
+
 def beginning(tokenizer, *tokens: str, end: str = ""):
     """A tokenizer that puts tokens before a text, as Llama's and Gemma's put BOS, and one behind it."""
     tokenizer.add_tokens([*tokens], special_tokens=True)
@@ -93,12 +99,11 @@ def test_an_empty_list_of_calls_is_no_call(name, last):
 def test_a_string_in_the_templates_form_is_not_wrapped_again(capsys, name, chat):
     tokenizer = chat_tokenizer(name, "<|im_end|>")
     text = tokenizer.apply_chat_template([QUESTION], tokenize=False, add_generation_prompt=True)
-    config = SimpleNamespace(chat=chat, model="my-model", chat_template_kwargs="")
     if chat:
         with pytest.raises(UserError, match=r"already have the form of the chat template.*try without --chat"):
-            check_template(config, tokenizer, "d.jsonl", ["plain", text])
+            check(tokenizer, ["plain", text], chat)
     else:
-        check_template(config, tokenizer, "d.jsonl", [text])
+        check(tokenizer, [text])
         assert "try --chat" not in capsys.readouterr().err
     page = load_module(ROOT / "templates" / "ppo.py", "page_ppo")
     assert page.encode(SimpleNamespace(chat=True), tokenizer, text) == tokenizer.encode(text, add_special_tokens=False)
@@ -107,20 +112,15 @@ def test_a_string_in_the_templates_form_is_not_wrapped_again(capsys, name, chat)
 @pytest.mark.parametrize(("name", "token"), [("llama3", "<|eot_id|>"), ("qwen3", "<|im_end|>"), ("mistral", "[/INST]")])
 def test_a_control_token_inside_of_a_text_is_counted_and_no_sign_of_the_templates_form(capsys, name, token):
     prompts = [f"What does {token} mean?", "What is 2 + 3?", f"{token}s: when?"]
-    check_template(
-        SimpleNamespace(chat=True, model="m", chat_template_kwargs=""),
-        chat_tokenizer(name, "<|im_end|>"),
-        "d.jsonl",
-        prompts,
-    )
+    check(chat_tokenizer(name, "<|im_end|>"), prompts, chat=True)
     assert f"2 of 3 prompts have control tokens such as {token!r}" in capsys.readouterr().err
 
 
 def test_plain_strings_still_get_the_advice(capsys):
     tokenizer = chat_tokenizer("qwen3", "<|im_end|>")
     prompts = ["Write in <think> and </think> tags: 2+3?", "A: 2\nB: 3"]
-    check_template(SimpleNamespace(chat=True, model="m", chat_template_kwargs=""), tokenizer, "d.jsonl", prompts)
-    check_template(SimpleNamespace(chat=False, model="m", chat_template_kwargs=""), tokenizer, "d.jsonl", prompts)
+    check(tokenizer, prompts, chat=True)
+    check(tokenizer, prompts)
     assert "2 of 2 prompts are strings" in capsys.readouterr().err
 
 
@@ -137,25 +137,23 @@ KNOWN = ("llama3_1", "qwen3", "qwen2_5", "deepseekv3", "tiny")
         (
             DATED,
             "",
-            "may write today's date, so another day gives other prompts; try --chat_template FILE, or a date_string",
+            "may write today's date, so another day gives other prompts; try --chat_template FILE, or a date_s",
         ),
         (DATED, '{"date_string": "1 May"}', ""),
     ],
 )
 def test_what_a_template_leaves_out_or_takes_from_the_clock_is_said(capsys, template, settings, says):
     tokenizer = chat_tokenizer("tiny", "<|end|>")
-    tokenizer.chat_template, config = template, SimpleNamespace(chat=False, model="m", chat_template_kwargs=settings)
-    prompts = [[QUESTION], [SYSTEM, QUESTION], [{"role": "assistant", "content": "So"}]]
-    check_template(config, tokenizer, "d.jsonl", prompts)
+    tokenizer.chat_template = template
+    check(tokenizer, [[QUESTION], [SYSTEM, QUESTION], [{"role": "assistant", "content": "So"}]], settings=settings)
     told = capsys.readouterr().err
     assert says in told and ("today's date" in told) == ("today's date" in says)
 
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_templates_that_write_all_are_not_warned_of(capsys, name):
-    config = SimpleNamespace(chat=False, model="m", chat_template_kwargs="")
     answered = [QUESTION, {"role": "assistant", "content": "<think>\nhm\n</think>\n\n5"}, QUESTION]
-    check_template(config, chat_tokenizer(name, "<|end|>"), "d.jsonl", [[SYSTEM, QUESTION], answered])
+    check(chat_tokenizer(name, "<|end|>"), [[SYSTEM, QUESTION], answered])
     assert "leaves out" not in capsys.readouterr().err
 
 
@@ -232,11 +230,8 @@ def test_an_assistants_turn_is_gone_on_with(encode, name, text):
         ("llama3", "<think>\n", "assistant<|end_header_id|>\n\n<think>\n"),  # it strips what it gets
         ("gemma", " 2 + 3 \n", "<start_of_turn>model\n 2 + 3 \n"),
         ("qwen3", "<think>\n", "<|im_start|>assistant\n<think>\n"),  # it puts an empty thought before text without one
-        (
-            "qwen3_5_think",
-            "<think>\nFirst",
-            "<|im_start|>assistant\n<think>\nFirst",
-        ),  # its new turns begin in a thought
+        # its new turns begin in a thought
+        ("qwen3_5_think", "<think>\nFirst", "<|im_start|>assistant\n<think>\nFirst"),
         ("qwen3", "<think>\nEasy\n</think>\n\nSo", "<|im_start|>assistant\n<think>\nEasy\n</think>\n\nSo"),
         ("deepseek_r1_distill", "<think>\nFirst", "<｜Assistant｜><think>\nFirst"),
         ("gptoss", "So", "<|start|>assistant<|channel|>final<|message|>So"),
@@ -343,15 +338,12 @@ def test_trl_gets_the_ids_that_the_trainers_have(tmp_path, monkeypatch):
     trainer = seen.value.args[0]
     tokenizer = trainer.processing_class
     texts = [tokenizer.decode(ids) for ids in trainer._tokenize_prompts(trainer.train_dataset[:]["prompt"])[0]]
-    assert sorted({text.partition("?")[2] for text in texts}) == sorted(
-        {
-            '<|end|><|assistant|><tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call><|end|>'
-            "<|user|>Rain<|end|><|assistant|>",
-            '<|end|><|assistant|><tool_call>\n{"name": "weather", "arguments": {"day": 3}}\n</tool_call><|end|>'
-            "<|user|>Rain<|end|><|assistant|>",
-            "<|end|><|assistant|>So",
-        }
+    call, result = (
+        '<tool_call>\n{"name": "weather", "arguments": %s}\n</tool_call>',
+        "<|end|><|user|>Rain<|end|><|assistant|>",
     )
+    ends = {call % arguments + result for arguments in ('{"city": "Rome"}', '{"day": 3}')} | {"So"}
+    assert {text.partition("?<|end|><|assistant|>")[2] for text in texts} == ends
 
 
 def test_the_loader_says_where_such_prompts_go(tmp_path):

@@ -9,10 +9,11 @@ import zlib
 import pytest
 from conftest import load_script, read_lines, run_script, write_lines
 
-loader, sandbox, verl = load_script("data_loader"), load_script("sandbox"), load_script("verl_train")
+loader, sandbox = load_script("data_loader"), load_script("sandbox")
 
 ADD = "def add(a, b):\n    return a + b\n"
 QUESTION = [{"role": "user", "content": "Add two numbers."}]
+VERL_COLUMNS = ("data_source", "prompt", "ability", "reward_model", "extra_info")
 ON_STDIN = {"input": "1 2\n", "output": "3\n"}
 
 
@@ -24,14 +25,7 @@ def command(*arguments):
 def in_verl(truth, **more) -> dict:
     """A row in verl's form."""
     model, extra = {"style": "rule", "ground_truth": truth}, {"index": 7, "split": "test"}
-    return {
-        "data_source": "x",
-        "prompt": QUESTION,
-        "ability": "any",
-        "reward_model": model,
-        "extra_info": extra,
-        **more,
-    }
+    return {**dict(zip(VERL_COLUMNS, ("x", QUESTION, "any", model, extra), strict=True)), **more}
 
 
 # ------------------------------------------------------------------------------------------------ tests of programs
@@ -51,29 +45,6 @@ LIVE = {
     "private_test_cases": PACKED,
     "metadata": json.dumps({"func_name": "add"}),
 }
-CALL = {"type": "function_call", "fn_name": "add", "input": [1, 2], "output": [3]}
-# schema: a row, its right program; a wrong one subtracts
-CODE = {
-    "verl, asserts": (in_verl(["assert add(1, 2) == 3"]), ADD),
-}
-
-
-# columns beside a prompt, and the right program
-OTHER_KEYS = {
-    "the function in a column": ({"fn_name": "add", "input_output": {"inputs": [[1, 2]], "outputs": [3]}}, ADD),
-    "pairs as JSON text": ({"entry_point": "add", "ground_truth": "[[[1, 2], 3]]"}, ADD),
-    "Code-R1": (in_verl(json.dumps({"functional": "assert add(1, 2) == 3"})), ADD),
-}
-CODE |= {name: ({"prompt": "Add.", **columns}, right) for name, (columns, right) in OTHER_KEYS.items()}
-
-
-@pytest.mark.parametrize("name", CODE)
-def test_published_tests_pay_right_programs_only(name):
-    raw, right = CODE[name]
-    row = loader.normalise(raw)
-    verdict, wrong = judge(row, right), judge(row, right.replace("+", "-"))
-    assert verdict.all_passed and verdict.total and not wrong.passed
-    assert loader.normalise({**row, "source": "s", "id": "1"})["tests"] == row["tests"]  # read again, the same
 
 
 def test_the_further_tests_of_mbpp_plus_count():
@@ -92,104 +63,6 @@ def test_private_tests_that_are_pickled_stay_closed_and_it_is_said(tmp_path):
     assert [test["expected"] for test in loader.normalise(both)["tests"]] == [3, 11]
 
 
-REFUSED = {
-    "another language": (
-        {"prompt": "Add.", "verification_info": {"language": "rust", "test_cases": [ON_STDIN]}},
-        "rust.*Python",
-    ),
-    "no function": ({"problem": "Add.", "input_output": [{**CALL, "fn_name": None}]}, "no function to call"),
-    "cut metadata": ({"problem": "Add.", "tests": [CALL], "metadata": '{"func_name": "add"'}, "metadata: got"),
-    "arguments by name": ({"problem": "Add.", "tests": [{"input": "a = 1, b = 2", "output": "3"}]}, "named arguments"),
-    "stdin and stdout": ({"problem": "Add.", "tests": [{"stdin": "1 2", "stdout": "3"}]}, "input, output"),
-    "a result beside an input": (
-        {"problem": "Add.", "entry_point": "add", "tests": [{"input": [1, 2], "expected": 3}]},
-        "input and output",
-    ),
-    "turns beside a prompt": ({"instruction": "Q?", "output": "A", "history": [["a", "b"]]}, "turns in `messages`"),
-    "a class": ({"question": "Q?", "label": 1, "passage": "P."}, "--map answer=label"),
-    "a good or bad completion": ({"prompt": "Q?", "completion": "A.", "label": "true"}, "KTOTrainer"),
-    "an answer inside": ({"question": "1+1?", "answer": {"number": 2, "unit": "km"}}, "answer=answer.number"),
-    "spans that are no list": ({"question": "Q?", "answer": {"spans": 1, "types": 2}}, "answer=answer.spans"),
-    "answers of each annotator": ({"question": "Q?", "answers": [["Paris", "paris"], ["Paris"]]}, "list of accepted"),
-    "rows of two lengths": ({"question": "Q?", "answer": [[1, 2], [3]]}, "list of accepted"),
-    "a field inside": ({"data": {"question": "1+1?"}}, r"--map prompt=data\.question"),
-    "messages inside": ({"custom_id": "r", "body": '{"messages": []}'}, r"--map prompt=body\.messages"),
-    "another field inside": ({"data": {"asked": "1+1?"}}, "COLUMN.FIELD"),
-    "calls as parts": (
-        {"messages": [QUESTION[0], {"role": "assistant", "content": [{"type": "tool_use", "name": "f", "input": {}}]}]},
-        "'tool_use'.*`tool_calls`",
-    ),
-    **{
-        f"chosen names {where}": ({"prompt": "Q?", "chosen": a, "rejected": b, **columns}, "name a response")
-        for where, a, b, columns in (
-            ("a column", "response_a", "response_b", {"response_a": "A.", "response_b": "B."}),
-            ("a number", "1", "2", {"response_1": "A.", "response_2": "B."}),
-            ("a key", "a", "b", {"responses": {"a": "A.", "b": "B."}}),
-        )
-    },
-    "stdin among calls": (
-        {"problem": "Add.", "tests": [CALL, {"input": "1 2", "output": "3", "type": "stdin_stdout"}]},
-        "one form",
-    ),
-    "a call as text": (
-        {"problem": "Add.", "entry_point": "add", "tests": [{"input": "add(1, 2)", "output": "3"}]},
-        "a call of add; .*stdin",
-    ),
-    "a call among other input": (
-        {
-            "problem": "Write add(a, b).",
-            "tests": [{"input": "3", "output": "3"}, {"input": "add(1, 2)", "output": "3"}],
-        },
-        "tests.1.: .*a call of add",
-    ),
-    "calls of two functions": (
-        {
-            "problem": "Write the functions encode(s) and decode(s).",
-            "tests": [{"input": "encode('a')", "output": "b"}, {"input": "decode('b')", "output": "a"}],
-        },
-        "a call of encode",
-    ),
-    "calls as text, and fewer results": (
-        {"problem": "Add.", "tests": {"fn_name": "add", "inputs": ["1\n2", "3\n4"], "outputs": ["3"]}},
-        "2 inputs and 1 outputs",
-    ),
-    "calls named in words": (
-        {"problem": "Add two numbers.", "tests": [{"input": f"add({n}, 2)", "output": "3"} for n in (1, 2)]},
-        "a call of add",
-    ),
-    "a call that the prompt names": (
-        {"problem": "Write add(a, b).", "tests": [{"input": "add(1, 2)", "output": "3"}]},
-        "a call of add",
-    ),
-    **{
-        f"the place {place}": ({"question": f"{place} How many?", "answer": "7"}, "image placeholder")
-        for place in ("<|image_1|>", "<start_of_image>", "<image_placeholder>", "[IMG]", "[image]")
-    },
-    **{
-        f"the line {line!r}": ({"question": f"{line}\nHow many?", "answer": "7"}, "image placeholder")
-        for line in ("Image A: <image>", "<image>\nAnswer in a <div>.", "In a <div>: <image 1>")
-    },
-    "an image's place at the end": ({"question": "How many cats? <image>", "answer": "7"}, "image placeholder"),
-    "an image's place among tags": (
-        {"question": "Look.\n<image>\nAnswer in <answer></answer> tags.", "answer": "7"},
-        "image placeholder",
-    ),
-    "an image's place": ({"question": "<image>\nHow many?", "answer": "7"}, "image placeholder"),
-    "two responses": ({"prompt": "Hi", "response_0": "a", "response_1": "b", "better_response_id": 0}, "`chosen`"),
-    "several right choices": ({"question": "Primes?", "choices": ["2", "3", "4"], "answer": ["A", "B"]}, "on_bad skip"),
-    "nothing after the thinking part": ({"question": "Q?", "answer": "<think>So 42.</think>"}, "without an answer"),
-    "thinking that has not ended": ({"question": "Q?", "answer": "<think>#### 41"}, "without an answer"),
-    "a message of OpenAssistant": ({"text": "Q?", "role": "prompter", "parent_id": "m0"}, "parent_id"),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_read_is_refused_with_the_reason(name):
-    raw, words = REFUSED[name]
-    with pytest.raises(loader.BadRow, match=words):
-        loader.normalise(raw)
-
-
 def test_few_prompts_beside_many_unused_texts_fail_validation(tmp_path):
     rows = [{"prompt": "Solve the problem.", "problem": f"What is {n} + 1?", "answer": str(n + 1)} for n in range(12)]
     done = command(write_lines(tmp_path / "same.jsonl", rows), "--validate")
@@ -200,193 +73,8 @@ def test_few_prompts_beside_many_unused_texts_fail_validation(tmp_path):
 
 # ------------------------------------------------------------------------------------------------ gold answers
 
-NAMES = [
-    *("target", "golden", "gold", "final_answer", "reference_answer", "gold_answer", "label", "expected"),
-    *("ground_truth", "ground_truths", "correct_answer", "answers", "golden_answers"),
-]
-ANSWERS = {
-    **{f"prompt and {name}": ({"prompt": "Q?", name: "42"}, "42") for name in NAMES},
-    "accepted": ({"question": "Q?", "ground_truth": ["a", "b"]}, ["a", "b"]),
-    "a JSON list of texts": ({"question": "Q?", "answer": '["a", "b"]'}, ["a", "b"]),
-    "stated in the last line": ({"question": "Q?", "answer": "We get 3.\n\n**Answer: $1,200**"}, "1200"),
-    "a list as numpy prints it": ({"question": "Q?", "answers": "['a' \"b's\"\n 'c']"}, "['a' \"b's\"\n 'c']"),
-    "a list in Python": ({"question": "Q?", "answers": "['a', '', \"b's\"]"}, ["a", "b's"]),
-    "a matrix": ({"question": "Q?", "answer": [[1, 2], [3, 4]]}, "[[1, 2], [3, 4]]"),
-    "a column of numbers": ({"question": "Q?", "answer": [[8], [8]]}, "[[8], [8]]"),
-    "a row of numbers": ({"question": "Q?", "answer": [[3, 3, 3]]}, "[[3, 3, 3]]"),
-    "a cell": ({"question": "Q?", "answer": [[14]]}, "[[14]]"),
-    "a sum of numbers": ({"question": "10 and 26?", "target": "36", "numbers": [10, 26]}, "36"),
-    "an interval": ({"question": "Q?", "answer": "[1, 2]"}, "[1, 2]"),
-    "SYNTHETIC-1": ({"prompt": "Q?", "verification_info": '{"ground_truth": "42"}'}, "42"),
-    "SYNTHETIC-2": ({"prompt": "Q?", "verification_info": '{"answer": "42", "metadata": {"n": 3}}'}, "42"),
-    "one that parquet filled up": ({"question": "Q?", "answers": ["42", None]}, "42"),
-    "verl as JSON text": (in_verl("42", reward_model='{"ground_truth": "42"}', extra_info='{"index": 3}'), "42"),
-    "verl, a list": (in_verl(["a", "b"]), ["a", "b"]),
-    "text after the thinking part": ({"question": "Q?", "answer": "<think>7?</think>\nIt is six."}, "It is six."),
-    "a longer one": ({"question": "Q?", "answer": "<think>7?</think>\nIt is six, as I said."}, "It is six, as I said."),
-    "a box in the thinking part": ({"question": "Q?", "answer": "<think>\\boxed{9}?</think>The answer is 5."}, "5"),
-}
-
-
-@pytest.mark.parametrize("name", ANSWERS)
-def test_gold_answers_are_found(name):
-    raw, answer = ANSWERS[name]
-    assert loader.normalise(raw)["answer"] == answer
-
-
 SYSTEM, PAIR = {"role": "system", "content": "Be brief."}, ("chosen", "rejected")
 TURNS = [{"role": "user", "content": "4+0?"}, {"role": "assistant", "content": "4"}]
-NOTES = {
-    "rows have another gold answer in answers; answer is taken": {"answers": ["42", "forty-two"]},
-    "rows have several boxes in answer, of which the last one is taken": {"answer": "\\boxed{3}, \\boxed{4}"},
-    "prompts look like UTF-8 read as cp1252": {"question": "GrÃ¶ÃŸe?"},
-    "prompts have lost backslashes": {"question": "What is $\frac12$?"},
-    "prompts are a missing value": {"question": "NaN"},
-    "prompts have HTML entities": {"question": "Is 3 &lt; 4?"},
-    "got the column theory, which looks like a part of the question": {"theory": "Anne is kind. Bob is not."},
-    "got the column code_context, which looks like a part": {"code_context": "def test(): assert add(1, 2) == 3"},
-    "an environment that has these tools, or --drop tools": {"tools": [{"function": {"name": "area"}}]},
-    "column responses_create_params": {"responses_create_params": {"input": [{"role": "user", "content": "Y"}]}},
-    "prompts end with their answer": {"question": "Question: 2+2?\nAnswer: 4", "answer": "4"},
-    "got the column test_passage, which looks like a part": {"test_passage": "Ann wins."},
-    "prompts end in a missing value": {"question": None, "instruction": "Say it.", "input": "nan"},
-    "warning: got the column system, which looks like a part of the question but is in no prompt": {
-        "question": [SYSTEM, {"role": "user", "content": "Q?"}],
-        "system": "Think.",
-    },
-    "rows have a letter as answer, but no choices in the prompt": {"answer": "(B)"},
-    "rows name another choice in correct_answer; answer is taken": {
-        **{"choices": ["x", "y", "z"], "answer": "B", "correct_answer": "C"},
-    },
-    "open an assistant's turn themselves": {
-        "question": [{"role": "user", "content": "<|im_start|>user\nQ?<|im_end|>\n<|im_start|>assistant\n<think>"}],
-    },
-    "takes one of the columns nums, target": {"answer": None, "nums": [1, 5], "target": 6},  # countdown's
-    "takes one of the columns numbers, target": {
-        **{"question": "Make 6 of [1, 5].", "answer": None, "numbers": [1, 5], "target": 6},
-    },
-    "rows have tests that may be calls of a function": {"answer": None, "tests": [ON_STDIN], "entry_point": "add"},
-    "1 rows have tests that may be calls": {
-        "answer": None,
-        "tests": [{"input": "f(1)", "output": "2"}, {"input": "3", "output": "3"}],
-    },
-    "rows have documents as JSON in context": {"context": '[["A", ["One."]]]'},
-    "takes one of the columns metadata.answer": {"answer": None, "metadata": {"answer": "42", "level": 3}},
-    "takes one of the columns info.gold": {"answer": None, "info": '{"gold": "42"}'},
-    "answer=COLUMN or tests=COLUMN takes one of the columns info.unit_tests, meta.FIELD": {
-        **{"answer": None, "info": {"unit_tests": {"inputs": ["1"], "outputs": ["2"]}}, "meta": {"n": [1]}},
-    },
-    "1 rows have inputs and outputs; if they are tests": {"answer": None, "inputs": ["1", "2"], "outputs": ["2", "4"]},
-    "1 rows have JSON text in ground_truth, which is taken": {"answer": None, "ground_truth": '{"kwargs": "f"}'},
-    "1 rows have JSON text in gold, which is taken": {"answer": None, "gold": "[{'id': ['a']}]"},
-    "1 rows have JSON text in target, which is taken": {"answer": None, "target": "{}"},
-    "takes one of the columns gold_standard_solution, verification_info.FIELD": {
-        **{"answer": None, "gold_standard_solution": "as x", "verification_info": "{'judging_instructions': 'x'}"},
-    },
-    "takes one of the columns gold_standard_solution\n": {
-        **{"answer": None, "gold_standard_solution": "as x", "verification_info": "{}"},
-    },
-    "1 rows have a letter as answer": {"question": None, "prompt": "Which is a mammal?", "answer": "B"},
-    "1 rows may have more accepted answers in answer_aliases": {"answer_aliases": ["forty-two"]},
-    "1 rows may have more accepted answers in alternative_answers": {"alternative_answers": '["forty-two"]'},
-    "1 rows have other tests in test_cases; test_list is taken": {
-        **{"answer": None, "test_list": ["assert f(1) == 2"], "test_cases": ["assert f(2) == 3"], "test": "train"},
-    },
-    "1 rows have other tests in test; test_list is taken": {
-        **{"answer": None, "test_list": ["assert f(1) == 2"], "test": "def check(candidate):\n    assert candidate(2)"},
-    },
-    **{
-        f"got the column {name}, which looks like a part of the question but is in no prompt (1 of 1 rows); "
-        f"try adding its text to the prompt, or --drop {name}": {name: value}
-        for name, value in (
-            ("chat_history", TURNS),
-            ("few_shot", TURNS),
-            ("prev_messages", [{"from": "human", "value": "4+0?"}, {"from": "gpt", "value": "4"}]),
-            ("past_turns", [{"q": "4+0?", "a": "4"}]),
-        )
-    },
-    "got the column evidences, which looks like a part": {"evidences": ["Ann is kind."]},
-}
-
-
-@pytest.mark.parametrize("note", NOTES)
-def test_what_is_not_read_is_noted(note, tmp_path, capsys):
-    loader.load_rows(write_lines(tmp_path / "rows.jsonl", [{"question": "Größe?", "answer": "42", **NOTES[note]}]))
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 1 and note in f"{lines[0]}\n"
-
-
-def test_short_texts_after_the_thinking_part_are_no_marks(tmp_path):
-    texts = ["Yes, it is.", "No.", "That depends on more than the question says."]
-    rows = [{"question": f"{text}?", "answer": f"<think>Hm.</think> {text}"} for text in texts]
-    assert [row["answer"] for row in loader.load_rows(write_lines(tmp_path / "rows.jsonl", rows)).rows] == texts
-
-
-SILENT = {
-    "SQL": ({"query": "SELECT count(*) FROM people", "answer": "3"}, "3"),
-    "tools in the prompt": (
-        {"question": "[area(x: float)] Area of 2?", "tools": '[{"name": "area", "parameters": {}}]', "answer": "4"},
-        "4",
-    ),
-    "tools in words": ({"question": "Which tools cut?", "tools": ["saw", "axe"], "answer": "saw"}, "saw"),
-    "an answer like an option": ({"question": "Which?\nA. Program A\nB. Solution B", "answer": "B"}, "B"),
-    **{
-        f"a pair with {where}": ({"question": "Q?", "chosen": a, "rejected": b, "answer": "1", **columns}, "1")
-        for where, a, b, columns in (
-            ("responses", "A.", "B.", {"response_a": "A.", "response_b": "B."}),
-            ("an edited response", "A!", "B.", {"response_a": "A.", "response_b": "B."}),
-            ("a column's name", "topic", "title", {"topic": "geology"}),
-        )
-    },
-    "a pair of letters": (
-        {"question": "Q?", "A": "Red", "B": "Blue", "chosen": "A", "rejected": "B", "answer": "A"},
-        "A",
-    ),
-    "a number and a text": ({"choices": ["3", "4", "5"], "answer": "4", "answer_idx": 1}, "B"),
-    "a label from 0": ({"choices": ["1", "2", "3"], "answer": "1", "label": 0}, "A"),
-    "a number and a text of it": ({"choices": ["3", "4", "5"], "answer_idx": 1, "correct_answer": "4"}, "B"),
-    "small letters": ({"question": "Which?\na) x\nb) y", "answer": "A"}, "A"),
-    "Chinese choices": ({"question": "选择：A苹果 B香蕉", "answer": "A"}, "A"),
-    "true or false": ({"question": "True or false?", "answer": "TRUE"}, "TRUE"),
-    "no aliases": ({"answer": "Ann", "answer_aliases": [], "aliases": "[]"}, "Ann"),
-    "aliases beside choices": ({"choices": ["x", "y"], "answer": "B", "possible_answers": ["x", "y"]}, "B"),
-    "gold triples": ({"answer": "Ann", "evidences": [["Bob", "mother", "Ann"]]}, "Ann"),
-    "gold triples as text": ({"answer": "Ann", "evidences": '[["Bob", "mother", "Ann"]]'}, "Ann"),
-    "JSON as an answer": ({"answer": '{"name": "Ann"}'}, '{"name": "Ann"}'),
-    "an empty list as an answer": ({"answer": "[]"}, "[]"),
-    "a letter and its choices": ({"question": None, "prompt": "Which?\nA. x\nB. y", "answer": "B"}, "B"),
-    **{
-        f"a conversation {where}": ({"answer": "4", name: turns}, "4")
-        for where, name, turns in (
-            ("with the question", "trace", [{"role": "user", "content": "Solve: How many?"}, TURNS[1]]),
-            ("that begins with an answer", "trace", [TURNS[1], *TURNS]),
-            ("that ends with a question", "judge", [*TURNS, TURNS[0]]),
-            ("for the answer", "gold_response", TURNS),
-        )
-    },
-}
-
-
-@pytest.mark.parametrize("name", SILENT)
-def test_what_agrees_is_not_noted(name, tmp_path):
-    fields, answer = SILENT[name]
-    path = write_lines(tmp_path / "rows.jsonl", [{"question": "How many?", **fields}])
-    done = command(path, "--out", tmp_path / "out.jsonl")
-    assert "warning" not in done.stderr and "note" not in done.stderr
-    assert read_back(tmp_path / "out.jsonl")[0]["answer"] == answer
-
-
-@pytest.mark.parametrize("name", ["system", "system_message", "sys_prompt", "systemPrompt", "System Instruction"])
-def test_a_column_for_the_system_prompt_begins_the_prompt(name):
-    row = loader.normalise({"question": "Q?", "answer": "4", "system": " ", name: "Be brief."})
-    assert row["prompt"] == [SYSTEM, {"role": "user", "content": "Q?"}] and "system" not in row.keys() - {name}
-    pair = {key: [{"role": "user", "content": "Q?"}, {"role": "assistant", "content": key}] for key in PAIR}
-    assert loader.normalise({**pair, name: "Be brief."})["prompt"] == row["prompt"]
-
-
-@pytest.mark.parametrize("name", ["answer_context", "ground_truth_passage", "test_document"])
-def test_notes_on_the_answer_are_no_passage(name):
-    assert loader.normalise({"question": "Who?", name: "Ann.", "answer": "Ann"})["prompt"][0]["content"] == "Who?"
 
 
 SPLIT = {  # where the split stands: rows of files
@@ -411,82 +99,10 @@ def test_words_that_also_name_splits_are_none(tmp_path):
     assert done.returncode == 0 and "splits" not in done.stderr
 
 
-@pytest.mark.parametrize("rows", [[["1?", "1"], ["2?", ""]], [["1?", ""], ["2?", ""]]], ids=["one", "all"])
-def test_a_row_without_answer_among_others_is_counted(rows, tmp_path, capsys):
-    path = tmp_path / "rows.csv"
-    path.write_text("prompt,answer\n" + "".join(f"{','.join(row)}\n" for row in rows), encoding="utf-8")
-    loader.load_rows(path)
-    note = "note: 1 of 2 rows have no answer, tests or completion\n"
-    assert capsys.readouterr().err == (note if rows[0][1] else ""), "a file of prompts alone is silent"
-
-
-def test_a_letter_as_answer_is_noted_where_half_of_the_rows_are_so(tmp_path, capsys):
-    rows = [{"question": "Which letter follows A?", "answer": "B"}, *({"question": f"{n}?", "answer": n} for n in "12")]
-    loader.load_rows(write_lines(tmp_path / "rows.jsonl", rows))
-    assert capsys.readouterr().err == ""
-
-
 def test_a_prompt_with_other_answers_in_other_rows_is_said(tmp_path):
     rows = [{"question": "1+1?", "answer": "2"}, {"question": "1+1?", "answer": "3"}, {"question": "2?", "answer": "2"}]
     done = command(write_lines(tmp_path / "rows.jsonl", rows), "--validate")
     assert "warning: 1 prompts have another answer in another row" in done.stderr
-
-
-@pytest.mark.parametrize("beside", [{"response": "A."}, {"chosen": "A.", "rejected": "B."}])
-@pytest.mark.parametrize(("numbers", "letters"), [([0, 1], "AB"), ([2, 1], "BA")])
-def test_the_answer_beside_lettered_choices_is_a_letter_in_rows_of_any_kind(beside, numbers, letters, tmp_path):
-    rows = [{"question": "Which?", "options": ["x", "y"], "answer": number, **beside} for number in numbers]
-    read = loader.load_rows(write_lines(tmp_path / "rows.jsonl", rows)).rows
-    assert [row["answer"] for row in read] == [*letters] and "A. x\nB. y" in read[0]["prompt"][0]["content"]
-
-
-def test_numbers_that_no_index_can_be_are_texts_of_choices(tmp_path):
-    rows = [{"question": "2+2?", "choices": ["3", "4"], "answer": 4}, {"question": "1+0?", "choices": ["0", "1"]}]
-    rows += [{"question": "1+1?", "choices": ["1", "2"], "answer": answer} for answer in (1, "2")]
-    rows[1]["answer"] = 1
-    answers = [row["answer"] for row in loader.load_rows(write_lines(tmp_path / "rows.jsonl", rows)).rows]
-    assert answers == ["B", "B", "A", "B"]
-
-
-def test_one_column_of_texts_does_not_make_texts_of_an_index(tmp_path):
-    rows = [{"question": "30?", "choices": ["10", "20", "30", "40"], "answer": "30", "answer_idx": 2}]
-    rows.append({"question": "20 km?", "choices": ["10 km", "20 km", "30 km"], "answer": "20", "answer_idx": 1})
-    answers = [row["answer"] for row in loader.load_rows(write_lines(tmp_path / "rows.jsonl", rows)).rows]
-    assert answers == ["C", "B"]
-
-
-STDIN = {
-    "push(1)\npop()": "Play push(n) and pop().",
-    "a(b)": "Is a(b) balanced?",
-    "max(1,2)\n": "Evaluate it.",
-    "add(1, 2)": "Add.",
-}
-
-
-@pytest.mark.parametrize("text", STDIN)
-def test_text_on_stdin_may_look_like_a_call(text):
-    tests = [{"input": text, "output": "3"}, {"input": "3\n", "output": "3"}]
-    for kept in (tests, tests[:1]):
-        assert loader.normalise({"problem": STDIN[text], "tests": kept})["tests"] == kept
-
-
-def test_a_prompt_in_words_is_no_setup_of_its_tests():
-    row = loader.normalise({"prompt": "add", "test": "assert add(1, 2) == 3", "entry_point": "add"})
-    assert "setup" not in row and judge(row, ADD).all_passed
-
-
-@pytest.mark.parametrize("truth", [{"target": 98, "numbers": [1, 2]}, '{ "target": 98, "numbers": [1, 2]}'])
-def test_an_object_as_ground_truth_stays_what_it_is(truth):
-    row = loader.normalise(in_verl(truth))
-    assert row["ground_truth"] == truth and "answer" not in row and "tests" not in row
-    assert "answer" not in loader.normalise({"question": "Q?", "ground_truth": {"target": 98, "numbers": [1, 2]}})
-
-
-@pytest.mark.parametrize("name", ["verification_info", "ground_truth"])
-def test_an_object_as_text_without_an_answer_stays_what_it_is(name):
-    truth = '{"target": 98, "numbers": [1, 2]}' if name == "ground_truth" else '{"judging_instructions": "Be strict."}'
-    row = loader.normalise({"prompt": "Q?", name: truth})
-    assert row[name] == truth and "answer" not in row
 
 
 @pytest.mark.parametrize(("name", "other"), [("reward_model", "extra_info"), ("extra_info", "reward_model")])
@@ -584,41 +200,6 @@ def test_plain_rows_put_keys_where_verl_reads_them(tmp_path):
 
 # ------------------------------------------------------------------------------------------------ media
 
-MEDIA = {
-    "TRL": ({"prompt": "<image> What is it?", "images": ["a.png"]}, "images"),
-    "an id": ({"prompt": "<image>\nWhat is it?", "image": "000123"}, "image"),
-    "a URL": ({"question": "Q?", "answer": "1", "image_url": "https://x.org/a"}, "image_url"),
-    "base64": ({"prompt": "Q?", "image": "iVBORw0KGgo=" * 30}, "image"),
-    "audio": ({"messages": [{"role": "user", "content": "<audio>"}], "audios": [{"path": "a.wav"}]}, "audios"),
-    "verl": (in_verl("42", images=[{"path": "x"}]), "images"),
-    "in a message": ({"messages": [{"role": "user", "content": "Q?", "images": ["x.png"]}]}, r"messages\[0\]\.images"),
-    "a part": (
-        {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}]},
-        r"messages\[0\]",
-    ),
-}
-TEXT_ONLY = [
-    {"prompt": "Q?", "images": []},
-    {"prompt": "Q?", "image": None, "images": [None], "answer": "1"},
-    {"prompt": "What does the tag <image> do in HTML?"},
-    {"prompt": "Mend this HTML:\n<video>\n<source src=x>\n</video>"},
-    {"prompt": "I embed a clip with <video>\nbut Chrome shows nothing."},
-    {"prompt": "Which HTML element plays sound:\nA) <audio>\nB) <sound>"},
-    {"prompt": "Which of these plays sound?\nB) <sound>\nA) <audio>"},
-    {"prompt": "Explain the <image>"},
-    {"prompt": "Write alt text for [image]"},
-    {"prompt": "Dear X,\n[image]\nBye"},
-    {"prompt": "Repair the test.", "image": "python:3.11"},
-    {"prompt": "Q?", "figure": "The figure shows a tree " * 20, "frames": 24},
-]
-
-
-@pytest.mark.parametrize("name", MEDIA)
-def test_rows_with_media_are_bad(name):
-    raw, field = MEDIA[name]
-    with pytest.raises(loader.BadRow, match=rf"^{field}: "):
-        loader.normalise(raw)
-
 
 @pytest.mark.parametrize(("column", "words"), [("image", "text only: images"), ("hash", "expected text, numbers")])
 def test_bytes_in_a_column_are_refused_until_it_is_dropped(column, words, tmp_path):
@@ -634,61 +215,9 @@ def test_bytes_in_a_column_are_refused_until_it_is_dropped(column, words, tmp_pa
     assert row["answer"] == "7" and column not in row
 
 
-@pytest.mark.parametrize("raw", TEXT_ONLY)
-def test_rows_of_text_are_kept(raw):
-    assert loader.normalise(raw)["prompt"] == [{"role": "user", "content": raw["prompt"]}]
-
-
 # ------------------------------------------------------------------------------------------------ forms of rows
 
 USER = {"role": "user", "content": "Q?"}
-EMPTY_TURNS = {
-    "OpenAI": {"messages": [USER, {"role": "assistant", "content": ""}]},
-    "null": {"messages": [USER, {"role": "assistant", "content": None}]},
-    "ShareGPT": {"conversations": [{"from": "human", "value": "Q?"}, {"from": "gpt", "value": " "}]},
-    "prompt": {"prompt": [USER, {"role": "assistant", "content": []}]},
-}
-
-
-@pytest.mark.parametrize("name", EMPTY_TURNS)
-def test_an_empty_last_turn_of_the_assistant_is_a_placeholder(name):
-    row = loader.normalise(EMPTY_TURNS[name])
-    assert row["prompt"] == [USER] and "completion" not in row
-
-
-def test_an_empty_system_message_and_empty_keys_are_left_out():
-    """As nvidia/Nemotron-Post-Training-Dataset-v1 has them; Llama's chat template refuses an empty list of calls."""
-    roles = (("system", ""), ("user", "Q?"), ("assistant", "A."), ("user", "R?"), ("assistant", "B."))
-    turns = [{"role": role, "content": text, "tool_calls": []} for role, text in roles]
-    row = loader.normalise({"messages": turns})
-    assert [*row["prompt"], *row["completion"]] == [{"role": role, "content": text} for role, text in roles[1:]]
-    row = loader.normalise({"chosen": turns, "rejected": [*turns[:-1], {"role": "assistant", "content": "C."}]})
-    assert row["prompt"][0]["role"] == "user" and row["chosen"] == [{"role": "assistant", "content": "B."}]
-
-
-CALLED_BAD = {
-    "KTO in a spreadsheet": {"label": 0},
-    "KTO as text": {"label": "1"},
-    "marked wrong": {"correct": False},
-    "a spreadsheet's": {"is_correct": "FALSE"},
-}
-
-
-@pytest.mark.parametrize("name", CALLED_BAD)
-def test_a_completion_that_its_row_calls_bad_is_none(name):
-    column = next(iter(CALLED_BAD[name]))
-    with pytest.raises(loader.BadRow, match=rf"^{column}: got .* beside a completion.*--drop {column}"):
-        loader.normalise({"prompt": "Q?", "completion": "A.", **CALLED_BAD[name]})
-    assert loader.normalise({"prompt": "Q?", "completion": "A.", "correct": True, "is_correct": 1})["completion"]
-
-
-@pytest.mark.parametrize("mark", ["### Output:\n", "\n\n## Response: ", "Answer: "])
-def test_a_prompt_that_ends_with_its_completion_is_refused(mark):
-    row = {"instruction": "Add.", "output": "1 + 2", "prompt": f"### Instruction:\nAdd.\n\n{mark}1 + 2\n"}
-    with pytest.raises(loader.BadRow, match=r"^prompt: .*ends with the completion.*--drop prompt"):
-        loader.normalise(row)
-    repeated = {**row, "prompt": "Correct this sentence, or repeat it:\n1 + 2"}
-    assert loader.normalise(repeated)["completion"] == "1 + 2"
 
 
 def test_pairs_under_other_names_are_refused_with_the_flags_that_read_them(tmp_path):
@@ -702,46 +231,3 @@ def test_pairs_under_other_names_are_refused_with_the_flags_that_read_them(tmp_p
         fields = dict(item.split("=") for item in str(error.value).rpartition("--map ")[2].split())
         pair = loader.load_rows(path, mapping=fields).rows[0]
         assert (pair["prompt"], pair["chosen"], pair["rejected"]) == ([USER], [better], [worse])
-    assert loader.normalise({"Prompt": "Q?", "Chosen": "A.", "Rejected": "B."})["rejected"] == "B."
-
-
-@pytest.mark.parametrize("asks", ["human", "user", "input"])
-def test_objects_with_a_turn_and_its_reply_are_conversations(asks):
-    replies = "output" if asks == "input" else "assistant"
-    turns = [{asks: "4+0?", replies: "4"}, {replies: "8", asks: "And doubled?"}]
-    row = loader.normalise({"conversation": turns})
-    assert row["prompt"] == [*TURNS, {"role": "user", "content": "And doubled?"}]
-    assert row["completion"] == [{"role": "assistant", "content": "8"}]
-    for wrong in ({asks: "4+0?"}, {**turns[0], "label": 1}, {"human": "a", "user": "b", replies: "c"}):
-        with pytest.raises(loader.BadRow, match=r"^conversation\[1\]: got the keys"):
-            loader.normalise({"conversation": [turns[0], wrong]})
-
-
-def test_messages_inside_a_list_are_refused_with_the_flag_that_reads_them(tmp_path):
-    path = write_lines(tmp_path / "bfcl.jsonl", [{"id": "1", "question": [[USER]], "answer": "4"}])
-    with pytest.raises(loader.UserError, match=r"a list inside a list.*--map question=question\.0"):
-        loader.load_rows(path)
-    (row,) = loader.load_rows(path, mapping={"question": "question.0"}).rows
-    assert (row["prompt"], row["answer"]) == ([USER], "4")
-
-
-def test_rows_of_math_and_code_are_refused_with_the_kind_that_reads_both(tmp_path):
-    infos = [{"ground_truth": "4"}, {"ground_truth": "5"}, {"language": "python", "test_cases": [ON_STDIN]}]
-    path = write_lines(tmp_path / "d.jsonl", [{"prompt": f"{n}?", "verification_info": i} for n, i in enumerate(infos)])
-    with pytest.raises(loader.UserError, match=r"got a row of code.*or --kind math"):
-        loader.load_rows(path)
-    rows = loader.load_rows(path, "math").rows
-    assert [row.get("answer") for row in rows] == ["4", "5", None] and rows[2]["tests"]
-
-
-def test_an_object_as_prompt_is_refused_with_the_flag_for_its_field():
-    with pytest.raises(loader.BadRow, match=r"try --map prompt=question\.FIELD"):
-        loader.normalise({"question": {"text": "Q?", "tokens": ["Q", "?"]}, "answer": "A"})
-
-
-def test_a_prompt_that_repeats_the_first_turn_does_not_hide_the_conversation():
-    turns = [USER, {"role": "assistant", "content": "A."}, {"role": "user", "content": "R?"}]
-    row = loader.normalise({"prompt": "Q?", "messages": [*turns, {"role": "assistant", "content": "B."}]})
-    assert row["prompt"] == turns and row["completion"] == [{"role": "assistant", "content": "B."}]
-    other = loader.normalise({"prompt": "Another?", "messages": turns})
-    assert other["prompt"][0]["content"] == "Another?" and other["messages"] == turns

@@ -11,7 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, load_script, run_script
+from conftest import ROOT, load_script
 
 from parts.data.rows import prompt_of, read_rows
 from parts.foundation.messages import UserError
@@ -69,17 +69,26 @@ NESTED = {
 }
 
 
-@pytest.mark.parametrize("indent", [None, 1])
-@pytest.mark.parametrize("name", NESTED)
-def test_rows_inside_of_other_json_are_read(pairs_of, tmp_path, name, indent):
-    path = tmp_path / name
-    path.write_text(json.dumps(NESTED[name], indent=indent))
-    assert pairs_of(path) == PAIRS
+TABLES = {
+    "decimal commas": 'prompt;answer;share\n2+2?;4;0,5\n"3+3?";6;1,5\n',
+    "bars": "prompt|answer\n2+2?|4\n3+3?|6\n",
+    "empty columns": "prompt,answer,,\n2+2?,4,,\n3+3?,6\n",
+    "empty rows": "\n\nprompt;answer;;\n;;;\n2+2?;4;;\n\n3+3?;6;;\n;;;\n",
+    "blanks before quotes": '"prompt", "answer"\n"2+2?", "4"\n"3+3?", "6"\n',
+    "blanks before the rows' cells": "prompt,answer\n2+2?, 4\n3+3?, 6\n",
+    "old line ends": "prompt,answer\r2+2?,4\r3+3?,6\r",
+}
+READ = {  # what: (file, text)
+    **{f"{name}, {indent}": (name, json.dumps(NESTED[name], indent=indent)) for name in NESTED for indent in (None, 1)},
+    "JSON lines in a JSON file": ("lines.json", "\n".join(map(json.dumps, ROWS))),
+    **{name: ("table.csv", text) for name, text in TABLES.items()},
+}
 
 
-def test_json_lines_in_a_json_file(pairs_of, tmp_path):
-    path = tmp_path / "lines.json"
-    path.write_text("\n".join(map(json.dumps, ROWS)))
+@pytest.mark.parametrize("what", READ)
+def test_other_json_and_tables_as_spreadsheets_write_them_are_read(pairs_of, tmp_path, what):
+    path = tmp_path / READ[what][0]
+    path.write_bytes(READ[what][1].encode())
     assert pairs_of(path) == PAIRS
 
 
@@ -115,22 +124,48 @@ def test_json_that_leaves_the_rows_open_is_refused_with_a_command_that_works(pai
     assert len(pairs_of(tmp_path / "rows.json")) == count
 
 
-@pytest.mark.parametrize(
-    ("value", "words"),
-    [
-        ({"prompt": ["2+2?", "3+3?"], "answer": ["4"]}, "prompt: 2, answer: 1"),
-        ({"columns": ["prompt", "answer"], "data": [["2+2?"]]}, "columns columns, data|input"),
-        ({"rows": [{"row_idx": 0, "row": ROWS[0], "truncated_cells": []}]}, "columns row_idx, row|input"),
-        ({"0": ROWS[0], "1": ROWS[1]}, "columns 0, 1|input"),
-        ({"context": "Ann is 5.", "questions": ROWS}, "not clear which list"),
-        ({"text": "Ann is 5.", "items": ROWS}, "not clear which list"),
-    ],
-)
-def test_rows_that_are_not_whole_are_refused(pairs_of, tmp_path, value, words):
-    path = tmp_path / "set.json"
-    path.write_text(json.dumps(value))
+REFUSED = {  # what: (file, value of JSON, text or bytes; words of the message)
+    **{
+        f"JSON, {words}": ("set.json", value, words)
+        for value, words in (
+            ({"prompt": ["2+2?", "3+3?"], "answer": ["4"]}, "prompt: 2, answer: 1"),
+            ({"columns": ["prompt", "answer"], "data": [["2+2?"]]}, "columns columns, data|input"),
+            ({"rows": [{"row_idx": 0, "row": ROWS[0], "truncated_cells": []}]}, "columns row_idx, row|input"),
+            ({"0": ROWS[0], "1": ROWS[1]}, "columns 0, 1|input"),
+            ({"context": "Ann is 5.", "questions": ROWS}, "not clear which list"),
+            ({"text": "Ann is 5.", "items": ROWS}, "not clear which list is"),
+        )
+    },
+    "two separators": ("set.csv", "prompt;a|answer\nx;y|1\nz;w|2\n", r"';' or '\|'.*with commas"),
+    "Excel's mark": ("set.csv", "sep=;\nprompt;answer\n2+2?;4\n", "Excel's mark .*deleting the line"),
+    "Python's notation": ("set.jsonl", "\n".join(map(repr, ROWS)), r"set\.jsonl:1: .*Python's notation"),
+    "joined tables": (
+        *("set.csv", "prompt,answer\n2+2?,4\n\ufeffprompt,answer\n3+3?,6\n"),
+        r"set\.csv:3: row: got the header again",
+    ),
+    "no quoting": (
+        *("set.csv", 'prompt\tanswer\n2+2?\t4\n"3+3\t6\n4+4"\t8\n'),
+        r"set\.csv:3: row: got .*closed in another row",
+    ),
+    **{  # UTF-8 that was cut or mixed is never guessed to be something else
+        f"UTF-8, {what}": ("set.csv", data, rf"set\.csv:{line}: .*not UTF-8.*--encoding")
+        for what, data, line in (
+            ("cut in the middle", "prompt,answer\nété,1\nthé à 5,2\n".encode().replace(b"\xc3\xa0", b"\xc3"), 3),
+            ("the only accent", b"prompt,answer\nok,1\ncaf\xe9,2\n", 3),
+            ("mixed", "prompt,answer\nété à côté,1\n".encode() + b"th\xe9,2\n\xe2ge,3\n", 3),
+            ("the header", b"prompt,r\xe9ponse\nok,1\n", 1),
+        )
+    },
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_files_that_are_broken_or_unclear_are_refused(pairs_of, tmp_path, what):
+    name, content, words = REFUSED[what]
+    text = content if isinstance(content, str | bytes) else json.dumps(content)
+    (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(UserError, match=words):
-        pairs_of(path)
+        pairs_of(tmp_path / name)
 
 
 # ------------------------------------------------------------------------------------------------ no data
@@ -266,24 +301,6 @@ def test_keys_that_parquet_adds_to_calls_and_tools_are_left_out(loader, tmp_path
 # ------------------------------------------------------------------------------------------------ spreadsheets
 
 
-TABLES = {
-    "decimal commas": 'prompt;answer;share\n2+2?;4;0,5\n"3+3?";6;1,5\n',
-    "bars": "prompt|answer\n2+2?|4\n3+3?|6\n",
-    "empty columns": "prompt,answer,,\n2+2?,4,,\n3+3?,6\n",
-    "empty rows": "\n\nprompt;answer;;\n;;;\n2+2?;4;;\n\n3+3?;6;;\n;;;\n",
-    "blanks before quotes": '"prompt", "answer"\n"2+2?", "4"\n"3+3?", "6"\n',
-    "blanks before the rows' cells": "prompt,answer\n2+2?, 4\n3+3?, 6\n",
-    "old line ends": "prompt,answer\r2+2?,4\r3+3?,6\r",
-}
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_tables_as_spreadsheets_write_them(pairs_of, tmp_path, name):
-    path = tmp_path / "table.csv"
-    path.write_bytes(TABLES[name].encode())
-    assert pairs_of(path) == PAIRS
-
-
 def test_a_blank_that_the_header_lacks_is_part_of_the_cells(pairs_of, tmp_path):
     path = tmp_path / "table.csv"
     path.write_text("prompt,answer\n2+2?, 4\n3+3?,6\n")
@@ -301,42 +318,8 @@ def test_separators_inside_of_texts_part_nothing(pairs_of, tmp_path, rows):
     assert pairs_of(path) == [(row, "1") for row in rows]
 
 
-def test_two_separators_that_fit_are_refused(pairs_of, tmp_path):
+def test_cells_that_look_torn_and_are_not_are_read(pairs_of, tmp_path):
     path = tmp_path / "set.csv"
-    path.write_text("prompt;a|answer\nx;y|1\nz;w|2\n")
-    with pytest.raises(UserError, match=r"';' or '\|'.*with commas"):
-        pairs_of(path)
-
-
-BROKEN = {  # bytes, line of the flaw: UTF-8 that was cut or mixed is never guessed to be something else
-    "cut in the middle": ("prompt,answer\nété,1\nthé à 5,2\n".encode().replace(b"\xc3\xa0", b"\xc3"), 3),
-    "the only accent": (b"prompt,answer\nok,1\ncaf\xe9,2\n", 3),
-    "mixed": ("prompt,answer\nété à côté,1\n".encode() + b"th\xe9,2\n\xe2ge,3\n", 3),
-}
-
-
-@pytest.mark.parametrize("name", BROKEN)
-def test_utf8_with_a_flaw_is_named_by_its_line(pairs_of, tmp_path, name):
-    data, line = BROKEN[name]
-    path = tmp_path / "set.csv"
-    path.write_bytes(data)
-    with pytest.raises(UserError, match=rf"set\.csv:{line}: .*not UTF-8.*--encoding"):
-        pairs_of(path)
-
-
-TORN = {  # a table as text, line and words of its bad row
-    "joined tables": ("prompt,answer\n2+2?,4\n\ufeffprompt,answer\n3+3?,6\n", 3, "the header again"),
-    "no quoting": ('prompt\tanswer\n2+2?\t4\n"3+3\t6\n4+4"\t8\n', 3, "closed in another row"),
-}
-
-
-@pytest.mark.parametrize("name", TORN)
-def test_lines_that_would_be_rows_by_mistake_are_named(pairs_of, tmp_path, name):
-    text, line, words = TORN[name]
-    path = tmp_path / "set.csv"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(UserError, match=rf"set\.csv:{line}: row: got .*{words}"):
-        pairs_of(path)
     path.write_text('prompt\tanswer\n"2+2?"\t4\n"3\n+3?"\t6\n')
     assert pairs_of(path) == [("2+2?", "4"), ("3\n+3?", "6")]
     path.write_text("prompt\nSpell this word\nprompt\n")  # the only column, and a prompt
@@ -351,13 +334,6 @@ def test_a_column_name_twice_in_parquet_is_refused(pairs_of, tmp_path):
     parquet.write_table(table, tmp_path / "set.parquet")
     with pytest.raises(UserError, match=r"set\.parquet: got the column \['answer'\] twice"):
         pairs_of(tmp_path / "set.parquet")
-
-
-def test_python_notation_is_named(pairs_of, tmp_path):
-    path = tmp_path / "set.jsonl"
-    path.write_text("\n".join(map(repr, ROWS)))
-    with pytest.raises(UserError, match=r"set\.jsonl:1: .*Python's notation"):
-        pairs_of(path)
 
 
 def test_a_folder_loses_no_data_and_reads_no_card(loader, tmp_path, capsys):
@@ -375,14 +351,6 @@ def test_a_folder_loses_no_data_and_reads_no_card(loader, tmp_path, capsys):
     files["rows-0.jsonl"].unlink()
     with pytest.raises(loader.UserError, match=r"without a data file.*rows-1\.arrow.*load_from_disk"):
         loader.load_rows(tmp_path)
-
-
-@pytest.mark.parametrize("mark", ["sep=;", "sep=,"])
-def test_the_mark_of_excel_is_named(pairs_of, tmp_path, mark):
-    path = tmp_path / "set.csv"
-    path.write_text(f"{mark}\nprompt{mark[-1]}answer\n2+2?{mark[-1]}4\n")
-    with pytest.raises(UserError, match=r"Excel's mark .*deleting the line"):
-        pairs_of(path)
 
 
 @pytest.mark.parametrize("note", ["", "x" * 2**18], ids=["short", "longer than the head of a file"])
@@ -403,17 +371,6 @@ def test_the_encoding_is_a_flag(loader, tmp_path):
     for encoding, words in (("cp125x", "unknown encoding"), ("ascii", "not UTF-8")):
         with pytest.raises(loader.UserError, match=words):
             loader.load_rows(path, encoding=encoding)
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [("prompt,answer\n", "no usable row|without rows"), ("What is 2+2?,4\nWhat is 3+3?,6\n", "column name 'What is 2")],
-)
-def test_a_table_without_rows_or_without_a_header(tmp_path, text, words):
-    path = tmp_path / "set.csv"
-    path.write_text(text)
-    done = run_script("data_loader", path, "--validate")
-    assert done.returncode in (1, 2) and re.search(words, done.stderr)
 
 
 def test_a_name_that_is_no_file_says_that_the_hub_cannot_be_reached(pairs_of, monkeypatch):

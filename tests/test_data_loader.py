@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, TINY_LM, load_script, run_script, script_command, script_env
+from conftest import ROOT, TINY_LM, load_script, read_lines, run_script, script_command, script_env, write_lines
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -37,30 +37,13 @@ def tokenizer():
     return AutoTokenizer.from_pretrained(TINY_LM)
 
 
-def user(text) -> dict:
-    """A user's message."""
-    return {"role": "user", "content": text}
+def user(text, role="user") -> dict:
+    """A message."""
+    return {"role": role, "content": text}
 
 
 def assistant(text) -> dict:
-    """An assistant's message."""
-    return {"role": "assistant", "content": text}
-
-
-def system(text) -> dict:
-    """A system message."""
-    return {"role": "system", "content": text}
-
-
-def write_jsonl(path: Path, rows: list) -> Path:
-    """Write rows as JSON lines and return the path."""
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
-def read_jsonl(path: Path) -> list:
-    """The rows of a JSONL file, read without the code under test."""
-    return [json.loads(line) for line in path.read_bytes().split(b"\n") if line.strip()]
+    return user(text, "assistant")
 
 
 def test_wrong_use_exits_2(loader, tmp_path, monkeypatch, capsys):
@@ -93,7 +76,8 @@ def test_wrong_use_exits_2(loader, tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize("flags", [["in.jsonl", "--out", "./in.jsonl"], ["in.eval.jsonl", "--out", "in.jsonl"]])
 def test_no_output_replaces_an_input(loader, flags, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    path = write_jsonl(tmp_path / flags[0], [{"prompt": f"{i}+1=", "answer": str(i + 1)} for i in range(8)])
+    path = tmp_path / flags[0]
+    write_lines(path, [{"prompt": f"{i}+1=", "answer": str(i + 1)} for i in range(8)])
     before = path.read_bytes()
     assert loader.main([*flags, "--split", "0.5"]) == 2
     assert f"would replace the input {flags[0]}" in capsys.readouterr().err
@@ -184,7 +168,7 @@ def test_good_file(loader, name):
 
 
 def test_a_column_of_map_that_no_row_has_is_said_in_one_line(loader, tmp_path):
-    path = write_jsonl(tmp_path / "in.jsonl", [{"questions": f"{i}?", "n": 1} for i in range(15)])
+    path = write_lines(tmp_path / "in.jsonl", [{"questions": f"{i}?", "n": 1} for i in range(15)])
     with pytest.raises(loader.BadRows, match=r"prompt: got the columns questions, n; expected .*'question'") as raised:
         loader.load_rows(path, mapping={"prompt": "question"})
     assert "--map prompt=COLUMN, perhaps questions" in str(raised.value) and str(raised.value).count("\n") == 1
@@ -351,87 +335,6 @@ def test_a_file_without_rows_is_an_error(loader, name):
         loader.load_rows(FILES / name)
 
 
-# ------------------------------------------------------------------------------------------------ tests that never pay
-
-PROGRAM = "def twice(x):\n    return 2 * x\n"
-TABLE = "def twice(x):\n    return {2: 4}[x]\n"
-SCRIPT = "print(2 * int(input()))\n"
-CHECK = "def check(candidate):\n    assert candidate(2) == 4\n"
-CASE = (
-    "import unittest\n\nclass Test(unittest.TestCase):\n    def test_it(self):\n        self.assertEqual(twice(2), 4)\n"
-)
-# fields of a row, its right program, the field named as bad, words of the report
-NEVER_PAY = {
-    "HumanEval without entry_point": ({"test": CHECK}, PROGRAM, "entry_point", "check"),
-    "no name": ({"test": CHECK, "entry_point": "twice(2)"}, PROGRAM, "entry_point", "name of a function"),
-    "candidate": ({"test_list": ["assert candidate(2) == 4"]}, PROGRAM, "entry_point", "candidate"),
-    "nothing asserted": ({"tests": "twice(2)\n"}, PROGRAM, "tests", "assert nothing"),
-    "no list of arguments": (
-        *({"tests": [{"args": 2, "expected": 4}], "entry_point": "twice"}, PROGRAM),
-        *(r"tests\[0\]", "args 2"),
-    ),
-    "two forms": (
-        *({"tests": [{"args": [2], "expected": 4}, {"input": "2", "output": "4"}], "entry_point": "twice"}, PROGRAM),
-        *(r"tests\[1\]", "one form"),
-    ),
-    "stdin of a list": ({"tests": [{"input": [2], "output": 4}]}, PROGRAM, r"tests\[0\]", "stdin"),
-    "APPS with no list of arguments": (
-        *({"input_output": {"inputs": [2], "outputs": [4], "fn_name": "twice"}}, PROGRAM),
-        *(r"input_output\.inputs\[0\]", "arguments"),
-    ),
-}
-# the same for rows that a right program passes
-PAY = {
-    "HumanEval": ({"test": CHECK, "entry_point": "twice"}, PROGRAM),
-    "check that is called": ({"test": CHECK + "\ncheck(twice)\n"}, PROGRAM),
-    "a function named candidate": (
-        *({"prompt": "Write candidate(x), twice x.", "test_list": ["assert candidate(2) + 0 == 4"]},),
-        PROGRAM.replace("twice", "candidate"),
-    ),
-    "a helper of a helper": (
-        *({"test_list": ["def a(x):\n    b(x)", "def b(x):\n    assert twice(x) == 2 * x", "for i in [1]: a(i)"]},),
-        PROGRAM,
-    ),
-    "unittest": ({"tests": CASE}, PROGRAM),
-    "pytest.raises": ({"tests": "import pytest\nwith pytest.raises(KeyError):\n    twice(3)\n"}, TABLE),
-    "a script": ({"tests": [{"input": "2\n", "output": "4\n"}]}, SCRIPT),
-    "cases that name a function": ({"tests": [{"input": "2", "output": "4", "fn_name": "twice"}]}, PROGRAM),
-    "pairs": ({"tests": [[[2], 4]], "entry_point": "twice"}, PROGRAM),
-}
-
-
-def verdict_of(row: dict, program: str):
-    """What scripts/sandbox.py says of a program, with the columns of a row; None for tests that it refuses."""
-    sandbox = load_script("sandbox")
-    tests = next(row[name] for name in ("tests", "test", "test_list", "input_output") if name in row)
-    try:
-        return sandbox.run_code(program, tests, entry_point=row.get("entry_point") or None)
-    except sandbox.BadTests:
-        return None
-
-
-@pytest.mark.parametrize("name", NEVER_PAY)
-def test_tests_that_a_right_program_cannot_pass_are_a_bad_row(loader, tmp_path, name):
-    fields, program, field, words = NEVER_PAY[name]
-    verdict = verdict_of(fields, program)
-    assert verdict is None or not verdict.all_passed  # the sandbox itself says that the row is of no use
-    good = {"prompt": "Double x.", "tests": "assert twice(2) == 4", "entry_point": "twice"}
-    path = write_jsonl(tmp_path / "tasks.jsonl", [good, good, {"prompt": "Double x.", **fields}])
-    with pytest.raises(loader.BadRows, match=rf"tasks\.jsonl:3: {field}: "):
-        loader.load_rows(path)
-    (bad,) = loader.load_rows(path, on_bad="skip").rejected
-    assert re.search(words, bad["got"] + bad["expected"]), bad
-    with pytest.raises(loader.BadRow):
-        loader.normalise({"prompt": "Double x.", **fields})  # also where no other row tells the kind
-
-
-@pytest.mark.parametrize("name", PAY)
-def test_tests_that_a_right_program_passes_are_kept(loader, name):
-    fields, program = PAY[name]
-    row = loader.normalise({"prompt": "Double x.", **fields})
-    assert verdict_of(row, program).all_passed and verdict_of(row, program).total
-
-
 # ------------------------------------------------------------------------------------------------ targets and back
 
 ROUND = [name for name, (_, _, first) in GOOD.items() if name != "folder"]
@@ -459,19 +362,14 @@ def test_every_good_file_is_written_and_comes_back_or_parquet_cannot_hold_it(loa
     assert len(refused) <= (3 if suffix == ".parquet" else 0), refused
 
 
-def table_of(path: Path):
-    """A parquet file as pyarrow reads it."""
-    import pyarrow.parquet
-
-    return pyarrow.parquet.read_table(path)
-
-
 VERL_COLUMNS = ["data_source", "prompt", "ability", "reward_model", "extra_info"]
 
 
 def test_verl_columns_are_exact(loader, tmp_path):
+    import pyarrow.parquet
+
     loader.write_rows(loader.load_rows(FILES / "gsm8k.jsonl").rows, tmp_path / "v.parquet", target="verl")
-    table = table_of(tmp_path / "v.parquet")
+    table = pyarrow.parquet.read_table(tmp_path / "v.parquet")
     assert table.column_names == VERL_COLUMNS
     first = table.to_pylist()[0]
     assert first["prompt"] == [user("Ann has 1000 pens and buys 3. How many?")]
@@ -535,7 +433,7 @@ def test_command_writes_counts_and_reports(tmp_path):
     report = json.loads(done.stdout)
     assert {"kind", "why", "counts", "outputs", "errors", "stats"} <= set(report) and report["errors"] == []
     assert report["counts"] == {"read": 4, "kept": 2, "rejected": 0, "deduplicated": 2}
-    assert [row["prompt"] for row in read_jsonl(out)] == [COLOUR, RIVER]
+    assert [row["prompt"] for row in read_lines(out)] == [COLOUR, RIVER]
     assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
 
 
@@ -562,8 +460,8 @@ def test_on_bad_skip_writes_the_good_and_a_file_of_the_rejected(tmp_path):
     assert done.returncode == 0, done.stderr
     counts = json.loads(done.stdout)["counts"]
     assert (counts["read"], counts["kept"], counts["rejected"]) == (3, 2, 1) and add_up(counts)
-    assert [row["prompt"] for row in read_jsonl(out)] == [COLOUR, RIVER]
-    (rejected,) = read_jsonl(tmp_path / "out.rejected.jsonl")
+    assert [row["prompt"] for row in read_lines(out)] == [COLOUR, RIVER]
+    (rejected,) = read_lines(tmp_path / "out.rejected.jsonl")
     assert rejected["line"] == 3 and rejected["file"].endswith("bad_json.jsonl")
     assert rejected["row"].rstrip() == '{"prompt": "cut' and rejected["expected"] and rejected["try"]
 
@@ -572,14 +470,13 @@ def test_split_keeps_rows_of_one_prompt_together(tmp_path):
     """Alike but for case, white space, Unicode form or system prompt is one prompt; the order of the data stays."""
     rows = [{"prompt": f"Question {i}", "answer": str(i)} for i in range(30)]
     rows += [{"prompt": text, "answer": "again"} for text in ("question  3", "QUESTION 4\n", "\uff31uestion 5")]
-    system = {"role": "system", "content": "Be brief."}
-    rows += [{"prompt": [system, user("Question 6")], "answer": "again"}] * 4
-    path, out = write_jsonl(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
+    rows += [{"prompt": [user("Be brief.", "system"), user("Question 6")], "answer": "again"}] * 4
+    path, out = write_lines(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
 
     def split(*flags) -> tuple[list, list, dict]:
         done = command(path, "--out", out, "--split", *flags, "--json")
         assert done.returncode == 0, done.stderr
-        return read_jsonl(out), read_jsonl(tmp_path / "out.eval.jsonl"), json.loads(done.stdout)
+        return read_lines(out), read_lines(tmp_path / "out.eval.jsonl"), json.loads(done.stdout)
 
     def asked(found: list) -> set[str]:
         texts = (row["prompt"][-1]["content"] for row in found)
@@ -598,7 +495,7 @@ def test_split_keeps_rows_of_one_prompt_together(tmp_path):
 
 def test_a_split_says_which_held_out_questions_swap_the_numbers_of_training_ones(tmp_path):
     rows = [{"prompt": f"{a}+{b}=?", "answer": str(a + b)} for a, b in ((3, 41), (41, 3), (7, 22), (22, 7))]
-    done = command(write_jsonl(tmp_path / "in.jsonl", rows), "--out", tmp_path / "out.jsonl", "--split", "1")
+    done = command(write_lines(tmp_path / "in.jsonl", rows), "--out", tmp_path / "out.jsonl", "--split", "1")
     assert "warning: 1 rows are held out; 1 of them swap the numbers of a training question (a+b, b+a)" in done.stderr
 
 
@@ -606,8 +503,8 @@ def test_map_and_stdin(tmp_path):
     out, data = tmp_path / "out.jsonl", (FILES / "custom_columns.jsonl").read_text()
     done = command("-", "--map", "prompt=q", "--map", "answer=gold", "--out", out, stdin=data)
     assert done.returncode == 0, done.stderr
-    assert [row["answer"] for row in read_jsonl(out)] == ["42", "2"]
-    assert read_jsonl(out)[0]["prompt"] == [user("6*7?")]
+    assert [row["answer"] for row in read_lines(out)] == ["42", "2"]
+    assert read_lines(out)[0]["prompt"] == [user("6*7?")]
 
 
 def test_split_of_prompts_with_several_rows_each(loader):
@@ -624,9 +521,9 @@ def test_split_of_prompts_with_several_rows_each(loader):
 def test_inspect_shows_lengths_and_rows_that_stand_in_two_files(loader, tmp_path, capsys):
     # through the template n letters are <|user|>, n tokens, <|end|> and <|assistant|>; the percentiles are lengths
     # that occur: the 10th, 19th and 20th of 20
-    train = write_jsonl(tmp_path / "train.jsonl", [{"prompt": "x" * n} for n in range(1, 19)])
-    test = write_jsonl(tmp_path / "test.jsonl", [{"prompt": "x" * n} for n in (2, 2)])
-    assert loader.main([str(train), str(test), "--inspect", "--tokenizer", str(TINY_LM), "--json"]) == 0
+    train = write_lines(tmp_path / "train.jsonl", [{"prompt": "x" * n} for n in range(1, 19)])
+    test = write_lines(tmp_path / "test.jsonl", [{"prompt": "x" * n} for n in (2, 2)])
+    assert loader.main([train, test, "--inspect", "--tokenizer", str(TINY_LM), "--json"]) == 0
     stats = json.loads(capsys.readouterr().out)["stats"]
     assert stats["lengths"]["prompt_tokens"] == {"p50": 11, "p95": 20, "max": 21}
     assert stats["lengths"]["prompt_chars"] == {"p50": 8, "p95": 17, "max": 18}
@@ -659,7 +556,7 @@ def column(batches, name: str) -> list:
 def test_batches_are_padded_left_through_the_template(loader, tokenizer):
     batch, *rest = loader.create_dataloader("auto", FILES / "openai.jsonl", tokenizer, batch_size=2)
     assert rest == []
-    long = prompt_ids(tokenizer, [system("Be kind."), user("Hi"), assistant("Hello!"), user("Bye")])
+    long = prompt_ids(tokenizer, [user("Be kind.", "system"), user("Hi"), assistant("Hello!"), user("Bye")])
     short = prompt_ids(tokenizer, [user("2+2?")])
     padding = len(long) - len(short)
     assert padding > 0 and batch["input_ids"].tolist() == [long, [tokenizer.pad_token_id] * padding + short]
@@ -687,24 +584,18 @@ def test_the_order_is_the_files_or_a_permutation_given_by_the_seed(numbers):
 
 
 @pytest.mark.parametrize("options", [{}, {"shuffle_seed": 3}], ids=["order", "seed"])
-@pytest.mark.parametrize("stop", [0, 1, 3])
-def test_resumed_equals_uninterrupted(numbers, options, stop):
-    expected = [batch["answer"] for batch in itertools.islice(numbers(batch_size=3, **options), 5)]
-    stopped, resumed = numbers(batch_size=3, **options), numbers(batch_size=3, **options)
-    list(itertools.islice(stopped, stop))
+@pytest.mark.parametrize("stop", [0, 3, 7, 9])  # an epoch has 7 batches
+def test_resumed_equals_uninterrupted_over_two_epochs(numbers, options, stop):
+    def answers(made):
+        return (batch["answer"] for _ in range(2) for batch in made)
+
+    whole, stopped, resumed = (numbers(batch_size=3, **options) for _ in range(3))
+    expected = list(answers(whole))
+    first, second = (list(itertools.chain(*expected[start : start + 7])) for start in (0, 7))
+    assert sorted(first) == sorted(second) and (first != second) == bool(options)
+    list(itertools.islice(answers(stopped), stop))
     resumed.load_state_dict(json.loads(json.dumps(stopped.state_dict())))
-    assert [batch["answer"] for batch in itertools.islice(resumed, 5 - stop)] == expected[stop:]
-
-
-def test_epochs_differ_and_resume_continues_in_the_second(numbers):
-    whole, stopped, resumed = (numbers(batch_size=5, shuffle_seed=3) for _ in range(3))
-    first, second = column(whole, "answer"), column(whole, "answer")
-    assert first != second and sorted(first) == sorted(second)
-    list(stopped)
-    list(itertools.islice(stopped, 1))
-    resumed.load_state_dict(stopped.state_dict())
-    assert column(resumed, "answer") == second[5:]
-    assert len(column(resumed, "answer")) == 20
+    assert list(itertools.islice(answers(resumed), 14 - stop)) == expected[stop:]
 
 
 @pytest.mark.parametrize("state", [{}, None, [], {"epoch": 0, "position": 0}])
@@ -718,7 +609,7 @@ def test_a_position_of_another_loader_is_refused(loader, numbers, state):
 
 def test_prompts_too_long_are_counted_and_said(loader, tokenizer, tmp_path, capsys):
     # through the template 50 letters are 53 tokens
-    path = write_jsonl(tmp_path / "in.jsonl", [{"prompt": "x"}, {"prompt": "y" * 50}])
+    path = write_lines(tmp_path / "in.jsonl", [{"prompt": "x"}, {"prompt": "y" * 50}])
     for longest, kept in ((52, 1), (53, 2)):
         made = loader.create_dataloader("auto", path, tokenizer, batch_size=4, max_prompt_tokens=longest)
         assert len(column(made, "prompt")) == kept == 2 - made.left_out
@@ -774,7 +665,7 @@ def test_paths_and_code_in_data_are_never_touched(loader, tmp_path):
         {"prompt": str(bait), "file": str(bait), "image": f"file://{bait}", "tests": [code], "setup": code},
         {"prompt": "{{ ''.__class__ }} {% set x = 1 %}", "file": str(bait), "image": "", "tests": [code], "setup": ""},
     ]
-    sources = [write_jsonl(tmp_path / "in.jsonl", rows), tmp_path / "in.parquet"]
+    sources = [write_lines(tmp_path / "in.jsonl", rows), tmp_path / "in.parquet"]
     sources[1].write_bytes(parquet(rows))
     for source in sources:  # once for what is imported on the way
         loader.load_rows(source)
@@ -904,6 +795,8 @@ FUNCTION_NAMES = st.sampled_from(["f", "", "f(1)", "Solution().f", None, 5])
 CALLS = st.fixed_dictionaries(
     {}, optional={"args": NESTED, "kwargs": NESTED, "expected": NESTED, "function": FUNCTION_NAMES, "input": SCALAR}
 )
+CHECK = "def check(candidate):\n    assert candidate(2) == 4\n"
+CASE = "import unittest\n\nclass Test(unittest.TestCase):\n    def test_it(self):\n        self.assertEqual(f(2), 4)\n"
 SOURCES = st.sampled_from(["assert f() == 1", "f()", CHECK, "def g():\n    assert f()", "assert candidate()", CASE])
 ANY_TESTS = (
     st.lists(CALLS | SOURCES | st.tuples(NESTED, NESTED).map(list), max_size=3)

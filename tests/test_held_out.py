@@ -49,19 +49,13 @@ def test_verl_gets_no_more_held_out_rows_than_asked():
 
 
 def test_the_accuracy_comes_with_its_interval():
-    """81 of 263, and 0 of 20: Newcombe 1998, table I."""
+    """81 of 263 (Newcombe 1998, table I): by the first reward, of which None counts as wrong."""
     from parts.evaluating.paired_tests import accuracy_figures
 
-    def sample(value):
-        return {"rewards": {"first": value, "second": 1.0}}
-
-    found = accuracy_figures([*[sample(1.0)] * 80, sample(1.5), *[sample(0.99)] * 181, sample(None)])
-    assert found == {
-        "eval/accuracy": pytest.approx(81 / 263),
-        "eval/accuracy_low": pytest.approx(0.2553, abs=5e-5),
-        "eval/accuracy_high": pytest.approx(0.3662, abs=5e-5),
-    }
-    assert accuracy_figures([sample(0.0)] * 20)["eval/accuracy_high"] == pytest.approx(0.1611, abs=5e-5)
+    scores = [*[1.0] * 80, 1.5, *[0.99] * 181, None]
+    figures = accuracy_figures([{"rewards": {"first": score, "second": 1.0}} for score in scores])
+    expected = {"eval/accuracy": 81 / 263, "eval/accuracy_low": 0.2553, "eval/accuracy_high": 0.3662}
+    assert figures == pytest.approx(expected, abs=5e-5)
 
 
 # ------------------------------------------------------------------------------------------------ prompts that train

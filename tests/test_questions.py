@@ -1,7 +1,6 @@
 """All of a question reaches the prompt: passages, choices; what does not is named. Marks of final answers."""
 
 import re
-import shlex
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +12,6 @@ from parts.data.question_parts import odd_answers, unread_parts, warn_unread
 from parts.data.rows import check_prompt
 from parts.foundation.messages import UserError
 from programs.data_loader.answers_and_tests import gold_of
-from programs.data_loader.bad_rows import BadRow
 from programs.data_loader.form_names import normalise
 from programs.data_loader.row_reader import load_rows
 from programs.evaluation.rows import task_rows
@@ -32,79 +30,9 @@ def rows_file(tmp_path, *rows):
 
 # ------------------------------------------------------------------------------------------------------- passages
 
-PASSAGES = {
-    "a prompt": ({"prompt": "How many?", "passage": "Seven."}, "Seven."),
-    "a longer name": ({"question": "How many?", "flores_passage": "Seven.", "answer": "7"}, "Seven."),
-    "preferences": ({"prompt": "How many?", "article": "Seven.", "chosen": "7", "rejected": "8"}, "Seven."),
-    "texts": ({"question": "How many?", "documents": ["One.", "Two."], "answer": "3"}, "One.\n\nTwo."),
-    "hotpotqa's file": ({"question": "How many?", "context": [["A", ["One."]], ["B", ["Two."]]]}, "A\nOne.\n\nB\nTwo."),
-    "JSON of documents": (
-        {"question": "How many?", "context": '[{"title": "A", "text": "One."}, {"title": "B", "text": "Two."}]'},
-        "A\nOne.\n\nB\nTwo.",
-    ),
-    "JSON of one": (
-        {"question": "How many?", "table": '{"title": "a", "data": [[7]]}'},
-        '{"title": "a", "data": [[7]]}',
-    ),
-    "JSON with a date": (
-        {"question": "How many?", "context": '{"text": "7", "date": "1963"}'},
-        '{"text": "7", "date": "1963"}',
-    ),
-    "JSON of two texts": ({"question": "How many?", "context": '["10", "9"]'}, '["10", "9"]'),
-    "a puzzle": ({"question": "How many?", "puzzle": "Ann has red hats. Seven."}, "Ann has red hats. Seven."),
-    **{
-        f"a short {text}": ({"question": "How many?", name: text}, text)
-        for name, text in (("puzzle", "SEND+MORE=MONEY"), ("premises", "All men die."), ("clues", "Red is left"))
-    },
-    "Chinese clues": ({"question": "How many?", "clues": ["安安有七个。"]}, "安安有七个。"),
-    "a table": ({"problem": "How many?", "table": [["name", "age"], ["Ann", 3]], "answer": "3"}, "name | age\nAnn | 3"),
-}
-
-
-@pytest.mark.parametrize("name", PASSAGES)
-def test_a_passage_goes_before_the_question(name):
-    row, text = PASSAGES[name]
-    assert asked(row) == f"{text}\n\nHow many?"
-
-
-def test_json_that_the_question_is_about_stays_as_it_is():
-    context = '[{"title": "Dune", "content": "Sand"}]'
-    assert asked({"question": "Which title has the JSON?", "context": context}).startswith(context)
-
-
-def test_a_passage_that_the_question_quotes_is_not_repeated():
-    assert asked({"prompt": "Solve:\n5 3 .", "puzzle": "53.", "answer": "534"}) == "Solve:\n5 3 ."
-    assert asked({"prompt": "Seven apples.\n\nHow many?", "context": "Seven  apples."}).startswith(
-        "Seven apples.\n\nHow"
-    )
-
-
-UNREAD = {
-    "a hint": {"question": "How many?", "hint": "Seven.", "answer": "7"},
-    **{f"a short {text}": {"question": "How many?", "puzzle": text} for text in ("zebra", "The zebra puzzle", "5 3 .")},
-    "an object": {"question": "How many?", "context": {"x": 5, "y": "Seven."}, "answer": "7"},
-    "a second question": {"prompt": "Solve it.", "question": "How many?"},
-    "a chat": {"messages": [{"role": "user", "content": "How many?"}], "background": "Seven."},
-    "a chat as context": {"question": "How many?", "context": [{"role": "user", "content": "Seven."}], "answer": "7"},
-    "an input beside a prompt": {"prompt": "How many?", "input": "Seven.", "output": "7"},
-    "Chinese": {"prompt": "几个?", "背景": "七个。", "answer": "7"},
-}
-
-
-@pytest.mark.parametrize("name", UNREAD)
-def test_a_part_of_the_question_that_no_prompt_holds_is_named(name, tmp_path, capsys):
-    column = list(UNREAD[name])[1]
-    path = rows_file(tmp_path, UNREAD[name])
-    load_rows(path)
-    warning = capsys.readouterr().err
-    assert f"got the column {column}" in warning and f"--drop {shlex.quote(column)}" in warning
-    load_rows(path, drop=[column])
-    load_rows(path, mapping={"another_name": column})
-    assert capsys.readouterr().err == ""
-
 
 def test_the_command_names_it_and_a_file_of_its_own_is_silent(tmp_path):
-    path, out = rows_file(tmp_path, UNREAD["a hint"]), tmp_path / "out.jsonl"
+    path, out = rows_file(tmp_path, {"question": "How many?", "hint": "Seven.", "answer": "7"}), tmp_path / "out.jsonl"
     done = run_script("data_loader", path, "--validate")
     assert done.returncode == 1 and "the column hint" in done.stderr
     done = run_script("data_loader", path, "--inspect")
@@ -112,19 +40,6 @@ def test_the_command_names_it_and_a_file_of_its_own_is_silent(tmp_path):
     assert "the column hint" in run_script("data_loader", path, "--out", out).stderr
     done = run_script("data_loader", out, "--validate")
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_a_mapped_prompt_leaves_passages_alone_unless_they_are_mapped_too(tmp_path, capsys):
-    path = rows_file(tmp_path, {"question": "How many?", "context": "Seven.", "answer": "7"})
-    row = load_rows(path, mapping={"prompt": "question"}).rows[0]
-    assert row["prompt"][0]["content"] == "How many?" and row["context"] == "Seven."
-    assert "--map background=context" in capsys.readouterr().err
-    row = load_rows(path, mapping={"prompt": "question", "background": "context"}).rows[0]
-    assert row["prompt"][0]["content"] == "Seven.\n\nHow many?"
-    path = rows_file(tmp_path, UNREAD["an object"])
-    assert load_rows(path, mapping={"background": "context.y"}).rows[0]["prompt"][0]["content"] == "Seven.\n\nHow many?"
-    path = rows_file(tmp_path, {"question": "How many?", "info": '{"gold": [7]}'})
-    assert load_rows(path, mapping={"answer": "info.gold.0"}).rows[0]["answer"] == "7"
 
 
 NOTES = {
@@ -300,74 +215,6 @@ TEXTS, LETTERS = list(FOUR.values()), list(FOUR)
 ASK = {"question": "Ice is"}
 
 
-def columns(template: str, marks) -> dict:
-    """The four choices in a column each."""
-    return {template.format(mark): text for mark, text in zip(marks, TEXTS, strict=True)}
-
-
-SOLID = {
-    "an object each": {**ASK, "options": [{key: text} for key, text in FOUR.items()], "expected_answer": "B"},
-    "objects": {**ASK, "choices": [{"label": key, "text": text} for key, text in FOUR.items()], "answer": "B"},
-    "CommonsenseQA's file": {
-        "question": {"stem": "Ice is", "choices": [{"label": k, "text": v} for k, v in FOUR.items()]},
-        "answerKey": "B",
-    },
-    "ARC with numbers": {**ASK, "choices": {"text": TEXTS, "label": ["1", "2", "3", "4"]}, "answerKey": "2"},
-    "headers with blanks": {"Question": "Ice is", **columns("Option {}", "ABCD"), "Answer Key": "B"},
-    "ReClor": {**ASK, "answers": TEXTS, "label": 1},
-    "LogiQA": {"query": "Ice is", "options": TEXTS, "correct_option": 1},
-    "letter and text": {**ASK, "options": TEXTS, "answer": "B. solid"},
-    "Python text": {**ASK, "options": str(TEXTS), "answer": "B"},
-    "another name of the right one": {**ASK, "options": TEXTS, "right_answer": "solid"},
-}
-
-
-@pytest.mark.parametrize("name", SOLID)
-def test_choices_reach_the_prompt(name):
-    row = normalise(SOLID[name])
-    assert row["prompt"][-1]["content"] == "Ice is\n\nA. gas\nB. solid\nC. hot\nD. salty"
-    assert row["answer"] == "B"
-
-
-@pytest.mark.parametrize(("numbers", "letters"), [((1, 2, 4), "ABD"), ((0, 1, 3), "ABD"), (("4", "1", "2"), "DAB")])
-@pytest.mark.parametrize("form", [{"options": TEXTS}, FOUR])
-def test_a_file_shows_whether_its_numbers_count_from_0_or_1(numbers, letters, form, tmp_path):
-    path = rows_file(tmp_path, *({**ASK, **form, "answer": number} for number in numbers))
-    assert [row["answer"] for row in load_rows(path).rows] == list(letters)
-
-
-def test_numbers_that_may_count_from_0_or_1_are_refused(tmp_path):
-    path = rows_file(tmp_path, *({**ASK, **FOUR, "answer": number} for number in (1, 2, 3)))
-    loaded = load_rows([path], on_bad="skip", mapping={"answer_index": "answer"})  # what the message tells to try
-    assert [row["answer"] for row in loaded.rows] == ["B", "C", "D"]
-    with pytest.raises(Exception, match=r"from 0 or from 1.*--map answer_index=answer"):
-        load_rows(path)
-
-
-UNREADABLE = {
-    "one text": {"options": "A. gas B. solid", "answer": "B"},
-    "numpy's text": {"options": "['gas' 'solid'\n 'hot' 'salty']", "answer": "B"},
-    "pandas' text": {"choices": "{'text': array(['gas', 'solid']), 'label': array(['A', 'B'])}", "answer": "B"},
-    "truth values": {"choices": TEXTS, "labels": [0, 1, 0, 0]},
-    "an object": {"options": {"temperature": {"low": 1}}, "answer": "B"},
-    "a gap": {"A": "gas", "B": "", "C": "hot", "D": "salty", "answer": "A"},
-    "no right one": {"choices": TEXTS},
-    "two right ones": {"choices": TEXTS, "answer": "AB"},
-    "wrong ones alone": {"distractors": ["gas", "hot"]},
-}
-
-
-@pytest.mark.parametrize("name", UNREADABLE)
-def test_choices_that_cannot_be_read_make_a_bad_row(name):
-    row = {**ASK, **UNREADABLE[name]}
-    with pytest.raises(BadRow) as error:
-        normalise(row)
-    dropped = error.value.parts["try"].partition("--drop ")[2].replace(",", "").split()
-    names = [column for column in dropped if column in row]
-    assert names, error.value
-    assert asked({key: value for key, value in row.items() if key not in names}) == "Ice is"  # the advice works
-
-
 # ---------------------------------------------------------------------------------------------------------- marks
 
 GOLD = {
@@ -425,43 +272,7 @@ def test_a_mark_counts_at_the_end_and_before_a_short_answer(text):
     assert gold_of(text) == GOLD[text]
 
 
-ANSWERS = {
-    "a long answer beside a short one": ({"answer": "We add two and two to get it.", "final_answer": "4"}, "4"),
-    "MGSM": ({"answer": "Step-by-Step Answer: two and two are four.", "answer_number": 4}, "4"),
-    "a short answer wins": ({"answer": "four", "answer_number": 4}, "four"),
-    "TRL's solution": ({"solution": "$\\frac{1}{2}$"}, "$\\frac{1}{2}$"),
-}
-
-
-@pytest.mark.parametrize("name", ANSWERS)
-def test_the_column_with_the_answer_alone_wins(name):
-    fields, answer = ANSWERS[name]
-    assert normalise({"question": "2+2?", **fields})["answer"] == answer
-
-
 # ------------------------------------------------------------------------------------------------------ dialogues
-
-DIALOGUES = {
-    "Guanaco": "### Human: Hi### Assistant: Yo",
-    "HH": "\n\nHuman: Hi\n\nAssistant: Yo",
-    "Alpaca": "### Instruction:\nHi\n\n### Response:\nYo",
-    "ChatML": "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nYo<|im_end|>\n",
-    "Gemma": "<bos><start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\nYo<end_of_turn>\n",
-    "Phi": "<|system|>\nBe brief.<|end|>\n<|user|>\nHi<|end|>\n<|assistant|>\nYo<|end|>\n",
-    "DeepSeek": "<｜begin▁of▁sentence｜><｜User｜>Hi<｜Assistant｜>Yo<｜end▁of▁sentence｜>",
-    "Llama 2": "<s>[INST] Hi [/INST] Yo </s>",
-    "Llama 3": "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
-    "<|start_header_id|>assistant<|end_header_id|>\n\nYo<|eot_id|>",
-}
-
-
-@pytest.mark.parametrize("name", DIALOGUES)
-def test_a_dialogue_in_one_text_is_refused_and_trainers_say_it(name, capsys):
-    with pytest.raises(BadRow, match="a dialogue as one text"):
-        normalise({"text": DIALOGUES[name]})
-    warn_unread("x.jsonl", [({"text": DIALOGUES[name]}, DIALOGUES[name])])
-    assert "1 of 1 prompts are dialogues with answers" in capsys.readouterr().err
-
 
 SPOKEN = ("User: Hi\nAssistant: Yo", "Human: Hi Assistant: Yo Human: Why?", "user: Hi\n\nassistant: Yo\nuser: Why?")
 

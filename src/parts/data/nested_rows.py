@@ -65,19 +65,18 @@ def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
         places = [*max(value.values(), key=len)]
         return [{key: column.get(place) for key, column in value.items()} for place in places]
     lists = len(value) > 1 and all(isinstance(item, list) for item in value.values())
-    if not asking or not lists or not all(map(is_column, asking)):
+    if not asking or not lists or not all(asking):
         return None
+    for items in asking:  # one prompt for each row, as texts or lists of messages, not the messages of one prompt
+        if not all(isinstance(x, list) and x for x in items) and not all(
+            isinstance(x, str) and x.strip() for x in items
+        ):
+            return None
     sizes = {key: len(column) for key, column in value.items()}
     listed = ", ".join(f"{key}: {size}" for key, size in sizes.items())[:200]
     got = f"{name}: got columns of unequal length ({listed})"
     need(len({*sizes.values()}) == 1, f"{got}; expected one value for each row; try JSONL, one object a line")
     return [dict(zip(value, row, strict=True)) for row in zip(*value.values(), strict=True)]
-
-
-def is_column(items: list) -> bool:
-    """Whether a list holds one prompt per row, as texts or lists of messages, not the messages of one prompt."""
-    texts = all(isinstance(item, str) and item.strip() for item in items)
-    return bool(items) and (texts or all(isinstance(item, list) and item for item in items))
 
 
 def with_chats(row: dict) -> dict:

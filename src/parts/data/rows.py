@@ -146,17 +146,8 @@ def bare(value):
     return [bare(item) for item in value] if isinstance(value, list) else value
 
 
-def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """Yield (line, row or its flaw) from a text with one prompt per line; blank lines are skipped."""
-    for number, line in enumerate(stream, start=1):
-        if flaw := flaw_of_bytes(line):
-            yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
-        elif line.strip():
-            yield number, {"prompt": line.strip("\r\n")}
-
-
 def file_records(source: str, form: str | None, encoding=None, known=()) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """Yield (line or number, row or its flaw) from a file or stdin (`-`).
+    """Yield (line or number, row or its flaw) from a file, stdin (`-`) or, if it is neither, the hub.
 
     Args:
         form: jsonl, json, csv, tsv, txt or parquet; None: detected from the text.
@@ -164,6 +155,9 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
         known: further column names that mark an object as a row.
     """
     name = "stdin" if source == "-" else source
+    if source != "-" and not Path(source).exists():
+        yield from enumerate(hub_rows(source), start=1)
+        return
     if form == "parquet":
         need(source != "-", "got parquet on stdin; expected a file, as reading parquet needs random access")
         yield from parquet_records(source)
@@ -175,7 +169,11 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
             if form in ("csv", "tsv"):
                 yield from table_rows(stream.read(), name, "," if form == "csv" else "\t")
             elif form == "txt":
-                yield from prompt_lines(stream)
+                lines = (pair for pair in enumerate(stream, start=1) if pair[1].strip())
+                for number, line in lines:
+                    flaw = flaw_of_bytes(line)
+                    prompt = {"prompt": line.strip("\r\n")}
+                    yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING) if flaw else prompt
             elif form == "json":
                 begun = list(itertools.islice(stream, 2))  # detects JSONL whose first line exceeds the head
                 if asked != "json" and begins_lines("".join(begun)):
@@ -241,7 +239,7 @@ def placed_rows(source: str) -> list[tuple[str, dict]]:
     need(known, f"{got}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id")
     names = ", ".join(SUFFIXES)
     need(form or not is_file, f"{got}; expected a name ending in {names}; try data_loader.py for others")
-    for number, row in file_records(source, form) if is_file else enumerate(hub_rows(source), start=1):
+    for number, row in file_records(source, form):
         place = f"{source}:{number}" if form in ("jsonl", "csv", "tsv") else f"{source}, row {number}"
         need(not isinstance(row, RowFlaw), f"{place}: {row}")
         try:

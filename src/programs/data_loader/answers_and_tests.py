@@ -7,8 +7,7 @@ import re
 from parts.data.answer_marks import boxes_in, hash_mark, is_matrix, is_program, parsed, stated_gold
 from parts.data.question_parts import is_empty
 from parts.data.stated_answers import visible
-from programs.data_loader.bad_rows import BadRow, decoded, opened, shown
-from programs.data_loader.messages import GOLD_KEYS
+from programs.data_loader.bad_rows import BadRow, Names, decoded, opened, shown
 
 METHOD = re.compile(r"\ASolution\(\)\.(\w+)\Z")  # the sandbox finds a method of class Solution by its bare name
 NAMED = re.compile(r"\s*[A-Za-z_]\w*\s*=(?!=)")  # `nums = [3, 3], target = 6`
@@ -327,7 +326,7 @@ def accepted_answers(value: dict):
         return value["text"]
     if set(value) == {"spans", "types"} and isinstance(value["spans"], list) and len({*map(str, value["spans"])}) == 1:
         return value["spans"][:1]
-    if len(value) == 1 and set(value) <= set(GOLD_KEYS):
+    if len(value) == 1 and set(value) <= set(Names.GOLD):
         return next(iter(value.values()))
     return None
 

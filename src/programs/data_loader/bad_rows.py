@@ -8,7 +8,7 @@ import json
 import math
 import re
 
-from parts.data.question_parts import is_media
+from parts.data.question_parts import SECOND_TEXTS, is_media
 from parts.data.rows import unique
 from parts.foundation.messages import RowFlaw, UserError
 
@@ -17,12 +17,31 @@ TARGETS = ("ours", "trl", "verl")
 MAX_DEPTH = 100  # levels of JSON; deeper values break later readers, Python's own encoder among them
 STRING = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)  # of Python
 HEAD = 100  # first rows of a file, which decide its form
-TEST_KEYS = (
-    *("tests", "test_list", "test_cases", "unit_tests", "unit_test", "test_code", "official_tests", "input_output"),
-    *("public_test_cases", "private_test_cases", "public_tests", "private_tests", "generated_tests"),
-    *("hidden_unit_tests", "test"),
-)
 TEXT_ONLY = "text only: images, video and audio are not read"
+
+
+class Names:
+    """Names of columns by what they hold, in order of preference."""
+
+    PROMPT = (
+        *SECOND_TEXTS,
+        *("question_content", "problem_description", "problem_statement", "instruct_prompt", "complete_prompt"),
+    )
+    CHOICE_PROMPT = (*PROMPT, "question_stem", "stem", "goal", "ctx", "startphrase", "sent1", "sentence")
+    CHAT = ("messages", "conversations", "conversation")
+    RESPONSE = ("completion", "response", "output", "target", "answer")
+    GOLD = (
+        *("answer", "final_answer", "expected_answer", "correct_answer", "reference_answer", "gold_answer"),
+        *("short_answer", "exact_answer", "numeric_answer", "numerical_answer", "answer_number", "answer_value"),
+        *("accepted_answers", "golden_answer", "golden_answers", "ground_truth", "ground_truths", "golden", "gold"),
+        *("target", "expected", "answers", "answers_spans", "final_decision", "label", "verification_info"),
+    )
+    ANSWER = (*GOLD, "solution")
+    TESTS = (
+        *("tests", "test_list", "test_cases", "unit_tests", "unit_test", "test_code", "official_tests", "input_output"),
+        *("public_test_cases", "private_test_cases", "public_tests", "private_tests", "generated_tests"),
+        *("hidden_unit_tests", "test"),
+    )
 
 
 class BadRow(RowFlaw):
@@ -88,7 +107,7 @@ def as_plain(value, name: str = "row", depth: int = 0, any_size: bool = False):
         if wrong := [key for key in value if not isinstance(key, str) or not plain_text(key)]:
             raise BadRow(name, f"the key {shown(wrong[0])}", "text as keys")
         if depth == 0 and name == "row":
-            return {key: as_plain(item, key, 1, key in TEST_KEYS) for key, item in value.items()}
+            return {key: as_plain(item, key, 1, key in Names.TESTS) for key, item in value.items()}
         return {key: as_plain(item, name, depth + 1, any_size) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [as_plain(item, name, depth + 1, any_size) for item in value]

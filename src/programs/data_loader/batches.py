@@ -4,6 +4,7 @@ import itertools
 import math
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from parts.data.prompts import encode_prompt
 from parts.foundation.messages import need, say
@@ -38,16 +39,20 @@ class Collator:
         return {"input_ids": ids, "attention_mask": mask, **{name: [row.get(name) for row in rows] for name in names}}
 
 
+@dataclass
 class PromptLoader:
     """Batches of prompts, epoch after epoch: each `for` goes through the rest of the current epoch.
 
-    The order depends only on the rows, the seed and the epoch, so that `load_state_dict` with what `state_dict`
-    returned gives exactly the batches that would have followed. `left_out` counts prompts that were too long.
+    The order depends only on rows, seed and epoch, so that `load_state_dict` continues exactly where `state_dict` was.
     """
 
-    def __init__(self, rows: list[dict], collator: Collator, batch_size: int, seed: int | None, left_out: int):
-        self.rows, self.collator, self.batch_size, self.seed, self.left_out = rows, collator, batch_size, seed, left_out
-        self.epoch = self.position = 0
+    rows: list[dict]
+    collator: Collator
+    batch_size: int
+    seed: int | None  # None: the order of the rows
+    left_out: int  # prompts that were too long
+    epoch: int = 0
+    position: int = 0  # rows of the epoch that were given
 
     def __iter__(self) -> Iterator[dict]:
         order = list(range(len(self.rows)))
@@ -62,29 +67,20 @@ class PromptLoader:
         return math.ceil(len(self.rows) / self.batch_size)
 
     def state_dict(self) -> dict:
-        """The loader's position, and what the order of its rows depends on."""
         rows = digest([row["id"] for row in self.rows]).hex()
         return {"epoch": self.epoch, "position": self.position, "shuffle_seed": self.seed, "rows": rows}
 
     def load_state_dict(self, state: dict) -> None:
-        """Continue from the state of a loader with the same rows and seed."""
-        own = self.state_dict()
-        fits = isinstance(state, dict) and state.keys() == own.keys()
-        need(fits, f"got the state {shown(state)}; expected what state_dict returned")
-        wrong = ", ".join(name for name in ("shuffle_seed", "rows") if state[name] != own[name])
-        need(not wrong, f"got the state of a loader with other {wrong}; expected the same rows and settings")
+        """Continue from the state of a loader with the same rows and seed; UserError for another state."""
+        own, known = self.state_dict(), state if isinstance(state, dict) else {}
+        wrong = ", ".join(name for name in own if known.get(name) != own[name] and name in ("shuffle_seed", "rows"))
+        got = f"got the state {shown(state)} of a loader with other {wrong}"
+        need(known.keys() == own.keys() and not wrong, f"{got}; expected what state_dict returned for the same rows")
         self.epoch, self.position = state["epoch"], state["position"]
 
 
 def create_dataloader(
-    kind: str,
-    sources,
-    tokenizer,
-    *,
-    batch_size: int,
-    max_prompt_tokens: int | None = None,
-    shuffle_seed: int | None = None,
-    **reading,
+    kind: str, sources, tokenizer, *, batch_size: int, max_prompt_tokens=None, shuffle_seed=None, **reading
 ) -> PromptLoader:
     """Batches of prompts with all their columns, from any input that load_rows reads.
 

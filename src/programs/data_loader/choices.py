@@ -18,6 +18,7 @@ RIGHT_WORDS = {"answer", "ans", "correct", "right", "gold", "key", "truth"}
 PICK_WORDS = RIGHT_WORDS | {
     *"option choice label letter index idx number num value true the is ground expected final reference".split()
 }
+COUNT_FROM_0 = ("answer_idx", "answer_index", "correct_option", "label")  # as an index does
 PICK_KEYS = ("cop", "label", "labels", "target")  # columns without these words that may say which choice is right
 LABEL = re.compile(r"[A-Za-z]|\d\d?")
 LABEL_END = re.compile(r"([A-Ja-j]|\d\d?)$")
@@ -36,6 +37,22 @@ class Choices:
     labels: list[str] = field(default_factory=list)  # the row's names of the choices
     right: int | None = None  # index of the right choice, if the columns themselves say it
     first: int | None = None  # number of the first choice in published data of this form; None: unknown
+
+    @property
+    def are_lettered(self) -> bool:
+        """Whether the choices have no labels but A, B, C, … in order."""
+        return [label.upper() for label in self.labels] in ([], list(LETTERS[: len(self.labels)]))
+
+
+@dataclass
+class Pick:
+    """A cell that may say which choice is right, with each way to read it."""
+
+    name: str  # of the column
+    value: object
+    named: int | None  # index of the choice that it names by label, text or letter
+    number: int | None  # the number that it holds, if numbers can name these choices
+    same: list[int]  # indices of the choices with its text
 
 
 def choices_of(row: dict) -> Choices | None:
@@ -115,80 +132,82 @@ def from_value(name: str, value) -> Choices | None:
     return Choices((name,), texts, labels, first=0 if name in ("choices", "choice", "endings", "answers") else None)
 
 
-def right_choice(row: dict, choices: Choices, first: int | None, as_texts: frozenset[str]) -> tuple[str, int, bool]:
-    """(Column, index, whether its number might as well count from 1) of the right choice; BadRow if it is unclear.
+def picked(row: dict, choices: Choices, first: int | None, as_texts: frozenset[str]) -> tuple[str, str, list[str]]:
+    """(Letter of the right choice, the column that names it, notes on what other columns and numbers mean).
 
     `first`: number of the first choice in this file, if known; `as_texts`: columns whose numbers are choices' texts.
     """
-    if choices.right is not None:
-        return choices.columns[0], choices.right, False
-    picks, count = picks_of(row, choices), len(choices.texts)
-    for name, value in picks:
-        if (place := named_place(value, choices)) is not None:
-            return name, place, False
-    names = f"one of the labels {', '.join(choices.labels)}" if choices.labels else ""
-    names = names or f"a letter from A to {LETTERS[count - 1]}, or a choice's text"
-    for name, value in picks:
-        number, same = as_number(value, choices), places_of(str(value).strip(), choices.texts)
-        number = None if name in as_texts else number
-        start = choices.first if first is None else first
-        if start is None and name in ("answer_idx", "answer_index", "correct_option", "label"):
-            start = 0  # as an index counts
-        if number is not None and start is None:
-            got = f"{number}; no row shows whether numbers count from 0 or from 1"
-            raise BadRow(name, got, names, f"--map answer_index={name} if they count from 0, or letters")
-        if number is not None and len(same) == 1:  # the number is a choice's text, and another column says so too
-            if any(as_number(other, choices) == same[0] + start for key, other in picks if key != name):
-                return name, same[0], False
-        place = number - start if number is not None else -1
-        if same and place in range(count) and same != [place] and first is None and isinstance(value, str):
-            raise BadRow(name, f"{shown(value)}, the text of one choice and the number of another", "a letter")
-        if place in range(count):
-            agree = any(places_of(str(other).strip(), choices.texts) == [place] for _, other in picks)
-            return name, place, first is None and 0 < number < count and not agree
-        if len(same) == 1:
-            return name, same[0], False
-    counts = not choices.labels and not as_texts.issuperset(name for name, _ in picks)
-    numbers = f"a number from {first or 0} to {count - 1 + (first or 0)}, " if counts else ""
-    expected, drop = f"the right choice: {numbers}{names}", f"--drop {shlex.join(choices.columns)}"
-    if picks:
-        raise BadRow(picks[0][0], shown(picks[0][1]), expected, f"--on_bad skip if several are right, or {drop}")
-    filled = ", ".join(name for name in row if not is_empty(row[name]))
-    advice = f"--map answer=COLUMN, --kind prompts for questions without answers, or {drop}"
-    raise BadRow("answer", f"the columns {filled[:200]}", expected, advice)
-
-
-def picked(row: dict, choices: Choices, first: int | None, as_texts: frozenset[str]) -> tuple[str, str, list[str]]:
-    """(Letter of the right choice, the column that names it, notes on what other columns and numbers mean)."""
-    name, place, is_open = right_choice(row, choices, first, as_texts)
-    others = other_picks(row, choices, name, place, as_texts)
+    picks = picks_of(row, choices)
+    name, place, is_open = right_choice(row, choices, picks, first, as_texts)
+    is_text = any(pick.name == name and pick.same == [place] for pick in picks)
+    number = None if is_text else as_number(row.get(name), choices)
+    others = [pick.name for pick in picks if pick.named not in (None, place)]
+    if number is not None:
+        counting = [pick for pick in picks if pick.same != [place] and pick.name not in as_texts]
+        others += [pick.name for pick in counting if pick.number not in (None, number, place)]
     notes = [f"rows name another choice in {other}; {name} is taken" for other in others]
     if is_open and len(choices.columns) == 1:
         notes.append(f"rows name the right choice by a number in {name}; it was read as counting from 0")
     return LETTERS[place], name, notes
 
 
-def other_picks(row: dict, choices: Choices, taken: str, place: int, as_texts: frozenset[str]) -> list[str]:
-    """Columns that contradict the choice taken, by a label, letter, text or number."""
-    number, picks = as_number(row.get(taken), choices), picks_of(row, choices)
-    others = [name for name, value in picks if named_place(value, choices) not in (None, place)]
-    texts = [name for name, value in picks if places_of(str(value).strip(), choices.texts) == [place]]
-    if number is None or taken in texts:
-        return others
-    numbers = {name: as_number(value, choices) for name, value in picks if name not in (*texts, *as_texts)}
-    return others + [name for name, other in numbers.items() if other not in (None, number, place)]
+def right_choice(
+    row: dict, choices: Choices, picks: list[Pick], first: int | None, as_texts: frozenset[str]
+) -> tuple[str, int, bool]:
+    """(Column, index, whether its number might as well count from 1) of the right choice; BadRow if it is unclear."""
+    if choices.right is not None:
+        return choices.columns[0], choices.right, False
+    if named := next((pick for pick in picks if pick.named is not None), None):
+        return named.name, named.named, False
+    count = len(choices.texts)
+    names = f"one of the labels {', '.join(choices.labels)}" if choices.labels else ""
+    names = names or f"a letter from A to {LETTERS[count - 1]}, or a choice's text"
+    for pick in picks:
+        name, same, number = pick.name, pick.same, None if pick.name in as_texts else pick.number
+        if number is not None:
+            start = choices.first if first is None else first
+            if start is None and name not in COUNT_FROM_0:
+                got = f"{number}; no row shows whether numbers count from 0 or from 1"
+                raise BadRow(name, got, names, f"--map answer_index={name} if they count from 0, or letters")
+            start = start or 0
+            # the number is a choice's text, and another column says so too
+            if len(same) == 1 and any(other.number == same[0] + start for other in picks if other.name != name):
+                return name, same[0], False
+            place = number - start
+            if place in range(count):
+                if same and same != [place] and first is None and isinstance(pick.value, str):
+                    got = f"{shown(pick.value)}, the text of one choice and the number of another"
+                    raise BadRow(name, got, "a letter")
+                agree = any(other.same == [place] for other in picks)
+                return name, place, first is None and 0 < number < count and not agree
+        if len(same) == 1:
+            return name, same[0], False
+    counts = not choices.labels and not as_texts.issuperset(pick.name for pick in picks)
+    numbers = f"a number from {first or 0} to {count - 1 + (first or 0)}, " if counts else ""
+    expected, drop = f"the right choice: {numbers}{names}", f"--drop {shlex.join(choices.columns)}"
+    if picks:
+        raise BadRow(picks[0].name, shown(picks[0].value), expected, f"--on_bad skip if several are right, or {drop}")
+    filled = ", ".join(name for name in row if not is_empty(row[name]))
+    advice = f"--map answer=COLUMN, --kind prompts for questions without answers, or {drop}"
+    raise BadRow("answer", f"the columns {filled[:200]}", expected, advice)
 
 
-def picks_of(row: dict, choices: Choices) -> list[tuple[str, object]]:
-    """(Column, value) of columns that may say which choice is right; a list of one is unpacked."""
+def picks_of(row: dict, choices: Choices) -> list[Pick]:
+    """The cells of columns that may say which choice is right; a list of one is unpacked."""
     others = (name for name in row if {*words_in(name)} & RIGHT_WORDS and {*words_in(name)} <= PICK_WORDS)
-    names = [name for name in (*others, *PICK_KEYS) if name not in choices.columns]
-    values = [(name, row[name]) for name in names if not is_empty(row.get(name))]
-    return [(name, value[0] if isinstance(value, list) and len(value) == 1 else value) for name, value in values]
+    names = [name for name in (*others, *PICK_KEYS) if name not in choices.columns and not is_empty(row.get(name))]
+    values = {
+        name: row[name][0] if isinstance(row[name], list) and len(row[name]) == 1 else row[name] for name in names
+    }
+    return [
+        Pick(name, value, named_place(value, choices), as_number(value, choices), places_of(value, choices.texts))
+        for name, value in values.items()
+    ]
 
 
-def places_of(word: str, texts: list[str]) -> list[int]:
-    """Indices of a text in a list; case is ignored if there is no exact match."""
+def places_of(value, texts: list[str]) -> list[int]:
+    """Indices of a value's text in a list; case is ignored if there is no exact match."""
+    word = str(value).strip()
     exact = [place for place, text in enumerate(texts) if text == word]
     return exact or [place for place, text in enumerate(texts) if text.lower() == word.lower()]
 
@@ -197,28 +216,23 @@ def named_place(value, choices: Choices) -> int | None:
     """Index of the choice that a value names by label, text or letter, not by number; None without one."""
     if not isinstance(value, str | int) or isinstance(value, bool):
         return None
-    word, texts, labels = str(value).strip(), choices.texts, choices.labels
+    texts = choices.texts
     columns = choices.columns if len(choices.columns) == len(texts) else ()
     texts_too = [] if as_number(value, choices) is not None else [texts]
-    for names in ([*columns], labels, *texts_too):
-        if len(places := places_of(word, names)) == 1:
+    for names in ([*columns], choices.labels, *texts_too):
+        if len(places := places_of(value, names)) == 1:
             return places[0]
-    match = re.fullmatch(r"(?i)(?:option |choice |answer )?[(\[]?([a-z])[\])]?[.:]?(?:[)\s]\s*(.+))?", word, re.DOTALL)
+    letter = r"(?i)(?:option |choice |answer )?[(\[]?([a-z])[\])]?[.:]?(?:[)\s]\s*(.+))?"
+    match = re.fullmatch(letter, str(value).strip(), re.DOTALL)
     place = LETTERS.index(match[1].upper()) if match else len(texts)
-    fits = place < len(texts) and (not labels or is_letters(labels)) and match[2] in (None, texts[place])
-    return place if fits else None
-
-
-def is_letters(labels: list[str]) -> bool:
-    """Whether labels are A, B, C, … in order."""
-    return [label.upper() for label in labels] == list(LETTERS[: len(labels)])
+    return place if place < len(texts) and choices.are_lettered and match[2] in (None, texts[place]) else None
 
 
 def as_number(value, choices: Choices) -> int | None:
     """The number of a choice in a cell; None if it holds none, or if the choices have labels other than letters."""
     word = str(value).strip()
     whole = isinstance(value, int | str) and word.isascii() and word.isdigit() and len(word) < 3
-    return int(word) if whole and (not choices.labels or is_letters(choices.labels)) else None
+    return int(word) if whole and choices.are_lettered else None
 
 
 def shown_numbers(row: dict) -> Iterator[tuple[str, int | None]]:
@@ -226,14 +240,13 @@ def shown_numbers(row: dict) -> Iterator[tuple[str, int | None]]:
     with contextlib.suppress(BadRow):
         choices = choices_of(row)
         picks = picks_of(row, choices) if choices and choices.right is None else []
-        if any(named_place(value, choices) is not None for _, value in picks):
+        if any(pick.named is not None for pick in picks):
             return
-        for name, value in picks:
-            number, is_text = as_number(value, choices), places_of(str(value).strip(), choices.texts)
-            if is_text and (number or 0) > len(choices.texts):
-                yield name, None
-            elif not is_text and number in (0, len(choices.texts)):
-                yield name, min(number, 1)
+        for pick in picks:
+            if pick.same and (pick.number or 0) > len(choices.texts):
+                yield pick.name, None
+            elif not pick.same and pick.number in (0, len(choices.texts)):
+                yield pick.name, min(pick.number, 1)
 
 
 def with_choices(question: str, texts: list[str]) -> str:

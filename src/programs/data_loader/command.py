@@ -16,9 +16,8 @@ from parts.data.question_parts import head_of, odd_answers
 from parts.foundation.messages import Help, UserError, need, say, tell
 from parts.foundation.settings import parse_flags
 from parts.networks.models import read_tokenizer
-from programs.data_loader.bad_rows import KINDS, TARGETS, BadRows, shown
+from programs.data_loader.bad_rows import KINDS, TARGETS, Names, shown
 from programs.data_loader.batches import prompt_ids
-from programs.data_loader.messages import PROMPT_KEYS
 from programs.data_loader.row_reader import GOLD_FIELDS, RowReader, Settings, digest
 from programs.data_loader.writing import check_out, fill_file, held_out_rows, new_file, split_size
 
@@ -145,23 +144,18 @@ def percentiles(values: list[int]) -> dict[str, int]:
     return {"p50": ordered[last // 2], "p95": ordered[math.ceil(0.95 * len(values)) - 1], "max": ordered[-1]}
 
 
-def lengths_of(row: dict, tokenizer) -> dict[str, int]:
-    """{name: size} of a row's prompt and completion."""
-    sizes = {"prompt_chars": sum(len(message["content"]) for message in row["prompt"])}
-    if tokenizer:
-        sizes["prompt_tokens"] = len(prompt_ids(tokenizer, row))
-    for reply in (row[name] for name in ("completion", "chosen") if name in row):
-        sizes["completion_chars"] = len(reply) if isinstance(reply, str) else sum(len(m["content"]) for m in reply)
-    return sizes
-
-
 def statistics_of(rows: list[dict], files: list[str], tokenizer) -> dict:
     """What --inspect shows of good rows; `files`: the input of each row."""
     fields, lengths, golds, places = {}, {}, {}, {}
     for row, file in zip(rows, files, strict=True):
         for name, value in row.items():
             fields.setdefault(name, []).append(type(value).__name__)
-        for name, size in lengths_of(row, tokenizer).items():
+        sizes = {"prompt_chars": sum(len(message["content"]) for message in row["prompt"])}
+        if tokenizer:
+            sizes["prompt_tokens"] = len(prompt_ids(tokenizer, row))
+        for reply in (row[name] for name in ("completion", "chosen") if name in row):
+            sizes["completion_chars"] = len(reply) if isinstance(reply, str) else sum(len(m["content"]) for m in reply)
+        for name, size in sizes.items():
             lengths.setdefault(name, []).append(size)
         prompt = digest(row["prompt"])
         golds.setdefault(prompt, set()).add(digest([row.get(name) for name in GOLD_FIELDS]))
@@ -182,7 +176,7 @@ def statistics_of(rows: list[dict], files: list[str], tokenizer) -> dict:
 def collapsed(rows: list[dict]) -> str:
     """A warning if prompts are only a few texts while an unused column has many; else ""."""
     prompts = len({digest(row["prompt"]) for row in rows})
-    counts = {name: len({row[name] for row in rows if isinstance(row.get(name), str)}) for name in PROMPT_KEYS}
+    counts = {name: len({row[name] for row in rows if isinstance(row.get(name), str)}) for name in Names.PROMPT}
     name = max(counts, key=counts.get)
     if prompts > FEW_PROMPTS or counts[name] < max(5, 3 * prompts):
         return ""
@@ -214,9 +208,8 @@ def run_command(args) -> int:
     for row in tqdm(reader, desc="rows", unit="", delay=1, disable=None, file=sys.stderr):
         rows.append(row)
         files.append(reader.current)
-    error = BadRows(rejected) if rejected and args.on_bad == "fail" else None
-    if not error and not rows and (args.out or not reader.counts["read"]):
-        error = reader.no_rows()
+    only_shown = args.on_bad == "skip" and not args.out and reader.counts["read"]
+    error = None if only_shown else reader.error()
     outputs = write(args, rows, reader.files, rejected) if args.out and not error else []
     reader.say_notes()
     collapse = collapsed(rows)
@@ -230,7 +223,7 @@ def run_command(args) -> int:
         say(f"warning: {line}")
     report = {
         "kind": reader.kind,
-        "why": "; ".join(reader.reasons),
+        "why": reader.why,
         "counts": reader.counts,
         "outputs": outputs,
         "unread": dict(reader.unread),

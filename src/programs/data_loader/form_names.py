@@ -7,23 +7,15 @@ from parts.data.nested_rows import with_chats
 from parts.data.question_parts import CHOICE_KEYS, READ_FIRST, choice_columns, plain_name
 from parts.foundation.messages import need, suggest
 from programs.data_loader.answers_and_tests import marks_answer, names_value
-from programs.data_loader.bad_rows import KINDS, TEST_KEYS, BadRow, as_plain, opened, shown
-from programs.data_loader.forms import FORMS, NO_FACTS, TEST_SOURCE, FileFacts, Shape
-from programs.data_loader.messages import (
-    ANSWER_KEYS,
-    CHAT_KEYS,
-    CHOICE_PROMPT_KEYS,
-    GOLD_KEYS,
-    PROMPT_KEYS,
-    RESPONSE_KEYS,
-)
+from programs.data_loader.bad_rows import KINDS, BadRow, Names, as_plain, opened, shown
+from programs.data_loader.forms import FORMS, TEST_SOURCE, FileFacts, Shape
 
 
 def form_of(row: dict) -> str | None:
     """A row's form by its fields: a kind, `ours`, `verl`, or None."""
     names = tuple(name for name in present(row) if name != "target" or not is_countdown(row))
     form = form_of_fields(names, isinstance(row.get("prompt"), list))
-    if form in (None, "prompts", "math") and choice_columns(row) and {*names} & {*CHOICE_PROMPT_KEYS}:
+    if form in (None, "prompts", "math") and choice_columns(row) and {*names} & {*Names.CHOICE_PROMPT}:
         return "choices"
     about = opened(row.get("verification_info"))  # PrimeIntellect's: tests, or an answer
     if form == "math" and isinstance(about, dict) and about.get("test_cases") is not None:
@@ -42,7 +34,7 @@ def is_countdown(row: dict) -> bool:
     """Whether `target` belongs to the Countdown task: an expression of `nums`, or of `numbers`, must reach it."""
     if row.get("nums") is not None:
         return True
-    asked = str(next((row[name] for name in PROMPT_KEYS if row.get(name) is not None), ""))
+    asked = str(next((row[name] for name in Names.PROMPT if row.get(name) is not None), ""))
     named = re.search(rf"(?<![\d.]){re.escape(str(row['target']))}(?!\.?\d)", asked)
     return row.get("numbers") is not None and named is not None
 
@@ -53,7 +45,7 @@ def present(row: dict) -> tuple[str, ...]:
 
 def repeats_prompt(row: dict) -> bool:
     """Whether the prompt only repeats the first user turn of a conversation in another column."""
-    name = next((name for name in CHAT_KEYS if isinstance(row.get(name), list)), None)
+    name = next((name for name in Names.CHAT if isinstance(row.get(name), list)), None)
     turns = [turn for turn in (row[name] if name else ()) if isinstance(turn, dict)]
     first = next((turn for turn in turns if turn.get("role", turn.get("from")) in ("user", "human")), {})
     prompt = row.get("prompt")
@@ -70,14 +62,14 @@ def form_of_fields(names: tuple, prompt_is_chat: bool) -> str | None:
         return "verl"
     if {"chosen", "rejected"} <= has:
         return "preferences"
-    asks = has & set(PROMPT_KEYS)
-    if asks and (has & set(TEST_KEYS[:-1]) or {"test", "entry_point"} <= has):
+    asks = has & set(Names.PROMPT)
+    if asks and (has & set(Names.TESTS[:-1]) or {"test", "entry_point"} <= has):
         return "code"
-    if has & set(CHAT_KEYS) and "prompt" not in has:
+    if has & set(Names.CHAT) and "prompt" not in has:
         return "conversations"
     if asks and has & {"completion", "response", "output"}:
         return "prompt_response"
-    golds = has & set(GOLD_KEYS) - ({"label"} if asks == {"text"} else set())  # a text's label is a class
+    golds = has & set(Names.GOLD) - ({"label"} if asks == {"text"} else set())  # a text's label is a class
     if asks and golds - ({"answer"} if not has & {"question", "problem"} else set()):  # a solution may be a program
         return "math"
     return "prompts" if asks else None
@@ -94,7 +86,7 @@ def normalise(row: dict, kind: str = "auto") -> dict:
     if not isinstance(row, dict):
         raise BadRow("row", f"{type(row).__name__} {shown(row)}", "an object with named fields")
     row = known_names(with_chats(as_plain(row)))
-    return convert(row, form_of(row) or "prompts" if kind == "auto" else kind).out
+    return convert(row, form_of(row) or "prompts" if kind == "auto" else kind, FileFacts()).out
 
 
 def known_names(row: dict) -> dict:
@@ -112,13 +104,13 @@ def new_names(names: tuple[str, ...]) -> dict[str, str]:
     """{name: known name that differs in case, blanks or dashes only}; {} for rows of this script and of verl."""
     if {"prompt", "source", "id"} <= {*names} or {"data_source", "reward_model"} <= {*names}:
         return {}
-    known = {*PROMPT_KEYS[:5], *ANSWER_KEYS, *READ_FIRST, *CHOICE_KEYS, *RESPONSE_KEYS}
+    known = {*Names.PROMPT[:5], *Names.ANSWER, *READ_FIRST, *CHOICE_KEYS, *Names.RESPONSE}
     known |= {"correct", "answer_key", "chosen", "rejected"}
     plain_names = {plain_name(name): name for name in reversed(names)}
     return {name: plain for plain, name in plain_names.items() if plain in known and plain not in names}
 
 
-def convert(row: dict, form: str, facts: FileFacts = NO_FACTS) -> Shape:
+def convert(row: dict, form: str, facts: FileFacts) -> Shape:
     """Convert a row of a known form; `out` of the result is the row in the schema."""
     if form in KINDS:  # files of this script and of verl may be given with any kind
         by_fields = form_of_fields(present(row), True)

@@ -1,5 +1,6 @@
 """Convert rows of each form to the schema."""
 
+import functools
 import itertools
 import json
 import re
@@ -29,15 +30,9 @@ from programs.data_loader.answers_and_tests import (
     names_value,
     read_tests,
 )
-from programs.data_loader.bad_rows import TEST_KEYS, BadRow, opened, shown
+from programs.data_loader.bad_rows import BadRow, Names, opened, shown
 from programs.data_loader.choices import LETTER_ALONE, LETTERED, choices_of, picked, with_choices
 from programs.data_loader.messages import (
-    ANSWER_KEYS,
-    CHAT_KEYS,
-    CHOICE_PROMPT_KEYS,
-    GOLD_KEYS,
-    PROMPT_KEYS,
-    RESPONSE_KEYS,
     as_prompt,
     as_reply,
     check_completion,
@@ -50,14 +45,6 @@ from programs.data_loader.messages import (
     without_placeholder,
 )
 
-READERS = {
-    "answer": lambda value, name, shape: as_answer(value, name),
-    "tests": lambda value, name, shape: read_tests(value, name, shape.row),
-    **dict.fromkeys(
-        ("completion", "chosen", "rejected"), lambda value, name, shape: as_reply(value, name, shape.out["prompt"])
-    ),
-}
-
 
 @dataclass(frozen=True)
 class FileFacts:
@@ -69,13 +56,10 @@ class FileFacts:
     number_texts: frozenset[str] = frozenset()  # columns whose numbers are choices' texts
 
 
-NO_FACTS = FileFacts()
-
-
 class Shape:
     """A row on its way to the schema, `out`: `take` fetches a field and marks it as used; unused fields are kept."""
 
-    def __init__(self, row: dict, facts: FileFacts = NO_FACTS):
+    def __init__(self, row: dict, facts: FileFacts):
         self.row, self.used, self.out, self.facts = row, set(), {}, facts
         self.choices = None  # the choices that were added to the prompt
         self.unread: list[str] = []  # columns that look like parts of the question but are not in the prompt
@@ -97,7 +81,7 @@ class Shape:
                 raise BadRow(empty[0], "null or an empty cell", what)
             present = ", ".join(key for key, item in self.row.items() if item is not None) or "none"
             objects = {key: cell for key in self.row if isinstance(cell := opened(self.row[key]), dict)}
-            inner = {key: [name for name in (*names, *CHAT_KEYS) if name in cell] for key, cell in objects.items()}
+            inner = {key: [name for name in (*names, *Names.CHAT) if name in cell] for key, cell in objects.items()}
             paths = [f"{key}.{fields[0]}" for key, fields in inner.items() if fields]
             path = "COLUMN" + ", or =COLUMN.FIELD for a field of an object" * bool(inner)
             advice = f"--map {names[0]}={paths[0] if len(paths) == 1 else path}"
@@ -111,7 +95,7 @@ class Shape:
         If --map fills the prompt, only passages that it fills too are added.
         """
         self.choices = choices_of(self.row)
-        name, value = self.take(CHOICE_PROMPT_KEYS if self.choices else prompt_names(self.row), "a prompt")
+        name, value = self.take(Names.CHOICE_PROMPT if self.choices else prompt_names(self.row), "a prompt")
         if name == "instruction":
             extra = self.row.get("input")
             if extra is not None and not (isinstance(value, str) and isinstance(extra, str)):
@@ -204,9 +188,13 @@ class Shape:
         self.notes += [f"prompts {line}" for pattern, line in ODD_PROMPTS.items() if re.search(pattern, asked)]
         if self.choices and "answer" not in out and row.get("answer") is not None:
             pick_letter(self)
-        for name in READERS:  # these names have one meaning in all forms
+        readers = {"answer": as_answer, "tests": functools.partial(read_tests, row=row)}
+        readers |= dict.fromkeys(
+            ("completion", "chosen", "rejected"), functools.partial(as_reply, prompt=out["prompt"])
+        )
+        for name, read in readers.items():  # these names have one meaning in all forms
             if row.get(name) is not None and name not in self.used and name not in out:
-                out[name] = READERS[name](row[name], name, self)
+                out[name] = read(row[name], name)
                 self.used.add(name)
         for name in ("entry_point", "setup", "source", "id"):
             value = row.get(name)
@@ -256,14 +244,14 @@ class Shape:
         cells = {name: cell for name, cell in cells.items() if name not in {*itertools.chain(*pairs)}}
         self.untaken = [name for name, cell in cells.items() if isinstance(cell, str | int | list)]
         for name, cell in ((name, cell) for name, cell in cells.items() if isinstance(cell, dict) and cell):
-            known = [key for key in (*ANSWER_KEYS, *TEST_KEYS) if not is_empty(cell.get(key))] or ["FIELD"]
+            known = [key for key in (*Names.ANSWER, *Names.TESTS) if not is_empty(cell.get(key))] or ["FIELD"]
             self.untaken += [f"{name}.{key}" for key in known]
 
 
 def prompt_names(row: dict) -> list[str]:
     """Names of prompt columns in order of preference; columns with only a program's imports and helpers come last."""
-    several = sum(row.get(name) is not None for name in PROMPT_KEYS) > 1
-    return sorted(PROMPT_KEYS, key=lambda name: several and is_preamble(row.get(name), row.get("entry_point")))
+    several = sum(row.get(name) is not None for name in Names.PROMPT) > 1
+    return sorted(Names.PROMPT, key=lambda name: several and is_preamble(row.get(name), row.get("entry_point")))
 
 
 def as_prompts(shape: Shape) -> None:
@@ -297,9 +285,9 @@ def check_alone(shape: Shape) -> None:
 def as_math(shape: Shape) -> None:
     """A problem and its final answer, bare or in a worked solution; a short answer is preferred to a long text."""
     shape.prompt()
-    row, names = shape.row, [name for name in ANSWER_KEYS if shape.name([name])]
+    row, names = shape.row, [name for name in Names.ANSWER if shape.name([name])]
     if not names:
-        shape.take(ANSWER_KEYS, "an answer")
+        shape.take(Names.ANSWER, "an answer")
     short = [name for name in names[1:] if name not in ("label", "solution") and is_short(row[name])]
     if short and names[0] == "answer" and not is_short(row["answer"]) and not marks_answer(row["answer"]):
         shape.gold(short[0])
@@ -333,7 +321,7 @@ def pick_letter(shape: Shape) -> None:
 def as_worked(shape: Shape) -> None:
     """As math, but BadRow for a solution without a marked final answer: the other rows mark it, so it is cut off."""
     as_math(shape)
-    name = next(name for name in ANSWER_KEYS if shape.row.get(name) is not None)
+    name = next(name for name in Names.ANSWER if shape.row.get(name) is not None)
     text = as_answer(shape.row[name], name)
     if not isinstance(text, str) or gold_of(text) is None:
         raise BadRow(name, f"{shown(text[-60:])} without a final answer", "#### or \\boxed{…}, as the other rows")
@@ -345,9 +333,9 @@ def as_code(shape: Shape) -> None:
     row = shape.row
     check_language(row, "tests")
     first = ("tests", "test") if row.get("entry_point") else ()
-    name, _ = shape.take((*dict.fromkeys((*first, *TEST_KEYS)), "verification_info"), "tests")
+    name, _ = shape.take((*dict.fromkeys((*first, *Names.TESTS)), "verification_info"), "tests")
     taken, tests = joined_tests(row, name)
-    others = [key for key in TEST_KEYS if key not in taken and name != "test" and texts_in(row.get(key))]
+    others = [key for key in Names.TESTS if key not in taken and name != "test" and texts_in(row.get(key))]
     others = [key for key in others if isinstance(row[key], list | dict) or ASSERTS.search(str(row[key]))]
     source = row["test"] if name == "test_list" and "test" in others else None
     alone = isinstance(source, str) and not re.search(r"candidate|def check\(", source) and parsed(source)
@@ -377,19 +365,19 @@ def as_code(shape: Shape) -> None:
 
 
 def as_response(shape: Shape) -> None:
-    if shape.name(CHAT_KEYS) and not shape.name(["prompt"]):
+    if shape.name(Names.CHAT) and not shape.name(["prompt"]):
         as_conversation(shape)
         if "completion" not in shape.out:
             raise BadRow("messages", "no assistant turn at the end", "a conversation that ends with the assistant")
         return
     shape.prompt()
-    name, value = shape.take(RESPONSE_KEYS, "a completion")
+    name, value = shape.take(Names.RESPONSE, "a completion")
     shape.out["completion"] = as_reply(value, name, shape.out["prompt"])
 
 
 def as_conversation(shape: Shape) -> None:
     """A conversation: a last assistant turn is the completion, what precedes it the prompt."""
-    name, value = shape.take(CHAT_KEYS, "messages")
+    name, value = shape.take(Names.CHAT, "messages")
     shape.used.add("prompt")  # if it is there too, it repeats the first turn
     messages = read_messages(without_placeholder(value), name)
     check_order(messages, name)
@@ -400,7 +388,7 @@ def as_conversation(shape: Shape) -> None:
         shape.out["completion"] = reply
         return
     check_alone(shape)
-    if shape.row.get("answer") is None and (gold := shape.name(GOLD_KEYS[1:])):
+    if shape.row.get("answer") is None and (gold := shape.name(Names.GOLD[1:])):
         shape.gold(gold)  # Tulu 3's data for verifiable rewards has one
 
 
@@ -414,9 +402,9 @@ def as_preferences(shape: Shape) -> None:
         got = f"{shown(chosen)}, which seems to name a response in another column"
         advice = "copying both texts into `chosen` and `rejected`, or --drop for the other columns"
         raise BadRow("chosen", got, "the text of the response", advice)
-    if shape.name(PROMPT_KEYS):
+    if shape.name(Names.PROMPT):
         shape.prompt()
-    elif shape.name(CHAT_KEYS) and not (isinstance(chosen, list) and chosen[:1] == rejected[:1]):
+    elif shape.name(Names.CHAT) and not (isinstance(chosen, list) and chosen[:1] == rejected[:1]):
         as_conversation(shape)  # ShareGPT's: two messages may follow
         if shape.out.pop("completion", None):
             raise BadRow("conversations", "a last assistant turn", "a conversation that chosen and rejected continue")

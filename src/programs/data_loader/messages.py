@@ -8,7 +8,6 @@ from parts.data.question_parts import (
     MARKS,
     MEDIA,
     READ_FIRST,
-    SECOND_TEXTS,
     SHORT_NOTES,
     head_of,
     is_empty,
@@ -21,20 +20,6 @@ from parts.data.question_parts import (
 )
 from programs.data_loader.bad_rows import TEXT_ONLY, BadRow, opened, shown
 
-PROMPT_KEYS = (
-    *SECOND_TEXTS,
-    *("question_content", "problem_description", "problem_statement", "instruct_prompt", "complete_prompt"),
-)
-RESPONSE_KEYS = ("completion", "response", "output", "target", "answer")
-GOLD_KEYS = (
-    *("answer", "final_answer", "expected_answer", "correct_answer", "reference_answer", "gold_answer"),
-    *("short_answer", "exact_answer", "numeric_answer", "numerical_answer", "answer_number", "answer_value"),
-    *("accepted_answers", "golden_answer", "golden_answers", "ground_truth", "ground_truths", "golden", "gold"),
-    *("target", "expected", "answers", "answers_spans", "final_decision", "label", "verification_info"),
-)
-ANSWER_KEYS = (*GOLD_KEYS, "solution")
-CHOICE_PROMPT_KEYS = (*PROMPT_KEYS, "question_stem", "stem", "goal", "ctx", "startphrase", "sent1", "sentence")
-CHAT_KEYS = ("messages", "conversations", "conversation")
 ROLES = {
     **{role: role for role in ("system", "developer", "user", "assistant", "tool")},
     "human": "user",
@@ -56,6 +41,7 @@ MAY_FOLLOW = {
 }
 LONG_NAMES = ("context", "passage", "article", "document", "story", "paragraph", "schema", "table")
 WORD = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]|[^\W\d_]+")  # a Chinese or Japanese letter counts as one
+STATES = re.compile(r"\w\s*[=+]\s*\w|[^\W\d_]{2}[.!?][\"'”]?(\s|\Z)|[。！？]")  # a sentence or an equation
 MAY_SOLVE = {"code", "test", "target"}  # words of columns that may hold the solution, as DS-1000's code_context does
 TEXT_KEYS = ("text", "contexts", "sentences", "paragraphs", "passages", "paragraph_text", "passage_text", "content")
 DOCUMENT_KEYS = {"title", *TEXT_KEYS, "header", "columns", "rows", "data"}
@@ -69,15 +55,13 @@ def read_messages(value, name: str) -> list[dict]:
     if len(value) == 1 and isinstance(value[0], list) and isinstance(next(iter(value[0]), None), dict):  # BFCL's
         raise BadRow(name, "a list inside a list", "a list of messages", f"--map {name}={name}.0")
     first = int(len(value) > 1 and is_empty_turn(value[0], "system"))
-    placed = ((f"{name}[{number}]", raw) for number, raw in enumerate(value[first:], start=first))
-    return [read_message(turn, place) for place, raw in placed for turn in turns_of(raw)]
-
-
-def turns_of(raw) -> list:
-    """The messages of an object that holds a user's turn and its reply, {"human", "assistant"}; else the object."""
-    turns = [{"role": role, "content": raw[key]} for key, role in SIDES.items() if isinstance(raw, dict) and key in raw]
-    is_pair = [turn["role"] for turn in turns] == ["user", "assistant"] and len(raw) == 2
-    return turns if is_pair else [raw]
+    messages = []
+    for number, raw in enumerate(value[first:], start=first):
+        known = {role: raw[key] for key, role in SIDES.items() if isinstance(raw, dict) and key in raw}
+        is_pair = [*known] == ["user", "assistant"] and len(raw) == 2  # a user's turn and its reply in one object
+        turns = [{"role": role, "content": text} for role, text in known.items()] if is_pair else [raw]
+        messages += [read_message(turn, f"{name}[{number}]") for turn in turns]
+    return messages
 
 
 def read_message(raw, name: str) -> dict:
@@ -250,17 +234,19 @@ def passages_before(row: dict, question: str, names: list[str], mapped: frozense
         if text is None and name in mapped:
             expected = "text, texts, a table, or {title, text} with any of these"
             raise BadRow(name, shown(row[name]), expected, f"--map {name}=COLUMN.FIELD, or --drop COLUMN")
-        if name in SHORT_NOTES and name not in mapped and is_note(text or "", name):
-            continue
+        if name in SHORT_NOTES and name not in mapped:
+            words = {word.lower() for word in WORD.findall(text or "")} - {
+                "the",
+                "a",
+                "an",
+                name,
+                name.removesuffix("s"),
+            }
+            if len(words) < 3 and not STATES.search(text or ""):  # a puzzle's name or a drawn grid
+                continue
         if text and text.strip() and not all(squeezed(part) in asked for part in texts_in(row[name])):
             texts[name] = text
     return texts
-
-
-def is_note(text: str, name: str) -> bool:
-    """Whether a text has at most two words and states nothing, such as a puzzle's name or a drawn grid."""
-    words = {word.lower() for word in WORD.findall(text)} - {"the", "a", "an", name, name.removesuffix("s")}
-    return len(words) < 3 and not re.search(r"\w\s*[=+]\s*\w|[^\W\d_]{2}[.!?][\"'”]?(\s|\Z)|[。！？]", text)
 
 
 def passage(value, name: str, keep_json: bool = False) -> str | None:

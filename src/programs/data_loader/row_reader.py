@@ -15,14 +15,14 @@ from pathlib import Path
 
 from parts.data.nested_rows import with_chats
 from parts.data.question_parts import TOOLS, is_media, is_system, plain_name
-from parts.data.rows import SUFFIXES, file_records, hub_rows, is_hub_id
+from parts.data.rows import SUFFIXES, file_records, is_hub_id
 from parts.foundation.messages import RowFlaw, UserError, need, say, suggest
 from programs.data_loader.answers_and_tests import marks_answer
-from programs.data_loader.bad_rows import HEAD, BadRow, BadRows, as_plain, flaw_of, opened, shown
+from programs.data_loader.bad_rows import HEAD, BadRow, BadRows, Names, as_plain, flaw_of, opened, shown
 from programs.data_loader.choices import LETTER_ALONE, shown_numbers
 from programs.data_loader.form_names import check_kind, convert, form_of, kind_of, known_names, new_names
 from programs.data_loader.forms import FileFacts
-from programs.data_loader.messages import ANSWER_KEYS, passage
+from programs.data_loader.messages import passage
 
 FILE_FORMS = {**SUFFIXES, ".txt": "txt"}
 # data in forms that are not read; what `datasets` writes beside its data
@@ -114,9 +114,6 @@ class Settings:
 
 def records_of(source: str, settings: Settings) -> Iterator[tuple[int, dict | RowFlaw]]:
     """(Line or number, row or its flaw) of one input; empty cells of CSV and TSV become None."""
-    if source != "-" and not Path(source).exists():
-        yield from enumerate(hub_rows(source), start=1)
-        return
     form, known = format_of(source), [column.partition(".")[0] for column in settings.mapping.values()]
     for number, row in file_records(source, form, settings.encoding, known):
         if form in ("csv", "tsv") and isinstance(row, dict):
@@ -164,7 +161,7 @@ class RowReader:
 
     def __init__(self, sources, settings: Settings):
         self.files, self.settings, self.rejected = expand(sources), settings, []
-        self.names, self.current = distinct_names(self.files), ""
+        self.names, self.current, self.rows = distinct_names(self.files), "", []  # `rows`: those of load_rows
         self.counts = {"read": 0, "kept": 0, "rejected": 0, "deduplicated": 0}
         self.kinds, self.reasons, self.seen, self.notes = Counter(), [], set(), Counter()
         self.facts, self.unread = FileFacts(), Counter()  # of the current file; {column of a question: rows}
@@ -175,6 +172,10 @@ class RowReader:
     def kind(self) -> str:
         """The kind of all rows so far, or `mixed`."""
         return "mixed" if len(self.kinds) > 1 else next(iter(self.kinds), "prompts")
+
+    @property
+    def why(self) -> str:
+        return "; ".join(self.reasons)
 
     def __iter__(self) -> Iterator[dict]:
         return itertools.islice(itertools.chain.from_iterable(map(self.rows_of, self.files)), self.settings.limit)
@@ -190,7 +191,11 @@ class RowReader:
                 row = self.read(record, form)
             except RowFlaw as error:
                 self.counts["rejected"] += 1
-                self.rejected.append({"file": label, "line": number, "row": writable(record), **error.parts})
+                try:
+                    json.dumps(record, allow_nan=False)
+                except (TypeError, ValueError, RecursionError):
+                    record = shown(record)
+                self.rejected.append({"file": label, "line": number, "row": record, **error.parts})
                 continue
             row.setdefault("source", name)
             row.setdefault("id", f"{name}:{number}")
@@ -251,11 +256,11 @@ class RowReader:
                     continue
                 forms[form] += 1
                 fields.setdefault(form, [name for name in row if row[name] is not None])
-                first = next((row[name] for name in ANSWER_KEYS if row.get(name) is not None), None)
+                first = next((row[name] for name in Names.ANSWER if row.get(name) is not None), None)
                 marked += form == "math" and marks_answer(opened(first))
                 numbers.update(shown_numbers(row))
                 if form in ("ours", "verl"):
-                    kinds[kind_of(convert(row, form).out)] += 1
+                    kinds[kind_of(convert(row, form, FileFacts()).out)] += 1
         sources = frozenset(plain_name(source.partition(".")[0]) for source in settings.mapping.values())
         texts = frozenset(name for name, start in numbers if start is None)
         start = min((start for name, start in numbers if name not in texts), default=None)
@@ -272,8 +277,12 @@ class RowReader:
         self.reasons.append(f"{label}: {form}, {why}{cut if worked else ''}")
         return "worked" if worked else form, itertools.chain(head, records)
 
-    def no_rows(self) -> UserError:
-        """The error for inputs without a usable row, with the first rejected one."""
+    def error(self) -> UserError | None:
+        """The error for bad rows that are not skipped, or for inputs without a usable row, with the first bad one."""
+        if self.rejected and self.settings.on_bad == "fail":
+            return BadRows(self.rejected)
+        if self.counts["kept"]:
+            return None
         inputs, bad = " ".join(self.files[:5]) + " …" * (len(self.files) > 5), len(self.rejected)
         counts = f"{self.counts['read']} read" + f", {bad} bad" * bool(bad)
         got = f"got no usable row from {inputs} ({counts}); expected at least one"
@@ -299,33 +308,13 @@ class RowReader:
                 say(f"note: {count} {text}")
 
 
-def writable(record):
-    """A record for the file of rejected rows: unchanged if JSON can hold it, else as text."""
-    try:
-        json.dumps(record, allow_nan=False)
-    except (TypeError, ValueError, RecursionError):
-        return shown(record)
-    return record
-
-
 def digest(value) -> bytes:
     """A hash of a JSON value, 16 bytes."""
     return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).digest()
 
 
-@dataclass
-class Loaded:
-    """The result of load_rows: rows in the schema, their kind and why it was chosen, and what was left out."""
-
-    rows: list[dict]
-    kind: str
-    why: str
-    rejected: list[dict]
-    counts: dict[str, int]
-
-
-def load_rows(sources, kind: str = "auto", **reading) -> Loaded:
-    """Read all rows of files, folders, globs or hub ids into the schema.
+def load_rows(sources, kind: str = "auto", **reading) -> RowReader:
+    """Read all rows of files, folders, globs or hub ids into the schema: `rows`, `kind`, `why`, `rejected`, `counts`.
 
     Args:
         sources: one input or a list: a path, a folder, a glob, `-` for stdin, `owner/name[:config][@split]`.
@@ -338,10 +327,8 @@ def load_rows(sources, kind: str = "auto", **reading) -> Loaded:
         UserError: an input cannot be read, an argument cannot be used, or there is no usable row.
     """
     reader = RowReader(sources, Settings(kind, **reading))
-    rows = list(reader)
-    if reader.rejected and reader.settings.on_bad == "fail":
-        raise BadRows(reader.rejected)
-    if not rows:
-        raise reader.no_rows()
+    reader.rows = list(reader)
+    if error := reader.error():
+        raise error
     reader.say_notes()
-    return Loaded(rows, reader.kind, "; ".join(reader.reasons), reader.rejected, reader.counts)
+    return reader

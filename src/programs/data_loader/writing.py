@@ -109,17 +109,12 @@ def fill_file(rows: list[dict], path: Path, suffix: str, target: str, split: str
             f.writelines(ENCODER.encode(row).translate(LINE_ENDS) + "\n" for row in rows)
         if target != "ours":
             warn_of_dates(rows)
-    return warn_of_lacking(rows) if target == "verl" else 0
-
-
-def warn_of_lacking(rows: list[dict]) -> int:
-    """Warn about verl's rows without ground truth; returns their number."""
-    models = [row.get("reward_model") or {} for row in rows]
-    count = sum(model.get("ground_truth") in (None, "") and model.get("style") != "model" for model in models)
-    if count:
-        got = f'{count} of {len(rows)} rows have no ground truth: without answer and tests verl gets ""'
+    models = [row.get("reward_model") or {} for row in rows] if target == "verl" else []
+    lacking = sum(model.get("ground_truth") in (None, "") and model.get("style") != "model" for model in models)
+    if lacking:
+        got = f'{lacking} of {len(rows)} rows have no ground truth: without answer and tests verl gets ""'
         say(f"warning: {got}; try --map answer=COLUMN")
-    return count
+    return lacking
 
 
 def warn_of_dates(rows: list[dict]) -> None:
@@ -164,23 +159,22 @@ def write_parquet(rows: list[dict], path: Path, target: str) -> None:
 
 def columns_of(rows: list[dict]) -> dict:
     """{column: pyarrow array, or None if parquet would change its values}."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: parquet_column(name, [row.get(name) for row in rows]) for name in names}
-
-
-def parquet_column(name: str, values: list):
-    """The pyarrow array of a column; None if parquet would change its values."""
     import pyarrow
 
-    try:
-        array = pyarrow.array(values)
-        back = array.to_pylist()
-    except (pyarrow.ArrowException, OverflowError, TypeError, ValueError):
-        return None
-    same = back == values or (name in LOOSE and bare(back) == bare(values))
-    if not same or "struct<>" in str(array.type):  # parquet has no object without fields
-        return None
-    return pyarrow.nulls(len(values), pyarrow.string()) if pyarrow.types.is_null(array.type) else array
+    columns = {}
+    for name in dict.fromkeys(name for row in rows for name in row):
+        values = [row.get(name) for row in rows]
+        try:
+            array = pyarrow.array(values)
+            back = array.to_pylist()
+        except (pyarrow.ArrowException, OverflowError, TypeError, ValueError):
+            array = back = None
+        same = back == values or (name in LOOSE and bare(back) == bare(values))
+        fits = same and "struct<>" not in str(array.type)  # parquet has no object without fields
+        if fits and pyarrow.types.is_null(array.type):
+            array = pyarrow.nulls(len(values), pyarrow.string())
+        columns[name] = array if fits else None
+    return columns
 
 
 @contextlib.contextmanager
