@@ -57,20 +57,20 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 #       183-350  dialect          Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
 #       353-374  settings         Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
 #       377-384  user scripts     A user's Python script or notebook, read from its source
-#       387-632  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       635-723  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       726-934  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#      937-1236  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
-#     1239-1345  extracts         Extract from a Python file what some of its names need
-#     1348-1575  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
-#     1578-1689  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#     1692-1966  reward forms     The forms that a reward function may have, and loading rewards from files
-#     1969-2120  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2123-2339  assembly         Assemble the written file: the statements that it needs from files/, below its own …
-#     2342-3023  tasks            The tasks: which files each takes, its constants, the cases of its self-test, and …
-#     3026-3434  ports            Ports between TRL and verl, which import the reward or with --inline hold it, and …
-#     3437-3579  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3582-3769  command          The command line
+#       387-627  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       630-717  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
+#       720-926  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#      929-1228  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
+#     1231-1337  extracts         Extract from a Python file what some of its names need
+#     1340-1567  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
+#     1570-1681  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#     1684-1958  reward forms     The forms that a reward function may have, and loading rewards from files
+#     1961-2112  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2115-2331  assembly         Assemble the written file: the statements that it needs from files/, below its own …
+#     2334-3015  tasks            The tasks: which files each takes, its constants, the cases of its self-test, and …
+#     3018-3426  ports            Ports between TRL and verl, which import the reward or with --inline hold it, and …
+#     3429-3571  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3574-3761  command          The command line
 
 import argparse
 import ast
@@ -413,8 +413,6 @@ OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if 
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
 LONGEST_CELL = 256 << 20  # characters
-# column names that do not occur as data
-HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
 class Unpacked(gzip.GzipFile):
@@ -549,7 +547,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
 
 
 def column_names(header: list[str], where: str) -> list[str]:
-    """Column names from a header, stripped, without trailing empty ones; warns of a first row that may be data."""
+    """Column names from a header, stripped, without trailing empty ones."""
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -557,9 +555,6 @@ def column_names(header: list[str], where: str) -> list[str]:
     got = f"{where}: got Excel's mark {mark!r}"
     need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
     check_distinct(names, where)
-    text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
-    if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
-        say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
 
 
@@ -682,19 +677,18 @@ def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
         places = [*max(value.values(), key=len)]
         return [{key: column.get(place) for key, column in value.items()} for place in places]
     lists = len(value) > 1 and all(isinstance(item, list) for item in value.values())
-    if not asking or not lists or not all(map(is_column, asking)):
+    if not asking or not lists or not all(asking):
         return None
+    for items in asking:  # one prompt for each row, as texts or lists of messages, not the messages of one prompt
+        if not all(isinstance(x, list) and x for x in items) and not all(
+            isinstance(x, str) and x.strip() for x in items
+        ):
+            return None
     sizes = {key: len(column) for key, column in value.items()}
     listed = ", ".join(f"{key}: {size}" for key, size in sizes.items())[:200]
     got = f"{name}: got columns of unequal length ({listed})"
     need(len({*sizes.values()}) == 1, f"{got}; expected one value for each row; try JSONL, one object a line")
     return [dict(zip(value, row, strict=True)) for row in zip(*value.values(), strict=True)]
-
-
-def is_column(items: list) -> bool:
-    """Whether a list holds one prompt per row, as texts or lists of messages, not the messages of one prompt."""
-    texts = all(isinstance(item, str) and item.strip() for item in items)
-    return bool(items) and (texts or all(isinstance(item, list) and item for item in items))
 
 
 def with_chats(row: dict) -> dict:
@@ -834,17 +828,8 @@ def bare(value):
     return [bare(item) for item in value] if isinstance(value, list) else value
 
 
-def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """Yield (line, row or its flaw) from a text with one prompt per line; blank lines are skipped."""
-    for number, line in enumerate(stream, start=1):
-        if flaw := flaw_of_bytes(line):
-            yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
-        elif line.strip():
-            yield number, {"prompt": line.strip("\r\n")}
-
-
 def file_records(source: str, form: str | None, encoding=None, known=()) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """Yield (line or number, row or its flaw) from a file or stdin (`-`).
+    """Yield (line or number, row or its flaw) from a file, stdin (`-`) or, if it is neither, the hub.
 
     Args:
         form: jsonl, json, csv, tsv, txt or parquet; None: detected from the text.
@@ -852,6 +837,9 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
         known: further column names that mark an object as a row.
     """
     name = "stdin" if source == "-" else source
+    if source != "-" and not Path(source).exists():
+        yield from enumerate(hub_rows(source), start=1)
+        return
     if form == "parquet":
         need(source != "-", "got parquet on stdin; expected a file, as reading parquet needs random access")
         yield from parquet_records(source)
@@ -863,7 +851,11 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
             if form in ("csv", "tsv"):
                 yield from table_rows(stream.read(), name, "," if form == "csv" else "\t")
             elif form == "txt":
-                yield from prompt_lines(stream)
+                lines = (pair for pair in enumerate(stream, start=1) if pair[1].strip())
+                for number, line in lines:
+                    flaw = flaw_of_bytes(line)
+                    prompt = {"prompt": line.strip("\r\n")}
+                    yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING) if flaw else prompt
             elif form == "json":
                 begun = list(itertools.islice(stream, 2))  # detects JSONL whose first line exceeds the head
                 if asked != "json" and begins_lines("".join(begun)):
@@ -924,7 +916,7 @@ def placed_rows(source: str) -> list[tuple[str, dict]]:
     need(known, f"{got}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id")
     names = ", ".join(SUFFIXES)
     need(form or not is_file, f"{got}; expected a name ending in {names}; try data_loader.py for others")
-    for number, row in file_records(source, form) if is_file else enumerate(hub_rows(source), start=1):
+    for number, row in file_records(source, form):
         place = f"{source}:{number}" if form in ("jsonl", "csv", "tsv") else f"{source}, row {number}"
         need(not isinstance(row, RowFlaw), f"{place}: {row}")
         try:

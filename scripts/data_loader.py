@@ -34,29 +34,29 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 #       173-340  dialect            Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
 #       343-364  settings           Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
 #       367-385  processes          The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       388-633  data files         Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       636-767  nested rows        Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       770-960  rows               Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#      963-1075  stated answers     Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1078-1244  answer marks       Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1247-1537  question parts     Detect columns that look like part of the question but are not in the prompt, and …
-#     1540-1626  chat               Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1629-1658  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
-#     1661-1683  prompts            Load training and held-out prompts as token ids
-#     1686-1704  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
-#     1707-1729  whole models       Refuse what transformers would make a model of by guessing: missing weights, …
-#     1732-1822  models             Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     1825-1833  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
-#     1836-1944  bad rows           Errors about bad rows, and the values that a row may hold
-#     1947-2263  messages           Chat messages, names of columns, passages that a question is about, and media, …
-#     2266-2644  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
-#     2647-2883  choices            Questions with choices: find the choices of a row, and which one is right
-#     2886-3310  forms              Convert rows of each form to the schema
-#     3313-3428  form names         Tell a row's form by the names of its fields, and convert it
-#     3431-3640  writing            Write rows for each target, and choose held-out rows
-#     3643-3965  row reader         Read rows from files, globs and the hub; convert, check and count them
-#     3968-4066  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
-#     4069-4324  command            The command line, and what --inspect shows
+#       388-628  data files         Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       631-761  nested rows        Find rows inside other JSON: an object with a list of rows, columns instead of …
+#       764-952  rows               Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#      955-1067  stated answers     Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1070-1236  answer marks       Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1239-1529  question parts     Detect columns that look like part of the question but are not in the prompt, and …
+#     1532-1618  chat               Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1621-1650  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1653-1675  prompts            Load training and held-out prompts as token ids
+#     1678-1696  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
+#     1699-1721  whole models       Refuse what transformers would make a model of by guessing: missing weights, …
+#     1724-1814  models             Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     1817-1825  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
+#     1828-1955  bad rows           Errors about bad rows, and the values that a row may hold
+#     1958-2261  messages           Chat messages, names of columns, passages that a question is about, and media, …
+#     2264-2642  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
+#     2645-2894  choices            Questions with choices: find the choices of a row, and which one is right
+#     2897-3314  forms              Convert rows of each form to the schema
+#     3317-3432  form names         Tell a row's form by the names of its fields, and convert it
+#     3435-3638  writing            Write rows for each target, and choose held-out rows
+#     3641-3950  row reader         Read rows from files, globs and the hub; convert, check and count them
+#     3953-4046  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
+#     4049-4298  command            The command line, and what --inspect shows
 
 import argparse
 import ast
@@ -414,8 +414,6 @@ OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if 
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
 LONGEST_CELL = 256 << 20  # characters
-# column names that do not occur as data
-HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
 class Unpacked(gzip.GzipFile):
@@ -550,7 +548,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
 
 
 def column_names(header: list[str], where: str) -> list[str]:
-    """Column names from a header, stripped, without trailing empty ones; warns of a first row that may be data."""
+    """Column names from a header, stripped, without trailing empty ones."""
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -558,9 +556,6 @@ def column_names(header: list[str], where: str) -> list[str]:
     got = f"{where}: got Excel's mark {mark!r}"
     need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
     check_distinct(names, where)
-    text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
-    if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
-        say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
 
 
@@ -694,19 +689,18 @@ def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
         places = [*max(value.values(), key=len)]
         return [{key: column.get(place) for key, column in value.items()} for place in places]
     lists = len(value) > 1 and all(isinstance(item, list) for item in value.values())
-    if not asking or not lists or not all(map(is_column, asking)):
+    if not asking or not lists or not all(asking):
         return None
+    for items in asking:  # one prompt for each row, as texts or lists of messages, not the messages of one prompt
+        if not all(isinstance(x, list) and x for x in items) and not all(
+            isinstance(x, str) and x.strip() for x in items
+        ):
+            return None
     sizes = {key: len(column) for key, column in value.items()}
     listed = ", ".join(f"{key}: {size}" for key, size in sizes.items())[:200]
     got = f"{name}: got columns of unequal length ({listed})"
     need(len({*sizes.values()}) == 1, f"{got}; expected one value for each row; try JSONL, one object a line")
     return [dict(zip(value, row, strict=True)) for row in zip(*value.values(), strict=True)]
-
-
-def is_column(items: list) -> bool:
-    """Whether a list holds one prompt per row, as texts or lists of messages, not the messages of one prompt."""
-    texts = all(isinstance(item, str) and item.strip() for item in items)
-    return bool(items) and (texts or all(isinstance(item, list) and item for item in items))
 
 
 def with_chats(row: dict) -> dict:
@@ -878,17 +872,8 @@ def bare(value):
     return [bare(item) for item in value] if isinstance(value, list) else value
 
 
-def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """Yield (line, row or its flaw) from a text with one prompt per line; blank lines are skipped."""
-    for number, line in enumerate(stream, start=1):
-        if flaw := flaw_of_bytes(line):
-            yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
-        elif line.strip():
-            yield number, {"prompt": line.strip("\r\n")}
-
-
 def file_records(source: str, form: str | None, encoding=None, known=()) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """Yield (line or number, row or its flaw) from a file or stdin (`-`).
+    """Yield (line or number, row or its flaw) from a file, stdin (`-`) or, if it is neither, the hub.
 
     Args:
         form: jsonl, json, csv, tsv, txt or parquet; None: detected from the text.
@@ -896,6 +881,9 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
         known: further column names that mark an object as a row.
     """
     name = "stdin" if source == "-" else source
+    if source != "-" and not Path(source).exists():
+        yield from enumerate(hub_rows(source), start=1)
+        return
     if form == "parquet":
         need(source != "-", "got parquet on stdin; expected a file, as reading parquet needs random access")
         yield from parquet_records(source)
@@ -907,7 +895,11 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
             if form in ("csv", "tsv"):
                 yield from table_rows(stream.read(), name, "," if form == "csv" else "\t")
             elif form == "txt":
-                yield from prompt_lines(stream)
+                lines = (pair for pair in enumerate(stream, start=1) if pair[1].strip())
+                for number, line in lines:
+                    flaw = flaw_of_bytes(line)
+                    prompt = {"prompt": line.strip("\r\n")}
+                    yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING) if flaw else prompt
             elif form == "json":
                 begun = list(itertools.islice(stream, 2))  # detects JSONL whose first line exceeds the head
                 if asked != "json" and begins_lines("".join(begun)):
@@ -1840,12 +1832,31 @@ TARGETS = ("ours", "trl", "verl")
 MAX_DEPTH = 100  # levels of JSON; deeper values break later readers, Python's own encoder among them
 STRING = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""", re.DOTALL)  # of Python
 HEAD = 100  # first rows of a file, which decide its form
-TEST_KEYS = (
-    *("tests", "test_list", "test_cases", "unit_tests", "unit_test", "test_code", "official_tests", "input_output"),
-    *("public_test_cases", "private_test_cases", "public_tests", "private_tests", "generated_tests"),
-    *("hidden_unit_tests", "test"),
-)
 TEXT_ONLY = "text only: images, video and audio are not read"
+
+
+class Names:
+    """Names of columns by what they hold, in order of preference."""
+
+    PROMPT = (
+        *SECOND_TEXTS,
+        *("question_content", "problem_description", "problem_statement", "instruct_prompt", "complete_prompt"),
+    )
+    CHOICE_PROMPT = (*PROMPT, "question_stem", "stem", "goal", "ctx", "startphrase", "sent1", "sentence")
+    CHAT = ("messages", "conversations", "conversation")
+    RESPONSE = ("completion", "response", "output", "target", "answer")
+    GOLD = (
+        *("answer", "final_answer", "expected_answer", "correct_answer", "reference_answer", "gold_answer"),
+        *("short_answer", "exact_answer", "numeric_answer", "numerical_answer", "answer_number", "answer_value"),
+        *("accepted_answers", "golden_answer", "golden_answers", "ground_truth", "ground_truths", "golden", "gold"),
+        *("target", "expected", "answers", "answers_spans", "final_decision", "label", "verification_info"),
+    )
+    ANSWER = (*GOLD, "solution")
+    TESTS = (
+        *("tests", "test_list", "test_cases", "unit_tests", "unit_test", "test_code", "official_tests", "input_output"),
+        *("public_test_cases", "private_test_cases", "public_tests", "private_tests", "generated_tests"),
+        *("hidden_unit_tests", "test"),
+    )
 
 
 class BadRow(RowFlaw):
@@ -1911,7 +1922,7 @@ def as_plain(value, name: str = "row", depth: int = 0, any_size: bool = False):
         if wrong := [key for key in value if not isinstance(key, str) or not plain_text(key)]:
             raise BadRow(name, f"the key {shown(wrong[0])}", "text as keys")
         if depth == 0 and name == "row":
-            return {key: as_plain(item, key, 1, key in TEST_KEYS) for key, item in value.items()}
+            return {key: as_plain(item, key, 1, key in Names.TESTS) for key, item in value.items()}
         return {key: as_plain(item, name, depth + 1, any_size) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [as_plain(item, name, depth + 1, any_size) for item in value]
@@ -1946,20 +1957,6 @@ def opened(value):
 
 # --------------------------------------------------------------------- messages (src/programs/data_loader/messages.py)
 
-PROMPT_KEYS = (
-    *SECOND_TEXTS,
-    *("question_content", "problem_description", "problem_statement", "instruct_prompt", "complete_prompt"),
-)
-RESPONSE_KEYS = ("completion", "response", "output", "target", "answer")
-GOLD_KEYS = (
-    *("answer", "final_answer", "expected_answer", "correct_answer", "reference_answer", "gold_answer"),
-    *("short_answer", "exact_answer", "numeric_answer", "numerical_answer", "answer_number", "answer_value"),
-    *("accepted_answers", "golden_answer", "golden_answers", "ground_truth", "ground_truths", "golden", "gold"),
-    *("target", "expected", "answers", "answers_spans", "final_decision", "label", "verification_info"),
-)
-ANSWER_KEYS = (*GOLD_KEYS, "solution")
-CHOICE_PROMPT_KEYS = (*PROMPT_KEYS, "question_stem", "stem", "goal", "ctx", "startphrase", "sent1", "sentence")
-CHAT_KEYS = ("messages", "conversations", "conversation")
 ROLES = {
     **{role: role for role in ("system", "developer", "user", "assistant", "tool")},
     "human": "user",
@@ -1981,6 +1978,7 @@ MAY_FOLLOW = {
 }
 LONG_NAMES = ("context", "passage", "article", "document", "story", "paragraph", "schema", "table")
 WORD = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]|[^\W\d_]+")  # a Chinese or Japanese letter counts as one
+STATES = re.compile(r"\w\s*[=+]\s*\w|[^\W\d_]{2}[.!?][\"'”]?(\s|\Z)|[。！？]")  # a sentence or an equation
 MAY_SOLVE = {"code", "test", "target"}  # words of columns that may hold the solution, as DS-1000's code_context does
 TEXT_KEYS = ("text", "contexts", "sentences", "paragraphs", "passages", "paragraph_text", "passage_text", "content")
 DOCUMENT_KEYS = {"title", *TEXT_KEYS, "header", "columns", "rows", "data"}
@@ -1994,15 +1992,13 @@ def read_messages(value, name: str) -> list[dict]:
     if len(value) == 1 and isinstance(value[0], list) and isinstance(next(iter(value[0]), None), dict):  # BFCL's
         raise BadRow(name, "a list inside a list", "a list of messages", f"--map {name}={name}.0")
     first = int(len(value) > 1 and is_empty_turn(value[0], "system"))
-    placed = ((f"{name}[{number}]", raw) for number, raw in enumerate(value[first:], start=first))
-    return [read_message(turn, place) for place, raw in placed for turn in turns_of(raw)]
-
-
-def turns_of(raw) -> list:
-    """The messages of an object that holds a user's turn and its reply, {"human", "assistant"}; else the object."""
-    turns = [{"role": role, "content": raw[key]} for key, role in SIDES.items() if isinstance(raw, dict) and key in raw]
-    is_pair = [turn["role"] for turn in turns] == ["user", "assistant"] and len(raw) == 2
-    return turns if is_pair else [raw]
+    messages = []
+    for number, raw in enumerate(value[first:], start=first):
+        known = {role: raw[key] for key, role in SIDES.items() if isinstance(raw, dict) and key in raw}
+        is_pair = [*known] == ["user", "assistant"] and len(raw) == 2  # a user's turn and its reply in one object
+        turns = [{"role": role, "content": text} for role, text in known.items()] if is_pair else [raw]
+        messages += [read_message(turn, f"{name}[{number}]") for turn in turns]
+    return messages
 
 
 def read_message(raw, name: str) -> dict:
@@ -2175,17 +2171,19 @@ def passages_before(row: dict, question: str, names: list[str], mapped: frozense
         if text is None and name in mapped:
             expected = "text, texts, a table, or {title, text} with any of these"
             raise BadRow(name, shown(row[name]), expected, f"--map {name}=COLUMN.FIELD, or --drop COLUMN")
-        if name in SHORT_NOTES and name not in mapped and is_note(text or "", name):
-            continue
+        if name in SHORT_NOTES and name not in mapped:
+            words = {word.lower() for word in WORD.findall(text or "")} - {
+                "the",
+                "a",
+                "an",
+                name,
+                name.removesuffix("s"),
+            }
+            if len(words) < 3 and not STATES.search(text or ""):  # a puzzle's name or a drawn grid
+                continue
         if text and text.strip() and not all(squeezed(part) in asked for part in texts_in(row[name])):
             texts[name] = text
     return texts
-
-
-def is_note(text: str, name: str) -> bool:
-    """Whether a text has at most two words and states nothing, such as a puzzle's name or a drawn grid."""
-    words = {word.lower() for word in WORD.findall(text)} - {"the", "a", "an", name, name.removesuffix("s")}
-    return len(words) < 3 and not re.search(r"\w\s*[=+]\s*\w|[^\W\d_]{2}[.!?][\"'”]?(\s|\Z)|[。！？]", text)
 
 
 def passage(value, name: str, keep_json: bool = False) -> str | None:
@@ -2582,7 +2580,7 @@ def accepted_answers(value: dict):
         return value["text"]
     if set(value) == {"spans", "types"} and isinstance(value["spans"], list) and len({*map(str, value["spans"])}) == 1:
         return value["spans"][:1]
-    if len(value) == 1 and set(value) <= set(GOLD_KEYS):
+    if len(value) == 1 and set(value) <= set(Names.GOLD):
         return next(iter(value.values()))
     return None
 
@@ -2653,6 +2651,7 @@ RIGHT_WORDS = {"answer", "ans", "correct", "right", "gold", "key", "truth"}
 PICK_WORDS = RIGHT_WORDS | {
     *"option choice label letter index idx number num value true the is ground expected final reference".split()
 }
+COUNT_FROM_0 = ("answer_idx", "answer_index", "correct_option", "label")  # as an index does
 PICK_KEYS = ("cop", "label", "labels", "target")  # columns without these words that may say which choice is right
 LABEL = re.compile(r"[A-Za-z]|\d\d?")
 LABEL_END = re.compile(r"([A-Ja-j]|\d\d?)$")
@@ -2671,6 +2670,22 @@ class Choices:
     labels: list[str] = field(default_factory=list)  # the row's names of the choices
     right: int | None = None  # index of the right choice, if the columns themselves say it
     first: int | None = None  # number of the first choice in published data of this form; None: unknown
+
+    @property
+    def are_lettered(self) -> bool:
+        """Whether the choices have no labels but A, B, C, … in order."""
+        return [label.upper() for label in self.labels] in ([], list(LETTERS[: len(self.labels)]))
+
+
+@dataclass
+class Pick:
+    """A cell that may say which choice is right, with each way to read it."""
+
+    name: str  # of the column
+    value: object
+    named: int | None  # index of the choice that it names by label, text or letter
+    number: int | None  # the number that it holds, if numbers can name these choices
+    same: list[int]  # indices of the choices with its text
 
 
 def choices_of(row: dict) -> Choices | None:
@@ -2750,80 +2765,82 @@ def from_value(name: str, value) -> Choices | None:
     return Choices((name,), texts, labels, first=0 if name in ("choices", "choice", "endings", "answers") else None)
 
 
-def right_choice(row: dict, choices: Choices, first: int | None, as_texts: frozenset[str]) -> tuple[str, int, bool]:
-    """(Column, index, whether its number might as well count from 1) of the right choice; BadRow if it is unclear.
+def picked(row: dict, choices: Choices, first: int | None, as_texts: frozenset[str]) -> tuple[str, str, list[str]]:
+    """(Letter of the right choice, the column that names it, notes on what other columns and numbers mean).
 
     `first`: number of the first choice in this file, if known; `as_texts`: columns whose numbers are choices' texts.
     """
-    if choices.right is not None:
-        return choices.columns[0], choices.right, False
-    picks, count = picks_of(row, choices), len(choices.texts)
-    for name, value in picks:
-        if (place := named_place(value, choices)) is not None:
-            return name, place, False
-    names = f"one of the labels {', '.join(choices.labels)}" if choices.labels else ""
-    names = names or f"a letter from A to {LETTERS[count - 1]}, or a choice's text"
-    for name, value in picks:
-        number, same = as_number(value, choices), places_of(str(value).strip(), choices.texts)
-        number = None if name in as_texts else number
-        start = choices.first if first is None else first
-        if start is None and name in ("answer_idx", "answer_index", "correct_option", "label"):
-            start = 0  # as an index counts
-        if number is not None and start is None:
-            got = f"{number}; no row shows whether numbers count from 0 or from 1"
-            raise BadRow(name, got, names, f"--map answer_index={name} if they count from 0, or letters")
-        if number is not None and len(same) == 1:  # the number is a choice's text, and another column says so too
-            if any(as_number(other, choices) == same[0] + start for key, other in picks if key != name):
-                return name, same[0], False
-        place = number - start if number is not None else -1
-        if same and place in range(count) and same != [place] and first is None and isinstance(value, str):
-            raise BadRow(name, f"{shown(value)}, the text of one choice and the number of another", "a letter")
-        if place in range(count):
-            agree = any(places_of(str(other).strip(), choices.texts) == [place] for _, other in picks)
-            return name, place, first is None and 0 < number < count and not agree
-        if len(same) == 1:
-            return name, same[0], False
-    counts = not choices.labels and not as_texts.issuperset(name for name, _ in picks)
-    numbers = f"a number from {first or 0} to {count - 1 + (first or 0)}, " if counts else ""
-    expected, drop = f"the right choice: {numbers}{names}", f"--drop {shlex.join(choices.columns)}"
-    if picks:
-        raise BadRow(picks[0][0], shown(picks[0][1]), expected, f"--on_bad skip if several are right, or {drop}")
-    filled = ", ".join(name for name in row if not is_empty(row[name]))
-    advice = f"--map answer=COLUMN, --kind prompts for questions without answers, or {drop}"
-    raise BadRow("answer", f"the columns {filled[:200]}", expected, advice)
-
-
-def picked(row: dict, choices: Choices, first: int | None, as_texts: frozenset[str]) -> tuple[str, str, list[str]]:
-    """(Letter of the right choice, the column that names it, notes on what other columns and numbers mean)."""
-    name, place, is_open = right_choice(row, choices, first, as_texts)
-    others = other_picks(row, choices, name, place, as_texts)
+    picks = picks_of(row, choices)
+    name, place, is_open = right_choice(row, choices, picks, first, as_texts)
+    is_text = any(pick.name == name and pick.same == [place] for pick in picks)
+    number = None if is_text else as_number(row.get(name), choices)
+    others = [pick.name for pick in picks if pick.named not in (None, place)]
+    if number is not None:
+        counting = [pick for pick in picks if pick.same != [place] and pick.name not in as_texts]
+        others += [pick.name for pick in counting if pick.number not in (None, number, place)]
     notes = [f"rows name another choice in {other}; {name} is taken" for other in others]
     if is_open and len(choices.columns) == 1:
         notes.append(f"rows name the right choice by a number in {name}; it was read as counting from 0")
     return LETTERS[place], name, notes
 
 
-def other_picks(row: dict, choices: Choices, taken: str, place: int, as_texts: frozenset[str]) -> list[str]:
-    """Columns that contradict the choice taken, by a label, letter, text or number."""
-    number, picks = as_number(row.get(taken), choices), picks_of(row, choices)
-    others = [name for name, value in picks if named_place(value, choices) not in (None, place)]
-    texts = [name for name, value in picks if places_of(str(value).strip(), choices.texts) == [place]]
-    if number is None or taken in texts:
-        return others
-    numbers = {name: as_number(value, choices) for name, value in picks if name not in (*texts, *as_texts)}
-    return others + [name for name, other in numbers.items() if other not in (None, number, place)]
+def right_choice(
+    row: dict, choices: Choices, picks: list[Pick], first: int | None, as_texts: frozenset[str]
+) -> tuple[str, int, bool]:
+    """(Column, index, whether its number might as well count from 1) of the right choice; BadRow if it is unclear."""
+    if choices.right is not None:
+        return choices.columns[0], choices.right, False
+    if named := next((pick for pick in picks if pick.named is not None), None):
+        return named.name, named.named, False
+    count = len(choices.texts)
+    names = f"one of the labels {', '.join(choices.labels)}" if choices.labels else ""
+    names = names or f"a letter from A to {LETTERS[count - 1]}, or a choice's text"
+    for pick in picks:
+        name, same, number = pick.name, pick.same, None if pick.name in as_texts else pick.number
+        if number is not None:
+            start = choices.first if first is None else first
+            if start is None and name not in COUNT_FROM_0:
+                got = f"{number}; no row shows whether numbers count from 0 or from 1"
+                raise BadRow(name, got, names, f"--map answer_index={name} if they count from 0, or letters")
+            start = start or 0
+            # the number is a choice's text, and another column says so too
+            if len(same) == 1 and any(other.number == same[0] + start for other in picks if other.name != name):
+                return name, same[0], False
+            place = number - start
+            if place in range(count):
+                if same and same != [place] and first is None and isinstance(pick.value, str):
+                    got = f"{shown(pick.value)}, the text of one choice and the number of another"
+                    raise BadRow(name, got, "a letter")
+                agree = any(other.same == [place] for other in picks)
+                return name, place, first is None and 0 < number < count and not agree
+        if len(same) == 1:
+            return name, same[0], False
+    counts = not choices.labels and not as_texts.issuperset(pick.name for pick in picks)
+    numbers = f"a number from {first or 0} to {count - 1 + (first or 0)}, " if counts else ""
+    expected, drop = f"the right choice: {numbers}{names}", f"--drop {shlex.join(choices.columns)}"
+    if picks:
+        raise BadRow(picks[0].name, shown(picks[0].value), expected, f"--on_bad skip if several are right, or {drop}")
+    filled = ", ".join(name for name in row if not is_empty(row[name]))
+    advice = f"--map answer=COLUMN, --kind prompts for questions without answers, or {drop}"
+    raise BadRow("answer", f"the columns {filled[:200]}", expected, advice)
 
 
-def picks_of(row: dict, choices: Choices) -> list[tuple[str, object]]:
-    """(Column, value) of columns that may say which choice is right; a list of one is unpacked."""
+def picks_of(row: dict, choices: Choices) -> list[Pick]:
+    """The cells of columns that may say which choice is right; a list of one is unpacked."""
     others = (name for name in row if {*words_in(name)} & RIGHT_WORDS and {*words_in(name)} <= PICK_WORDS)
-    names = [name for name in (*others, *PICK_KEYS) if name not in choices.columns]
-    values = [(name, row[name]) for name in names if not is_empty(row.get(name))]
-    return [(name, value[0] if isinstance(value, list) and len(value) == 1 else value) for name, value in values]
+    names = [name for name in (*others, *PICK_KEYS) if name not in choices.columns and not is_empty(row.get(name))]
+    values = {
+        name: row[name][0] if isinstance(row[name], list) and len(row[name]) == 1 else row[name] for name in names
+    }
+    return [
+        Pick(name, value, named_place(value, choices), as_number(value, choices), places_of(value, choices.texts))
+        for name, value in values.items()
+    ]
 
 
-def places_of(word: str, texts: list[str]) -> list[int]:
-    """Indices of a text in a list; case is ignored if there is no exact match."""
+def places_of(value, texts: list[str]) -> list[int]:
+    """Indices of a value's text in a list; case is ignored if there is no exact match."""
+    word = str(value).strip()
     exact = [place for place, text in enumerate(texts) if text == word]
     return exact or [place for place, text in enumerate(texts) if text.lower() == word.lower()]
 
@@ -2832,28 +2849,23 @@ def named_place(value, choices: Choices) -> int | None:
     """Index of the choice that a value names by label, text or letter, not by number; None without one."""
     if not isinstance(value, str | int) or isinstance(value, bool):
         return None
-    word, texts, labels = str(value).strip(), choices.texts, choices.labels
+    texts = choices.texts
     columns = choices.columns if len(choices.columns) == len(texts) else ()
     texts_too = [] if as_number(value, choices) is not None else [texts]
-    for names in ([*columns], labels, *texts_too):
-        if len(places := places_of(word, names)) == 1:
+    for names in ([*columns], choices.labels, *texts_too):
+        if len(places := places_of(value, names)) == 1:
             return places[0]
-    match = re.fullmatch(r"(?i)(?:option |choice |answer )?[(\[]?([a-z])[\])]?[.:]?(?:[)\s]\s*(.+))?", word, re.DOTALL)
+    letter = r"(?i)(?:option |choice |answer )?[(\[]?([a-z])[\])]?[.:]?(?:[)\s]\s*(.+))?"
+    match = re.fullmatch(letter, str(value).strip(), re.DOTALL)
     place = LETTERS.index(match[1].upper()) if match else len(texts)
-    fits = place < len(texts) and (not labels or is_letters(labels)) and match[2] in (None, texts[place])
-    return place if fits else None
-
-
-def is_letters(labels: list[str]) -> bool:
-    """Whether labels are A, B, C, … in order."""
-    return [label.upper() for label in labels] == list(LETTERS[: len(labels)])
+    return place if place < len(texts) and choices.are_lettered and match[2] in (None, texts[place]) else None
 
 
 def as_number(value, choices: Choices) -> int | None:
     """The number of a choice in a cell; None if it holds none, or if the choices have labels other than letters."""
     word = str(value).strip()
     whole = isinstance(value, int | str) and word.isascii() and word.isdigit() and len(word) < 3
-    return int(word) if whole and (not choices.labels or is_letters(choices.labels)) else None
+    return int(word) if whole and choices.are_lettered else None
 
 
 def shown_numbers(row: dict) -> Iterator[tuple[str, int | None]]:
@@ -2861,14 +2873,13 @@ def shown_numbers(row: dict) -> Iterator[tuple[str, int | None]]:
     with contextlib.suppress(BadRow):
         choices = choices_of(row)
         picks = picks_of(row, choices) if choices and choices.right is None else []
-        if any(named_place(value, choices) is not None for _, value in picks):
+        if any(pick.named is not None for pick in picks):
             return
-        for name, value in picks:
-            number, is_text = as_number(value, choices), places_of(str(value).strip(), choices.texts)
-            if is_text and (number or 0) > len(choices.texts):
-                yield name, None
-            elif not is_text and number in (0, len(choices.texts)):
-                yield name, min(number, 1)
+        for pick in picks:
+            if pick.same and (pick.number or 0) > len(choices.texts):
+                yield pick.name, None
+            elif not pick.same and pick.number in (0, len(choices.texts)):
+                yield pick.name, min(pick.number, 1)
 
 
 def with_choices(question: str, texts: list[str]) -> str:
@@ -2885,14 +2896,6 @@ def with_choices(question: str, texts: list[str]) -> str:
 
 # --------------------------------------------------------------------------- forms (src/programs/data_loader/forms.py)
 
-READERS = {
-    "answer": lambda value, name, shape: as_answer(value, name),
-    "tests": lambda value, name, shape: read_tests(value, name, shape.row),
-    **dict.fromkeys(
-        ("completion", "chosen", "rejected"), lambda value, name, shape: as_reply(value, name, shape.out["prompt"])
-    ),
-}
-
 
 @dataclass(frozen=True)
 class FileFacts:
@@ -2904,13 +2907,10 @@ class FileFacts:
     number_texts: frozenset[str] = frozenset()  # columns whose numbers are choices' texts
 
 
-NO_FACTS = FileFacts()
-
-
 class Shape:
     """A row on its way to the schema, `out`: `take` fetches a field and marks it as used; unused fields are kept."""
 
-    def __init__(self, row: dict, facts: FileFacts = NO_FACTS):
+    def __init__(self, row: dict, facts: FileFacts):
         self.row, self.used, self.out, self.facts = row, set(), {}, facts
         self.choices = None  # the choices that were added to the prompt
         self.unread: list[str] = []  # columns that look like parts of the question but are not in the prompt
@@ -2932,7 +2932,7 @@ class Shape:
                 raise BadRow(empty[0], "null or an empty cell", what)
             present = ", ".join(key for key, item in self.row.items() if item is not None) or "none"
             objects = {key: cell for key in self.row if isinstance(cell := opened(self.row[key]), dict)}
-            inner = {key: [name for name in (*names, *CHAT_KEYS) if name in cell] for key, cell in objects.items()}
+            inner = {key: [name for name in (*names, *Names.CHAT) if name in cell] for key, cell in objects.items()}
             paths = [f"{key}.{fields[0]}" for key, fields in inner.items() if fields]
             path = "COLUMN" + ", or =COLUMN.FIELD for a field of an object" * bool(inner)
             advice = f"--map {names[0]}={paths[0] if len(paths) == 1 else path}"
@@ -2946,7 +2946,7 @@ class Shape:
         If --map fills the prompt, only passages that it fills too are added.
         """
         self.choices = choices_of(self.row)
-        name, value = self.take(CHOICE_PROMPT_KEYS if self.choices else prompt_names(self.row), "a prompt")
+        name, value = self.take(Names.CHOICE_PROMPT if self.choices else prompt_names(self.row), "a prompt")
         if name == "instruction":
             extra = self.row.get("input")
             if extra is not None and not (isinstance(value, str) and isinstance(extra, str)):
@@ -3039,9 +3039,13 @@ class Shape:
         self.notes += [f"prompts {line}" for pattern, line in ODD_PROMPTS.items() if re.search(pattern, asked)]
         if self.choices and "answer" not in out and row.get("answer") is not None:
             pick_letter(self)
-        for name in READERS:  # these names have one meaning in all forms
+        readers = {"answer": as_answer, "tests": functools.partial(read_tests, row=row)}
+        readers |= dict.fromkeys(
+            ("completion", "chosen", "rejected"), functools.partial(as_reply, prompt=out["prompt"])
+        )
+        for name, read in readers.items():  # these names have one meaning in all forms
             if row.get(name) is not None and name not in self.used and name not in out:
-                out[name] = READERS[name](row[name], name, self)
+                out[name] = read(row[name], name)
                 self.used.add(name)
         for name in ("entry_point", "setup", "source", "id"):
             value = row.get(name)
@@ -3091,14 +3095,14 @@ class Shape:
         cells = {name: cell for name, cell in cells.items() if name not in {*itertools.chain(*pairs)}}
         self.untaken = [name for name, cell in cells.items() if isinstance(cell, str | int | list)]
         for name, cell in ((name, cell) for name, cell in cells.items() if isinstance(cell, dict) and cell):
-            known = [key for key in (*ANSWER_KEYS, *TEST_KEYS) if not is_empty(cell.get(key))] or ["FIELD"]
+            known = [key for key in (*Names.ANSWER, *Names.TESTS) if not is_empty(cell.get(key))] or ["FIELD"]
             self.untaken += [f"{name}.{key}" for key in known]
 
 
 def prompt_names(row: dict) -> list[str]:
     """Names of prompt columns in order of preference; columns with only a program's imports and helpers come last."""
-    several = sum(row.get(name) is not None for name in PROMPT_KEYS) > 1
-    return sorted(PROMPT_KEYS, key=lambda name: several and is_preamble(row.get(name), row.get("entry_point")))
+    several = sum(row.get(name) is not None for name in Names.PROMPT) > 1
+    return sorted(Names.PROMPT, key=lambda name: several and is_preamble(row.get(name), row.get("entry_point")))
 
 
 def as_prompts(shape: Shape) -> None:
@@ -3132,9 +3136,9 @@ def check_alone(shape: Shape) -> None:
 def as_math(shape: Shape) -> None:
     """A problem and its final answer, bare or in a worked solution; a short answer is preferred to a long text."""
     shape.prompt()
-    row, names = shape.row, [name for name in ANSWER_KEYS if shape.name([name])]
+    row, names = shape.row, [name for name in Names.ANSWER if shape.name([name])]
     if not names:
-        shape.take(ANSWER_KEYS, "an answer")
+        shape.take(Names.ANSWER, "an answer")
     short = [name for name in names[1:] if name not in ("label", "solution") and is_short(row[name])]
     if short and names[0] == "answer" and not is_short(row["answer"]) and not marks_answer(row["answer"]):
         shape.gold(short[0])
@@ -3168,7 +3172,7 @@ def pick_letter(shape: Shape) -> None:
 def as_worked(shape: Shape) -> None:
     """As math, but BadRow for a solution without a marked final answer: the other rows mark it, so it is cut off."""
     as_math(shape)
-    name = next(name for name in ANSWER_KEYS if shape.row.get(name) is not None)
+    name = next(name for name in Names.ANSWER if shape.row.get(name) is not None)
     text = as_answer(shape.row[name], name)
     if not isinstance(text, str) or gold_of(text) is None:
         raise BadRow(name, f"{shown(text[-60:])} without a final answer", "#### or \\boxed{…}, as the other rows")
@@ -3180,9 +3184,9 @@ def as_code(shape: Shape) -> None:
     row = shape.row
     check_language(row, "tests")
     first = ("tests", "test") if row.get("entry_point") else ()
-    name, _ = shape.take((*dict.fromkeys((*first, *TEST_KEYS)), "verification_info"), "tests")
+    name, _ = shape.take((*dict.fromkeys((*first, *Names.TESTS)), "verification_info"), "tests")
     taken, tests = joined_tests(row, name)
-    others = [key for key in TEST_KEYS if key not in taken and name != "test" and texts_in(row.get(key))]
+    others = [key for key in Names.TESTS if key not in taken and name != "test" and texts_in(row.get(key))]
     others = [key for key in others if isinstance(row[key], list | dict) or ASSERTS.search(str(row[key]))]
     source = row["test"] if name == "test_list" and "test" in others else None
     alone = isinstance(source, str) and not re.search(r"candidate|def check\(", source) and parsed(source)
@@ -3212,19 +3216,19 @@ def as_code(shape: Shape) -> None:
 
 
 def as_response(shape: Shape) -> None:
-    if shape.name(CHAT_KEYS) and not shape.name(["prompt"]):
+    if shape.name(Names.CHAT) and not shape.name(["prompt"]):
         as_conversation(shape)
         if "completion" not in shape.out:
             raise BadRow("messages", "no assistant turn at the end", "a conversation that ends with the assistant")
         return
     shape.prompt()
-    name, value = shape.take(RESPONSE_KEYS, "a completion")
+    name, value = shape.take(Names.RESPONSE, "a completion")
     shape.out["completion"] = as_reply(value, name, shape.out["prompt"])
 
 
 def as_conversation(shape: Shape) -> None:
     """A conversation: a last assistant turn is the completion, what precedes it the prompt."""
-    name, value = shape.take(CHAT_KEYS, "messages")
+    name, value = shape.take(Names.CHAT, "messages")
     shape.used.add("prompt")  # if it is there too, it repeats the first turn
     messages = read_messages(without_placeholder(value), name)
     check_order(messages, name)
@@ -3235,7 +3239,7 @@ def as_conversation(shape: Shape) -> None:
         shape.out["completion"] = reply
         return
     check_alone(shape)
-    if shape.row.get("answer") is None and (gold := shape.name(GOLD_KEYS[1:])):
+    if shape.row.get("answer") is None and (gold := shape.name(Names.GOLD[1:])):
         shape.gold(gold)  # Tulu 3's data for verifiable rewards has one
 
 
@@ -3249,9 +3253,9 @@ def as_preferences(shape: Shape) -> None:
         got = f"{shown(chosen)}, which seems to name a response in another column"
         advice = "copying both texts into `chosen` and `rejected`, or --drop for the other columns"
         raise BadRow("chosen", got, "the text of the response", advice)
-    if shape.name(PROMPT_KEYS):
+    if shape.name(Names.PROMPT):
         shape.prompt()
-    elif shape.name(CHAT_KEYS) and not (isinstance(chosen, list) and chosen[:1] == rejected[:1]):
+    elif shape.name(Names.CHAT) and not (isinstance(chosen, list) and chosen[:1] == rejected[:1]):
         as_conversation(shape)  # ShareGPT's: two messages may follow
         if shape.out.pop("completion", None):
             raise BadRow("conversations", "a last assistant turn", "a conversation that chosen and rejected continue")
@@ -3317,7 +3321,7 @@ def form_of(row: dict) -> str | None:
     """A row's form by its fields: a kind, `ours`, `verl`, or None."""
     names = tuple(name for name in present(row) if name != "target" or not is_countdown(row))
     form = form_of_fields(names, isinstance(row.get("prompt"), list))
-    if form in (None, "prompts", "math") and choice_columns(row) and {*names} & {*CHOICE_PROMPT_KEYS}:
+    if form in (None, "prompts", "math") and choice_columns(row) and {*names} & {*Names.CHOICE_PROMPT}:
         return "choices"
     about = opened(row.get("verification_info"))  # PrimeIntellect's: tests, or an answer
     if form == "math" and isinstance(about, dict) and about.get("test_cases") is not None:
@@ -3336,7 +3340,7 @@ def is_countdown(row: dict) -> bool:
     """Whether `target` belongs to the Countdown task: an expression of `nums`, or of `numbers`, must reach it."""
     if row.get("nums") is not None:
         return True
-    asked = str(next((row[name] for name in PROMPT_KEYS if row.get(name) is not None), ""))
+    asked = str(next((row[name] for name in Names.PROMPT if row.get(name) is not None), ""))
     named = re.search(rf"(?<![\d.]){re.escape(str(row['target']))}(?!\.?\d)", asked)
     return row.get("numbers") is not None and named is not None
 
@@ -3347,7 +3351,7 @@ def present(row: dict) -> tuple[str, ...]:
 
 def repeats_prompt(row: dict) -> bool:
     """Whether the prompt only repeats the first user turn of a conversation in another column."""
-    name = next((name for name in CHAT_KEYS if isinstance(row.get(name), list)), None)
+    name = next((name for name in Names.CHAT if isinstance(row.get(name), list)), None)
     turns = [turn for turn in (row[name] if name else ()) if isinstance(turn, dict)]
     first = next((turn for turn in turns if turn.get("role", turn.get("from")) in ("user", "human")), {})
     prompt = row.get("prompt")
@@ -3364,14 +3368,14 @@ def form_of_fields(names: tuple, prompt_is_chat: bool) -> str | None:
         return "verl"
     if {"chosen", "rejected"} <= has:
         return "preferences"
-    asks = has & set(PROMPT_KEYS)
-    if asks and (has & set(TEST_KEYS[:-1]) or {"test", "entry_point"} <= has):
+    asks = has & set(Names.PROMPT)
+    if asks and (has & set(Names.TESTS[:-1]) or {"test", "entry_point"} <= has):
         return "code"
-    if has & set(CHAT_KEYS) and "prompt" not in has:
+    if has & set(Names.CHAT) and "prompt" not in has:
         return "conversations"
     if asks and has & {"completion", "response", "output"}:
         return "prompt_response"
-    golds = has & set(GOLD_KEYS) - ({"label"} if asks == {"text"} else set())  # a text's label is a class
+    golds = has & set(Names.GOLD) - ({"label"} if asks == {"text"} else set())  # a text's label is a class
     if asks and golds - ({"answer"} if not has & {"question", "problem"} else set()):  # a solution may be a program
         return "math"
     return "prompts" if asks else None
@@ -3388,7 +3392,7 @@ def normalise(row: dict, kind: str = "auto") -> dict:
     if not isinstance(row, dict):
         raise BadRow("row", f"{type(row).__name__} {shown(row)}", "an object with named fields")
     row = known_names(with_chats(as_plain(row)))
-    return convert(row, form_of(row) or "prompts" if kind == "auto" else kind).out
+    return convert(row, form_of(row) or "prompts" if kind == "auto" else kind, FileFacts()).out
 
 
 def known_names(row: dict) -> dict:
@@ -3406,13 +3410,13 @@ def new_names(names: tuple[str, ...]) -> dict[str, str]:
     """{name: known name that differs in case, blanks or dashes only}; {} for rows of this script and of verl."""
     if {"prompt", "source", "id"} <= {*names} or {"data_source", "reward_model"} <= {*names}:
         return {}
-    known = {*PROMPT_KEYS[:5], *ANSWER_KEYS, *READ_FIRST, *CHOICE_KEYS, *RESPONSE_KEYS}
+    known = {*Names.PROMPT[:5], *Names.ANSWER, *READ_FIRST, *CHOICE_KEYS, *Names.RESPONSE}
     known |= {"correct", "answer_key", "chosen", "rejected"}
     plain_names = {plain_name(name): name for name in reversed(names)}
     return {name: plain for plain, name in plain_names.items() if plain in known and plain not in names}
 
 
-def convert(row: dict, form: str, facts: FileFacts = NO_FACTS) -> Shape:
+def convert(row: dict, form: str, facts: FileFacts) -> Shape:
     """Convert a row of a known form; `out` of the result is the row in the schema."""
     if form in KINDS:  # files of this script and of verl may be given with any kind
         by_fields = form_of_fields(present(row), True)
@@ -3524,17 +3528,12 @@ def fill_file(rows: list[dict], path: Path, suffix: str, target: str, split: str
             f.writelines(ENCODER.encode(row).translate(LINE_ENDS) + "\n" for row in rows)
         if target != "ours":
             warn_of_dates(rows)
-    return warn_of_lacking(rows) if target == "verl" else 0
-
-
-def warn_of_lacking(rows: list[dict]) -> int:
-    """Warn about verl's rows without ground truth; returns their number."""
-    models = [row.get("reward_model") or {} for row in rows]
-    count = sum(model.get("ground_truth") in (None, "") and model.get("style") != "model" for model in models)
-    if count:
-        got = f'{count} of {len(rows)} rows have no ground truth: without answer and tests verl gets ""'
+    models = [row.get("reward_model") or {} for row in rows] if target == "verl" else []
+    lacking = sum(model.get("ground_truth") in (None, "") and model.get("style") != "model" for model in models)
+    if lacking:
+        got = f'{lacking} of {len(rows)} rows have no ground truth: without answer and tests verl gets ""'
         say(f"warning: {got}; try --map answer=COLUMN")
-    return count
+    return lacking
 
 
 def warn_of_dates(rows: list[dict]) -> None:
@@ -3579,23 +3578,22 @@ def write_parquet(rows: list[dict], path: Path, target: str) -> None:
 
 def columns_of(rows: list[dict]) -> dict:
     """{column: pyarrow array, or None if parquet would change its values}."""
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: parquet_column(name, [row.get(name) for row in rows]) for name in names}
-
-
-def parquet_column(name: str, values: list):
-    """The pyarrow array of a column; None if parquet would change its values."""
     import pyarrow
 
-    try:
-        array = pyarrow.array(values)
-        back = array.to_pylist()
-    except (pyarrow.ArrowException, OverflowError, TypeError, ValueError):
-        return None
-    same = back == values or (name in LOOSE and bare(back) == bare(values))
-    if not same or "struct<>" in str(array.type):  # parquet has no object without fields
-        return None
-    return pyarrow.nulls(len(values), pyarrow.string()) if pyarrow.types.is_null(array.type) else array
+    columns = {}
+    for name in dict.fromkeys(name for row in rows for name in row):
+        values = [row.get(name) for row in rows]
+        try:
+            array = pyarrow.array(values)
+            back = array.to_pylist()
+        except (pyarrow.ArrowException, OverflowError, TypeError, ValueError):
+            array = back = None
+        same = back == values or (name in LOOSE and bare(back) == bare(values))
+        fits = same and "struct<>" not in str(array.type)  # parquet has no object without fields
+        if fits and pyarrow.types.is_null(array.type):
+            array = pyarrow.nulls(len(values), pyarrow.string())
+        columns[name] = array if fits else None
+    return columns
 
 
 @contextlib.contextmanager
@@ -3732,9 +3730,6 @@ class Settings:
 
 def records_of(source: str, settings: Settings) -> Iterator[tuple[int, dict | RowFlaw]]:
     """(Line or number, row or its flaw) of one input; empty cells of CSV and TSV become None."""
-    if source != "-" and not Path(source).exists():
-        yield from enumerate(hub_rows(source), start=1)
-        return
     form, known = format_of(source), [column.partition(".")[0] for column in settings.mapping.values()]
     for number, row in file_records(source, form, settings.encoding, known):
         if form in ("csv", "tsv") and isinstance(row, dict):
@@ -3782,7 +3777,7 @@ class RowReader:
 
     def __init__(self, sources, settings: Settings):
         self.files, self.settings, self.rejected = expand(sources), settings, []
-        self.names, self.current = distinct_names(self.files), ""
+        self.names, self.current, self.rows = distinct_names(self.files), "", []  # `rows`: those of load_rows
         self.counts = {"read": 0, "kept": 0, "rejected": 0, "deduplicated": 0}
         self.kinds, self.reasons, self.seen, self.notes = Counter(), [], set(), Counter()
         self.facts, self.unread = FileFacts(), Counter()  # of the current file; {column of a question: rows}
@@ -3793,6 +3788,10 @@ class RowReader:
     def kind(self) -> str:
         """The kind of all rows so far, or `mixed`."""
         return "mixed" if len(self.kinds) > 1 else next(iter(self.kinds), "prompts")
+
+    @property
+    def why(self) -> str:
+        return "; ".join(self.reasons)
 
     def __iter__(self) -> Iterator[dict]:
         return itertools.islice(itertools.chain.from_iterable(map(self.rows_of, self.files)), self.settings.limit)
@@ -3808,7 +3807,11 @@ class RowReader:
                 row = self.read(record, form)
             except RowFlaw as error:
                 self.counts["rejected"] += 1
-                self.rejected.append({"file": label, "line": number, "row": writable(record), **error.parts})
+                try:
+                    json.dumps(record, allow_nan=False)
+                except (TypeError, ValueError, RecursionError):
+                    record = shown(record)
+                self.rejected.append({"file": label, "line": number, "row": record, **error.parts})
                 continue
             row.setdefault("source", name)
             row.setdefault("id", f"{name}:{number}")
@@ -3869,11 +3872,11 @@ class RowReader:
                     continue
                 forms[form] += 1
                 fields.setdefault(form, [name for name in row if row[name] is not None])
-                first = next((row[name] for name in ANSWER_KEYS if row.get(name) is not None), None)
+                first = next((row[name] for name in Names.ANSWER if row.get(name) is not None), None)
                 marked += form == "math" and marks_answer(opened(first))
                 numbers.update(shown_numbers(row))
                 if form in ("ours", "verl"):
-                    kinds[kind_of(convert(row, form).out)] += 1
+                    kinds[kind_of(convert(row, form, FileFacts()).out)] += 1
         sources = frozenset(plain_name(source.partition(".")[0]) for source in settings.mapping.values())
         texts = frozenset(name for name, start in numbers if start is None)
         start = min((start for name, start in numbers if name not in texts), default=None)
@@ -3890,8 +3893,12 @@ class RowReader:
         self.reasons.append(f"{label}: {form}, {why}{cut if worked else ''}")
         return "worked" if worked else form, itertools.chain(head, records)
 
-    def no_rows(self) -> UserError:
-        """The error for inputs without a usable row, with the first rejected one."""
+    def error(self) -> UserError | None:
+        """The error for bad rows that are not skipped, or for inputs without a usable row, with the first bad one."""
+        if self.rejected and self.settings.on_bad == "fail":
+            return BadRows(self.rejected)
+        if self.counts["kept"]:
+            return None
         inputs, bad = " ".join(self.files[:5]) + " …" * (len(self.files) > 5), len(self.rejected)
         counts = f"{self.counts['read']} read" + f", {bad} bad" * bool(bad)
         got = f"got no usable row from {inputs} ({counts}); expected at least one"
@@ -3917,33 +3924,13 @@ class RowReader:
                 say(f"note: {count} {text}")
 
 
-def writable(record):
-    """A record for the file of rejected rows: unchanged if JSON can hold it, else as text."""
-    try:
-        json.dumps(record, allow_nan=False)
-    except (TypeError, ValueError, RecursionError):
-        return shown(record)
-    return record
-
-
 def digest(value) -> bytes:
     """A hash of a JSON value, 16 bytes."""
     return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).digest()
 
 
-@dataclass
-class Loaded:
-    """The result of load_rows: rows in the schema, their kind and why it was chosen, and what was left out."""
-
-    rows: list[dict]
-    kind: str
-    why: str
-    rejected: list[dict]
-    counts: dict[str, int]
-
-
-def load_rows(sources, kind: str = "auto", **reading) -> Loaded:
-    """Read all rows of files, folders, globs or hub ids into the schema.
+def load_rows(sources, kind: str = "auto", **reading) -> RowReader:
+    """Read all rows of files, folders, globs or hub ids into the schema: `rows`, `kind`, `why`, `rejected`, `counts`.
 
     Args:
         sources: one input or a list: a path, a folder, a glob, `-` for stdin, `owner/name[:config][@split]`.
@@ -3956,13 +3943,11 @@ def load_rows(sources, kind: str = "auto", **reading) -> Loaded:
         UserError: an input cannot be read, an argument cannot be used, or there is no usable row.
     """
     reader = RowReader(sources, Settings(kind, **reading))
-    rows = list(reader)
-    if reader.rejected and reader.settings.on_bad == "fail":
-        raise BadRows(reader.rejected)
-    if not rows:
-        raise reader.no_rows()
+    reader.rows = list(reader)
+    if error := reader.error():
+        raise error
     reader.say_notes()
-    return Loaded(rows, reader.kind, "; ".join(reader.reasons), reader.rejected, reader.counts)
+    return reader
 
 
 # ----------------------------------------------------------------------- batches (src/programs/data_loader/batches.py)
@@ -3994,16 +3979,20 @@ class Collator:
         return {"input_ids": ids, "attention_mask": mask, **{name: [row.get(name) for row in rows] for name in names}}
 
 
+@dataclass
 class PromptLoader:
     """Batches of prompts, epoch after epoch: each `for` goes through the rest of the current epoch.
 
-    The order depends only on the rows, the seed and the epoch, so that `load_state_dict` with what `state_dict`
-    returned gives exactly the batches that would have followed. `left_out` counts prompts that were too long.
+    The order depends only on rows, seed and epoch, so that `load_state_dict` continues exactly where `state_dict` was.
     """
 
-    def __init__(self, rows: list[dict], collator: Collator, batch_size: int, seed: int | None, left_out: int):
-        self.rows, self.collator, self.batch_size, self.seed, self.left_out = rows, collator, batch_size, seed, left_out
-        self.epoch = self.position = 0
+    rows: list[dict]
+    collator: Collator
+    batch_size: int
+    seed: int | None  # None: the order of the rows
+    left_out: int  # prompts that were too long
+    epoch: int = 0
+    position: int = 0  # rows of the epoch that were given
 
     def __iter__(self) -> Iterator[dict]:
         order = list(range(len(self.rows)))
@@ -4018,29 +4007,20 @@ class PromptLoader:
         return math.ceil(len(self.rows) / self.batch_size)
 
     def state_dict(self) -> dict:
-        """The loader's position, and what the order of its rows depends on."""
         rows = digest([row["id"] for row in self.rows]).hex()
         return {"epoch": self.epoch, "position": self.position, "shuffle_seed": self.seed, "rows": rows}
 
     def load_state_dict(self, state: dict) -> None:
-        """Continue from the state of a loader with the same rows and seed."""
-        own = self.state_dict()
-        fits = isinstance(state, dict) and state.keys() == own.keys()
-        need(fits, f"got the state {shown(state)}; expected what state_dict returned")
-        wrong = ", ".join(name for name in ("shuffle_seed", "rows") if state[name] != own[name])
-        need(not wrong, f"got the state of a loader with other {wrong}; expected the same rows and settings")
+        """Continue from the state of a loader with the same rows and seed; UserError for another state."""
+        own, known = self.state_dict(), state if isinstance(state, dict) else {}
+        wrong = ", ".join(name for name in own if known.get(name) != own[name] and name in ("shuffle_seed", "rows"))
+        got = f"got the state {shown(state)} of a loader with other {wrong}"
+        need(known.keys() == own.keys() and not wrong, f"{got}; expected what state_dict returned for the same rows")
         self.epoch, self.position = state["epoch"], state["position"]
 
 
 def create_dataloader(
-    kind: str,
-    sources,
-    tokenizer,
-    *,
-    batch_size: int,
-    max_prompt_tokens: int | None = None,
-    shuffle_seed: int | None = None,
-    **reading,
+    kind: str, sources, tokenizer, *, batch_size: int, max_prompt_tokens=None, shuffle_seed=None, **reading
 ) -> PromptLoader:
     """Batches of prompts with all their columns, from any input that load_rows reads.
 
@@ -4191,23 +4171,18 @@ def percentiles(values: list[int]) -> dict[str, int]:
     return {"p50": ordered[last // 2], "p95": ordered[math.ceil(0.95 * len(values)) - 1], "max": ordered[-1]}
 
 
-def lengths_of(row: dict, tokenizer) -> dict[str, int]:
-    """{name: size} of a row's prompt and completion."""
-    sizes = {"prompt_chars": sum(len(message["content"]) for message in row["prompt"])}
-    if tokenizer:
-        sizes["prompt_tokens"] = len(prompt_ids(tokenizer, row))
-    for reply in (row[name] for name in ("completion", "chosen") if name in row):
-        sizes["completion_chars"] = len(reply) if isinstance(reply, str) else sum(len(m["content"]) for m in reply)
-    return sizes
-
-
 def statistics_of(rows: list[dict], files: list[str], tokenizer) -> dict:
     """What --inspect shows of good rows; `files`: the input of each row."""
     fields, lengths, golds, places = {}, {}, {}, {}
     for row, file in zip(rows, files, strict=True):
         for name, value in row.items():
             fields.setdefault(name, []).append(type(value).__name__)
-        for name, size in lengths_of(row, tokenizer).items():
+        sizes = {"prompt_chars": sum(len(message["content"]) for message in row["prompt"])}
+        if tokenizer:
+            sizes["prompt_tokens"] = len(prompt_ids(tokenizer, row))
+        for reply in (row[name] for name in ("completion", "chosen") if name in row):
+            sizes["completion_chars"] = len(reply) if isinstance(reply, str) else sum(len(m["content"]) for m in reply)
+        for name, size in sizes.items():
             lengths.setdefault(name, []).append(size)
         prompt = digest(row["prompt"])
         golds.setdefault(prompt, set()).add(digest([row.get(name) for name in GOLD_FIELDS]))
@@ -4228,7 +4203,7 @@ def statistics_of(rows: list[dict], files: list[str], tokenizer) -> dict:
 def collapsed(rows: list[dict]) -> str:
     """A warning if prompts are only a few texts while an unused column has many; else ""."""
     prompts = len({digest(row["prompt"]) for row in rows})
-    counts = {name: len({row[name] for row in rows if isinstance(row.get(name), str)}) for name in PROMPT_KEYS}
+    counts = {name: len({row[name] for row in rows if isinstance(row.get(name), str)}) for name in Names.PROMPT}
     name = max(counts, key=counts.get)
     if prompts > FEW_PROMPTS or counts[name] < max(5, 3 * prompts):
         return ""
@@ -4260,9 +4235,8 @@ def run_command(args) -> int:
     for row in tqdm(reader, desc="rows", unit="", delay=1, disable=None, file=sys.stderr):
         rows.append(row)
         files.append(reader.current)
-    error = BadRows(rejected) if rejected and args.on_bad == "fail" else None
-    if not error and not rows and (args.out or not reader.counts["read"]):
-        error = reader.no_rows()
+    only_shown = args.on_bad == "skip" and not args.out and reader.counts["read"]
+    error = None if only_shown else reader.error()
     outputs = write(args, rows, reader.files, rejected) if args.out and not error else []
     reader.say_notes()
     collapse = collapsed(rows)
@@ -4276,7 +4250,7 @@ def run_command(args) -> int:
         say(f"warning: {line}")
     report = {
         "kind": reader.kind,
-        "why": "; ".join(reader.reasons),
+        "why": reader.why,
         "counts": reader.counts,
         "outputs": outputs,
         "unread": dict(reader.unread),

@@ -27,20 +27,20 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 #        86-134  messages       Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
 #       137-141  bundle         Paths of this bundle and of its embedded model, data and rewards
 #       144-564  user scripts   A user's Python script or notebook, read from its source
-#       567-812  data files     Open data files as text: decompress, decode, refuse files without data; parse CSV and …
-#       815-903  nested rows    Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
-#      906-1119  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1122-1225  verl keys      Keys of verl's configuration: all current ones, and what replaces those of older guides
-#     1228-1457  trl names      Names in the pinned TRL: configs with their defaults, arguments of trainers, names in …
-#     1460-2069  tables         Changes between the versions of TRL and verl: tables read from their packages
-#     2072-2656  edits          Edits of a text by offset, and the table row that explains each
-#     2659-2944  job files      Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
-#     2947-3398  trl settings   A TRL run: its settings under one version, and those that make today's TRL do it, in …
-#     3401-3516  trainer parts  What a trainer is given: models loaded as today's transformers wants it, rewards that …
-#     3519-3947  trl script     A script that trains with TRL: its trainers, their configs and their imports
-#     3950-4285  verl run       Migrate a verl job to the newest version: keys, values, and defaults that changed …
-#     4288-4454  trial          --check: run one step of the new script in a separate process, on four rows and two …
-#     4457-4760  command        The command line: input, the version it was written for, output, messages
+#       567-807  data files     Open data files as text: decompress, decode, refuse files without data; parse CSV and …
+#       810-897  nested rows    Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
+#      900-1111  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1114-1217  verl keys      Keys of verl's configuration: all current ones, and what replaces those of older guides
+#     1220-1449  trl names      Names in the pinned TRL: configs with their defaults, arguments of trainers, names in …
+#     1452-2061  tables         Changes between the versions of TRL and verl: tables read from their packages
+#     2064-2648  edits          Edits of a text by offset, and the table row that explains each
+#     2651-2936  job files      Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
+#     2939-3390  trl settings   A TRL run: its settings under one version, and those that make today's TRL do it, in …
+#     3393-3508  trainer parts  What a trainer is given: models loaded as today's transformers wants it, rewards that …
+#     3511-3939  trl script     A script that trains with TRL: its trainers, their configs and their imports
+#     3942-4277  verl run       Migrate a verl job to the newest version: keys, values, and defaults that changed …
+#     4280-4446  trial          --check: run one step of the new script in a separate process, on four rows and two …
+#     4449-4752  command        The command line: input, the version it was written for, output, messages
 
 import argparse
 import ast
@@ -593,8 +593,6 @@ OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if 
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
 LONGEST_CELL = 256 << 20  # characters
-# column names that do not occur as data
-HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
 class Unpacked(gzip.GzipFile):
@@ -729,7 +727,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
 
 
 def column_names(header: list[str], where: str) -> list[str]:
-    """Column names from a header, stripped, without trailing empty ones; warns of a first row that may be data."""
+    """Column names from a header, stripped, without trailing empty ones."""
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -737,9 +735,6 @@ def column_names(header: list[str], where: str) -> list[str]:
     got = f"{where}: got Excel's mark {mark!r}"
     need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
     check_distinct(names, where)
-    text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
-    if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
-        say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
 
 
@@ -862,19 +857,18 @@ def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
         places = [*max(value.values(), key=len)]
         return [{key: column.get(place) for key, column in value.items()} for place in places]
     lists = len(value) > 1 and all(isinstance(item, list) for item in value.values())
-    if not asking or not lists or not all(map(is_column, asking)):
+    if not asking or not lists or not all(asking):
         return None
+    for items in asking:  # one prompt for each row, as texts or lists of messages, not the messages of one prompt
+        if not all(isinstance(x, list) and x for x in items) and not all(
+            isinstance(x, str) and x.strip() for x in items
+        ):
+            return None
     sizes = {key: len(column) for key, column in value.items()}
     listed = ", ".join(f"{key}: {size}" for key, size in sizes.items())[:200]
     got = f"{name}: got columns of unequal length ({listed})"
     need(len({*sizes.values()}) == 1, f"{got}; expected one value for each row; try JSONL, one object a line")
     return [dict(zip(value, row, strict=True)) for row in zip(*value.values(), strict=True)]
-
-
-def is_column(items: list) -> bool:
-    """Whether a list holds one prompt per row, as texts or lists of messages, not the messages of one prompt."""
-    texts = all(isinstance(item, str) and item.strip() for item in items)
-    return bool(items) and (texts or all(isinstance(item, list) and item for item in items))
 
 
 def with_chats(row: dict) -> dict:
@@ -1014,17 +1008,8 @@ def bare(value):
     return [bare(item) for item in value] if isinstance(value, list) else value
 
 
-def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """Yield (line, row or its flaw) from a text with one prompt per line; blank lines are skipped."""
-    for number, line in enumerate(stream, start=1):
-        if flaw := flaw_of_bytes(line):
-            yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
-        elif line.strip():
-            yield number, {"prompt": line.strip("\r\n")}
-
-
 def file_records(source: str, form: str | None, encoding=None, known=()) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """Yield (line or number, row or its flaw) from a file or stdin (`-`).
+    """Yield (line or number, row or its flaw) from a file, stdin (`-`) or, if it is neither, the hub.
 
     Args:
         form: jsonl, json, csv, tsv, txt or parquet; None: detected from the text.
@@ -1032,6 +1017,9 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
         known: further column names that mark an object as a row.
     """
     name = "stdin" if source == "-" else source
+    if source != "-" and not Path(source).exists():
+        yield from enumerate(hub_rows(source), start=1)
+        return
     if form == "parquet":
         need(source != "-", "got parquet on stdin; expected a file, as reading parquet needs random access")
         yield from parquet_records(source)
@@ -1043,7 +1031,11 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
             if form in ("csv", "tsv"):
                 yield from table_rows(stream.read(), name, "," if form == "csv" else "\t")
             elif form == "txt":
-                yield from prompt_lines(stream)
+                lines = (pair for pair in enumerate(stream, start=1) if pair[1].strip())
+                for number, line in lines:
+                    flaw = flaw_of_bytes(line)
+                    prompt = {"prompt": line.strip("\r\n")}
+                    yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING) if flaw else prompt
             elif form == "json":
                 begun = list(itertools.islice(stream, 2))  # detects JSONL whose first line exceeds the head
                 if asked != "json" and begins_lines("".join(begun)):
@@ -1109,7 +1101,7 @@ def placed_rows(source: str) -> list[tuple[str, dict]]:
     need(known, f"{got}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id")
     names = ", ".join(SUFFIXES)
     need(form or not is_file, f"{got}; expected a name ending in {names}; try data_loader.py for others")
-    for number, row in file_records(source, form) if is_file else enumerate(hub_rows(source), start=1):
+    for number, row in file_records(source, form):
         place = f"{source}:{number}" if form in ("jsonl", "csv", "tsv") else f"{source}, row {number}"
         need(not isinstance(row, RowFlaw), f"{place}: {row}")
         try:

@@ -46,26 +46,26 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 #       405-438  settings        Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
 #       441-468  processes       The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
 #       471-478  user scripts    A user's Python script or notebook, read from its source
-#       481-726  data files      Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       729-844  nested rows     Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
-#      847-1109  rows            Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1112-1218  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
-#     1221-1362  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1365-1690  question parts  Detect columns that look like part of the question but are not in the prompt, and …
-#     1693-1778  held out        Held-out prompts: split them off, and count or refuse those that also occur in training
-#     1781-1818  extracts        Extract from a Python file what some of its names need
-#     1821-2042  user code       What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2045-2319  reward forms    The forms that a reward function may have, and loading rewards from files
-#     2322-2345  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2348-2371  whole models    Refuse what transformers would make a model of by guessing: missing weights, other …
-#     2374-2417  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
-#     2420-2426  losses          The KL to the reference, policy and value losses, and how losses per token become …
-#     2429-2503  idle settings   Settings without effect in a configuration: named at the start, with what would …
-#     2506-2517  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
-#     2520-2567  run end         Faults reported at a run's end, from its last steps and its held-out figures
-#     2570-2825  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
-#     2828-2950  training        The check of a page, its run, and the results of both
-#     2953-3216  command         The command line
+#       481-721  data files      Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       724-838  nested rows     Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
+#      841-1101  rows            Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1104-1210  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
+#     1213-1354  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1357-1682  question parts  Detect columns that look like part of the question but are not in the prompt, and …
+#     1685-1770  held out        Held-out prompts: split them off, and count or refuse those that also occur in training
+#     1773-1810  extracts        Extract from a Python file what some of its names need
+#     1813-2034  user code       What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2037-2311  reward forms    The forms that a reward function may have, and loading rewards from files
+#     2314-2337  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2340-2363  whole models    Refuse what transformers would make a model of by guessing: missing weights, other …
+#     2366-2409  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
+#     2412-2418  losses          The KL to the reference, policy and value losses, and how losses per token become …
+#     2421-2495  idle settings   Settings without effect in a configuration: named at the start, with what would …
+#     2498-2509  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
+#     2512-2559  run end         Faults reported at a run's end, from its last steps and its held-out figures
+#     2562-2817  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
+#     2820-2942  training        The check of a page, its run, and the results of both
+#     2945-3208  command         The command line
 
 import argparse
 import ast
@@ -507,8 +507,6 @@ OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if 
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
 LONGEST_CELL = 256 << 20  # characters
-# column names that do not occur as data
-HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
 class Unpacked(gzip.GzipFile):
@@ -643,7 +641,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
 
 
 def column_names(header: list[str], where: str) -> list[str]:
-    """Column names from a header, stripped, without trailing empty ones; warns of a first row that may be data."""
+    """Column names from a header, stripped, without trailing empty ones."""
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -651,9 +649,6 @@ def column_names(header: list[str], where: str) -> list[str]:
     got = f"{where}: got Excel's mark {mark!r}"
     need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
     check_distinct(names, where)
-    text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
-    if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
-        say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
 
 
@@ -786,19 +781,18 @@ def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
         places = [*max(value.values(), key=len)]
         return [{key: column.get(place) for key, column in value.items()} for place in places]
     lists = len(value) > 1 and all(isinstance(item, list) for item in value.values())
-    if not asking or not lists or not all(map(is_column, asking)):
+    if not asking or not lists or not all(asking):
         return None
+    for items in asking:  # one prompt for each row, as texts or lists of messages, not the messages of one prompt
+        if not all(isinstance(x, list) and x for x in items) and not all(
+            isinstance(x, str) and x.strip() for x in items
+        ):
+            return None
     sizes = {key: len(column) for key, column in value.items()}
     listed = ", ".join(f"{key}: {size}" for key, size in sizes.items())[:200]
     got = f"{name}: got columns of unequal length ({listed})"
     need(len({*sizes.values()}) == 1, f"{got}; expected one value for each row; try JSONL, one object a line")
     return [dict(zip(value, row, strict=True)) for row in zip(*value.values(), strict=True)]
-
-
-def is_column(items: list) -> bool:
-    """Whether a list holds one prompt per row, as texts or lists of messages, not the messages of one prompt."""
-    texts = all(isinstance(item, str) and item.strip() for item in items)
-    return bool(items) and (texts or all(isinstance(item, list) and item for item in items))
 
 
 def with_chats(row: dict) -> dict:
@@ -969,17 +963,8 @@ def bare(value):
     return [bare(item) for item in value] if isinstance(value, list) else value
 
 
-def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """Yield (line, row or its flaw) from a text with one prompt per line; blank lines are skipped."""
-    for number, line in enumerate(stream, start=1):
-        if flaw := flaw_of_bytes(line):
-            yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
-        elif line.strip():
-            yield number, {"prompt": line.strip("\r\n")}
-
-
 def file_records(source: str, form: str | None, encoding=None, known=()) -> Iterator[tuple[int, dict | RowFlaw]]:
-    """Yield (line or number, row or its flaw) from a file or stdin (`-`).
+    """Yield (line or number, row or its flaw) from a file, stdin (`-`) or, if it is neither, the hub.
 
     Args:
         form: jsonl, json, csv, tsv, txt or parquet; None: detected from the text.
@@ -987,6 +972,9 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
         known: further column names that mark an object as a row.
     """
     name = "stdin" if source == "-" else source
+    if source != "-" and not Path(source).exists():
+        yield from enumerate(hub_rows(source), start=1)
+        return
     if form == "parquet":
         need(source != "-", "got parquet on stdin; expected a file, as reading parquet needs random access")
         yield from parquet_records(source)
@@ -998,7 +986,11 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
             if form in ("csv", "tsv"):
                 yield from table_rows(stream.read(), name, "," if form == "csv" else "\t")
             elif form == "txt":
-                yield from prompt_lines(stream)
+                lines = (pair for pair in enumerate(stream, start=1) if pair[1].strip())
+                for number, line in lines:
+                    flaw = flaw_of_bytes(line)
+                    prompt = {"prompt": line.strip("\r\n")}
+                    yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING) if flaw else prompt
             elif form == "json":
                 begun = list(itertools.islice(stream, 2))  # detects JSONL whose first line exceeds the head
                 if asked != "json" and begins_lines("".join(begun)):
@@ -1059,7 +1051,7 @@ def placed_rows(source: str) -> list[tuple[str, dict]]:
     need(known, f"{got}, which is not a file; expected JSONL, JSON, CSV, parquet or a hub id")
     names = ", ".join(SUFFIXES)
     need(form or not is_file, f"{got}; expected a name ending in {names}; try data_loader.py for others")
-    for number, row in file_records(source, form) if is_file else enumerate(hub_rows(source), start=1):
+    for number, row in file_records(source, form):
         place = f"{source}:{number}" if form in ("jsonl", "csv", "tsv") else f"{source}, row {number}"
         need(not isinstance(row, RowFlaw), f"{place}: {row}")
         try:
