@@ -13,7 +13,7 @@ from test_selfcheck import forget
 
 from programs.selfcheck.conversation_checks import TURN_CHECKS
 from programs.selfcheck.input_checks import template_ends_at_generation
-from programs.selfcheck.loading import load_trainer
+from programs.selfcheck.run import load_trainer
 
 PAGE = ROOT / "templates" / "multi_turn.py"
 NAMES = {check.__name__ for check in TURN_CHECKS}

@@ -15,6 +15,10 @@ from parts.rewards.reward_forms import import_file
 from programs.prove.formulas import FORMULAS, WRONG_AXIS
 from programs.prove.function_calls import NOTES, Tried, input_forms, inputs, whitened_forms
 from programs.prove.function_checks import (
+    PADDED,
+    ROUNDING,
+    Fit,
+    compared,
     look_at_bootstrap,
     look_at_calls,
     look_at_entropy,
@@ -23,11 +27,11 @@ from programs.prove.function_checks import (
     look_at_sampler,
     look_at_way,
     look_beneath,
+    named_fault,
+    references,
 )
-from programs.prove.function_faults import PADDED, ROUNDING, Fit, compared, named_fault, references
 from programs.prove.proof import Proof, parsed
-from programs.prove.recognition import Candidate, recognised
-from programs.prove.signatures import callable_of
+from programs.prove.recognition import Candidate, callable_of, recognised
 
 UNTRIED = "without holes|as 1 - done"  # notes on masks that were not tried with a hole
 UNBOUNDED = "its bounds on old / rollout not reached"

@@ -15,7 +15,7 @@ from parts.data.prompts import encode_prompt, prompt_row
 from parts.data.rows import placed_rows
 from parts.foundation.bundle import BUNDLE, held_out_source, specs_for
 from parts.foundation.messages import UserError, need
-from parts.foundation.processes import CpuThreads
+from parts.foundation.processes import CpuThreads, torch, transformers
 from parts.reading.run_folder import json_beside
 from parts.reading.run_settings import common_settings, settings_beside
 from parts.rewards.rewards import Reward
@@ -103,16 +103,13 @@ def rows_of(source: str, run) -> list[dict]:
 
 def prove_run(folder: Path, seconds: float) -> Proof:
     """Measure a run within `seconds`; the first batch of rows is measured in any case."""
-    import torch
-    from transformers import AutoTokenizer
-
     started, run, proof = time.perf_counter(), run_settings(folder), Proof("run", str(folder))
     need(run.saved.is_dir(), f"got {folder} without {run.saved}; expected a run that has ended; try it then")
     device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     if device.type == "cpu":
         CpuThreads().begin(SimpleNamespace(threads="auto"), device)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(run.saved)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(run.saved)
         networks = {"after": load_plainly(run.saved)}
     except Exception as error:  # transformers raises many kinds for a damaged folder
         proof.find(f"the saved model {run.saved} does not load: {type(error).__name__}: {str(error)[:300]}")
@@ -124,7 +121,7 @@ def prove_run(folder: Path, seconds: float) -> Proof:
             proof.not_measured.append(f"the {name} model {source} does not load here: {str(error)[:200]}")
     prove_weights(run, proof, networks)
     with contextlib.suppress(Exception):  # the start may have no tokenizer
-        prove_tokenizer(run, proof, networks["after"], AutoTokenizer.from_pretrained(run.model), tokenizer)
+        prove_tokenizer(run, proof, networks["after"], transformers.AutoTokenizer.from_pretrained(run.model), tokenizer)
     networks = {name: network.to(device).eval() for name, network in networks.items()}
     held_out = prove_overlap(run, proof, tokenizer)
     why = "the run played conversations; try evaluation.py --environment" if run.environment else ""
@@ -168,8 +165,6 @@ def prove_tokenizer(run, proof: Proof, network, before, after) -> None:
 
 def prove_weights(run, proof: Proof, networks: dict) -> None:
     """Report how far the weights moved; none, or values that are not finite, are findings."""
-    import transformers
-
     loads, after = f"{run.saved} loads in transformers {transformers.__version__}", networks["after"]
     proof.figures["weights_are_finite"] = all(bool(x.isfinite().all()) for x in after.state_dict().values())
     if not proof.figures["weights_are_finite"]:
@@ -259,8 +254,6 @@ class Measurement:
 
     def measure(self, batch: list[dict]) -> None:
         """Measure one batch; the sampling seed depends only on the batch's place."""
-        import torch
-
         prompts = [row["prompt_ids"] for row in batch]
         for way, how in self.ways.items():
             for name in ("before", "after"):
@@ -351,8 +344,6 @@ def describe_accuracy(run, proof: Proof, measured: Measurement) -> None:
 
 def describe_kl(proof: Proof, measured: Measurement, device) -> None:
     """Add the sentence on the KL and the device that measured it."""
-    import torch
-
     means = {pair: total / count for pair, (total, count) in measured.kl.items()}
     names = {"before": "start", "after": "saved model", "teacher": "teacher"}
     proof.figures["kl"] = {f"{names[p]} to {names[q]}": value for (p, q), value in means.items()}

@@ -44,15 +44,12 @@ Exit codes: 0 every check passes, 1 one fails, 2 bad input.
 """
 
 ROOMS = (
-    "contract",
     "trainer",
-    "scripted_talks",
+    "input_checks",
+    "conversation_checks",
     "scripts_trainer",
     "one_page",
-    "loading",
     "oracle",
-    "input_checks",
     "numeric_checks",
-    "conversation_checks",
     "run",
 )

@@ -11,10 +11,20 @@ from pathlib import Path
 from parts.foundation.bundle import EMBEDDED_DATA, EMBEDDED_ENVIRONMENTS, EMBEDDED_MODEL, EMBEDDED_REWARDS, specs_for
 from parts.foundation.dialect import in_own_words
 from parts.foundation.messages import UserError, need
+from parts.foundation.processes import torch, transformers
 from parts.networks.batches import collate
-from programs.selfcheck.contract import PAGE, lacking, lacking_fields
-from programs.selfcheck.scripted_talks import ANSWER_TOKENS, TURNS, Record, through_a_file
-from programs.selfcheck.trainer import NEW_TOKENS, PROBES, SAMPLED, Definition, Trainer, networks
+from programs.selfcheck.conversation_checks import ANSWER_TOKENS, TURNS, Record, through_a_file
+from programs.selfcheck.trainer import (
+    NEW_TOKENS,
+    PAGE,
+    PROBES,
+    SAMPLED,
+    Definition,
+    Trainer,
+    lacking,
+    lacking_fields,
+    networks,
+)
 
 LOSSES_OF_PAPERS = (
     Definition("mean over tokens"),
@@ -57,11 +67,9 @@ class OnePage(Trainer):
         if hasattr(self.module, "parse_config"):
             self.config = self.module.parse_config(flags)
             return []
-        from transformers import HfArgumentParser
-
         try:
             flags = in_own_words(flags, list(self.fields))
-            self.config = HfArgumentParser(self.module.Config).parse_args_into_dataclasses(flags)[0]
+            self.config = transformers.HfArgumentParser(self.module.Config).parse_args_into_dataclasses(flags)[0]
         except ValueError as error:  # unknown flags
             raise UserError(
                 f"got {str(error).partition(': ')[2]}; expected flags of the trainer; try its --help"
@@ -74,8 +82,6 @@ class OnePage(Trainer):
 
     def load(self) -> None:
         """Load everything through the trainer, as its `train` does, cut down to a few short sequences."""
-        import torch
-
         small = {"batch_size": SAMPLED, "max_new_tokens": min(self.config.max_new_tokens, NEW_TOKENS)}
         small |= {"group_size": 2, "prompts": PROBES // 2}
         config = dataclasses.replace(self.config, **self.known(**small, epochs=2, minibatches=1))
@@ -130,8 +136,6 @@ class OnePage(Trainer):
         return batch, batch["scores"].tolist()
 
     def generated(self, prompts: list[list[int]], greedy: bool = False):
-        import torch
-
         torch.manual_seed(0)
         batch, samples = self.module.generate(self.config, self.models, prompts, greedy=greedy), []
         columns = (batch[name].cpu() for name in ("input_ids", "attention_mask", "rollout_logprobs"))
@@ -147,8 +151,6 @@ class OnePage(Trainer):
         return collate(samples, self.models.pad_id, self.device)
 
     def logprobs(self, batch: dict, **settings):
-        import torch
-
         config, mask = dataclasses.replace(self.config, **settings), batch["response_mask"].bool()
         with torch.no_grad():
             if hasattr(self.module, "token_logprobs"):
@@ -158,8 +160,6 @@ class OnePage(Trainer):
             return tuple(x.new_zeros(mask.shape).masked_scatter(mask, x) for x in pair)
 
     def experience(self, samples: list[dict] | None = None, models=None, **settings) -> dict:
-        import torch
-
         models, samples = models or self.models, samples or self.probes
         batch = self.collate(samples)
         batch["scores"] = torch.tensor([float(s["score"]) for s in samples], device=self.device)
@@ -174,13 +174,9 @@ class OnePage(Trainer):
         return {"micro_batch": rows} | self.known(chunk=2 * rows + 1)
 
     def accumulate(self, config, batch: dict) -> None:
-        import torch
-
         self.module.accumulate_gradients(config, self.models, batch, torch.arange(PROBES, device=self.device))
 
     def start_update(self, batch: dict, models, step) -> None:
-        import torch
-
         groups = [{"params": [p for p in n.parameters() if p.requires_grad]} for n in networks(models)]
         number, optimizer = getattr(self.config, "critic_warmup_steps", 0) + 1, torch.optim.AdamW(groups, lr=0.0)
         optimizer.step = step

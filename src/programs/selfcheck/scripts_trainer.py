@@ -5,8 +5,7 @@ import dataclasses
 
 from parts.foundation.messages import say
 from parts.foundation.processes import np, torch
-from programs.selfcheck.contract import SCRIPT, SCRIPT_TALKS, lacking
-from programs.selfcheck.trainer import NEW_TOKENS, PROBES, SAMPLED, Definition, Trainer
+from programs.selfcheck.trainer import NEW_TOKENS, PROBES, SAMPLED, SCRIPT, SCRIPT_TALKS, Definition, Trainer, lacking
 
 ZERO_SUM = ("grpo", "mean", "rloo", "gpg", "gpg_verl", "maxrl")  # the advantages of a group sum to 0
 

@@ -1,8 +1,33 @@
-"""The interface between trainers and checks, and comparing figures."""
+"""The interface between trainers and checks, what a trainer must offer for it, and comparing figures."""
 
 import contextlib
 import dataclasses
 import math
+import re
+
+from parts.foundation.file_text import file_text
+from parts.foundation.processes import torch
+
+CONTRACT = file_text("contract.txt")
+ENTRY = re.compile(r"^  (\w+)(?:\(.*?\))?(?: -> .*)?\n      (?:where Config has (no )?(\w+): )?", re.MULTILINE)
+PARTS = re.split(r"\nA script: .*\n|\n  With --environment, too:\n", CONTRACT)
+PAGE = ENTRY.findall(PARTS[0])  # (name, "no " or "", field of Config or "")
+SCRIPT, SCRIPT_TALKS = ([(name, "", "") for name in text.split()] for text in PARTS[1:])
+INSTEAD = {"response_logits": "token_logprobs"}  # {name: another that will do}
+
+
+def lacking(module, needed: list[tuple], fields=()) -> list[str]:
+    """Names of the contract that a trainer lacks, given the fields of its Config."""
+    asked = [name for name, no, field in needed if not field or (field in fields) != bool(no)]
+    return [name for name in asked if not {name, INSTEAD.get(name)} & vars(module).keys()]
+
+
+def lacking_fields(fields) -> list[str]:
+    """Fields that the Config of a one-page trainer lacks."""
+    names = ["model", "data", "temperature", "max_new_tokens", "micro_batch"]
+    names += ["reward"] * ("environment" not in fields) + ["vf_coef"] * ("gae_lambda" in fields)
+    return [f"Config.{name}" for name in names if name not in fields]
+
 
 SAMPLED = 8  # prompts to sample from
 NEW_TOKENS = 32  # tokens of a completion
@@ -125,7 +150,6 @@ class Trainer:
 
     def steps_of_update(self) -> list[list]:
         """Gradients at each optimizer step of two calls of `update`; they are neither clipped nor applied."""
-        import torch
 
         def norm(parameters, *_, **__):
             return torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
@@ -184,8 +208,6 @@ def rest(models) -> None:
 
 def gradients_of(models) -> list:
     """One vector per network: at most 8,191 evenly spaced entries of each parameter's gradient."""
-    import torch
-
     vectors = []
     for network in networks(models):
         parts = [torch.zeros(1)]
@@ -229,8 +251,6 @@ def sampled_places(sample: dict) -> list[int]:
 
 def responses(batch: dict, samples: list[dict], whole: bool = False):
     """True [B, T] at sampled tokens, or (`whole`) at all after the prompts, wherever the pads are."""
-    import torch
-
     mask = torch.zeros_like(batch["attention_mask"])
     for row, real, sample in zip(mask, batch["attention_mask"], samples, strict=True):
         places = [1] * len(sample["response_ids"]) if whole else sampled_places(sample)
