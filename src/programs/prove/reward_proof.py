@@ -60,41 +60,41 @@ def attacked_row(row: dict, names: set[str]) -> dict | None:
 
 def prove_against_attacks(proof: Proof, spec: str, row: dict) -> None:
     """Call a reward on right and hostile programs, and report which hostile ones were paid or did harm."""
-    (path, name, _), programs = spec_parts(spec), attack_programs()
+    (path, function, _), programs = spec_parts(spec), attack_programs()
     if TEST_OF_ATTACKS not in str(row) and "candidate(2)" not in str(row):  # tests of input and output
         programs = [(kind, about, code and f"{code}\n\n{FED_MAIN}") for kind, about, code in programs]
 
     def outcome(codes: list[str], seconds: float) -> dict:
-        return called_on_programs(str(Path(path).resolve()), name, row, codes, seconds)
+        return called_on_programs(str(Path(path).resolve()), function, row, codes, seconds)
 
-    together = outcome([code for *_, code in programs], TOGETHER_S)
-    hostile = [i for i, (kind, *_) in enumerate(programs) if kind == "hostile"]
-    outcomes = [{"scores": [score], "harm": together["harm"]} for score in together.get("scores", ())]
-    if not outcomes or together["harm"] or any(outcomes[i]["scores"][0] for i in hostile):  # find out which
+    names, codes = [about for _, about, _ in programs], [code for *_, code in programs]
+    hostile = [about for kind, about, _ in programs if kind == "hostile"]
+    together = outcome(codes, TOGETHER_S)
+    scores = dict(zip(names, together.get("scores", ()), strict=False))  # none if a program ended them all
+    outcomes = {name: {"scores": [score], "harm": together["harm"]} for name, score in scores.items()}
+    if not outcomes or together["harm"] or any(outcomes[x]["scores"][0] for x in hostile):  # find out which
         with ThreadPoolExecutor(4) as pool:
-            outcomes = [*pool.map(lambda program: outcome([program[2]], ALONE_S), programs)]
-    scores = [x.get("scores", [0.0])[0] for x in outcomes]
-    rights = {about: s for s, (kind, about, _) in zip(scores, programs, strict=True) if kind == "right"}
-    right, wrong = rights["plain"], scores[hostile[0]]
-    if right <= wrong:
+            outcomes = dict(zip(names, pool.map(lambda code: outcome([code], ALONE_S), codes), strict=True))
+    scores = {name: x.get("scores", [0.0])[0] for name, x in outcomes.items()}
+    wrong, through = scores[hostile[0]], {}
+    if scores["plain"] <= wrong:
         proof.skip("How it stands attacks", "a right and a wrong program with the test f(2) == 4 get the same score")
         return
-    through = {}
-    for i in hostile:
-        problems = [*outcomes[i].get("harm", ()), *(outcomes[i][x] for x in ("ended", "raised") if x in outcomes[i])]
-        if programs[i][1] not in HARMFUL and scores[i] > wrong:
-            problems.append(f"it is paid {scores[i]:g}")
+    for name in hostile:
+        x = outcomes[name]
+        problems = [*x.get("harm", ()), *(x[how] for how in ("ended", "raised") if how in x)]
+        if name not in HARMFUL and scores[name] > wrong:
+            problems.append(f"it is paid {scores[name]:g}")
         if problems:
-            through[programs[i][1]] = "; ".join(problems)
-    proof.figures["attacks"] = {"tried": [programs[i][1] for i in hostile], "got_through": through}
+            through[name] = "; ".join(problems)
+    proof.figures["attacks"] = {"tried": hostile, "got_through": through}
     proof.findings += [f"attack {name}: {problem}" for name, problem in through.items()]
-    libraries = (
-        ", and so is one with an import" if rights["a library"] > wrong else f"; one with an import gets {wrong:g}"
-    )
-    held, through = len(hostile) - len(through), ", ".join(through) or "none"
+    paid = scores["a library"] > wrong
+    libraries = ", and so is one with an import" if paid else f"; one with an import gets {wrong:g}"
     proof.say(
-        f"{held} of {len(hostile)} hostile and wrong programs were contained, each called through this very reward on "
-        f"this machine (user {os.getuid()}); got through: {through}. A plain right program is paid{libraries}."
+        f"{len(hostile) - len(through)} of {len(hostile)} hostile and wrong programs were contained, each called "
+        f"through this very reward on this machine (user {os.getuid()}); got through: {', '.join(through) or 'none'}. "
+        f"A plain right program is paid{libraries}."
     )
 
 

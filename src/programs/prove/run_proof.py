@@ -40,8 +40,7 @@ NAMES_OF_TRL = {"max_prompt_length": "max_prompt_tokens", "max_completion_length
 def values_of(folder: Path) -> dict:
     """The settings saved in a run's folder, by our scripts or a page; {} if it is no run's folder."""
     with contextlib.suppress(UserError, OSError, ValueError):  # a model's config.json
-        page = folder / "settings.json"
-        values = json.loads(page.read_text(encoding="utf-8")) if page.is_file() else saved_settings(folder)
+        values = json_beside(folder, "settings.json") or saved_settings(folder)
         return values if {"model", "data"} <= values.keys() else {}
     return {}
 
@@ -124,11 +123,13 @@ def prove_run(folder: Path, seconds: float) -> Proof:
         prove_tokenizer(run, proof, networks["after"], transformers.AutoTokenizer.from_pretrained(run.model), tokenizer)
     networks = {name: network.to(device).eval() for name, network in networks.items()}
     held_out = prove_overlap(run, proof, tokenizer)
-    why = "the run played conversations; try evaluation.py --environment" if run.environment else ""
-    why = why or ("" if held_out else "the run names no held-out data that can be read")
-    why = why or ("" if "before" in networks else "the start model does not load")
-    why = why or ("" if proof.figures["weights_are_finite"] else "the saved weights are not finite")
-    if why:
+    obstacles = {
+        "the run played conversations; try evaluation.py --environment": run.environment,
+        "the run names no held-out data that can be read": not held_out,
+        "the start model does not load": "before" not in networks,
+        "the saved weights are not finite": not proof.figures["weights_are_finite"],
+    }
+    if why := next((text for text, holds in obstacles.items() if holds), ""):
         proof.is_open = True
         for what in ("Held-out accuracy", "KL"):
             proof.skip(what, why)
@@ -326,8 +327,9 @@ def describe_accuracy(run, proof: Proof, measured: Measurement) -> None:
     """Add the sentences on held-out accuracy; a significant fall is a finding."""
     if not run.reward:
         proof.skip("Held-out accuracy", "the run has no reward")
-    log = compare_with_log(run, proof, measured) if run.reward else ""
-    for way in measured.ways if run.reward else ():
+        return
+    log = compare_with_log(run, proof, measured)
+    for way in measured.ways:
         figures = paired_figures(measured.right[way]["before"], measured.right[way]["after"])
         proof.figures[way] = figures
         how = "greedy" if way == "greedy" else f"one sample a prompt at temperature {run.temperature:g}"

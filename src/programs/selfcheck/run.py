@@ -13,13 +13,12 @@ from parts.foundation.exit_codes import quiet_environment
 from parts.foundation.messages import Help, UserError, need, say, suggest, tell
 from parts.foundation.processes import torch
 from parts.rewards.reward_forms import import_file
+from programs.selfcheck.adapters import CONTRACT, OnePage, ScriptsTrainer
 from programs.selfcheck.conversation_checks import TURN_CHECKS
 from programs.selfcheck.input_checks import INPUT_CHECKS
 from programs.selfcheck.numeric_checks import NUMERIC_CHECKS
-from programs.selfcheck.one_page import OnePage
 from programs.selfcheck.oracle import own_logprobs
-from programs.selfcheck.scripts_trainer import ScriptsTrainer
-from programs.selfcheck.trainer import CONTRACT, PROBES, Trainer, networks, rest
+from programs.selfcheck.trainer import PROBES, Trainer, networks, rest
 
 
 def load_trainer(file: str) -> Trainer:

@@ -1,33 +1,11 @@
-"""The interface between trainers and checks, what a trainer must offer for it, and comparing figures."""
+"""The interface between trainers and checks, and comparing figures."""
 
 import contextlib
+import copy
 import dataclasses
 import math
-import re
 
-from parts.foundation.file_text import file_text
 from parts.foundation.processes import torch
-
-CONTRACT = file_text("contract.txt")
-ENTRY = re.compile(r"^  (\w+)(?:\(.*?\))?(?: -> .*)?\n      (?:where Config has (no )?(\w+): )?", re.MULTILINE)
-PARTS = re.split(r"\nA script: .*\n|\n  With --environment, too:\n", CONTRACT)
-PAGE = ENTRY.findall(PARTS[0])  # (name, "no " or "", field of Config or "")
-SCRIPT, SCRIPT_TALKS = ([(name, "", "") for name in text.split()] for text in PARTS[1:])
-INSTEAD = {"response_logits": "token_logprobs"}  # {name: another that will do}
-
-
-def lacking(module, needed: list[tuple], fields=()) -> list[str]:
-    """Names of the contract that a trainer lacks, given the fields of its Config."""
-    asked = [name for name, no, field in needed if not field or (field in fields) != bool(no)]
-    return [name for name in asked if not {name, INSTEAD.get(name)} & vars(module).keys()]
-
-
-def lacking_fields(fields) -> list[str]:
-    """Fields that the Config of a one-page trainer lacks."""
-    names = ["model", "data", "temperature", "max_new_tokens", "micro_batch"]
-    names += ["reward"] * ("environment" not in fields) + ["vf_coef"] * ("gae_lambda" in fields)
-    return [f"Config.{name}" for name in names if name not in fields]
-
 
 SAMPLED = 8  # prompts to sample from
 NEW_TOKENS = 32  # tokens of a completion
@@ -93,6 +71,11 @@ class Trainer:
     def plays(self) -> bool:
         """Whether the trainer plays conversations with an environment."""
         return bool(getattr(self.config, "environment", ""))
+
+    def settle_models(self, kl_coef: float) -> None:
+        """Set `models` to those that were loaded with a reference, without it if nothing weighs its KL."""
+        self.models = copy.copy(self.with_reference)
+        self.models.reference = self.models.reference if kl_coef else None
 
     def sampled(self):
         """(samples, batch) by the trainer's sampler, one completion for each of `rows`."""
