@@ -281,7 +281,8 @@ an optional entropy | an entropy term | entropy, mask => mask, entropy=None \
 whitened over the mask | clipped \
 | ratio = => a = advantages[mask > 0]; advantages = (advantages - a.mean()) / (a.std() + 1e-8); ratio =
 whitened rows | whitened over the mask | advantages[mask > 0] => advantages | -advantages * => -advantages[:, None] *
-whitened advantages | clipped | mask, eps=0.2 => eps=0.2, norm_adv=True | (loss * mask).sum() / mask.sum() => loss.mean() \
+whitened advantages | clipped | mask, eps=0.2 => eps=0.2, norm_adv=True \
+| (loss * mask).sum() / mask.sum() => loss.mean() \
 | ratio = => if norm_adv: advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)\\n    ratio =
 weights of the sampler | clipped | old_logp, advantages => old_logp, rollout_logp, advantages \
 | eps=0.2 => eps=0.2, cap=2.0 | ratio = => weight = (old_logp - rollout_logp).exp().clamp(max=cap); ratio = \
@@ -433,7 +434,6 @@ def test_a_broken_function_is_named(tmp_path, capsys, name):
 MADE = """
 import functools
 
-
 class Meter(Exception):
     @functools.cached_property
     def kl_loss(self):
@@ -523,7 +523,6 @@ INSIDE = """
 def cispo_loss(logp, old_logp, advantages, mask):
     weight = (logp - old_logp).exp().clamp(max=1.3).detach()
     return -(torch.where(mask > 0, weight * advantages * logp, 0)).sum() / mask.sum()
-
 
 def sapo_loss(logp, old_logp, advantages, mask):
     ratio = torch.where(mask > 0, logp - old_logp, 0).exp()

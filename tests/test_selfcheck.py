@@ -559,7 +559,6 @@ def test_contract_is_printed_without_a_trainer():
 FOUR = """
 import torch
 
-
 def token_logprobs(config, network, batch):
     places = (batch["attention_mask"].cumsum(-1) - 1).clamp(min=0)
     given = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"], "position_ids": places}
@@ -568,10 +567,8 @@ def token_logprobs(config, network, batch):
     entropy = -(dist.exp() * dist).sum(-1)
     return tuple(torch.nn.functional.pad(x, (1, 0)) for x in (logprobs, entropy))
 
-
 def policy_loss(logprobs, old_logprobs, advantages):
     return -(logprobs - old_logprobs).exp() * advantages
-
 
 def accumulate_gradients(config, models, batch, rows):
     mask = batch["response_mask"]
@@ -580,7 +577,6 @@ def accumulate_gradients(config, models, batch, rows):
         logprobs, _ = token_logprobs(config, models.policy, part)
         loss = policy_loss(logprobs, part["old_logprobs"], part["advantages"])
         ((loss * part["response_mask"]).sum() / mask[rows].sum()).backward()
-
 
 def gae(rewards, values, response_mask, gamma, gae_lambda):
     advantages = torch.zeros_like(values)

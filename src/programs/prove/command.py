@@ -72,7 +72,7 @@ def proof_of(args) -> Proof:
         check_flags(args, "verl job", "python")
         return prove_job(path, args.python or sys.executable, seconds)
     functions = functions_of(Path(file))[0] if file.endswith(".py") or [*path.glob("*.py")] else {}
-    names = {name for lines in functions.values() for name in lines}
+    names = {name for nodes in functions.values() for name in nodes}
     if path.suffix == ".py" and CONTRACT & names and not args.formulas:
         check_flags(args, "trainer", "flags")
         return prove_trainer(path, args.flags, seconds)

@@ -217,18 +217,15 @@ def parts_of(p: inspect.Parameter, code) -> tuple:
     return functools.partial(dataclasses.replace, p.default), {name: getattr(p.default, name) for name in parts}
 
 
-def scripted_parameters(function) -> list[inspect.Parameter]:
-    """The parameters of a function of torch.jit.script, which has no signature."""
-    defaults = {x.name: x.default_value if x.has_default_value() else EMPTY for x in function.schema.arguments}
-    return [inspect.Parameter(name, KEYWORD, default=value) for name, value in defaults.items()]
-
-
 def unfolded(function, code=None):
     """A function that takes the fields of its settings and batches as parameters; `code`: where it reads them."""
     code = inspect.unwrap(code or function)
     try:
-        scripted = isinstance(function, torch.jit.ScriptFunction)
-        taken = scripted_parameters(function) if scripted else inspect.signature(function).parameters.values()
+        if isinstance(function, torch.jit.ScriptFunction):  # it has no signature
+            known = [(x.name, x.default_value if x.has_default_value() else EMPTY) for x in function.schema.arguments]
+            taken = [inspect.Parameter(name, KEYWORD, default=value) for name, value in known]
+        else:
+            taken = inspect.signature(function).parameters.values()
         taken = [p for p in taken if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
         held = {p.name: parts_of(p, code) for p in taken}
     except (OSError, TypeError, ValueError, SyntaxError):  # no signature or no source

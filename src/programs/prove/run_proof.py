@@ -254,7 +254,10 @@ class Measurement:
             self.rows, spent = min(start + BATCH, len(rows)), time.perf_counter() - begin
 
     def measure(self, batch: list[dict]) -> None:
-        """Measure one batch; the sampling seed depends only on the batch's place."""
+        """Measure one batch; the sampling seed depends only on the batch's place.
+
+        The KL on sampled answers is that of the saved model to its start, and of either model to a teacher.
+        """
         prompts = [row["prompt_ids"] for row in batch]
         for way, how in self.ways.items():
             for name in ("before", "after"):
@@ -265,30 +268,12 @@ class Measurement:
                     texts = answer_texts(model, self.tokenizer, answers)
                     first = next(iter(self.reward(batch, texts, answers)[1].values()))
                     self.right[way][name] += [score is not None and score >= 1 for score in first]
-                if way == "sampled":
-                    self.add_kl(name, prompts, answers)
-
-    def add_kl(self, name: str, prompts: list, answers: list) -> None:
-        """Add the KL on sampled answers: of the saved model to its start, and of either model to a teacher."""
-        tokens = sum(map(len, answers))
-        for other in ("teacher", *(["before"] if name == "after" else [])):
-            if tokens and other in self.networks:
-                pair = self.networks[name], self.networks[other]
-                mean = reverse_kl(*pair, prompts, answers, self.run.temperature)
-                total, count = self.kl.get((name, other), (0.0, 0))
-                self.kl[name, other] = total + mean * tokens, count + tokens
-
-
-def logged_accuracies(folder: Path) -> list[tuple[int, float, int]]:
-    """(Step, accuracy, rows) of each evaluation in a run's metrics.jsonl, by step."""
-    by_step = {}
-    with contextlib.suppress(OSError, ValueError):
-        for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
-            entry = json.loads(line or "{}")
-            value, rows = entry.get("eval/accuracy"), entry.get("eval/rows")
-            if isinstance(value, float | int) and isinstance(rows, float | int) and rows > 0:
-                by_step[entry.get("step", 0)] = (value, int(rows))
-    return [(step, *by_step[step]) for step in sorted(by_step)]
+                tokens = sum(map(len, answers)) if way == "sampled" else 0
+                for other in {"before": ["teacher"], "after": ["teacher", "before"]}[name]:
+                    if tokens and other in self.networks:
+                        mean = reverse_kl(model, self.networks[other], prompts, answers, self.run.temperature)
+                        total, count = self.kl.get((name, other), (0.0, 0))
+                        self.kl[name, other] = total + mean * tokens, count + tokens
 
 
 def nearest_count(share: float, rows: int) -> int:
@@ -298,7 +283,14 @@ def nearest_count(share: float, rows: int) -> int:
 
 def compare_with_log(run, proof: Proof, measured: Measurement) -> str:
     """Add findings if the logged accuracies are not those of the models; returns the last one as a clause."""
-    logged = logged_accuracies(run.folder)
+    by_step = {}
+    with contextlib.suppress(OSError, ValueError):
+        for line in (run.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
+            entry = json.loads(line or "{}")
+            value, rows = entry.get("eval/accuracy"), entry.get("eval/rows")
+            if isinstance(value, float | int) and isinstance(rows, float | int) and rows > 0:
+                by_step[entry.get("step", 0)] = (value, int(rows))
+    logged = [(step, *by_step[step]) for step in sorted(by_step)]
     if not logged:
         return ""
     if 0 < run.steps < logged[-1][0]:

@@ -250,7 +250,13 @@ class ScriptsTrainer(Trainer):
             environments, self.reward = trainer.load_with_reward(config, tokenizer)
         else:
             self.reward = trainer.load_reward(config)
-        few = self.cut_down(config)
+        small = {"batch_size": SAMPLED, "max_new_tokens": min(config.max_new_tokens, NEW_TOKENS)}
+        small["rollout_batch_size"] = 0
+        small |= {"minibatches": 1, "ppo_epochs": 2}  # a single step would leave old log-probs to the update
+        small |= {"group_size": min(config.group_size, 2)} if hasattr(config, "group_size") else {}
+        small |= {"mismatch": "none"} if hasattr(config, "mismatch") else {}  # the probes were not sampled
+        small |= {"kl_cov_coef": 0.0} if getattr(config, "loss", "") == "kl_cov" else {}  # |log-ratio| has a kink there
+        few = dataclasses.replace(config, **small)
         self.with_reference = trainer.load_models(dataclasses.replace(few, kl_coef=config.kl_coef or 0.05), device)
         if self.plays:
             models = self.with_reference
@@ -263,16 +269,6 @@ class ScriptsTrainer(Trainer):
         self.engine = getattr(trainer, engine)(few, self.models)
         self.rows = shorter_rows(trainer.batch_rows(rows, few, 0, DRAWN))
         self.config = dataclasses.replace(few, batch_size=PROBES)
-
-    def cut_down(self, config):
-        """The settings, cut down to a few short sequences."""
-        small = {"batch_size": SAMPLED, "max_new_tokens": min(config.max_new_tokens, NEW_TOKENS)}
-        small["rollout_batch_size"] = 0
-        small |= {"minibatches": 1, "ppo_epochs": 2}  # a single step would leave old log-probs to the update
-        small |= {"group_size": min(config.group_size, 2)} if hasattr(config, "group_size") else {}
-        small |= {"mismatch": "none"} if hasattr(config, "mismatch") else {}  # the probes were not sampled
-        small |= {"kl_cov_coef": 0.0} if getattr(config, "loss", "") == "kl_cov" else {}  # |log-ratio| has a kink there
-        return dataclasses.replace(config, **small)
 
     def tools_of(self, row: dict) -> list:
         return self.setup.environments.kind_of(row["columns"]).tools if self.plays else []

@@ -142,15 +142,6 @@ def result_of(s: Trainer, function, left_out: list[str]) -> dict:
     return {"name": name, "status": status, "measured": " ".join(text.split())[:400], "try": advice}
 
 
-def print_table(results: list[dict], seconds: float) -> None:
-    """One line per check, then the count of each status."""
-    for row in results:
-        advice = f" | try: {row['try']}" if row["try"] else ""
-        tell(f"{row['name']:<28} {row['status']:<5} {row['measured']}{advice}")
-    counts = [f"{sum(row['status'] == status for row in results)} {status}" for status in ("pass", "FAIL", "n/a")]
-    tell(f"{', '.join(counts)} in {seconds:.1f} s")
-
-
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         usage="selfcheck.py [-h] [--contract] TRAINER.py [the trainer's flags] [--leave_out NAME] [--json]",
@@ -182,7 +173,11 @@ def main(argv: list[str] | None = None) -> int:
         report = {"trainer": options.trainer, "passed": passed, "seconds": round(seconds, 1), "checks": results}
         tell(json.dumps(report, indent=1, ensure_ascii=False))
     else:
-        print_table(results, seconds)
+        for row in results:
+            advice = f" | try: {row['try']}" if row["try"] else ""
+            tell(f"{row['name']:<28} {row['status']:<5} {row['measured']}{advice}")
+        counts = [f"{sum(row['status'] == status for row in results)} {status}" for status in ("pass", "FAIL", "n/a")]
+        tell(f"{', '.join(counts)} in {seconds:.1f} s")
     return 0 if passed else 1
 
 
