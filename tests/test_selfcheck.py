@@ -207,10 +207,10 @@ def token_logprobs(config, network, batch):
 
 # ------------------------------------------------------------------------------------------------ planted faults
 
-# what is wrong: pages, the check that has to name it ("and others": another may fail, too); code at the page's end
+# what is wrong: pages, the check that has to name it ("and others": another may fail, too); what takes the place of a
+# page's function, which is called `right`
 PAGE_FAULTS = """
 # log-probs without the shift: grpo, logprob_shift and others
-right = token_logprobs
 def token_logprobs(config, network, batch):
     logits = network(input_ids=batch['input_ids'], attention_mask=batch['attention_mask']).logits
     dist = torch.log_softmax(logits / config.temperature, -1)
@@ -218,7 +218,6 @@ def token_logprobs(config, network, batch):
     return tuple(x * batch['response_mask'] for x in found)
 
 # prompts padded on the right: grpo distillation, padding and others
-right = generate
 def generate(config, models, prompts, greedy=False):
     batch, width = right(config, models, prompts, greedy), max(map(len, prompts))
     for i, prompt in enumerate(prompts):
@@ -227,31 +226,26 @@ def generate(config, models, prompts, greedy=False):
     return batch
 
 # prompt in the loss: grpo distillation, prompt_gradient
-right = generate
 def generate(config, models, prompts, greedy=False):
     batch = right(config, models, prompts, greedy)
     return batch | {'response_mask': batch['attention_mask']}
 
 # reference taken for the old policy: ppo, first_update_ratio
-right = make_experience
 def make_experience(config, models, batch):
     made = right(config, models, batch)
     return made | {'old_logprobs': made['ref_logprobs']}
 
 # update with other old log-probs than those of the batch: grpo, first_update_ratio
-right = update
 def update(config, models, optimizer, batch, step):
     return right(config, models, optimizer, batch | {'old_logprobs': batch['old_logprobs'] - 0.1}, step)
 
 # reference is the policy: ppo, reference_is_initial and others
-right = load_models
 def load_models(config):
     made = right(config)
     made.reference = made.policy
     return made
 
 # advantages with a graph: grpo, advantages_detached
-right = make_experience
 def make_experience(config, models, batch):
     made = right(config, models, batch)
     with torch.enable_grad():
@@ -259,79 +253,65 @@ def make_experience(config, models, batch):
     return made | {'advantages': made['advantages'] - 0.05 * (now - now.detach())}
 
 # loss of the wrong sign: grpo, advantages_detached
-right = policy_loss
 def policy_loss(logprobs, old, advantages, *more):
     return right(logprobs, old, -advantages, *more)
 
 # gradients kept from step to step: grpo, update_steps
-right = update
 def update(config, models, optimizer, batch, step):
     optimizer.zero_grad = lambda *given, **known: None
     return right(config, models, optimizer, batch, step)
 
 # micro-batches divided by their own tokens: grpo distillation, accumulation
-right = accumulate_gradients
 def accumulate_gradients(config, models, batch, rows, *more):
     return sum(right(config, models, batch, part, *more) for part in rows.split(config.micro_batch))
 
 # scores less the mean of the batch: grpo, group_advantages
-right = group_advantages
 def group_advantages(scores, group_size):
     return right(scores, len(scores))
 
 # advantages in another order than the scores: grpo, group_advantages
-right = group_advantages
 def group_advantages(scores, size):
     return right(scores.view(size, -1).T.flatten(), size)
 
 # values lost in holes: ppo, gae_formula
-right = gae
 def gae(rewards, values, response_mask, gamma, gae_lambda):
     everywhere = torch.ones_like(response_mask)
     return [x * response_mask for x in right(rewards, values, everywhere, gamma, gae_lambda)]
 
 # KL of the wrong sign in the reward: ppo, experience_formula
-right = make_experience
 def make_experience(config, models, batch):
     return right(dataclasses.replace(config, kl_coef=-config.kl_coef), models, batch)
 
 # score at the first token: ppo, experience_formula and others
-right = gae
 def gae(rewards, values, mask, *more):
     score, first = rewards.sum(1, keepdim=True), mask.int().argmax(1, keepdim=True)
     return right(torch.zeros_like(rewards).scatter(1, first, score), values, mask, *more)
 
 # whitened over the padding: ppo, experience_formula
-right = make_experience
 def make_experience(config, models, batch):
     made = right(config, models, batch)
     plain = (made['returns'] - made['values']) * made['response_mask']
     return made | {'advantages': (plain - plain.mean()) / plain.std() * made['response_mask']}
 
 # value loss that takes the smaller term: ppo, value_loss_gradient
-right = value_loss
 def value_loss(values, old_values, returns, value_clip):
     near = old_values + (values - old_values).clamp(-value_clip, value_clip)
     return torch.minimum(right(values, old_values, returns, 0.0), right(near, old_values, returns, 0.0))
 
 # values of the text with the token: ppo, value_loss_gradient
-right = token_values
 def token_values(*known):
     return right(*known).roll(-1, 1)
 
 # teacher without the temperature: distillation, advantages_detached
-right = reverse_kl
 def reverse_kl(student, teacher, *more):
     return right(student, teacher * 0.8, *more)
 
 # chunks divided by their own tokens: distillation, accumulation and others
-right = reverse_kl
 def reverse_kl(student, teacher, *more):
     kl, entropy = right(student, teacher, *more)
     return kl / len(kl), entropy
 
 # no generation prompt: grpo, template_ends_at_generation
-right = load_rows
 def load_rows(config, tokenizer, file):
     return [r | {'prompt_ids': r['prompt_ids'][:-1]} for r in right(config, tokenizer, file)]
 """
@@ -347,7 +327,8 @@ PLANTED = {  # what is shared by pages is broken in one, and in the one without 
 @pytest.mark.parametrize("fault", PLANTED)
 def test_planted_fault_is_named(run_checks, adapted, fault):
     page, check, alone, text = PLANTED[fault]
-    copy = adapted(TEMPLATES / f"{page}.py", end=f"\nimport dataclasses\n{text}")
+    name = re.match(r"def (\w+)", text)[1]
+    copy = adapted(TEMPLATES / f"{page}.py", end=f"\nimport dataclasses\nright = {name}\n{text}")
     code, rows = run_checks(copy, "--temperature", "0.8")
     assert code == 1 and check in with_status(rows), rows
     assert rows[check]["try"]
@@ -556,16 +537,8 @@ def test_contract_is_printed_without_a_trainer():
 
 # ------------------------------------------------------------------------------------------------ a part of a page
 
-FOUR = """
-import torch
-
-def token_logprobs(config, network, batch):
-    places = (batch["attention_mask"].cumsum(-1) - 1).clamp(min=0)
-    given = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"], "position_ids": places}
-    dist = network(**given).logits[:, :-1].float().log_softmax(-1)
-    logprobs = dist.gather(-1, batch["input_ids"][:, 1:, None]).squeeze(-1)
-    entropy = -(dist.exp() * dist).sum(-1)
-    return tuple(torch.nn.functional.pad(x, (1, 0)) for x in (logprobs, entropy))
+OWN = """
+from grpo import *
 
 def policy_loss(logprobs, old_logprobs, advantages):
     return -(logprobs - old_logprobs).exp() * advantages
@@ -589,13 +562,12 @@ def gae(rewards, values, response_mask, gamma, gae_lambda):
 """
 
 
-def test_a_page_with_four_functions_of_its_own_takes_the_rest_from_a_template(run_checks, tmp_path):
+def test_a_page_with_functions_of_its_own_takes_the_rest_from_a_template(run_checks, tmp_path):
     (tmp_path / "grpo.py").write_text((TEMPLATES / "grpo.py").read_text(encoding="utf-8"))
-    source = FOUR.replace("import torch\n", "import torch\nfrom grpo import *\n", 1)
-    (tmp_path / "mine.py").write_text(source)
+    (tmp_path / "mine.py").write_text(OWN)
     code, rows = run_checks(tmp_path / "mine.py")
     assert code == 0 and rows["gae_formula"]["status"] == "pass", rows
-    (tmp_path / "other.py").write_text(source.replace("mask[rows].sum()", 'part["response_mask"].sum()'))
+    (tmp_path / "other.py").write_text(OWN.replace("mask[rows].sum()", 'part["response_mask"].sum()'))
     code, rows = run_checks(tmp_path / "other.py")
     assert code == 1 and with_status(rows) == {"accumulation"}, rows
 
@@ -682,105 +654,87 @@ def test_a_trainer_that_plays_one_conversation_after_another_passes(inputs, adap
     assert not failed(results(adapted(PAGE, [(old, new)]), *inputs))
 
 
-ENCODED = """
-            ids = models.tokenizer.encode(text, add_special_tokens=False) + ids[len(ids) - talk.ended :]
-            logprobs = (logprobs + [0.0] * len(ids))[: len(ids)]
-"""
-RENDERED = """            talk.messages += [{"role": "assistant", "content": text}] + said * talk.goes_on
-            if talk.goes_on:
-                talk.tokens = [(i, 1, 0, 0.0) for i in render(models.tokenizer, talk.messages)]
-"""
-DECODED = "            text = models.tokenizer.decode(ids[: len(ids) - talk.ended])\n"
-MADE = "    talks = [SimpleNamespace(row=row, environment=make(), messages=copy.deepcopy(row["  # and what follows
-SCORED = '    scores = [ask(config, talk, "get_reward") for talk in talks]'
-SOON = """            if turn == 1:
-                talk.score = ask(config, talk, "get_reward")
-            talk.turns, talk.ended = turn,"""
-
-# (fault, checks that fail, what one of them says, [(old, new), ...])
-TURN_FAULTS = {
+TURN_FAULTS = {  # (checks that fail, what one of them says, old => new, ...)
     "leaked words of the environment": (
-        {"turn_mask"},
+        "turn_mask",
         r"response_mask: conversation 1: 1 on \d+ tokens that were not sampled \('.*\[talk 1\] No, 1\.",
-        [("[(i, 1, 0, 0.0) for i in added]", "[(i, 1, 1, 0.0) for i in added]")],
+        "[(i, 1, 0, 0.0) for i in added] => [(i, 1, 1, 0.0) for i in added]",
     ),
     "end token left out": (
-        {"turn_mask"},
-        r"conversation 0: 0 on 1 tokens that were sampled",
-        [("(i, 1, 1, x) for i, x in", "(i, 1, int(i not in models.eos_ids), x) for i, x in")],
+        "turn_mask",
+        "conversation 0: 0 on 1 tokens that were sampled",
+        "(i, 1, 1, x) for i, x in => (i, 1, int(i not in models.eos_ids), x) for i, x in",
     ),
     "log-probs of the next token": (
-        {"turn_mask"},
+        "turn_mask",
         r"conversation 0: right, but rollout_logprobs differ from the sampler's at \d+ of its tokens",
-        [("zip(ids, logprobs, strict=True)]", "zip(ids, logprobs[1:] + logprobs[:1], strict=True)]")],
+        "zip(ids, logprobs, strict=True)] => zip(ids, logprobs[1:] + logprobs[:1], strict=True)]",
     ),
     "re-tokenized turn": (
-        {"turn_ids"},
-        r"the prompt of turn 2 departs from what was sampled, of turn 1|the batch departs from what was sampled, of tu",
-        [(DECODED, DECODED + ENCODED[1:])],
+        "turn_ids",
+        "the prompt of turn 2 departs from what was sampled, of turn 1|the batch departs from what was sampled, of tu",
+        "(ids[: len(ids) - talk.ended]) => (ids[: len(ids) - talk.ended]); "
+        "ids = models.tokenizer.encode(text, add_special_tokens=False) + ids[len(ids) - talk.ended :]; "
+        "logprobs = (logprobs + [0.0] * len(ids))[: len(ids)]",
     ),
     "conversation rendered anew": (
-        {"turn_ids"},
+        "turn_ids",
         r"conversation 1: the prompt of turn 2 departs from what was sampled, of turn 1: \[.* is \[",
-        [('            talk.messages += [{"role": "assistant", "content": text}] + said * talk.goes_on\n', RENDERED)],
+        "+ said * talk.goes_on => + said * talk.goes_on; talk.tokens = [(i, 1, 0, 0.0) for i in "
+        "render(models.tokenizer, talk.messages)] if talk.goes_on else talk.tokens",
     ),
     "rewards of the conversations in reverse": (
-        {"turn_rewards"},
-        r"of conversation 0: score 3 changes with its return",
-        [(SCORED, SCORED.replace("in talks]", "in talks[::-1]]"))],
+        "turn_rewards",
+        "of conversation 0: score 3 changes with its return",
+        '"get_reward") for talk in talks] => "get_reward") for talk in talks[::-1]]',
     ),
     "the reward asked for too soon": (
-        {"turn_rewards"},
-        r"conversation 0, 1, 2, 3: asked for the return before the environment heard its last answer",
-        [
-            ("            talk.turns, talk.ended = turn,", SOON),
-            (SCORED, "    scores = [t.score for t in talks]"),
-        ],
+        "turn_rewards",
+        "conversation 0, 1, 2, 3: asked for the return before the environment heard its last answer",
+        'talk.turns, talk.ended = => talk.score = ask(config, talk, "get_reward") if turn == 1 else talk.score'
+        "; talk.turns, talk.ended =",
+        'scores = [ask(config, talk, "get_reward") for talk in talks] => scores = [talk.score for talk in talks]',
     ),
     "an environment for all": (
-        {"turn_state", "turn_rewards"},
-        r"one environment object serves conversations 0 and 1 at once",
-        [(MADE, "    one = make()\n" + MADE.replace("make()", "one"))],
+        "turn_state turn_rewards",
+        "one environment object serves conversations 0 and 1 at once",
+        "talks = [SimpleNamespace(row=row, environment=make() => one = make(); talks = [SimpleNamespace(row=row, "
+        "environment=one",
     ),
     "columns shared by a group": (
-        {"turn_state"},
-        r"reset of conversation 1 got columns that reset of 0 changed",
-        [
-            (
-                'copy.deepcopy(talk.row["columns"] | {"prompt": talk.messages})',
-                '(talk.row["columns"] | {"prompt": talk.messages})',
-            )
-        ],
+        "turn_state",
+        "reset of conversation 1 got columns that reset of 0 changed",
+        'copy.deepcopy(talk.row["columns"] | {"prompt" => (talk.row["columns"] | {"prompt"',
     ),
     "messages shared by a group": (
-        {"turn_state"},
-        r"conversation 1 gets text of conversation 0",
-        [("messages=copy.deepcopy(row[", "messages=(row[")],
+        "turn_state",
+        "conversation 1 gets text of conversation 0",
+        "messages=copy.deepcopy(row[ => messages=(row[",
     ),
     "answers heard by a neighbour": (
-        {"turn_state"},
-        r"the environment of conversation 0 heard answers of 1",
-        [
-            (
-                '            reply = ask(config, talk, "reply", text)\n',
-                '            reply = ask(config, talk, "reply", text)\n'
-                '            reply = ask(config, now[row - 1], "reply", text) if row == 1 and turn == 1 else reply\n',
-            )
-        ],
+        "turn_state",
+        "the environment of conversation 0 heard answers of 1",
+        'reply = ask(config, talk, "reply", text) => reply = ask(config, talk, "reply", text); '
+        'reply = ask(config, now[row - 1], "reply", text) if row == 1 and turn == 1 else reply',
     ),
 }
 
 
+def with_fault(adapted, fault):
+    """A copy of the page with one of TURN_FAULTS."""
+    return adapted(PAGE, [edit.split(" => ") for edit in TURN_FAULTS[fault][2:]])
+
+
 @pytest.mark.parametrize("fault", TURN_FAULTS)
 def test_planted_fault_of_conversations_is_named(inputs, adapted, fault):
-    checks, said, pairs = TURN_FAULTS[fault]
-    found = failed(results(adapted(PAGE, pairs), *inputs))
-    assert set(found) == checks, found
+    checks, said, *_ = TURN_FAULTS[fault]
+    found = failed(results(with_fault(adapted, fault), *inputs))
+    assert set(found) == {*checks.split()}, found
     assert re.search(said, "\n".join(found.values()), re.DOTALL | re.MULTILINE), found
 
 
 def test_the_command_line_has_them_with_advice(inputs, adapted, capsys):
-    copy = adapted(PAGE, TURN_FAULTS["leaked words of the environment"][2])
+    copy = with_fault(adapted, "leaked words of the environment")
     assert selfcheck.main([str(copy), *inputs, "--max_new_tokens", "12", "--json"]) == 1
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)["checks"]}
     assert rows.keys() >= NAMES and {name for name, row in rows.items() if row["status"] == "FAIL"} == {"turn_mask"}
