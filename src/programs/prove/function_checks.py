@@ -12,6 +12,12 @@ from programs.prove.formulas import FORMULAS, WRONG_AXIS, aggregated, group_adva
 from programs.prove.function_calls import BY_TOKEN, CUT, SHAPES_OF_ONE, Tried, input_forms, near
 from programs.prove.recognition import GENERIC, ROLES, Candidate, missing
 
+AFTER = (0.9, -0.7, 1.6, -1.2, 0.5)  # value after the last step of each row
+CALLS = 8  # repeated calls with the same inputs
+FAR = 8.0  # a log-ratio to the sampler that every truncation or filter acts on
+ROWS_FIRST = r"[\[(]\s*(B|N|bs|batch\w*)\s*,\s*(T|S|L|seq\w*|time)\b|batch[ _-]first"
+ONE_MORE = r"T\s*\+\s*1|one more value"
+
 
 def with_next_value(c: dict, sign: int) -> dict:
     """Token rewards with the discounted value after the first episode's end added or subtracted."""
@@ -143,13 +149,6 @@ def named_fault(candidate: Candidate, tried: Tried, c: dict, fit: Fit) -> tuple[
     left = f"; left at their defaults: {', '.join(candidate.left)}" if candidate.left else ""
     gap = f"the nearest, {fit.way}, differs by {fit.value:.2g} (relative){left}"
     return f"it is none of the published forms of {about}: {gap}", False
-
-
-AFTER = (0.9, -0.7, 1.6, -1.2, 0.5)  # value after the last step of each row
-CALLS = 8  # repeated calls with the same inputs
-FAR = 8.0  # a log-ratio to the sampler that every truncation or filter acts on
-ROWS_FIRST = r"[\[(]\s*(B|N|bs|batch\w*)\s*,\s*(T|S|L|seq\w*|time)\b|batch[ _-]first"
-ONE_MORE = r"T\s*\+\s*1|one more value"
 
 
 def look_at_calls(candidate: Candidate, tried: Tried, fit: Fit) -> bool:

@@ -10,6 +10,10 @@ from pathlib import Path
 from parts.foundation.bundle import BUNDLE
 from parts.foundation.messages import UserError, need
 
+CONTRACT = {"accumulate_gradients", "make_experience"}  # functions that only trainers have
+SHOWN = ("logprob_shift", "advantages_detached", "accumulation")  # checks whose measurements are quoted
+NEVER_RUN = "its train and what a run saves, for which try prove.py OUT"
+
 
 @dataclass
 class Proof:
@@ -80,11 +84,6 @@ def failures_of(report: dict) -> list[str]:
     against = [x for x in reversed(report["findings"]) if x["severity"] == "fail" or x["check"] == "reset"]
     failed = {x["check"]: f"{x['message']}; try: {x['try']}" if x.get("try") else x["message"] for x in against}
     return [f"{check}: {message}" for check, message in reversed(failed.items())]
-
-
-CONTRACT = {"accumulate_gradients", "make_experience"}  # functions that only trainers have
-SHOWN = ("logprob_shift", "advantages_detached", "accumulation")  # checks whose measurements are quoted
-NEVER_RUN = "its train and what a run saves, for which try prove.py OUT"
 
 
 def prove_trainer(file: Path, flags: list[str], seconds: float) -> Proof:

@@ -62,6 +62,8 @@ SHAPED = {"scores", "token_rewards", "values", "next_values"}  # with these a lo
 FOREIGN = {"loss": {*SHAPED, "returns"}, "kl": {*SHAPED, "advantages"}}
 SMALLEST_CLIP = 1e-4  # a smaller default is an epsilon against division by 0, not a clip
 CLIPPED = {*"clip clipped surrogate policy actor loss losses objective compute get per token forward call".split()}
+GENERIC = {"kl", "value_loss", "critic_loss"}  # names that say what is computed, not by which formula
+EMPTY, KEYWORD = inspect.Parameter.empty, inspect.Parameter.KEYWORD_ONLY
 
 
 @dataclass
@@ -115,9 +117,6 @@ def missing(formula: str, roles: dict[str, str]) -> set[str]:
     if "token_rewards" in takes:  # a row's last token reward is its score
         takes.add("scores")
     return (KINDS[kind] | ({"old_logprobs"} if ratio else set())) - takes
-
-
-GENERIC = {"kl", "value_loss", "critic_loss"}  # names that say what is computed, not by which formula
 
 
 def formula_of(name: str, roles: dict[str, str]) -> tuple[str, bool]:
@@ -179,9 +178,6 @@ def recognised(name: str, function, where: str, formula: str) -> Candidate:
     elif lacking := missing(candidate.formula, roles):
         candidate.why = f"it has no {' and no '.join(sorted(lacking))} of a known name"
     return candidate
-
-
-EMPTY, KEYWORD = inspect.Parameter.empty, inspect.Parameter.KEYWORD_ONLY
 
 
 class Fields(dict):

@@ -23,6 +23,15 @@ FED = dict.fromkeys(("input", "inputs", "stdin"), "2\n") | dict.fromkeys(OUTPUTS
 FED_MAIN = "print(f(int(input())))"  # added to a program that is judged by what it prints
 TOGETHER_S, ALONE_S = 40.0, 25.0  # limits for a call with all programs, and with one
 HARMFUL = ("file deleted", "file changed", "files left behind", "process left behind", "network")  # pass, but do harm
+AS_SAMPLE_REWARD = file_text("files/as_sample_reward.py")
+FAILED = ("hung", "died", "raised", "malformed", "not_finite")  # failures that reward_preflight.py counts
+NONSENSE = ("empty", "whitespace", "unicode_junk", "keyword_stuffing", "very_long")  # probes of reward_preflight.py
+ANSWER_FORMS = ("<answer>{}</answer>", "\\boxed{{{}}}", "#### {}", "Answer: {}", "```python\n{}\n```", "{}")
+ESCAPE = (  # reaches `open` even if eval gets no builtins
+    "[c for c in ().__class__.__base__.__subclasses__() if c.__name__ == 'catch_warnings'][0]()"
+    "._module.__builtins__['open']"
+)
+VERL_NAMES = {"data_source", "solution_str", "ground_truth", "extra_info"}  # verl's reward managers pass these by name
 
 
 def fed_test(tests):
@@ -96,17 +105,6 @@ def prove_against_attacks(proof: Proof, spec: str, row: dict) -> None:
         f"through this very reward on this machine (user {os.getuid()}); got through: {', '.join(through) or 'none'}. "
         f"A plain right program is paid{libraries}."
     )
-
-
-AS_SAMPLE_REWARD = file_text("files/as_sample_reward.py")
-FAILED = ("hung", "died", "raised", "malformed", "not_finite")  # failures that reward_preflight.py counts
-NONSENSE = ("empty", "whitespace", "unicode_junk", "keyword_stuffing", "very_long")  # probes of reward_preflight.py
-ANSWER_FORMS = ("<answer>{}</answer>", "\\boxed{{{}}}", "#### {}", "Answer: {}", "```python\n{}\n```", "{}")
-ESCAPE = (  # reaches `open` even if eval gets no builtins
-    "[c for c in ().__class__.__base__.__subclasses__() if c.__name__ == 'catch_warnings'][0]()"
-    "._module.__builtins__['open']"
-)
-VERL_NAMES = {"data_source", "solution_str", "ground_truth", "extra_info"}  # verl's reward managers pass these by name
 
 
 def forms_of(names: set[str], takes_any: bool) -> dict[str, str]:

@@ -43,4 +43,4 @@ and reward stand in for those that you leave out.
 Exit codes: 0 every check passes, 1 one fails, 2 bad input.
 """
 
-ROOMS = ("trainer", "input_checks", "conversation_checks", "adapters", "oracle", "numeric_checks", "run")
+ROOMS = ("trainer", "input_checks", "conversation_checks", "adapters", "numeric_checks", "run")

@@ -25,6 +25,12 @@ SCRIPT, SCRIPT_TALKS = ([(name, "", "") for name in text.split()] for text in PA
 INSTEAD = {"response_logits": "token_logprobs"}  # {name: another that will do}
 DRAWN = 8 * SAMPLED  # rows of which some of the shorter half are taken
 FIELDS = ("model", "data", "temperature", "max_new_tokens", "micro_batch")  # of a page's Config
+LOSSES_OF_PAPERS = (
+    Definition("mean over tokens"),
+    Definition("mean over completions of token means", "seq_mean_token_mean"),
+    Definition("sum over tokens / max_new_tokens", "seq_mean_token_sum_norm"),
+)
+ZERO_SUM = ("grpo", "mean", "rloo", "gpg", "gpg_verl", "maxrl")  # the advantages of a group sum to 0
 
 
 def shorter_rows(drawn) -> list[dict]:
@@ -36,13 +42,6 @@ def lacking(module, needed: list[tuple], fields=()) -> list[str]:
     """Names of the contract that a trainer lacks, given the fields of its Config."""
     asked = [name for name, no, field in needed if not field or (field in fields) != bool(no)]
     return [name for name in asked if not {name, INSTEAD.get(name)} & vars(module).keys()]
-
-
-LOSSES_OF_PAPERS = (
-    Definition("mean over tokens"),
-    Definition("mean over completions of token means", "seq_mean_token_mean"),
-    Definition("sum over tokens / max_new_tokens", "seq_mean_token_sum_norm"),
-)
 
 
 class OnePage(Trainer):
@@ -215,9 +214,6 @@ class OnePage(Trainer):
         if self.models.critic is None:
             return None
         return self.models.critic(input_ids=ids, attention_mask=ids * 0 + 1).logits[0, :, 0].float()
-
-
-ZERO_SUM = ("grpo", "mean", "rloo", "gpg", "gpg_verl", "maxrl")  # the advantages of a group sum to 0
 
 
 class ScriptsTrainer(Trainer):

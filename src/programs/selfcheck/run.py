@@ -16,9 +16,11 @@ from parts.rewards.reward_forms import import_file
 from programs.selfcheck.adapters import CONTRACT, OnePage, ScriptsTrainer
 from programs.selfcheck.conversation_checks import TURN_CHECKS
 from programs.selfcheck.input_checks import INPUT_CHECKS
-from programs.selfcheck.numeric_checks import NUMERIC_CHECKS
-from programs.selfcheck.oracle import own_logprobs
+from programs.selfcheck.numeric_checks import NUMERIC_CHECKS, own_logprobs
 from programs.selfcheck.trainer import PROBES, Trainer, networks, rest
+
+PROBE_TOKENS = 64  # of a real prompt that a probe is cut from
+CHECKS = (*INPUT_CHECKS, *NUMERIC_CHECKS, *TURN_CHECKS)
 
 
 def load_trainer(file: str) -> Trainer:
@@ -50,10 +52,6 @@ def need_names(file: str, names: list[str]) -> None:
         f"got trainer {file!r} without {', '.join(names)}; expected all that the checks call; try selfcheck.py "
         "--contract, or a copy of templates/grpo.py beside it and `from grpo import *` before your own functions",
     )
-
-
-PROBE_TOKENS = 64  # of a real prompt that a probe is cut from
-CHECKS = (*INPUT_CHECKS, *NUMERIC_CHECKS, *TURN_CHECKS)
 
 
 def prepare(s: Trainer) -> None:

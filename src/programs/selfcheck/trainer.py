@@ -10,7 +10,6 @@ from parts.foundation.processes import torch
 SAMPLED = 8  # prompts to sample from
 NEW_TOKENS = 32  # tokens of a completion
 PROBES = 4  # fixed sequences for log-probs and gradients
-ALL_ROWS = 2**30  # rows per pass that hold any batch
 
 # tolerances: mean difference of log-probs in nats (ten times that for a token), relative difference of gradients
 LIMITS = {"fp32": (1e-4, 1e-3), "bf16": (0.1, 0.15)}
@@ -102,7 +101,13 @@ class Trainer:
     def gradients(self, batch: dict, **settings) -> list:
         """Gradients of a batch by the trainer's own function, one vector per network."""
         self.accumulate(dataclasses.replace(self.config, **settings), batch)
-        return take_gradients(self.models)
+        return self.take_gradients()
+
+    def take_gradients(self) -> list:
+        """`gradients_of` the networks, which are then cleared."""
+        vectors = gradients_of(self.models)
+        rest(self.models)
+        return vectors
 
     def first_loss(self, batch: dict, models) -> tuple | None:
         """(Log-probs, old log-probs), [n, T], of `update`'s first call of the policy loss; () if it makes none.
@@ -198,13 +203,6 @@ def gradients_of(models) -> list:
             g = torch.zeros_like(p) if p.grad is None else p.grad
             parts.append(g.flatten()[:: max(1, g.numel() // 4096)].float().cpu())
         vectors.append(torch.cat(parts))
-    return vectors
-
-
-def take_gradients(models) -> list:
-    """`gradients_of`, then clear the gradients."""
-    vectors = gradients_of(models)
-    rest(models)
     return vectors
 
 
