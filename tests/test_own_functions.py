@@ -18,15 +18,9 @@ from programs.ppo_train.settings import Config, parse_config
 IDEA = '''
 import torch
 
-
 def centred(scores, groups):
     """R - mean_g, as the estimator `mean`."""
     return scores - torch.stack([scores[groups == g].mean() for g in groups])
-
-
-def tokens(scores, mask):
-    return scores[:, None] * mask
-
 
 def clipped(logprobs, old_logprobs, advantages, config):
     """The loss `clip` without its dual bound."""
@@ -35,39 +29,9 @@ def clipped(logprobs, old_logprobs, advantages, config):
     loss = torch.maximum(-advantages * ratio, -advantages * bound)
     return loss, loss != -advantages * ratio
 
-
 def plain(logprobs, advantages, **others):
     assert sorted(others) == ["config", "mask", "old_logprobs"]
     return -advantages * logprobs
-
-
-def raises(scores):
-    return scores["gold"]
-
-
-def wide(scores):
-    return torch.zeros(3, 4, 5)
-
-
-def number(scores):
-    return 1.0
-
-
-def bad(scores):
-    return scores / 0
-
-
-def graph(scores):
-    return scores * torch.ones(1, requires_grad=True)
-
-
-def infinite(logprobs):
-    return logprobs / 0
-
-
-def lost(logprobs):
-    return logprobs.detach()
-
 
 def zeroes(mask, **others):
     rewards, old = others.get("rewards"), others.get("old_logprobs")
@@ -76,15 +40,16 @@ def zeroes(mask, **others):
         x.zero_()
     return result
 
-
-def placed(scores, /):
-    return scores
-
-
-def needs(scores, values):
-    return scores
-
-
+tokens = lambda scores, mask: scores[:, None] * mask
+raises = lambda scores: scores["gold"]
+wide = lambda scores: torch.zeros(3, 4, 5)
+number = lambda scores: 1.0
+bad = lambda scores: scores / 0
+graph = lambda scores: scores * torch.ones(1, requires_grad=True)
+infinite = lambda logprobs: logprobs / 0
+lost = lambda logprobs: logprobs.detach()
+placed = lambda scores, /: scores
+needs = lambda scores, values: scores
 THING = 3
 '''
 SIZES = ["--steps=2", "--batch_size=16", "--max_new_tokens=8", "--plot_every=0", "--eval_every=0", "--save_every=0"]
@@ -191,7 +156,7 @@ def test_they_are_entered_by_their_spec(idea):
 @pytest.mark.parametrize(
     ("kind", "name", "said"),
     [
-        ("advantage", "raises", r"raises IndexError: .*\(idea.py, line 28\)"),
+        ("advantage", "raises", r"raises IndexError: .*\(idea.py, line 27\)"),
         ("advantage", "wide", r"got a tensor \[3, 4, 5\] from advantage idea.py:wide; expected \[4\] or \[4, 5\]"),
         ("advantage", "number", "got float from advantage idea.py:number; expected a tensor"),
         ("advantage", "bad", "got NaN or infinite advantages from idea.py:bad"),

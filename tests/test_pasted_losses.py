@@ -8,6 +8,7 @@ import torch
 from conftest import ROOT, load_module
 
 from parts.learning import losses as parts
+from parts.learning.oracles import policy_token
 
 page = load_module(ROOT / "templates" / "losses.py", "pasted_losses")
 MASK = torch.tensor([[0, 1, 1, 1], [1, 0, 0, 0], [0, 0, 0, 0], [1, 1, 0, 1]])
@@ -23,30 +24,15 @@ def drawn(seed: int = 0):
 
 
 def by_loop(name: str, new, old, advantages, low=0.0, high=0.0, dual=0.0):
-    """The papers' formulas, token by token, as lists of floats; 0 outside the mask."""
-    rows = []
-    for b, mask in enumerate(MASK.tolist()):
-        kept = [t for t, one in enumerate(mask) if one]
-        A, d = float(advantages[b]), {t: float(new[b][t] - old[b][t]) for t in kept}
-        mean = sum(d.values()) / max(len(kept), 1)
-        bounds = [max(-low, min(high, d[t])) for t in kept]
-        least = [min(d[t], x) if A > 0 else max(d[t], x) for t, x in zip(kept, bounds, strict=True)]
-        row = [0.0] * 4
+    """The papers' formulas, token by token; 0 outside the mask."""
+    c = {"logprobs": new, "old_logprobs": old, "advantages": advantages[:, None].expand(4, 4)}
+    c |= {"low": low, "high": high, "dual_clip": dual, "tau_pos": 1.0, "tau_neg": 1.05}
+    losses = torch.zeros(4, 4, dtype=torch.float64)
+    for b, mask in enumerate(MASK):
+        kept = mask.nonzero().flatten().tolist()
         for t in kept:
-            ratio = math.exp(mean if name == "gspo" else d[t])
-            near = max(1 - low, min(1 + high, ratio))
-            row[t] = {
-                "clip": max(-A * ratio, -A * near),
-                "gspo": max(-A * ratio, -A * near),
-                "cispo": -near * A * float(new[b][t]),
-                "sapo": -4 / (tau := 1.0 if A > 0 else 1.05) / (1 + math.exp(-tau * (ratio - 1))) * A,
-                "gmpo": -A * math.exp(sum(least) / len(kept)),
-                "reinforce": -A * float(new[b][t]),
-            }[name]
-            if dual and A < 0:
-                row[t] = min(row[t], -A * dual)
-        rows.append(row)
-    return torch.tensor(rows, dtype=torch.float64)
+            losses[b, t] = policy_token("ppo" if name == "clip" else name, c, b, t, kept)
+    return losses
 
 
 @pytest.mark.parametrize("name", ["clip", "gspo", "cispo", "sapo", "gmpo", "reinforce"])

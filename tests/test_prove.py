@@ -14,28 +14,33 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 prove = load_script("prove")
-REWARDS = '''"""Rewards, sound and not."""
-
-
+REWARDS = """
 def text_of(completion):
     return completion if isinstance(completion, str) else completion[-1]["content"]
 
+def paid(form, completions, answer):
+    return [float(form.format(a) == text_of(c).strip()) for c, a in zip(completions, answer)]
 
 def right(completions, answer, **kwargs):
-    return [float(f"<answer>{a}</answer>" == text_of(c).strip()) for c, a in zip(completions, answer)]
+    return paid("<answer>{}</answer>", completions, answer)
 
+def in_words(completions, answer, **kwargs):
+    return paid("It is {}!", completions, answer)
 
-def compute_score(data_source, solution_str, ground_truth, extra_info=None):
-    return {"score": float(solution_str.strip() == ground_truth)}
-
+def after_a_word(completions, answer, **kwargs):
+    return [2 * score - 1 for score in paid("Answer: {}", completions, answer)]
 
 def needs_gold(solution_str, ground_truth):
     return float(solution_str.strip() == ground_truth)
 
+def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    return {"score": needs_gold(solution_str, ground_truth)}
+
+async def by_keyword(*, data_source, solution_str, ground_truth, extra_info):
+    return {"score": needs_gold(solution_str, ground_truth)}
 
 def fails(completions, answer, **kwargs):
     raise RuntimeError("no such judge")
-
 
 def runs(completions, answer, **kwargs):
     scores = []
@@ -46,63 +51,39 @@ def runs(completions, answer, **kwargs):
             scores.append(0.0)
     return scores
 
-
-async def by_keyword(*, data_source, solution_str, ground_truth, extra_info):
-    return {"score": float(solution_str.strip() == ground_truth)}
-
-
-def in_words(completions, answer, **kwargs):
-    return [float(f"It is {a}!" == text_of(c).strip()) for c, a in zip(completions, answer)]
-
-
-def after_a_word(completions, answer, **kwargs):
-    return [2 * float(f"Answer: {a}" == text_of(c).strip()) - 1 for c, a in zip(completions, answer)]
-
-
 def by_class(completions, answer, level, **kwargs):
     return [score * (1 + (n == 2)) for score, n in zip(right(completions, answer), level)]
-
 
 def flipped(completions, answer, **kwargs):
     return [-score for score in right(completions, answer)]
 
-
 def of_the_next_row(completions, answer, **kwargs):
     return right(completions, [*answer[1:], answer[0]])
-
-
-LAST = [""]
-
 
 def goes_on(completions, answer, **kwargs):
     said = []
     for completion in completions:
-        LAST[0] = text_of(completion).strip() or LAST[0]
-        said.append(LAST[0])
+        KEPT[0] = text_of(completion).strip() or KEPT[0]
+        said.append(KEPT[0])
     return right(said, answer)
-
 
 def skips(completions, answer, **kwargs):
     return [None if a == "3" else score for score, a in zip(right(completions, answer), answer)]
-
 
 class Judge:
     def __call__(self, completions, answer, **kwargs):
         return right(completions, answer)
 
-
 judge = Judge()
-KEPT, BY_TEXT = [], {}
-
+KEPT, BY_TEXT = [""], {}
 
 def leaks(completions, answer, **kwargs):
     KEPT.extend(b"x" * (1 << 19) for _ in completions)
     return right(completions, answer)
 
-
 def by_text(completions, answer, **kwargs):
     return [BY_TEXT.setdefault(text_of(c), score) for c, score in zip(completions, right(completions, answer))]
-'''
+"""
 
 
 def run(capsys, *words) -> tuple[int, dict, str]:
@@ -171,24 +152,6 @@ def test_a_sound_run_is_proved_and_its_accuracy_is_that_of_single_rows(tmp_path,
     assert report["figures"]["kl"]["saved model to start"] > 0 and "plain generate" in err
 
 
-@pytest.mark.parametrize(
-    ("change", "settings", "finding"),
-    [
-        (0.0, {}, "unchanged start"),
-        (1e-3, {"data": str(EVAL_DATA)}, "12 of 12 held-out prompts"),
-        (float("nan"), {}, "not finite"),
-        (0.3, {"eval_rows": 48}, "fell from"),
-        (1e-3, {"reward": "fails"}, "no such judge"),
-    ],
-)
-def test_a_fault_of_a_run_is_named(tmp_path, rewards, capsys, change, settings, finding):
-    if "reward" in settings:
-        settings = {"reward": [f"{rewards}:{settings['reward']}"]}
-    code, report, err = run(capsys, make_run(tmp_path / "run", rewards, moved(change), **settings))
-    assert code == 1 and any(finding in text for text in report["findings"]), report["findings"]
-    assert f"against it: {report['findings'][0]}" in err
-
-
 def with_tensors(edit, file: str = "model.safetensors"):
     """A plant: other tensors in a file of the saved model."""
 
@@ -199,37 +162,34 @@ def with_tensors(edit, file: str = "model.safetensors"):
     return plant
 
 
-def with_settings(**values):
-    """A plant: other settings of the run."""
+def with_value(file: str, *names: str, value):
+    """A plant: another value in a JSON file."""
 
     def plant(folder):
-        settings = json.loads((folder / "config.json").read_text())
-        (folder / "config.json").write_text(json.dumps(settings | values))
+        report = inner = json.loads((folder / file).read_text())
+        for name in names[:-1]:
+            inner = inner[name]
+        inner[names[-1]] = value
+        (folder / file).write_text(json.dumps(report))
 
     return plant
 
 
-def with_training(ask, **more):
+def with_training(ask):
     """A plant: training rows that ask the first four held-out questions otherwise."""
 
     def plant(folder):
         rows = read_lines(EVAL_DATA)[:4]
         for row in rows:
             row["prompt"][-1]["content"] = ask(row["prompt"][-1]["content"])
-        write_lines(folder / "train.jsonl", rows)
-        with_settings(data="train.jsonl", **more)(folder)
+        with_value("config.json", "data", value=write_lines(folder / "train.jsonl", rows))(folder)
 
     return plant
 
 
-def with_log(step: int, rows: int):
-    return lambda folder: write_lines(
-        folder / "metrics.jsonl", [{"step": step, "eval/accuracy": 0.5, "eval/rows": rows}]
-    )
-
-
-def without_template(folder):
-    (folder / "final" / "chat_template.jinja").unlink()
+def with_log(step: int, rows: int, accuracy: float = 0.5):
+    line = {"step": step, "eval/accuracy": accuracy, "eval/rows": rows}
+    return lambda folder: write_lines(folder / "metrics.jsonl", [line])
 
 
 def with_another_token(folder):
@@ -255,36 +215,47 @@ def with_part_of_an_adapter(folder):
     with_tensors(lambda x: dict([*x.items()][4:]), "adapter_model.safetensors")(folder)
 
 
-RUN_FAULTS = {
-    " tensors are missing, such as": with_tensors(lambda x: dict([*x.items()][1:])),
-    "Found missing adapter keys": with_part_of_an_adapter,
-    "has no chat template": without_template,
-    "embeddings of": with_another_token,
-    "weights that are not finite": with_settings(model="/gone"),
-    "4 of 12 held-out prompts": with_training(lambda q: f"{q[0]}\u200b{q[1:]}".replace("=", "?")),
-    "goes on to step 60": with_log(60, 12),
-    "says 200 evaluated rows": with_log(20, 200),
+RUN_FAULTS = {  # what is found: how far the model moved, and what is wrong with the run's settings or folder
+    "unchanged start": (0.0, {}),
+    "12 of 12 held-out prompts": (1e-3, {"data": str(EVAL_DATA)}),
+    "has weights that are not finite": (math.nan, {}),
+    "fell from": (0.3, {"eval_rows": 48}),
+    "no such judge": (1e-3, {"reward": "fails"}),
+    " tensors are missing, such as": (1e-3, with_tensors(lambda x: dict([*x.items()][1:]))),
+    "Found missing adapter keys": (1e-3, with_part_of_an_adapter),
+    "has no chat template": (1e-3, lambda folder: (folder / "final" / "chat_template.jinja").unlink()),
+    "embeddings of": (1e-3, with_another_token),
+    "weights that are not finite": (math.nan, with_value("config.json", "model", value="/gone")),
+    "4 of 12 held-out prompts": (1e-3, with_training(lambda q: f"{q[0]}\u200b{q[1:]}".replace("=", "?"))),
+    "goes on to step 60": (1e-3, with_log(60, 12)),
+    "says 200 evaluated rows": (1e-3, with_log(20, 200)),
+    "says eval/accuracy nan at step 4, which is no share": (1e-3, with_log(4, 12, math.nan)),
+    "says eval/accuracy 2 at step 4, which is no share": (1e-3, with_log(4, 12, 2.0)),
 }
 
 
 @pytest.mark.parametrize("finding", RUN_FAULTS)
-def test_a_fault_of_files_around_a_run_is_named(tmp_path, rewards, capsys, finding):
-    folder = make_run(tmp_path / "run", rewards, moved(math.nan if "finite" in finding else 1e-3), steps=20)
-    RUN_FAULTS[finding](folder)
-    code, report, _ = run(capsys, folder)
+def test_a_fault_of_a_run_is_named(tmp_path, rewards, capsys, finding):
+    change, fault = RUN_FAULTS[finding]
+    settings = fault if isinstance(fault, dict) else {}
+    settings = settings | {"reward": [f"{rewards}:{settings.get('reward', 'right')}"], "steps": 20}
+    folder = make_run(tmp_path / "run", rewards, moved(change), **settings)
+    if not isinstance(fault, dict):
+        fault(folder)
+    code, report, err = run(capsys, folder)
     assert code == 1 and any(finding in text for text in report["findings"]), report["findings"]
+    assert f"against it: {report['findings'][0]}" in err
 
 
 def test_rows_that_a_run_held_out_of_its_own_data_are_measured(tmp_path, rewards, capsys):
     folder = make_run(tmp_path / "run", rewards, moved(1e-3), hold_out=12, eval_data="", steps=20)
     write_lines(folder / "train.jsonl", read_lines(TRAIN_DATA)[:60])
-    with_settings(data="train.jsonl")(folder)
+    with_value("config.json", "data", value="train.jsonl")(folder)
     with_log(20, 12)(folder)
     code, report, err = run(capsys, folder)
     rows = report["figures"]["held_out_rows"]
-    assert (
-        (code, report["findings"]) == (0, []) and 0 < rows <= 12 and f"{rows} rows of {folder}/train.jsonl (--" in err
-    )
+    assert (code, report["findings"]) == (0, []) and 0 < rows <= 12
+    assert f"{rows} rows of {folder}/train.jsonl (--" in err
 
 
 def of_a_card(folder, model):
@@ -360,11 +331,13 @@ def test_a_page_s_folder_with_a_teacher_is_read_too(tmp_path, rewards, capsys):
     assert kl["start to teacher"] == pytest.approx(0, abs=1e-6) and "greedy" not in report["figures"]
 
 
-def test_what_cannot_be_measured_is_said(tmp_path, rewards, capsys):
+def test_what_cannot_be_measured_and_rows_that_repeat_are_said(tmp_path, rewards, capsys):
     folder = make_run(tmp_path / "run", rewards, moved(1e-3), environment="game.py:Game", reward=[])
+    (folder / "test.jsonl").write_text((folder / "test.jsonl").read_text() * 3)
     code, report, err = run(capsys, folder)
     assert (code, report["findings"], len(report["not_measured"])) == (0, [], 2)
     assert "Held-out accuracy was not measured: the run played conversations" in err
+    assert report["figures"]["held_out_rows"] == 12 and "24 of 36 held-out rows repeat another one" in err
 
 
 @pytest.mark.parametrize(("k", "n"), [(0, 7), (7, 7), (3, 11), (91, 256)])
@@ -406,14 +379,7 @@ def test_a_sound_evaluation_is_recounted(compared, capsys):
 
 def stated(name: str, value):
     """A plant: another figure of the metric in results.json."""
-
-    def plant(folder):
-        file = folder / "after" / "results.json"
-        report = json.loads(file.read_text())
-        report["tasks"]["math"]["metrics"]["verified"][name] = value
-        file.write_text(json.dumps(report))
-
-    return plant
+    return with_value("after/results.json", "tasks", "math", "metrics", "verified", name, value=value)
 
 
 def samples(edit):
@@ -421,29 +387,13 @@ def samples(edit):
 
     def plant(folder):
         file = folder / "after" / "samples.jsonl"
-        file.write_text("".join(edit(file.read_text().splitlines(keepends=True))))
+        write_lines(file, edit(read_lines(file)))
 
     return plant
 
 
-def other_p(folder):
-    """A plant: another p in comparison.json."""
-    report = json.loads((folder / "comparison.json").read_text())
-    report["tasks"]["math"]["verified"]["p"] = 1e-4
-    (folder / "comparison.json").write_text(json.dumps(report))
-
-
-def other_gold(line: str) -> str:
-    """A sample that is right by another gold answer than that of its row."""
-    sample = json.loads(line)
-    score = {"metrics": sample["metrics"] | {"verified": 1.0}}
-    return json.dumps(sample | {"completion": "7", "gold": "7"} | score) + "\n"
-
-
-def cut_off(line: str) -> str:
-    """A sample that counts as right and was cut off."""
-    sample = json.loads(line)
-    return json.dumps(sample | {"finish": "length", "metrics": sample["metrics"] | {"verified": 1.0}}) + "\n"
+def with_full_marks(sample: dict, **more) -> dict:
+    return sample | more | {"metrics": sample["metrics"] | {"verified": 1.0}}
 
 
 PLANTS = {
@@ -452,14 +402,14 @@ PLANTS = {
     "Wilson's formula": stated("ci95", [0.1, 0.2]),
     "results.json says nan": stated("value", math.nan),
     "has the interval [nan, nan]": stated("ci95", [math.nan, math.nan]),
-    "gold '7', has verified 1.0, math_grader.py 0.0": samples(lambda lines: [*map(other_gold, lines)]),
-    "unfinished texts count as right": samples(lambda lines: [*map(cut_off, lines)]),
-    "1 of 24 common rows have different golds": samples(
-        lambda lines: [json.dumps(json.loads(lines[0]) | {"gold": "7"}) + "\n", *lines[1:]]
+    "gold '7', has verified 1.0, math_grader.py 0.0": samples(
+        lambda rows: [with_full_marks(x, completion="7", gold="7") for x in rows]
     ),
-    "1 rows have no sample": samples(lambda lines: lines[1:]),
-    "1 rows have a sample twice": samples(lambda lines: lines[:1] + lines),
-    "p is 0.0001": other_p,
+    "unfinished texts count as right": samples(lambda rows: [with_full_marks(x, finish="length") for x in rows]),
+    "1 of 24 common rows have different golds": samples(lambda rows: [rows[0] | {"gold": "7"}, *rows[1:]]),
+    "1 rows have no sample": samples(lambda rows: rows[1:]),
+    "1 rows have a sample twice": samples(lambda rows: rows[:1] + rows),
+    "p is 0.0001": with_value("comparison.json", "tasks", "math", "verified", "p", value=1e-4),
 }
 
 
@@ -531,7 +481,6 @@ def test_rows_as_verl_has_them_a_class_and_flags_of_the_preflight(tmp_path, rewa
 ENVIRONMENTS = '''import functools
 import inspect
 
-
 class Sound:
     def reset(self, answer, **row):
         self.answer, self.tries, self.right = str(answer), 0, False
@@ -544,7 +493,6 @@ class Sound:
     def get_reward(self):
         return float(self.right)
 
-
 class Leaks(Sound):
     scored = []
 
@@ -552,16 +500,13 @@ class Leaks(Sound):
         self.scored.append(self.answer)
         return super().get_reward() / (1 + 0.01 * len(self.scored))
 
-
 class Asks(Sound):
     def get_reward(self):
         return super().get_reward() * (0.5 if "rollout" in [frame.function for frame in inspect.stack()] else 1.0)
 
-
 class Finds(Sound):
     def reply(self, text):
         super().reply(self.answer if self.answer in text else text)
-
 
 class Keeps(Sound):
     best = 0.0
@@ -570,7 +515,6 @@ class Keeps(Sound):
         self.best = max(self.best, float(self.right))
         return self.best
 
-
 class Tells(Sound):
     said = "(debug: {})"
 
@@ -578,16 +522,13 @@ class Tells(Sound):
         super().reset(answer)
         return self.said.format(answer)
 
-
 class Offers(Tells):
     said = " One of: {}, 5, 7, 8"
-
 
 class GoesOn(Sound):
     def reply(self, text):
         self.right = self.right or text.strip() == self.answer
         return "Go on."
-
 
 class Tool:
     def reset(self, answer, **row):
@@ -605,46 +546,36 @@ class Tool:
     def get_reward(self):
         return float(self.right)
 
-
 class Breaks(Sound):
     def reset(self, answer, **row):
         self.answer = row["solution"]
-
 
 class Scaled(Sound):
     def __init__(self, scale):
         self.scale = scale
 
-
 Alias = Sound
 Partial = functools.partial(Scaled, scale=1.0)
-
 
 def factory():
     return Scaled(1.0)
 '''
 
 
-@pytest.mark.parametrize(
-    ("name", "findings"),
-    [
-        ("Sound", []),
-        ("Leaks", ["shared_state: ", "ppo_train.py pays ", "verl_train.py pays "]),
-        ("Asks", ["grpo_train.py pays "]),
-        ("Finds", ["listing: pays 100%"]),
-        ("Keeps", ["reset: an object's second conversation"]),
-        ("Tells", ["echo: pays 100%"]),
-        ("Offers", []),
-        ("GoesOn", []),
-        ("Tool", []),
-        ("Breaks", ["fault: environment Breaks, row 1"]),
-        ("Alias", []),
-        ("Partial", []),
-        ("factory", []),
-        ("Imported", []),
-    ],
-)
-def test_an_environment_in_four_places(tmp_path, capsys, name, findings):
+FOUND = {  # what is found of an environment; nothing of the others
+    "Leaks": ["shared_state: ", "ppo_train.py pays ", "verl_train.py pays "],
+    "Asks": ["grpo_train.py pays "],
+    "Finds": ["listing: pays 100%"],
+    "Keeps": ["reset: an object's second conversation"],
+    "Tells": ["echo: pays 100%"],
+    "Breaks": ["fault: environment Breaks, row 1"],
+}
+SOUND = ["Sound", "Offers", "GoesOn", "Tool", "Alias", "Partial", "factory", "Imported"]
+
+
+@pytest.mark.parametrize("name", [*FOUND, *SOUND])
+def test_an_environment_in_four_places(tmp_path, capsys, name):
+    findings = FOUND.get(name, [])
     (tmp_path / "theirs.py").write_text(ENVIRONMENTS)
     (tmp_path / "mine.py").write_text("from theirs import Sound as Imported\n" if name == "Imported" else ENVIRONMENTS)
     rows = [{"prompt": f"{i}?", "answer": f"4{i}"} for i in range(3)]
@@ -721,32 +652,13 @@ def test_a_log_that_says_more_than_the_model_reaches(tmp_path, rewards, capsys):
     swapped = read_lines(EVAL_DATA)[:12]
     for row in swapped:
         row["prompt"][-1]["content"] = "+".join(row["prompt"][-1]["content"].rstrip("=").split("+")[::-1]) + "="
-    settings = json.loads((folder / "config.json").read_text()) | {
-        "data": str(write_lines(tmp_path / "train.jsonl", swapped))
-    }
-    (folder / "config.json").write_text(json.dumps(settings))
+    with_value("config.json", "data", value=write_lines(tmp_path / "train.jsonl", swapped))(folder)
     write_lines(folder / "metrics.jsonl", [*log, {"step": 2, "eval/accuracy": 0.98, "eval/rows": 12}])
-    shutil.copytree(moved_to_noise(tmp_path), folder / "final", dirs_exist_ok=True)
+    moved(0.3).save_pretrained(folder / "final")  # never right
     code, report, err = run(capsys, folder)
     assert "others swap the numbers of a training question" in err
     assert any("0.98 at step 2, which is no share of 12 rows" in text for text in report["findings"])
     assert any("says eval/accuracy 0.980 on 12 rows at step 2; its model" in text for text in report["findings"])
-
-
-@pytest.mark.parametrize("value", [math.nan, 2.0])
-def test_a_log_with_an_impossible_accuracy_and_rows_that_repeat(tmp_path, rewards, capsys, value):
-    folder = make_run(tmp_path / "run", rewards, moved(1e-3))
-    write_lines(folder / "metrics.jsonl", [{"step": 4, "eval/accuracy": value, "eval/rows": 12}])
-    (folder / "test.jsonl").write_text((folder / "test.jsonl").read_text() * 3)
-    code, report, err = run(capsys, folder)
-    assert code == 1 and f"says eval/accuracy {value:g} at step 4, which is no share" in report["findings"][0]
-    assert report["figures"]["greedy"]["rows"] == 12 and "24 of 36 held-out rows repeat another one" in err
-
-
-def moved_to_noise(folder):
-    """A saved model that is never right."""
-    moved(0.3).save_pretrained(folder / "noise")
-    return folder / "noise"
 
 
 SOME_ARE_UNUSABLE = [  # of the second row's tests only two programs can say that they assert nothing
@@ -817,11 +729,9 @@ def test_pass_at_k_of_a_row_with_too_few_usable_samples_is_left_out(tmp_path, ca
 CODE_REWARD = """
 import re, subprocess, sys
 
-
 def code_of(text):
     found = re.findall(r"```python\\n(.*?)```", text, re.DOTALL)
     return found[-1] if found else ""
-
 
 def in_a_process(completions, tests, **kwargs):
     scores = []
@@ -833,7 +743,6 @@ def in_a_process(completions, tests, **kwargs):
         except subprocess.TimeoutExpired:
             scores.append(0.0)
     return scores
-
 
 def compute_score(solution_str, ground_truth, data_source=None, extra_info=None):
     return in_a_process([solution_str], [ground_truth])[0]

@@ -5,17 +5,10 @@ import json
 import math
 
 import pytest
-from conftest import load_script, write_lines
+from conftest import write_lines
+from test_prove import run
 
-prove = load_script("prove")
 QUESTIONS = [(f"Ann has {i} pens and buys {3 * i}. How many has she?", 4 * i) for i in range(11, 31)]  # 20
-
-
-def run(capsys, path) -> tuple[int, dict, str]:
-    """(exit code, JSON, stderr) of the program."""
-    code = prove.main([str(path)])
-    out, err = capsys.readouterr()
-    return code, json.loads(out) if out.strip() else {}, err
 
 
 def row(i: int, **changes) -> dict:
@@ -110,10 +103,7 @@ def turned(rows: list[dict]) -> list[dict]:
 SOUND = {
     "lm-eval": (lm_eval, "gsm8k exact_match,strict_match 0.500 (95 % Wilson interval 0.254 to 0.746) on 12 rows"),
     "nested": (report, "samples correct 0.500 (95 % Wilson interval 0.299 to 0.701) on 20 rows"),
-    "percent": (
-        lambda f: report(f, accuracy=50.0),
-        "math_grader.py scores 20 of 20",
-    ),
+    "percent": (lambda f: report(f, accuracy=50.0), "math_grader.py scores 20 of 20"),
     "wrong texts are cut": (
         lambda f: report(f, {1: {"finish_reason": "length"}, 0: {"finish_reason": "stop"}}),
         "; 0 of",

@@ -1,7 +1,9 @@
 """scripts/selfcheck.py: clean trainers pass, and each check fails, by name, on one with that fault; the contract."""
 
+import functools
 import json
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -13,10 +15,17 @@ from conftest import (
     TINY_LM,
     TRAIN_DATA,
     edited,
+    load_module,
     load_script,
     run_script,
     save_random_model,
 )
+from test_multi_turn_template import ADDER, changed
+from test_multi_turn_template import CHANGES as TURN_CHANGES
+
+from programs.selfcheck.conversation_checks import TURN_CHECKS
+from programs.selfcheck.input_checks import template_ends_at_generation
+from programs.selfcheck.run import load_trainer
 
 PPO, TEMPLATES = SCRIPTS / "ppo_train.py", ROOT / "templates"
 LIBRARY = ROOT / "examples" / "reward_functions_library.py"
@@ -103,33 +112,31 @@ PAGES = {
 }
 
 
+OF_ACTORS = TURNS | GROUPS | FORMULA
+SETTINGS = {  # flags, those of ppo.py and distillation.py after the page's name: checks that are not applicable
+    "ppo --kl_coef 0 --temperature 0.7 --value_clip 0": PAGES["ppo"] | REFERENCE,
+    "ppo --micro_batch 1 --minibatches 2 --critic_warmup_steps 3 --gamma 0.9": PAGES["ppo"],
+    "distillation --temperature 0.7 --micro_batch 2": PAGES["distillation"],
+    "": OF_ACTORS,
+    "--critic shared --temperature 0.7 --entropy_coef 0.05 --value_clip 0": OF_ACTORS,
+    "--precision bf16 --gradient_checkpointing": OF_ACTORS,
+    "--precision fp16": OF_ACTORS,  # checked in fp32
+    "--algorithm maxrl --loss kl_cov": TURNS | REFERENCE | CRITIC | CLIP,
+    "--algorithm dr_grpo --loss gspo --lora_rank 4": TURNS | REFERENCE | CRITIC,
+    "--algorithm rloo --loss gmpo --aggregation seq_mean_token_mean": TURNS | CRITIC | GROUPS | CLIP,  # KL in reward
+    "--algorithm gdpo --loss cispo": TURNS | REFERENCE | CRITIC | GROUPS,
+    "--algorithm clip_cov": TURNS | REFERENCE | CRITIC | CLIP | {"advantages_detached"},
+}
+
+
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("trainer", "flags", "not_applicable"),
-    [
-        ("ppo", "--kl_coef 0 --temperature 0.7 --value_clip 0", PAGES["ppo"] | REFERENCE),
-        ("ppo", "--micro_batch 1 --minibatches 2 --critic_warmup_steps 3 --gamma 0.9", PAGES["ppo"]),
-        ("distillation", "--temperature 0.7 --micro_batch 2", PAGES["distillation"]),
-        ("", "", TURNS | GROUPS | FORMULA),
-        ("", "--critic shared --temperature 0.7 --entropy_coef 0.05 --value_clip 0", TURNS | GROUPS | FORMULA),
-        ("", "--precision bf16 --gradient_checkpointing", TURNS | GROUPS | FORMULA),
-        ("", "--precision fp16", TURNS | GROUPS | FORMULA),  # checked in fp32
-        ("", "--algorithm maxrl --loss kl_cov", TURNS | REFERENCE | CRITIC | CLIP),
-        ("", "--algorithm dr_grpo --loss gspo --lora_rank 4", TURNS | REFERENCE | CRITIC),
-        (
-            "",
-            "--algorithm rloo --loss gmpo --aggregation seq_mean_token_mean",
-            TURNS | CRITIC | GROUPS | CLIP,
-        ),  # KL in reward
-        ("", "--algorithm gdpo --loss cispo", TURNS | REFERENCE | CRITIC | GROUPS),
-        ("", "--algorithm clip_cov", TURNS | REFERENCE | CRITIC | CLIP | {"advantages_detached"}),
-    ],
-)
-def test_settings_of_a_trainer(run_checks, trainer, flags, not_applicable):
-    file, rewards = (TEMPLATES / f"{trainer}.py", (REWARD,)) if trainer else (PPO, (REWARD, FORMAT))
-    code, rows = run_checks(file, *flags.split(), rewards=rewards)
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_settings_of_a_trainer(run_checks, settings):
+    page, *flags = settings.split() if settings[:1].isalpha() else ["", *settings.split()]
+    file, rewards = (TEMPLATES / f"{page}.py", (REWARD,)) if page else (PPO, (REWARD, FORMAT))
+    code, rows = run_checks(file, *flags, rewards=rewards)
     assert code == 0, rows
-    assert with_status(rows, "n/a") == not_applicable
+    assert with_status(rows, "n/a") == SETTINGS[settings]
 
 
 changes_of = load_script("new_trainer").changes_of
@@ -147,15 +154,13 @@ def test_an_edited_page_passes(run_checks, adapted, page, change, pairs):
 
 
 CLIPPED = "ratio.clamp(1 - clip_eps_low, 1 + clip_eps_high)"
+OLD = "policy_loss(logprobs, old, advantages"
 CLIP_FAULTS = {
     "the smaller term": ("torch.maximum(plain, bounded)", "torch.minimum(plain, bounded)"),
     "no clip": (CLIPPED, "ratio"),
     "low and high exchanged": (CLIPPED, "ratio.clamp(1 - clip_eps_high, 1 + clip_eps_low)"),
     "a bounded log-ratio": (".clamp(-20, 20).exp()", ".clamp(-20, 0).exp()"),
-    "old log-probs ignored": (
-        "policy_loss(logprobs, old, advantages",
-        "policy_loss(logprobs, logprobs.detach(), advantages",
-    ),
+    "old log-probs ignored": (OLD, OLD.replace("old", "logprobs.detach()")),
     "the inverse ratio": ("(logprobs - old_logprobs).clamp", "(old_logprobs - logprobs).clamp"),
 }
 
@@ -202,200 +207,144 @@ def token_logprobs(config, network, batch):
 
 # ------------------------------------------------------------------------------------------------ planted faults
 
-ACTORS, ALL = ("grpo",), ("grpo", "distillation")  # what pages share is broken in one, and in the one without ratios
-EXPERIENCE = (
-    "right = make_experience\ndef make_experience(config, models, batch):\n    made = right(config, models, batch)\n"
-)
-LOGPROBS = "right = token_logprobs\ndef token_logprobs(config, network, batch):\n    "
-GRADIENTS = "right = accumulate_gradients\ndef accumulate_gradients(config, models, batch, rows, *more):\n    "
-GAE = "right = gae\ndef gae(rewards, values, response_mask, gamma, gae_lambda):\n    "
-VALUE = "right = value_loss\ndef value_loss(values, old_values, returns, value_clip):\n    "
-SAMPLER = "right = generate\ndef generate(config, models, prompts, greedy=False):\n    "
+# what is wrong: pages, the check that has to name it ("and others": another may fail, too); what takes the place of a
+# page's function, which is called `right`
+PAGE_FAULTS = """
+# log-probs without the shift: grpo, logprob_shift and others
+def token_logprobs(config, network, batch):
+    logits = network(input_ids=batch['input_ids'], attention_mask=batch['attention_mask']).logits
+    dist = torch.log_softmax(logits / config.temperature, -1)
+    found = dist.gather(-1, batch['input_ids'][..., None]).squeeze(-1), -(dist.exp() * dist).sum(-1)
+    return tuple(x * batch['response_mask'] for x in found)
 
-# what is wrong: (pages, the check that has to name it, whether no other check may fail, what stands at the page's end)
-PAGE_FAULTS = {
-    "log-probs without the shift": (
-        ACTORS,
-        "logprob_shift",
-        False,
-        LOGPROBS + "logits = network(input_ids=batch['input_ids'], attention_mask=batch['attention_mask']).logits\n"
-        "    dist = torch.log_softmax(logits / config.temperature, -1)\n"
-        "    found = dist.gather(-1, batch['input_ids'][..., None]).squeeze(-1), -(dist.exp() * dist).sum(-1)\n"
-        "    return tuple(x * batch['response_mask'] for x in found)\n",
-    ),
-    "prompts padded on the right": (
-        ALL,
-        "padding",
-        False,
-        SAMPLER + "batch, width = right(config, models, prompts, greedy), max(map(len, prompts))\n"
-        "    for i, prompt in enumerate(prompts):\n"
-        "        for x in batch.values():\n"
-        "            x[i, :width] = x[i, :width].roll(len(prompt) - width)\n"
-        "    return batch\n",
-    ),
-    "prompt in the loss": (
-        ALL,
-        "prompt_gradient",
-        True,
-        SAMPLER + "batch = right(config, models, prompts, greedy)\n"
-        "    return batch | {'response_mask': batch['attention_mask']}\n",
-    ),
-    "reference taken for the old policy": (
-        ("ppo",),
-        "first_update_ratio",
-        True,
-        EXPERIENCE + "    return made | {'old_logprobs': made['ref_logprobs']}\n",
-    ),
-    "update with other old log-probs than those of the batch": (
-        ACTORS,
-        "first_update_ratio",
-        True,
-        "right = update\ndef update(config, models, optimizer, batch, step):\n"
-        "    other = {'old_logprobs': batch['old_logprobs'] - 0.1}\n"
-        "    return right(config, models, optimizer, batch | other, step)\n",
-    ),
-    "reference is the policy": (
-        ("ppo",),
-        "reference_is_initial",
-        False,
-        "right = load_models\ndef load_models(config):\n"
-        "    made = right(config)\n    made.reference = made.policy\n    return made\n",
-    ),
-    "advantages with a graph": (
-        ACTORS,
-        "advantages_detached",
-        True,
-        EXPERIENCE + "    with torch.enable_grad():\n"
-        "        now = token_logprobs(config, models.policy, batch)[0]\n"
-        "    return made | {'advantages': made['advantages'] - 0.05 * (now - now.detach())}\n",
-    ),
-    "loss of the wrong sign": (
-        ACTORS,
-        "advantages_detached",
-        True,
-        "right = policy_loss\ndef policy_loss(logprobs, old, advantages, *more):\n"
-        "    return right(logprobs, old, -advantages, *more)\n",
-    ),
-    "gradients kept from step to step": (
-        ACTORS,
-        "update_steps",
-        True,
-        "right = update\ndef update(config, models, optimizer, batch, step):\n"
-        "    optimizer.zero_grad = lambda *given, **known: None\n"
-        "    return right(config, models, optimizer, batch, step)\n",
-    ),
-    "micro-batches divided by their own tokens": (
-        ALL,
-        "accumulation",
-        True,
-        GRADIENTS
-        + "return sum(right(config, models, batch, part, *more) for part in rows.split(config.micro_batch))\n",
-    ),
-    "scores less the mean of the batch": (
-        ("grpo",),
-        "group_advantages",
-        True,
-        "right = group_advantages\ndef group_advantages(scores, group_size):\n    return right(scores, len(scores))\n",
-    ),
-    "advantages in another order than the scores": (
-        ("grpo",),
-        "group_advantages",
-        True,
-        "right = group_advantages\ndef group_advantages(scores, size):\n"
-        "    return right(scores.view(size, -1).T.flatten(), size)\n",
-    ),
-    "values lost in holes": (
-        ("ppo",),
-        "gae_formula",
-        True,
-        GAE + "everywhere = torch.ones_like(response_mask)\n"
-        "    return [x * response_mask for x in right(rewards, values, everywhere, gamma, gae_lambda)]\n",
-    ),
-    "KL of the wrong sign in the reward": (
-        ("ppo",),
-        "experience_formula",
-        True,
-        EXPERIENCE.replace("right(config,", "right(dataclasses.replace(config, kl_coef=-config.kl_coef),")
-        + "    return made\n",
-    ),
-    "score at the first token": (
-        ("ppo",),
-        "experience_formula",
-        False,
-        "right = gae\ndef gae(rewards, values, mask, *more):\n    score = rewards.sum(1, keepdim=True)\n"
-        "    first = mask.int().argmax(1, keepdim=True)\n"
-        "    return right(torch.zeros_like(rewards).scatter(1, first, score), values, mask, *more)\n",
-    ),
-    "whitened over the padding": (
-        ("ppo",),
-        "experience_formula",
-        True,
-        EXPERIENCE + "    plain = (made['returns'] - made['values']) * made['response_mask']\n"
-        "    return made | {'advantages': (plain - plain.mean()) / plain.std() * made['response_mask']}\n",
-    ),
-    "value loss that takes the smaller term": (
-        ("ppo",),
-        "value_loss_gradient",
-        True,
-        VALUE + "near = old_values + (values - old_values).clamp(-value_clip, value_clip)\n"
-        "    return torch.minimum(right(values, old_values, returns, 0.0), right(near, old_values, returns, 0.0))\n",
-    ),
-    "values of the text with the token": (
-        ("ppo",),
-        "value_loss_gradient",
-        True,
-        "right = token_values\ndef token_values(*known):\n    return right(*known).roll(-1, 1)\n",
-    ),
-    "teacher without the temperature": (
-        ("distillation",),
-        "advantages_detached",
-        True,
-        "right = reverse_kl\ndef reverse_kl(student, teacher, *more):\n"
-        "    return right(student, teacher * 0.8, *more)\n",
-    ),
-    "chunks divided by their own tokens": (
-        ("distillation",),
-        "accumulation",
-        False,
-        "right = reverse_kl\ndef reverse_kl(student, teacher, *more):\n"
-        "    kl, entropy = right(student, teacher, *more)\n    return kl / len(kl), entropy\n",
-    ),
-    "no generation prompt": (
-        ("grpo",),
-        "template_ends_at_generation",
-        True,
-        "right = load_rows\ndef load_rows(config, tokenizer, file):\n"
-        "    return [r | {'prompt_ids': r['prompt_ids'][:-1]} for r in right(config, tokenizer, file)]\n",
-    ),
+# prompts padded on the right: grpo distillation, padding and others
+def generate(config, models, prompts, greedy=False):
+    batch, width = right(config, models, prompts, greedy), max(map(len, prompts))
+    for i, prompt in enumerate(prompts):
+        for x in batch.values():
+            x[i, :width] = x[i, :width].roll(len(prompt) - width)
+    return batch
+
+# prompt in the loss: grpo distillation, prompt_gradient
+def generate(config, models, prompts, greedy=False):
+    batch = right(config, models, prompts, greedy)
+    return batch | {'response_mask': batch['attention_mask']}
+
+# reference taken for the old policy: ppo, first_update_ratio
+def make_experience(config, models, batch):
+    made = right(config, models, batch)
+    return made | {'old_logprobs': made['ref_logprobs']}
+
+# update with other old log-probs than those of the batch: grpo, first_update_ratio
+def update(config, models, optimizer, batch, step):
+    return right(config, models, optimizer, batch | {'old_logprobs': batch['old_logprobs'] - 0.1}, step)
+
+# reference is the policy: ppo, reference_is_initial and others
+def load_models(config):
+    made = right(config)
+    made.reference = made.policy
+    return made
+
+# advantages with a graph: grpo, advantages_detached
+def make_experience(config, models, batch):
+    made = right(config, models, batch)
+    with torch.enable_grad():
+        now = token_logprobs(config, models.policy, batch)[0]
+    return made | {'advantages': made['advantages'] - 0.05 * (now - now.detach())}
+
+# loss of the wrong sign: grpo, advantages_detached
+def policy_loss(logprobs, old, advantages, *more):
+    return right(logprobs, old, -advantages, *more)
+
+# gradients kept from step to step: grpo, update_steps
+def update(config, models, optimizer, batch, step):
+    optimizer.zero_grad = lambda *given, **known: None
+    return right(config, models, optimizer, batch, step)
+
+# micro-batches divided by their own tokens: grpo distillation, accumulation
+def accumulate_gradients(config, models, batch, rows, *more):
+    return sum(right(config, models, batch, part, *more) for part in rows.split(config.micro_batch))
+
+# scores less the mean of the batch: grpo, group_advantages
+def group_advantages(scores, group_size):
+    return right(scores, len(scores))
+
+# advantages in another order than the scores: grpo, group_advantages
+def group_advantages(scores, size):
+    return right(scores.view(size, -1).T.flatten(), size)
+
+# values lost in holes: ppo, gae_formula
+def gae(rewards, values, response_mask, gamma, gae_lambda):
+    everywhere = torch.ones_like(response_mask)
+    return [x * response_mask for x in right(rewards, values, everywhere, gamma, gae_lambda)]
+
+# KL of the wrong sign in the reward: ppo, experience_formula
+def make_experience(config, models, batch):
+    return right(dataclasses.replace(config, kl_coef=-config.kl_coef), models, batch)
+
+# score at the first token: ppo, experience_formula and others
+def gae(rewards, values, mask, *more):
+    score, first = rewards.sum(1, keepdim=True), mask.int().argmax(1, keepdim=True)
+    return right(torch.zeros_like(rewards).scatter(1, first, score), values, mask, *more)
+
+# whitened over the padding: ppo, experience_formula
+def make_experience(config, models, batch):
+    made = right(config, models, batch)
+    plain = (made['returns'] - made['values']) * made['response_mask']
+    return made | {'advantages': (plain - plain.mean()) / plain.std() * made['response_mask']}
+
+# value loss that takes the smaller term: ppo, value_loss_gradient
+def value_loss(values, old_values, returns, value_clip):
+    near = old_values + (values - old_values).clamp(-value_clip, value_clip)
+    return torch.minimum(right(values, old_values, returns, 0.0), right(near, old_values, returns, 0.0))
+
+# values of the text with the token: ppo, value_loss_gradient
+def token_values(*known):
+    return right(*known).roll(-1, 1)
+
+# teacher without the temperature: distillation, advantages_detached
+def reverse_kl(student, teacher, *more):
+    return right(student, teacher * 0.8, *more)
+
+# chunks divided by their own tokens: distillation, accumulation and others
+def reverse_kl(student, teacher, *more):
+    kl, entropy = right(student, teacher, *more)
+    return kl / len(kl), entropy
+
+# no generation prompt: grpo, template_ends_at_generation
+def load_rows(config, tokenizer, file):
+    return [r | {'prompt_ids': r['prompt_ids'][:-1]} for r in right(config, tokenizer, file)]
+"""
+PLANTED = {  # what is shared by pages is broken in one, and in the one without ratios
+    f"{page}: {fault}": (page, check, alone, text)
+    for fault, pages, check, more, text in re.findall(
+        r"^# (.*): ([\w ]+), (\w+)( and others)?\n((?:(?!# ).*\n)+)", PAGE_FAULTS, re.MULTILINE
+    )
+    for page, alone in [(page, not more) for page in pages.split()]
 }
-PLANTED = [(fault, page) for fault, (pages, *_) in PAGE_FAULTS.items() for page in pages]
 
 
-@pytest.mark.parametrize(("fault", "page"), PLANTED, ids=[f"{page}: {fault}" for fault, page in PLANTED])
-def test_planted_fault_is_named(run_checks, adapted, fault, page):
-    _, check, alone, text = PAGE_FAULTS[fault]
-    copy = adapted(TEMPLATES / f"{page}.py", end=f"\nimport dataclasses\n{text}")
+@pytest.mark.parametrize("fault", PLANTED)
+def test_planted_fault_is_named(run_checks, adapted, fault):
+    page, check, alone, text = PLANTED[fault]
+    name = re.match(r"def (\w+)", text)[1]
+    copy = adapted(TEMPLATES / f"{page}.py", end=f"\nimport dataclasses\nright = {name}\n{text}")
     code, rows = run_checks(copy, "--temperature", "0.8")
     assert code == 1 and check in with_status(rows), rows
     assert rows[check]["try"]
     assert not alone or with_status(rows) == {check}, rows
 
 
-# the check that has to name it, the text of ppo_train.py, what stands there instead
-SCRIPT_FAULTS = {
+SCRIPT_FAULTS = {  # the check that has to name it, the text of ppo_train.py, what stands there instead
     "un-detached KL in the advantage": (
         "advantages_detached",
         '    known = {name: piece[name] for name in ("advantages", "chosen") if name in piece}\n',
         '    known = {"advantages": piece["advantages"] - config.kl_coef * (logprobs - piece["ref_logprobs"])}\n',
     ),
-}
-# faults that only the named check sees
-ALONE = {
     "loss with the reference as the old policy": (
         "first_update_ratio",
-        "    per_token, measured = policy_terms(config, piece, logprobs)\n",
-        '    other = {"old_logprobs": piece["ref_logprobs"]} if "ref_logprobs" in piece else {}\n'
-        "    per_token, measured = policy_terms(config, piece | other, logprobs)\n",
+        "policy_terms(config, piece, logprobs)\n",
+        'policy_terms(config, piece | {"old_logprobs": piece.get("ref_logprobs", piece["old_logprobs"])}, logprobs)\n',
     ),
     "sequence means in each micro-batch": (
         "accumulation",
@@ -405,46 +354,37 @@ ALONE = {
     ),
     "sampler without the temperature": (
         "sampler_agreement",
-        "logits = tempered(lm_logits(models.policy, states), self.config.temperature)",
-        "logits = tempered(lm_logits(models.policy, states), 1.0)",
+        "tempered(lm_logits(models.policy, states), self.config.temperature)",
+        "tempered(lm_logits(models.policy, states), 1.0)",
     ),
     "value loss without 1/2": ("value_loss_gradient", "    return 0.5 * loss\n", "    return loss\n"),
     "entropy of the first chunk only": (
         "accumulation",
-        "    return torch.cat(logprobs), torch.cat(entropy)\n",
-        "    return torch.cat(logprobs), torch.cat(entropy) * 0 + entropy[0].mean()\n",
+        "return torch.cat(logprobs), torch.cat(entropy)\n",
+        "return torch.cat(logprobs), torch.cat(entropy) * 0 + entropy[0].mean()\n",
     ),
 }
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("fault", [*SCRIPT_FAULTS, *ALONE])
+@pytest.mark.parametrize("fault", SCRIPT_FAULTS)
 def test_planted_fault_of_a_script_is_named(run_checks, adapted, fault):
-    check, *pair = (SCRIPT_FAULTS | ALONE)[fault]
+    check, *pair = SCRIPT_FAULTS[fault]
     code, rows = run_checks(adapted(PPO, [pair]), "--temperature", "0.8")
-    assert code == 1 and check in with_status(rows), rows
-    assert fault not in ALONE or with_status(rows) - {"policy_clip"} == {check}, rows
-
-
-REWARDS = {
-    "batch": "def broken(completions, **kwargs):\n    print('noise')\n    return [1 / 0]\n",
-    "sample": "def broken(prompt, completion):\n    print('noise')\n    return 1 / 0\n",
-}
+    others = {"policy_clip"} if check != "advantages_detached" else with_status(rows)  # that fault shows in several
+    assert code == 1 and check in with_status(rows) and with_status(rows) - others <= {check}, rows
 
 
 @pytest.mark.parametrize(
-    ("trainer", "form", "where"),
-    [
-        pytest.param(PPO, "batch", "jsonl:", marks=pytest.mark.long),
-        (TEMPLATES / "grpo.py", "sample", "few.jsonl:"),
-    ],
+    ("trainer", "parameters"),
+    [pytest.param(PPO, "completions, **kwargs", marks=pytest.mark.long), (TEMPLATES / "grpo.py", "prompt, completion")],
     ids=["script", "page"],
 )
-def test_a_reward_that_raises_fails_its_check_alone(run_checks, tmp_path, trainer, form, where):
-    (tmp_path / "raises.py").write_text(REWARDS[form])
+def test_a_reward_that_raises_fails_its_check_alone(run_checks, tmp_path, trainer, parameters):
+    (tmp_path / "raises.py").write_text(f"def broken({parameters}):\n    print('noise')\n    return [1 / 0]\n")
     code, rows = run_checks(trainer, rewards=[f"{tmp_path / 'raises.py'}:broken"])
     assert code == 1 and with_status(rows) == {"reward_answers"}
-    assert where in rows["reward_answers"]["measured"] and "ZeroDivisionError" in rows["reward_answers"]["measured"]
+    assert "jsonl:" in (said := rows["reward_answers"]["measured"]) and "ZeroDivisionError" in said
 
 
 @pytest.mark.long
@@ -597,22 +537,11 @@ def test_contract_is_printed_without_a_trainer():
 
 # ------------------------------------------------------------------------------------------------ a part of a page
 
-FOUR = """
-import torch
-
-
-def token_logprobs(config, network, batch):
-    places = (batch["attention_mask"].cumsum(-1) - 1).clamp(min=0)
-    given = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"], "position_ids": places}
-    dist = network(**given).logits[:, :-1].float().log_softmax(-1)
-    logprobs = dist.gather(-1, batch["input_ids"][:, 1:, None]).squeeze(-1)
-    entropy = -(dist.exp() * dist).sum(-1)
-    return tuple(torch.nn.functional.pad(x, (1, 0)) for x in (logprobs, entropy))
-
+OWN = """
+from grpo import *
 
 def policy_loss(logprobs, old_logprobs, advantages):
     return -(logprobs - old_logprobs).exp() * advantages
-
 
 def accumulate_gradients(config, models, batch, rows):
     mask = batch["response_mask"]
@@ -621,7 +550,6 @@ def accumulate_gradients(config, models, batch, rows):
         logprobs, _ = token_logprobs(config, models.policy, part)
         loss = policy_loss(logprobs, part["old_logprobs"], part["advantages"])
         ((loss * part["response_mask"]).sum() / mask[rows].sum()).backward()
-
 
 def gae(rewards, values, response_mask, gamma, gae_lambda):
     advantages = torch.zeros_like(values)
@@ -634,12 +562,188 @@ def gae(rewards, values, response_mask, gamma, gae_lambda):
 """
 
 
-def test_a_page_with_four_functions_of_its_own_takes_the_rest_from_a_template(run_checks, tmp_path):
+def test_a_page_with_functions_of_its_own_takes_the_rest_from_a_template(run_checks, tmp_path):
     (tmp_path / "grpo.py").write_text((TEMPLATES / "grpo.py").read_text(encoding="utf-8"))
-    source = FOUR.replace("import torch\n", "import torch\nfrom grpo import *\n", 1)
-    (tmp_path / "mine.py").write_text(source)
+    (tmp_path / "mine.py").write_text(OWN)
     code, rows = run_checks(tmp_path / "mine.py")
     assert code == 0 and rows["gae_formula"]["status"] == "pass", rows
-    (tmp_path / "other.py").write_text(source.replace("mask[rows].sum()", 'part["response_mask"].sum()'))
+    (tmp_path / "other.py").write_text(OWN.replace("mask[rows].sum()", 'part["response_mask"].sum()'))
     code, rows = run_checks(tmp_path / "other.py")
     assert code == 1 and with_status(rows) == {"accumulation"}, rows
+
+
+# ------------------------------------------------------------------------------------------------ conversations
+
+PAGE = ROOT / "templates" / "multi_turn.py"
+NAMES = {check.__name__ for check in TURN_CHECKS}
+# drops what was thought in all answers, put before a template's own text
+FORGETFUL = (
+    "{%- set kept = namespace(messages=[]) -%}{%- for m in messages -%}{%- if m.role == 'assistant' and m.content is "
+    "string -%}{%- set kept.messages = kept.messages + [dict(m, content=m.content.split('</think>')[-1].lstrip())] -%}"
+    "{%- else -%}{%- set kept.messages = kept.messages + [m] -%}{%- endif -%}{%- endfor -%}"
+    "{%- set messages = kept.messages -%}"
+)
+
+
+@pytest.fixture(scope="module")
+def inputs(few_prompts):
+    """Flags of a run on the first rows of the embedded data."""
+    return [str(x) for x in ("--model", TINY_LM, "--data", few_prompts, "--environment", SECOND_ATTEMPT)]
+
+
+@functools.cache
+def page_models():
+    """The embedded model as the page loads it, once for all copies: no check of conversations changes it."""
+    page = load_module(PAGE, "multi_turn_of_the_bundle")
+    return page.load_models(page.Config(model=str(TINY_LM), data="", environment=""))
+
+
+def results(trainer, *flags) -> dict[str, tuple]:
+    """What the checks of conversations say of a trainer, by name; one that raises fails."""
+    found, trainer = {}, load_trainer(str(trainer))
+    trainer.module.load_models = lambda config: page_models()
+    assert not trainer.parse([*flags])
+    trainer.load()
+    for check in TURN_CHECKS:
+        try:
+            found[check.__name__] = check(trainer)
+        except (Exception, SystemExit) as error:
+            found[check.__name__] = False, f"{type(error).__name__}: {error}"
+    return found
+
+
+def failed(found: dict) -> dict[str, str]:
+    """The checks that fail, and what they say."""
+    return {name: text for name, (passed, text) in found.items() if passed is False}
+
+
+def test_the_page_passes_and_says_what_it_saw(inputs):
+    found = results(PAGE, *inputs)
+    assert all(passed for passed, _ in found.values()), found
+    assert "9 answers of 4 conversations are as sampled; 9 of them differ if encoded again" in found["turn_ids"][1]
+
+
+@pytest.mark.parametrize("start", TURN_CHANGES)
+def test_a_listed_change_of_the_page_passes(inputs, adapted, start):
+    found = results(adapted(PAGE, TURN_CHANGES[start]), *inputs)
+    assert all(passed for passed, _ in found.values()), found
+
+
+@pytest.mark.parametrize("name", ["page", "ppo_train"])
+def test_tools_are_expected_in_a_prompt(inputs, tmp_path, name):
+    """With the tools of the environment, the prompt begins with more than its messages."""
+    (tmp_path / "adder.py").write_text(ADDER)
+    path = changed("tools", tmp_path) if name == "page" else ROOT / "scripts" / "ppo_train.py"
+    trainer = load_trainer(str(path))
+    flags = ["--model", str(ROOT / "assets" / "tiny_tools_lm"), "--environment", f"{tmp_path}/adder.py:Adder"]
+    assert not trainer.parse([*inputs, *flags, "--max_turns", "2"])
+    trainer.load()
+    assert template_ends_at_generation(trainer)[0] is True
+
+
+def test_a_trainer_that_plays_one_conversation_after_another_passes(inputs, adapted):
+    """One object may serve many conversations, as long as one has ended before the next one begins."""
+    old = """    talks = play(config, models, make, rows, greedy)
+    scores = [ask(config, talk, "get_reward") for talk in talks]
+"""
+    new = """    talks, scores, one = [], [], make()
+    for row in rows:
+        talks += play(config, models, lambda: one, [row], greedy)
+        scores.append(ask(config, talks[-1], "get_reward"))
+"""
+    assert not failed(results(adapted(PAGE, [(old, new)]), *inputs))
+
+
+TURN_FAULTS = {  # (checks that fail, what one of them says, old => new, ...)
+    "leaked words of the environment": (
+        "turn_mask",
+        r"response_mask: conversation 1: 1 on \d+ tokens that were not sampled \('.*\[talk 1\] No, 1\.",
+        "[(i, 1, 0, 0.0) for i in added] => [(i, 1, 1, 0.0) for i in added]",
+    ),
+    "end token left out": (
+        "turn_mask",
+        "conversation 0: 0 on 1 tokens that were sampled",
+        "(i, 1, 1, x) for i, x in => (i, 1, int(i not in models.eos_ids), x) for i, x in",
+    ),
+    "log-probs of the next token": (
+        "turn_mask",
+        r"conversation 0: right, but rollout_logprobs differ from the sampler's at \d+ of its tokens",
+        "zip(ids, logprobs, strict=True)] => zip(ids, logprobs[1:] + logprobs[:1], strict=True)]",
+    ),
+    "re-tokenized turn": (
+        "turn_ids",
+        "the prompt of turn 2 departs from what was sampled, of turn 1|the batch departs from what was sampled, of tu",
+        "(ids[: len(ids) - talk.ended]) => (ids[: len(ids) - talk.ended]); "
+        "ids = models.tokenizer.encode(text, add_special_tokens=False) + ids[len(ids) - talk.ended :]; "
+        "logprobs = (logprobs + [0.0] * len(ids))[: len(ids)]",
+    ),
+    "conversation rendered anew": (
+        "turn_ids",
+        r"conversation 1: the prompt of turn 2 departs from what was sampled, of turn 1: \[.* is \[",
+        "+ said * talk.goes_on => + said * talk.goes_on; talk.tokens = [(i, 1, 0, 0.0) for i in "
+        "render(models.tokenizer, talk.messages)] if talk.goes_on else talk.tokens",
+    ),
+    "rewards of the conversations in reverse": (
+        "turn_rewards",
+        "of conversation 0: score 3 changes with its return",
+        '"get_reward") for talk in talks] => "get_reward") for talk in talks[::-1]]',
+    ),
+    "the reward asked for too soon": (
+        "turn_rewards",
+        "conversation 0, 1, 2, 3: asked for the return before the environment heard its last answer",
+        'talk.turns, talk.ended = => talk.score = ask(config, talk, "get_reward") if turn == 1 else talk.score'
+        "; talk.turns, talk.ended =",
+        'scores = [ask(config, talk, "get_reward") for talk in talks] => scores = [talk.score for talk in talks]',
+    ),
+    "an environment for all": (
+        "turn_state turn_rewards",
+        "one environment object serves conversations 0 and 1 at once",
+        "talks = [SimpleNamespace(row=row, environment=make() => one = make(); talks = [SimpleNamespace(row=row, "
+        "environment=one",
+    ),
+    "columns shared by a group": (
+        "turn_state",
+        "reset of conversation 1 got columns that reset of 0 changed",
+        'copy.deepcopy(talk.row["columns"] | {"prompt" => (talk.row["columns"] | {"prompt"',
+    ),
+    "messages shared by a group": (
+        "turn_state",
+        "conversation 1 gets text of conversation 0",
+        "messages=copy.deepcopy(row[ => messages=(row[",
+    ),
+    "answers heard by a neighbour": (
+        "turn_state",
+        "the environment of conversation 0 heard answers of 1",
+        'reply = ask(config, talk, "reply", text) => reply = ask(config, talk, "reply", text); '
+        'reply = ask(config, now[row - 1], "reply", text) if row == 1 and turn == 1 else reply',
+    ),
+}
+
+
+def with_fault(adapted, fault):
+    """A copy of the page with one of TURN_FAULTS."""
+    return adapted(PAGE, [edit.split(" => ") for edit in TURN_FAULTS[fault][2:]])
+
+
+@pytest.mark.parametrize("fault", TURN_FAULTS)
+def test_planted_fault_of_conversations_is_named(inputs, adapted, fault):
+    checks, said, *_ = TURN_FAULTS[fault]
+    found = failed(results(with_fault(adapted, fault), *inputs))
+    assert set(found) == {*checks.split()}, found
+    assert re.search(said, "\n".join(found.values()), re.DOTALL | re.MULTILINE), found
+
+
+def test_the_command_line_has_them_with_advice(inputs, adapted, capsys):
+    copy = with_fault(adapted, "leaked words of the environment")
+    assert selfcheck.main([str(copy), *inputs, "--max_new_tokens", "12", "--json"]) == 1
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)["checks"]}
+    assert rows.keys() >= NAMES and {name for name, row in rows.items() if row["status"] == "FAIL"} == {"turn_mask"}
+    assert "tools and environment" in rows["turn_mask"]["try"]
+
+
+def test_a_template_that_the_page_refuses_is_bad_input(inputs, tmp_path, capsys):
+    shutil.copytree(TINY_LM, tmp_path / "model")
+    file = tmp_path / "model" / "chat_template.jinja"
+    file.write_text(FORGETFUL + file.read_text(encoding="utf-8"))
+    assert selfcheck.main([str(PAGE), *inputs, "--model", str(tmp_path / "model")]) == 2
+    assert "error: chat template: it writes" in capsys.readouterr().err

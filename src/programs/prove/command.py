@@ -10,14 +10,13 @@ from parts.foundation.exit_codes import exit_code, quiet_environment
 from parts.foundation.messages import Help, UserError, need, say, tell
 from parts.foundation.settings import parse_flags
 from programs.prove.environment_proof import is_environment, prove_environment
-from programs.prove.evaluation_proof import prove_evaluation, prove_other, results_files
+from programs.prove.evaluation_proof import Results, prove_evaluation, results_files
 from programs.prove.formulas import FORMULAS
 from programs.prove.function_proof import functions_of, prove_functions
 from programs.prove.other_evaluations import other_evaluations
-from programs.prove.proof import Proof
+from programs.prove.proof import CONTRACT, Proof, prove_job, prove_trainer
 from programs.prove.reward_proof import prove_reward
 from programs.prove.run_proof import other_settings, prove_run, values_of
-from programs.prove.trainer_proof import CONTRACT, prove_job, prove_trainer
 
 ACCEPTED = (
     "expected a run's folder, results.json of evaluation.py or its folder, scored samples (JSON, JSONL, CSV, parquet), "
@@ -62,9 +61,9 @@ def proof_of(args) -> Proof:
         check_flags(args, "reward or environment", "flags")
         prove_named = prove_environment if is_environment(Path(file), name) else prove_reward
         return prove_named(args.thing, args.data, args.flags, seconds)
-    if results_files(path):
+    if files := results_files(path):
         check_flags(args, "evaluation")
-        return prove_evaluation(path, seconds)
+        return prove_evaluation(path, [Results(file) for file in files], [], seconds)
     folder = next((x for x in (path, path.parent) if path.is_dir() and values_of(x)), path)
     if values_of(folder) or other_settings(folder):
         check_flags(args, "run")
@@ -73,7 +72,7 @@ def proof_of(args) -> Proof:
         check_flags(args, "verl job", "python")
         return prove_job(path, args.python or sys.executable, seconds)
     functions = functions_of(Path(file))[0] if file.endswith(".py") or [*path.glob("*.py")] else {}
-    names = {name for lines in functions.values() for name in lines}
+    names = {name for nodes in functions.values() for name in nodes}
     if path.suffix == ".py" and CONTRACT & names and not args.formulas:
         check_flags(args, "trainer", "flags")
         return prove_trainer(path, args.flags, seconds)
@@ -81,7 +80,7 @@ def proof_of(args) -> Proof:
     results, unreadable = ([], []) if names or is_of_runs else other_evaluations(path)
     if results:
         check_flags(args, "evaluation")
-        return prove_other(path, results, unreadable, seconds)
+        return prove_evaluation(path, results, unreadable, seconds)
     need(names, f"got {args.thing}, which is none of these; {ACCEPTED}")
     check_flags(args, "functions", "formulas")
     return prove_functions(Path(file), name, args.formulas)

@@ -4,13 +4,12 @@ import json
 import math
 from fractions import Fraction
 from pathlib import Path
-from types import SimpleNamespace
 
 from parts.evaluating.evaluation_results import read_report
 from parts.foundation.messages import UserError
-from programs.prove.exact_figures import difference_interval, exact_p, share_interval
+from programs.prove.exact_figures import difference_interval, exact_p, share_figures
 from programs.prove.graded_again import grade_other, regrade
-from programs.prove.other_evaluations import check_pairs, recount_other, stated_value
+from programs.prove.other_evaluations import OtherResults, check_pairs, recount_other, stated_value
 from programs.prove.proof import Proof, shown
 
 MAIN_METRICS = ("verified", "passed", "score", "acc")  # the first of these stands in the sentences
@@ -100,22 +99,18 @@ def recount_metric(metric: str, result: dict, rows: dict[str, list[dict]], find)
         return recount_ratio(metric, result, rows, find)
     if "" in values:
         return None
-    counted = [x for x in values if x is not None]
-    mean = float(sum(counted) / len(counted)) if counted else None
-    figures = {"value": mean, "n": len(counted), "ci95": None, "values": by_key}
-    figures["is_count"], tops = stored["higher_is_better"] is None, stored["top"]  # counts of 0 and 1 are no shares
-    wrong = sum(differs(top, value) for top, value in zip(tops, values, strict=False))
-    if wrong or len(tops) != len(values):
-        find(f"{metric}: {wrong + abs(len(tops) - len(values))} of {len(tops)} stored values are not those of samples")
-    if differs(stated["value"], mean):
-        find(f"{metric}: results.json says {stated['value']}, its samples give {mean} on {len(counted)} rows")
-    if stated["n"] != len(counted) or stated["of"] != len(result["keys"]):
-        find(f"{metric}: results.json says {stated['n']} of {stated['of']} rows, samples are {len(counted)}")
-    if counted and {*counted} <= {0, 1} and not figures["is_count"]:
-        figures["ci95"] = share_interval(int(sum(counted)), len(counted))
-        given = stated["ci95"] or [None, None]
-        if any(differs(x, y) for x, y in zip(given, figures["ci95"], strict=True)):
-            find(f"{metric}: results.json has the interval {given}, Wilson's formula gives {figures['ci95']}")
+    figures = share_figures(by_key, is_count=stored["higher_is_better"] is None)  # counts of 0 and 1 are no shares
+    tops, n, interval = stored["top"], figures["n"], figures["ci95"]
+    wrong = sum(differs(*pair) for pair in zip(tops, values, strict=False)) + abs(len(tops) - len(values))
+    if wrong:
+        find(f"{metric}: {wrong} of {len(tops)} stored values are not those of samples")
+    if differs(stated["value"], figures["value"]):
+        find(f"{metric}: results.json says {stated['value']}, its samples give {figures['value']} on {n} rows")
+    if stated["n"] != n or stated["of"] != len(result["keys"]):
+        find(f"{metric}: results.json says {stated['n']} of {stated['of']} rows, samples are {n}")
+    given = stated["ci95"] or [None, None]
+    if interval and any(differs(x, y) for x, y in zip(given, interval, strict=True)):
+        find(f"{metric}: results.json has the interval {given}, Wilson's formula gives {interval}")
     return figures
 
 
@@ -142,46 +137,38 @@ def recount(results: Results, proof: Proof) -> dict:
     return recounted
 
 
-def prove_evaluation(path: Path, seconds: float) -> Proof:
-    """Recount the results of evaluation.py in a file or folder, of one model or of two that were compared.
+def prove_evaluation(path: Path, all_results: list, unreadable: list[str], seconds: float) -> Proof:
+    """Recount the results of evaluation.py or of others, of one model or of two that were compared.
 
     Args:
+        unreadable: findings about files that could not be read.
         seconds: time for computing scores again.
     """
-    proof, all_results = Proof("evaluation", str(path)), [Results(file) for file in results_files(path)]
+    proof, models = Proof("evaluation", str(path), findings=unreadable), {}
+    is_other, share = isinstance(all_results[0], OtherResults), seconds / len(all_results)
+    recount_it, grade_it = (recount_other, grade_other) if is_other else (recount, regrade)
     try:
-        recounts = [recount(results, proof) for results in all_results]
-        differences, share = len(proof.findings), seconds / len(all_results)
-        again = [regrade(proof, x.file, x.samples, x.settings, share) for x in all_results]
+        recounts = [recount_it(results, proof) for results in all_results]
+        differences = len(proof.findings)
+        again = [grade_it(proof, results, share) for results in all_results]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if is_other:
+            raise
         got = f"got {path} with tasks that cannot be read ({error!r})"
         raise UserError(f"{got}; expected results.json and samples.jsonl as evaluation.py writes them") from None
-    describe_results(proof, all_results, recounts, f"{differences} differences from results.json were found", again)
-    if len(all_results) == 2 and all(recounts):
-        for task in [task for task in all_results[0].samples if task in all_results[1].samples]:
-            pair = [SimpleNamespace(file=x.file, task=task, samples=x.samples) for x in all_results]
-            check_pairs(*pair, proof)
-        compare(proof, path / "comparison.json", recounts)
-    return proof
-
-
-def prove_other(path: Path, all_results: list, unreadable: list[str], seconds: float) -> Proof:
-    """Recount what `other_evaluations` found, of one model or of two that were compared."""
-    proof, models = Proof("evaluation", str(path), findings=unreadable), {}
-    recounts = [recount_other(results, proof) for results in all_results]
-    differences = len(proof.findings)
-    again = [grade_other(proof, results, seconds / len(all_results)) for results in all_results]
-    stated = sum(stated_value(x, metric) is not None for x in all_results for metric in x.metrics)
-    text = f"{differences} differences from {stated} stated figures were found"
-    describe_results(proof, all_results, recounts, text, again)
+    said = "results.json"
+    if is_other:
+        said = f"{sum(stated_value(x, m) is not None for x in all_results for m in x.metrics)} stated figures"
+    describe_results(proof, all_results, recounts, f"{differences} differences from {said} were found", again)
     for results, recounted in zip(all_results, recounts, strict=True):
         model = results.file.parent if len(all_results) > 2 else results.file
         models.setdefault(model, []).append((results, recounted))
     if len(models) == 2 and all(recounts):
         one, other = models.values()
-        pairs = [check_pairs(a, b, proof) for a, _ in one for b, _ in other if a.task == b.task]
+        pairs = [check_pairs(a, b, t, proof) for a, _ in one for b, _ in other for t in a.samples if t in b.samples]
         if any(pairs):
-            compare(proof, None, [{k: x for _, figures in side for k, x in figures.items()} for side in (one, other)])
+            sides = [{k: x for _, figures in side for k, x in figures.items()} for side in (one, other)]
+            compare(proof, None if is_other else path / "comparison.json", sides)
         else:
             proof.skip("The difference of the two models", "they have no common rows")
     return proof

@@ -38,6 +38,15 @@ def unpaired_p(right: int, n: int, other_right: int, other_n: int) -> float:
     return float(Fraction(sum(x for x in ways if x <= observed), sum(ways)))
 
 
+def share_figures(by_key: dict, is_count: bool = False) -> dict:
+    """The mean of rows' values, {row's key: value or None}; with an interval where they are shares, all 0 or 1."""
+    values = [x for x in by_key.values() if x is not None]
+    figures = {"value": float(sum(values) / len(values)) if values else None, "n": len(values), "ci95": None}
+    if values and {*values} <= {0, 1} and not is_count:
+        figures["ci95"] = share_interval(int(sum(values)), len(values))
+    return figures | {"values": by_key, "is_count": is_count}
+
+
 def paired_figures(before: list[bool], after: list[bool]) -> dict:
     """Shares with their intervals, and McNemar's test, of two outcomes on the same rows."""
     n, better = len(before), sum(b and not a for a, b in zip(before, after, strict=True))

@@ -4,6 +4,7 @@ import math
 import statistics
 from dataclasses import dataclass
 
+from parts.foundation.processes import torch
 from parts.learning.oracles import CISPO_PAPER, CISPO_TRL, policy_token, value_token
 
 TOKEN_WEIGHT, ROW_WEIGHT = " times old / rollout of each token", " times old / rollout of each sequence"
@@ -88,8 +89,6 @@ def ways_of(formula: str, takes: set[str], full: bool) -> list[str]:
 
 def token_losses(way: str, kind: str, c: dict):
     """Losses [B, T] in one way of writing the formula, 0 outside the mask."""
-    import torch
-
     weighing = next((how for how in WEIGHTS if how and way.endswith(how)), "")
     losses, (name, _, kl) = [], way.removesuffix(weighing).partition(" with ")
     if kl == IN_ADVANTAGE:

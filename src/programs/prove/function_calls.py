@@ -7,6 +7,7 @@ import itertools
 import math
 import re
 
+from parts.foundation.processes import torch
 from programs.prove.formulas import FORMULAS
 from programs.prove.recognition import SMALLEST_CLIP, Candidate
 
@@ -47,8 +48,6 @@ NOTES = {  # what the report says about a form of inputs
 
 def inputs(kind: str, takes: set[str], numbers: list[float]) -> dict:
     """Inputs by role in float64, random beneath the mask too; `numbers` are those in the function's source."""
-    import torch
-
     generator = torch.Generator().manual_seed(0)
     rows = MASK if kind != "advantage" else [MASK[i] for i in (0, 1, 2, 4)] * 2
     mask = torch.tensor(rows, dtype=torch.float64)
@@ -102,8 +101,6 @@ SHAPES_OF_ONE = ("row", "number", "column", "next values")  # forms of the value
 
 def input_forms(formula: str, kind: str, takes: set[str], c: dict) -> list[dict]:
     """Forms that a function may want its inputs in: changes to `c` that leave the formula the same."""
-    import torch
-
     if kind == "advantage":
         ids = [{"ids": torch.tensor(c["groups"])}, {"ids": c["groups"]}]
         group = {"scores": c["scores"][:4], "mask": c["mask"][:4], "groups": [0] * 4, "one_group": True}
@@ -177,8 +174,6 @@ class Tried:
 
     def handed(self, c: dict) -> list[dict]:
         """Inputs by role as tensors, with boolean flags, and where no gradient is taken also as arrays and lists."""
-        import torch
-
         after, values = c["after"][: len(c["mask"])], c["values"][: len(c["mask"])]
         following = torch.cat([torch.where(c["mask"] != 0, values, 0.0)[:, 1:], after[:, None]], 1)
         given = c | {"next_values": following, "groups": c.get("ids", c["groups"])}
@@ -208,8 +203,6 @@ class Tried:
 
     def read(self, c: dict, given: dict):
         """Call the function with inputs by role; returns one tensor and keeps what else it returns in `others`."""
-        import torch
-
         copies = {role: x.clone() if torch.is_tensor(x) else copy.deepcopy(x) for role, x in given.items()}
         settings = dict.fromkeys(self.terms if c.get("off") else (), 0.0) | c.get("set", {})
         result = self.function(**({name: copies[role] for name, role in self.roles.items()} | settings))
@@ -235,15 +228,11 @@ class Tried:
 
     def turned(self, result, c: dict):
         """A result with its rows first."""
-        import torch
-
         result = torch.as_tensor(result)
         return result[None] if c.get("squeezed") else result.T if c.get("by_time") and result.dim() == 2 else result
 
     def with_gradient(self, c: dict):
         """(Result, gradient of its sum weighted by `weights`, or None if it carries no gradient)."""
-        import torch
-
         c = c | {self.leaf: c[self.leaf].clone().requires_grad_(True)}
         result = self(c)
         if not result.requires_grad:
@@ -254,8 +243,6 @@ class Tried:
 
     def weights(self, c: dict, result):
         """Weights of a result's entries: 0 for padding and empty rows, which no formula defines."""
-        import torch
-
         mask, ones = c["mask"], torch.ones_like(result, dtype=torch.float64)
         if result.shape == mask.shape:
             return mask * (1 + torch.arange(mask.numel(), dtype=mask.dtype).view(mask.shape) % 5)
@@ -264,8 +251,6 @@ class Tried:
 
 def near(a, b, weights) -> float:
     """The largest difference where weights are not 0, relative to b's largest entry; 0 within rounding, inf for nan."""
-    import torch
-
     gap = torch.where(weights != 0, (a.double() - b).abs(), torch.zeros_like(b)).max().item()
     size = torch.where(weights != 0, b.abs(), torch.zeros_like(b)).max().item()
     gap = math.inf if math.isnan(gap) else gap / max(1.0, size)

@@ -1,20 +1,154 @@
-"""Further checks of a function that computes its formula: other inputs, other results, repeated calls."""
+"""Compare a function with every published way of its formula, name its fault, and check what else it must do."""
 
 import contextlib
 import inspect
 import math
 import re
+from dataclasses import dataclass
 
-from programs.prove.formulas import FORMULAS, WRONG_AXIS
-from programs.prove.function_calls import BY_TOKEN, SHAPES_OF_ONE, Tried, near
-from programs.prove.function_faults import PADDED, ROUNDING, Fit, references
-from programs.prove.recognition import ROLES, Candidate
+from parts.foundation.processes import torch
+from parts.learning.oracles import own_gae
+from programs.prove.formulas import FORMULAS, WRONG_AXIS, aggregated, group_advantages, token_losses, ways_of
+from programs.prove.function_calls import BY_TOKEN, CUT, SHAPES_OF_ONE, Tried, input_forms, near
+from programs.prove.recognition import GENERIC, ROLES, Candidate, missing
 
 AFTER = (0.9, -0.7, 1.6, -1.2, 0.5)  # value after the last step of each row
 CALLS = 8  # repeated calls with the same inputs
 FAR = 8.0  # a log-ratio to the sampler that every truncation or filter acts on
 ROWS_FIRST = r"[\[(]\s*(B|N|bs|batch\w*)\s*,\s*(T|S|L|seq\w*|time)\b|batch[ _-]first"
 ONE_MORE = r"T\s*\+\s*1|one more value"
+
+
+def with_next_value(c: dict, sign: int) -> dict:
+    """Token rewards with the discounted value after the first episode's end added or subtracted."""
+    rewards = c["token_rewards"].clone()
+    rewards[:, CUT - 1] += sign * c["gamma"] * c["values"][:, CUT]
+    return {"token_rewards": rewards}
+
+
+FAULTS = {  # {what a faulty function computes: the changes to the formula's inputs that give it}
+    "the formula with its sign flipped": lambda c: {"sign": -c["sign"]},
+    "the formula without the mask": lambda c: {"mask": c["mask"] * 0 + 1},
+    "the formula with its bound on the wrong side": lambda c: {"all": -c["all"], "sign": -c["sign"]},
+    "the formula with the smaller of its two errors": lambda c: {"least": True},
+    "the formula with values and old values exchanged inside its clip": lambda c: {"exchanged": True},
+    "the formula with policy and reference exchanged in its KL": lambda c: {"turned": True},
+    "the formula with the sign of k3's linear term flipped": lambda c: {"flipped": True},
+    "the formula without a bound": lambda c: {"low": math.inf, "high": math.inf, "value_clip": math.inf},
+    "the formula without its lower bound": lambda c: {"low": math.inf},
+    "the formula without its upper bound": lambda c: {"high": math.inf},
+    "the formula with its two bounds exchanged": lambda c: {"low": c["high"], "high": c["low"]},
+    "the formula with old / rollout upside down": lambda c: {
+        "rollout_logprobs": 2 * c["old_logprobs"] - c["rollout_logprobs"]
+    },
+    "the formula with the ratio upside down": lambda c: {"logprobs": c["old_logprobs"], "old_logprobs": c["logprobs"]},
+    "the formula without the old log-probs, the ratio always 1": lambda c: {"old_logprobs": c["logprobs"].detach()},
+    "the formula without the KL term": lambda c: {"beta": 0.0},
+    "the formula with its KL term subtracted": lambda c: {"beta": -c["beta"]},
+    "the formula over the whole batch as one group": lambda c: {"groups": [0] * len(c["groups"])},
+    "the formula over neighbours as groups": lambda c: {"groups": [i // 4 for i in range(len(c["groups"]))]},
+    "the formula with gamma and lambda exchanged": lambda c: {"gamma": c["gae_lambda"], "gae_lambda": c["gamma"]},
+    "the formula whitened over the padding too": lambda c: {"padded": True},
+    "the formula across an episode's end": lambda c: {"uncut": True},
+    "the formula with its sum over deltas across an episode's end": lambda c: {"uncut": True} | with_next_value(c, -1),
+    "the formula with the value after an episode's end": lambda c: with_next_value(c, 1),
+}
+ROUNDING = 1e-6  # relative tolerance of value and gradient in float64, as implementations add 1e-8 in places
+PADDED = " / width"  # marks aggregations that divide by all places, padding included; right for Dr. GRPO only
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A function's result compared with the nearest way of its formula."""
+
+    value: float  # relative difference, 0 within rounding
+    gradient: float  # the same of the gradient
+    way: str
+    given: dict  # the inputs by role
+    result: object
+    changed: list  # parameters that the function changed in place
+
+    @property
+    def exact(self) -> bool:
+        """Whether value and gradient are the formula's."""
+        return not self.value and not self.gradient
+
+
+def references(formula: str, tried: Tried, c: dict, shape) -> dict:
+    """{way: (the formula's result, the tensor to take its gradient for, or None)}, of the ways with this shape."""
+    if tried.kind in ("advantage", "gae"):
+        names = ("token_rewards", "values", "mask", "gamma", "gae_lambda")
+        results = {} if tried.kind == "gae" else group_advantages(formula, c)
+        results = {way: torch.tensor(x, dtype=torch.float64) for way, x in results.items()}
+        results = {way: x[:, None] * c["mask"] if shape == c["mask"].shape else x for way, x in results.items()}
+        if tried.kind == "gae":
+            ends = ("dones" in tried.takes or c.get("going")) and not c.get("uncut")
+            cuts = [(0, CUT), (CUT, None)] if ends else [(0, None)]
+            given = [[c[name][:, a:b] for name in names[:3]] + [c[name] for name in names[3:]] for a, b in cuts]
+            given[-1].append(c["after"])
+            plain = torch.cat([own_gae(*parts) for parts in given], 1)
+            inside, results = plain if c.get("padded") else plain[c["mask"].bool()], {"not whitened": plain}
+            for i, how in enumerate(("population deviation", "unbiased deviation")):
+                results[f"whitened, {how}"] = (plain - inside.mean()) / inside.std(correction=i)
+        fitting = {way: x for way, x in results.items() if x.numel() == math.prod(shape)}
+        return {way: (c["sign"] * x.reshape(shape), None) for way, x in fitting.items()}
+    leaf = c[tried.leaf].detach().clone().requires_grad_(True)
+    c, results = c | {tried.leaf: leaf, "advantages": c["all"]}, {}
+    for way in ways_of(formula, tried.takes, c["logprobs"].dim() == 3):
+        for how, value in aggregated(token_losses(way, tried.kind, c), c, len(shape)).items():
+            if how != WRONG_AXIS or not c.get("by_time"):  # for [T, B] that axis is the right one
+                results[f"{way}, {how}"] = (c["sign"] * value, leaf)
+    return {way: pair for way, pair in results.items() if pair[0].shape == shape}
+
+
+def compared(result, gradient, reference, leaf, weights) -> tuple[float, float]:
+    """Relative differences of (value, gradient); the latter is 0 if the value differs or there is no gradient."""
+    value = near(result, reference.detach(), weights)
+    if leaf is None or value > ROUNDING:
+        return value, 0.0
+    (expected,) = torch.autograd.grad((reference * weights).sum(), leaf, retain_graph=True)
+    got = torch.zeros_like(expected) if gradient is None else gradient
+    return value, near(got, expected, torch.ones_like(expected))
+
+
+def right_without_empty_rows(formula: str, tried: Tried, c: dict) -> bool:
+    """Whether a function computes its formula once rows without tokens are left out, in some form of inputs."""
+    full = c["mask"].sum(1) > 0
+    for form in input_forms(formula, tried.kind, tried.takes, c):
+        filled = {name: x[full] if getattr(x, "shape", ())[:1] == full.shape else x for name, x in (c | form).items()}
+        with contextlib.suppress(Exception):
+            result, gradient = tried.with_gradient(filled)
+            pairs = references(formula, tried, filled, result.shape).values()
+            if any(compared(result, gradient, *pair, tried.weights(filled, result)) == (0, 0) for pair in pairs):
+                return True
+    return False
+
+
+def named_fault(candidate: Candidate, tried: Tried, c: dict, fit: Fit) -> tuple[str, bool]:
+    """(What a function computes instead of its formula, in words; whether that was recognised)."""
+    formula, result = candidate.formula, fit.result
+    weights, about = tried.weights(c, result), f"{formula} ({FORMULAS[formula].source})"
+    if not fit.value:
+        return f"its value is that of {about}, {fit.way}, its gradient is not (relative gap {fit.gradient:.2g})", True
+    if right_without_empty_rows(formula, tried, c):
+        return f"it is {about}, but for an empty row, which changes its value", True
+    if not torch.where(weights != 0, result, torch.zeros_like(result)).isfinite().all():
+        return f"it returns nan or infinity on ragged rows, a hole and an empty row; {about} is finite there", True
+
+    def way_of(other: str, changed: dict) -> str | None:
+        results = references(other, tried, changed, result.shape).items()
+        return next((way for way, (x, _) in results if near(result, x.detach(), weights) <= ROUNDING), None)
+
+    for text, change in FAULTS.items():
+        if way_of(formula, c | change(c)):
+            return f"it computes {text}; expected {about}", True
+    for other, its in sorted(FORMULAS.items(), key=lambda pair: pair[0] != "ppo"):  # others share ppo's token loss
+        if its.kind == tried.kind and other != formula and not missing(other, tried.roles) and other not in GENERIC:
+            if way := way_of(other, c):
+                return f"it computes {other} ({its.source}), {way}; expected {about}", True
+    left = f"; left at their defaults: {', '.join(candidate.left)}" if candidate.left else ""
+    gap = f"the nearest, {fit.way}, differs by {fit.value:.2g} (relative){left}"
+    return f"it is none of the published forms of {about}: {gap}", False
 
 
 def look_at_calls(candidate: Candidate, tried: Tried, fit: Fit) -> bool:
@@ -48,8 +182,6 @@ def look_at_way(candidate: Candidate, tried: Tried, fit: Fit, words: str) -> Non
 
 def look_beneath(candidate: Candidate, tried: Tried, c: dict) -> None:
     """Note whether nan beneath the mask reaches the value or gradient; add a finding if it raises."""
-    import torch
-
     hidden, spoilt = c["mask"] == 0, {}
     for name in {*BY_TOKEN, "advantages"} - {"token_rewards"}:  # rewards come from no network, so have no nan
         x = c.get(name)
@@ -89,8 +221,6 @@ def look_at_sampler(candidate: Candidate, tried: Tried, fit: Fit) -> None:
 
 def look_at_entropy(candidate: Candidate, tried: Tried, fit: Fit) -> None:
     """Add a finding if a larger entropy makes the loss larger."""
-    import torch
-
     c, none = fit.given, torch.zeros_like(fit.given["mask"])
     for name in [x for x in (*tried.roles, *candidate.left) if re.fullmatch(ROLES["entropy"], x)]:
         with contextlib.suppress(Exception):  # an optional parameter may want another form
@@ -101,8 +231,6 @@ def look_at_entropy(candidate: Candidate, tried: Tried, fit: Fit) -> None:
 
 def look_at_bootstrap(candidate: Candidate, tried: Tried, fit: Fit, words: str) -> None:
     """Add a finding if the value after the last step is ignored or misused, or if `done` does not cut it off."""
-    import torch
-
     roles = {role: name for name, role in tried.roles.items()}
     name = "the last of its values" if fit.given.get("bootstrap") else roles.get("after") or roles.get("next_values")
     c = fit.given | ({} if fit.given.get("going") else {"mask": torch.ones_like(fit.given["mask"])})

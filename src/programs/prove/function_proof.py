@@ -15,6 +15,10 @@ from parts.rewards.reward_forms import import_file
 from programs.prove.formulas import FORMULAS, WRONG_AXIS
 from programs.prove.function_calls import NOTES, Tried, input_forms, inputs, whitened_forms
 from programs.prove.function_checks import (
+    PADDED,
+    ROUNDING,
+    Fit,
+    compared,
     look_at_bootstrap,
     look_at_calls,
     look_at_entropy,
@@ -23,11 +27,11 @@ from programs.prove.function_checks import (
     look_at_sampler,
     look_at_way,
     look_beneath,
+    named_fault,
+    references,
 )
-from programs.prove.function_faults import PADDED, ROUNDING, Fit, compared, named_fault, references
 from programs.prove.proof import Proof, parsed
-from programs.prove.recognition import Candidate, recognised
-from programs.prove.signatures import callable_of
+from programs.prove.recognition import Candidate, callable_of, recognised
 
 UNTRIED = "without holes|as 1 - done"  # notes on masks that were not tried with a hole
 UNBOUNDED = "its bounds on old / rollout not reached"
@@ -165,28 +169,28 @@ def written_as(candidate: Candidate, tried: Tried, fit: Fit) -> str:
     return ", ".join([fit.way, *notes, *([UNBOUNDED] if "rollout_logprobs" in tried.takes else [])])
 
 
-def is_own(file: Path, folder: Path) -> bool:
-    """Whether a file of a folder is outside dot-folders and site-packages."""
-    return not any(name.startswith(".") or name == "site-packages" for name in file.relative_to(folder).parts[:-1])
-
-
-def public(body: list[ast.stmt]) -> dict[str, int]:
-    """{public function, Class.method, or name that a call or lambda is assigned to: its line}."""
-    lines = {}
+def public(body: list[ast.stmt]) -> dict[str, ast.stmt]:
+    """{public function, Class.method, or name that a call or lambda is assigned to: its statement or class}."""
+    nodes = {}
     for node in body:
         names = [node.name] if isinstance(node, ast.FunctionDef) else []
         if isinstance(node, ast.ClassDef):
             names = [f"{node.name}.{x.name}" for x in node.body if isinstance(x, ast.FunctionDef)]
         elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call | ast.Lambda):
             names = [x.id for x in node.targets if isinstance(x, ast.Name)]
-        lines |= {name: node.lineno for name in names if not re.search(r"(^|\.)_(?!_call__)", name)}
-    return lines
+        nodes |= {name: node for name in names if not re.search(r"(^|\.)_(?!_call__)", name)}
+    return nodes
 
 
-def functions_of(path: Path) -> tuple[dict[Path, dict[str, int]], dict[Path, str]]:
-    """({file: its `public` names}, {file of a folder that cannot be parsed: why}); nothing is run."""
+def functions_of(path: Path) -> tuple[dict[Path, dict[str, ast.stmt]], dict[Path, str]]:
+    """({file: its `public` names}, {file of a folder that cannot be parsed: why}); nothing is run.
+
+    Dot-folders and site-packages are left out.
+    """
     functions, failed = {}, {}
-    for file in [x for x in sorted(path.rglob("*.py")) if is_own(x, path)] if path.is_dir() else [path]:
+    for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+        if any(name.startswith(".") or name == "site-packages" for name in file.relative_to(path).parts[:-1]):
+            continue
         try:
             functions[file] = public(parsed(file))
         except UserError as error:
@@ -212,11 +216,11 @@ def prove_functions(path: Path, only: str, given: str) -> Proof:
     """Compare the functions of a file or folder, or a single one, with their formulas."""
     proof, known, unknown = Proof("functions", f"{path}:{only}" if only else str(path)), [], []
     functions, failed = functions_of(path)
-    every = [(file, name, line) for file, lines in functions.items() for name, line in lines.items()]
+    every = [(file, name, node) for file, nodes in functions.items() for name, node in nodes.items()]
     places = [place for place in every if not only or only in (place[1], place[1].partition(".")[0])]
     need(places, f"got {path} without {only or 'a public function'}; expected functions of losses or advantages")
     callables = []
-    for file, name, line in places:
+    for file, name, node in places:
         if file in failed:
             continue
         try:
@@ -226,15 +230,16 @@ def prove_functions(path: Path, only: str, given: str) -> Proof:
             need(path.is_dir(), str(error))
             failed[file] = " ".join(f"importing it raises {error.__cause__!r}".split())
             continue
-        callables += [(file, name, line, function)] if function else []
+        callables += [(file, name, node, function)] if function else []
     formulas = named_formulas(given, [name for _, name, *_ in callables])
-    for file, name, line, function in callables:
-        x = recognised(name, function, f"{name} ({file}, line {line})", formulas.get(name, ""))
+    for file, name, node, function in callables:
+        x = recognised(name, function, f"{name} ({file}, line {node.lineno})", formulas.get(name, ""))
         if not x.why:
             eager = torch.compiler.set_stance("force_eager")  # compiling one function takes a minute
             with eager, warnings.catch_warnings(), np.errstate(all="ignore"):  # from forms that it does not take
                 warnings.simplefilter("ignore")
-                judge(x, function, numbers_at(file, line), words_at(file, line))
+                text = ast.get_source_segment(file.read_text(encoding="utf-8"), node)
+                judge(x, function, numbers_in(node, file), "\n".join(re.findall(r'#.*|"""[\s\S]*?"""', text)))
         (unknown if x.why else known).append(x)
         proof.findings += x.findings
         if not x.why:
@@ -263,22 +268,14 @@ def prove_functions(path: Path, only: str, given: str) -> Proof:
     return proof
 
 
-def numbers_at(file: Path, line: int) -> list[float]:
-    """Numbers in the definition at a line of a file, and in those of the file's variables that it reads."""
-    body = parsed(file)
-    nodes = [*ast.walk(next(x for x in body if x.lineno == line))]
+def numbers_in(node: ast.stmt, file: Path) -> list[float]:
+    """Numbers in a definition of a file, and in those of the file's variables that it reads."""
+    nodes = [*ast.walk(node)]
     names = {x.id for x in nodes if isinstance(x, ast.Name)}
-    for x in body:
+    for x in parsed(file):
         if isinstance(x, ast.Assign) and names & {y.id for y in ast.walk(x) if isinstance(y, ast.Name)}:
             nodes += ast.walk(x.value)
     return sorted({float(x.value) for x in nodes if isinstance(x, ast.Constant) and type(x.value) in (int, float)})
-
-
-def words_at(file: Path, line: int) -> str:
-    """The comments and docstring of the definition at a line of a file."""
-    text = file.read_text(encoding="utf-8")
-    node = next(x for x in ast.walk(ast.parse(text)) if getattr(x, "lineno", 0) == line)
-    return "\n".join(re.findall(r'#.*|"""[\s\S]*?"""', ast.get_source_segment(text, node) or ""))
 
 
 def first(names: list[str], most: int = 12) -> str:

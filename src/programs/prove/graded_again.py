@@ -70,39 +70,30 @@ def grade_again(label: str, samples: list[dict], settings: dict, seconds: float)
     return graded_by_reward(samples, rows, specs, data)
 
 
-def contradictions(graded: list[tuple[dict, str, list]]) -> list[tuple[dict, str, float]]:
-    """(Sample, metric, computed score) where the stored score is none of the possible ones."""
-    wrong = []
-    for sample, name, scores in graded:
-        stored, possible = sample["metrics"].get(name), [x for x in scores if x is not None]
-        if stored is not None and possible and all(abs(stored - x) > 1e-6 for x in possible):
-            wrong.append((sample, name, possible[0]))
-    return wrong
-
-
-def regrade(proof, file: Path, tasks: dict[str, dict], settings: dict, seconds: float) -> str:
+def regrade(proof, results, seconds: float) -> str:
     """Add findings about scores that differ when computed again; returns what was computed, as a sentence."""
     clauses = []
-    for label, rows in tasks.items():
+    for label, rows in results.samples.items():
         samples = [sample for row in rows.values() for sample in row]
         try:
-            graded = grade_again(label, samples, settings, seconds / len(tasks))
+            graded = grade_again(label, samples, results.settings, seconds / len(results.samples))
         except (UserError, OSError, KeyError, TypeError, ValueError, StopIteration) as error:
-            proof.not_measured.append(f"{file}, {label}: scores were not computed again: {error}")
+            proof.not_measured.append(f"{results.file}, {label}: scores were not computed again: {error}")
             clauses.append(f"scores of {label} were not computed again ({error})")
             continue
-        wrong = contradictions(graded)
-        by = "math_grader.py" if label.startswith("math") else "its functions"
-        clauses.append(
-            f"{len(graded)} scores of {label} were computed again from the completions by {by}, {len(wrong)} differ"
-        )
-        for sample, name, score in wrong[:3]:
-            shown = f"{str(sample['completion'])[-60:]!r}" + (f", gold {sample['gold']!r}," if "gold" in sample else "")
-            proof.find(
-                f"{file}, {label}, row {sample['key']}: {shown} has {name} {sample['metrics'][name]}, {by} {score}"
-            )
+        by, wrong = "math_grader.py" if label.startswith("math") else "its functions", []
+        for sample, name, scores in graded:
+            stored, possible = sample["metrics"].get(name), [x for x in scores if x is not None]
+            if stored is not None and possible and all(abs(stored - x) > 1e-6 for x in possible):
+                text = f"{str(sample['completion'])[-60:]!r}" + (
+                    f", gold {sample['gold']!r}," if "gold" in sample else ""
+                )
+                wrong.append(f"row {sample['key']}: {text} has {name} {stored}, {by} {possible[0]}")
+        again = f"{len(graded)} scores of {label} were computed again from the completions by {by}"
+        clauses.append(f"{again}, {len(wrong)} differ")
+        proof.findings += [f"{results.file}, {label}, {text}" for text in wrong[:3]]
         if len(wrong) > 3:
-            proof.find(f"{file}, {label}: {len(wrong) - 3} more scores are not those of their completions")
+            proof.find(f"{results.file}, {label}: {len(wrong) - 3} more scores are not those of their completions")
     return "; ".join(clauses)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from parts.data.rows import read_rows
 from parts.foundation.messages import UserError
 from parts.reading.run_settings import flat_config
-from programs.prove.exact_figures import share_interval
+from programs.prove.exact_figures import share_figures
 
 TABLES = (".json", ".jsonl", ".csv", ".tsv", ".parquet")
 COLUMNS = {  # names of columns, the best first
@@ -209,10 +209,7 @@ def recount_other(results: OtherResults, proof) -> dict:
         by_key = {key: Fraction(sum(map(Fraction, x)), len(x)) for key, x in scores.items() if x}
         if not by_key:
             continue
-        figures = {"value": float(sum(by_key.values()) / len(by_key)), "n": len(by_key), "ci95": None}
-        if {*by_key.values()} <= {0, 1}:
-            figures["ci95"] = share_interval(int(sum(by_key.values())), len(by_key))
-        recounted[results.task, metric] = figures | {"values": by_key, "is_count": False}
+        figures = recounted[results.task, metric] = share_figures(by_key)
         count = sum(metric in x["metrics"] for samples in rows.values() for x in samples)
         compare_stated(results, metric, figures, (len(rows), len(by_key), count, usual), proof)
     return recounted
@@ -235,9 +232,9 @@ def compare_stated(results: OtherResults, metric: str, figures: dict, counts: tu
             proof.find(f"{says} {n} {x}; there are samples of {counts[0]} rows")
 
 
-def check_pairs(one: OtherResults, other: OtherResults, proof) -> bool:
-    """Whether rows of the same id are the same rows in two files; findings where their golds or prompts differ."""
-    a, b = ({key: row[0] for key, row in x.samples[x.task].items()} for x in (one, other))
+def check_pairs(one, other, task: str, proof) -> bool:
+    """Whether a task's rows of the same id are the same in two results; findings where golds or prompts differ."""
+    a, b = ({key: row[0] for key, row in x.samples[task].items()} for x in (one, other))
     common = [key for key in a if key in b]
     golds = [key for key in common if str(a[key].get("gold")) != str(b[key].get("gold"))]
     asked = [key for key in common if a[key].get("prompt") != b[key].get("prompt")]

@@ -4,17 +4,25 @@ import contextlib
 import inspect
 import itertools
 import json
+import os
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from parts.data.rows import prompt_of, read_rows
 from parts.foundation.file_text import file_text, with_values
 from parts.foundation.messages import UserError, need
+from parts.rewards.attacks import TEST_OF_ATTACKS, attack_programs, called_on_programs
 from parts.rewards.reward_forms import find_reward, spec_parts
 from parts.rewards.rewards import Reward
-from programs.prove.attack_proof import TESTS, attacked_row, prove_against_attacks
 from programs.prove.proof import Proof, failures_of, preflight_of
 
+TESTS = ("tests", "test_list", "test_cases", "test", "unit_tests", "asserts", "ground_truth", "answer")
+OUTPUTS = ("output", "outputs", "expected_output", "expected", "stdout")
+FED = dict.fromkeys(("input", "inputs", "stdin"), "2\n") | dict.fromkeys(OUTPUTS, "4\n")  # f(2) == 4 on stdin, stdout
+FED_MAIN = "print(f(int(input())))"  # added to a program that is judged by what it prints
+TOGETHER_S, ALONE_S = 40.0, 25.0  # limits for a call with all programs, and with one
+HARMFUL = ("file deleted", "file changed", "files left behind", "process left behind", "network")  # pass, but do harm
 AS_SAMPLE_REWARD = file_text("files/as_sample_reward.py")
 FAILED = ("hung", "died", "raised", "malformed", "not_finite")  # failures that reward_preflight.py counts
 NONSENSE = ("empty", "whitespace", "unicode_junk", "keyword_stuffing", "very_long")  # probes of reward_preflight.py
@@ -24,6 +32,79 @@ ESCAPE = (  # reaches `open` even if eval gets no builtins
     "._module.__builtins__['open']"
 )
 VERL_NAMES = {"data_source", "solution_str", "ground_truth", "extra_info"}  # verl's reward managers pass these by name
+
+
+def fed_test(tests):
+    """Replace input/output tests by the attacks' single test, in the same form; None for tests of another kind."""
+    if isinstance(tests, str):
+        with contextlib.suppress(ValueError):
+            tests = fed_test(json.loads(tests))
+            return json.dumps(tests) if tests else None
+    if isinstance(tests, list) and tests:
+        return [test] if (test := fed_test(tests[0])) else None
+    pair = {x: FED[x] for x in tests if x in FED} if isinstance(tests, dict) else {}
+    lists = {x: [text] if isinstance(tests[x], list) else text for x, text in pair.items()}
+    return tests | lists if len({*pair.values()}) == 2 else None
+
+
+def attacked_row(row: dict, names: set[str]) -> dict | None:
+    """The row with its tests replaced by the attacks' test, in the same form; None without tests among `names`."""
+    truth = row.get("reward_model")
+    if isinstance(truth, dict) and (inner := attacked_row(truth, {*truth})):
+        return row | {"reward_model": inner}
+    for name in TESTS:
+        value, test = row.get(name), TEST_OF_ATTACKS
+        if name in names and (fed := fed_test(value)):
+            return row | {name: fed}
+        if name not in names or "assert " not in json.dumps(value, default=str):
+            continue
+        with contextlib.suppress(ValueError, TypeError):
+            test = json.dumps([test]) if isinstance(json.loads(value), list) else test
+        if "def check(" in str(value):
+            test = f"def check(candidate):\n    {test.replace('f(', 'candidate(')}"
+        fixed = {column: text for column, text in (("entry_point", "f"), ("setup", "")) if column in row}
+        return row | {name: test if isinstance(value, str) else [test]} | fixed
+    return None
+
+
+def prove_against_attacks(proof: Proof, spec: str, row: dict) -> None:
+    """Call a reward on right and hostile programs, and report which hostile ones were paid or did harm."""
+    (path, function, _), programs = spec_parts(spec), attack_programs()
+    if TEST_OF_ATTACKS not in str(row) and "candidate(2)" not in str(row):  # tests of input and output
+        programs = [(kind, about, code and f"{code}\n\n{FED_MAIN}") for kind, about, code in programs]
+
+    def outcome(codes: list[str], seconds: float) -> dict:
+        return called_on_programs(str(Path(path).resolve()), function, row, codes, seconds)
+
+    names, codes = [about for _, about, _ in programs], [code for *_, code in programs]
+    hostile = [about for kind, about, _ in programs if kind == "hostile"]
+    together = outcome(codes, TOGETHER_S)
+    scores = dict(zip(names, together.get("scores", ()), strict=False))  # none if a program ended them all
+    outcomes = {name: {"scores": [score], "harm": together["harm"]} for name, score in scores.items()}
+    if not outcomes or together["harm"] or any(outcomes[x]["scores"][0] for x in hostile):  # find out which
+        with ThreadPoolExecutor(4) as pool:
+            outcomes = dict(zip(names, pool.map(lambda code: outcome([code], ALONE_S), codes), strict=True))
+    scores = {name: x.get("scores", [0.0])[0] for name, x in outcomes.items()}
+    wrong, through = scores[hostile[0]], {}
+    if scores["plain"] <= wrong:
+        proof.skip("How it stands attacks", "a right and a wrong program with the test f(2) == 4 get the same score")
+        return
+    for name in hostile:
+        x = outcomes[name]
+        problems = [*x.get("harm", ()), *(x[how] for how in ("ended", "raised") if how in x)]
+        if name not in HARMFUL and scores[name] > wrong:
+            problems.append(f"it is paid {scores[name]:g}")
+        if problems:
+            through[name] = "; ".join(problems)
+    proof.figures["attacks"] = {"tried": hostile, "got_through": through}
+    proof.findings += [f"attack {name}: {problem}" for name, problem in through.items()]
+    paid = scores["a library"] > wrong
+    libraries = ", and so is one with an import" if paid else f"; one with an import gets {wrong:g}"
+    proof.say(
+        f"{len(hostile) - len(through)} of {len(hostile)} hostile and wrong programs were contained, each called "
+        f"through this very reward on this machine (user {os.getuid()}); got through: {', '.join(through) or 'none'}. "
+        f"A plain right program is paid{libraries}."
+    )
 
 
 def forms_of(names: set[str], takes_any: bool) -> dict[str, str]:

@@ -15,7 +15,7 @@ from parts.data.prompts import encode_prompt, prompt_row
 from parts.data.rows import placed_rows
 from parts.foundation.bundle import BUNDLE, held_out_source, specs_for
 from parts.foundation.messages import UserError, need
-from parts.foundation.processes import CpuThreads
+from parts.foundation.processes import CpuThreads, torch, transformers
 from parts.reading.run_folder import json_beside
 from parts.reading.run_settings import common_settings, settings_beside
 from parts.rewards.rewards import Reward
@@ -40,8 +40,7 @@ NAMES_OF_TRL = {"max_prompt_length": "max_prompt_tokens", "max_completion_length
 def values_of(folder: Path) -> dict:
     """The settings saved in a run's folder, by our scripts or a page; {} if it is no run's folder."""
     with contextlib.suppress(UserError, OSError, ValueError):  # a model's config.json
-        page = folder / "settings.json"
-        values = json.loads(page.read_text(encoding="utf-8")) if page.is_file() else saved_settings(folder)
+        values = json_beside(folder, "settings.json") or saved_settings(folder)
         return values if {"model", "data"} <= values.keys() else {}
     return {}
 
@@ -103,16 +102,13 @@ def rows_of(source: str, run) -> list[dict]:
 
 def prove_run(folder: Path, seconds: float) -> Proof:
     """Measure a run within `seconds`; the first batch of rows is measured in any case."""
-    import torch
-    from transformers import AutoTokenizer
-
     started, run, proof = time.perf_counter(), run_settings(folder), Proof("run", str(folder))
     need(run.saved.is_dir(), f"got {folder} without {run.saved}; expected a run that has ended; try it then")
     device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     if device.type == "cpu":
         CpuThreads().begin(SimpleNamespace(threads="auto"), device)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(run.saved)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(run.saved)
         networks = {"after": load_plainly(run.saved)}
     except Exception as error:  # transformers raises many kinds for a damaged folder
         proof.find(f"the saved model {run.saved} does not load: {type(error).__name__}: {str(error)[:300]}")
@@ -124,14 +120,16 @@ def prove_run(folder: Path, seconds: float) -> Proof:
             proof.not_measured.append(f"the {name} model {source} does not load here: {str(error)[:200]}")
     prove_weights(run, proof, networks)
     with contextlib.suppress(Exception):  # the start may have no tokenizer
-        prove_tokenizer(run, proof, networks["after"], AutoTokenizer.from_pretrained(run.model), tokenizer)
+        prove_tokenizer(run, proof, networks["after"], transformers.AutoTokenizer.from_pretrained(run.model), tokenizer)
     networks = {name: network.to(device).eval() for name, network in networks.items()}
     held_out = prove_overlap(run, proof, tokenizer)
-    why = "the run played conversations; try evaluation.py --environment" if run.environment else ""
-    why = why or ("" if held_out else "the run names no held-out data that can be read")
-    why = why or ("" if "before" in networks else "the start model does not load")
-    why = why or ("" if proof.figures["weights_are_finite"] else "the saved weights are not finite")
-    if why:
+    obstacles = {
+        "the run played conversations; try evaluation.py --environment": run.environment,
+        "the run names no held-out data that can be read": not held_out,
+        "the start model does not load": "before" not in networks,
+        "the saved weights are not finite": not proof.figures["weights_are_finite"],
+    }
+    if why := next((text for text, holds in obstacles.items() if holds), ""):
         proof.is_open = True
         for what in ("Held-out accuracy", "KL"):
             proof.skip(what, why)
@@ -168,8 +166,6 @@ def prove_tokenizer(run, proof: Proof, network, before, after) -> None:
 
 def prove_weights(run, proof: Proof, networks: dict) -> None:
     """Report how far the weights moved; none, or values that are not finite, are findings."""
-    import transformers
-
     loads, after = f"{run.saved} loads in transformers {transformers.__version__}", networks["after"]
     proof.figures["weights_are_finite"] = all(bool(x.isfinite().all()) for x in after.state_dict().values())
     if not proof.figures["weights_are_finite"]:
@@ -258,9 +254,10 @@ class Measurement:
             self.rows, spent = min(start + BATCH, len(rows)), time.perf_counter() - begin
 
     def measure(self, batch: list[dict]) -> None:
-        """Measure one batch; the sampling seed depends only on the batch's place."""
-        import torch
+        """Measure one batch; the sampling seed depends only on the batch's place.
 
+        The KL on sampled answers is that of the saved model to its start, and of either model to a teacher.
+        """
         prompts = [row["prompt_ids"] for row in batch]
         for way, how in self.ways.items():
             for name in ("before", "after"):
@@ -271,30 +268,12 @@ class Measurement:
                     texts = answer_texts(model, self.tokenizer, answers)
                     first = next(iter(self.reward(batch, texts, answers)[1].values()))
                     self.right[way][name] += [score is not None and score >= 1 for score in first]
-                if way == "sampled":
-                    self.add_kl(name, prompts, answers)
-
-    def add_kl(self, name: str, prompts: list, answers: list) -> None:
-        """Add the KL on sampled answers: of the saved model to its start, and of either model to a teacher."""
-        tokens = sum(map(len, answers))
-        for other in ("teacher", *(["before"] if name == "after" else [])):
-            if tokens and other in self.networks:
-                pair = self.networks[name], self.networks[other]
-                mean = reverse_kl(*pair, prompts, answers, self.run.temperature)
-                total, count = self.kl.get((name, other), (0.0, 0))
-                self.kl[name, other] = total + mean * tokens, count + tokens
-
-
-def logged_accuracies(folder: Path) -> list[tuple[int, float, int]]:
-    """(Step, accuracy, rows) of each evaluation in a run's metrics.jsonl, by step."""
-    by_step = {}
-    with contextlib.suppress(OSError, ValueError):
-        for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
-            entry = json.loads(line or "{}")
-            value, rows = entry.get("eval/accuracy"), entry.get("eval/rows")
-            if isinstance(value, float | int) and isinstance(rows, float | int) and rows > 0:
-                by_step[entry.get("step", 0)] = (value, int(rows))
-    return [(step, *by_step[step]) for step in sorted(by_step)]
+                tokens = sum(map(len, answers)) if way == "sampled" else 0
+                for other in {"before": ["teacher"], "after": ["teacher", "before"]}[name]:
+                    if tokens and other in self.networks:
+                        mean = reverse_kl(model, self.networks[other], prompts, answers, self.run.temperature)
+                        total, count = self.kl.get((name, other), (0.0, 0))
+                        self.kl[name, other] = total + mean * tokens, count + tokens
 
 
 def nearest_count(share: float, rows: int) -> int:
@@ -304,7 +283,14 @@ def nearest_count(share: float, rows: int) -> int:
 
 def compare_with_log(run, proof: Proof, measured: Measurement) -> str:
     """Add findings if the logged accuracies are not those of the models; returns the last one as a clause."""
-    logged = logged_accuracies(run.folder)
+    by_step = {}
+    with contextlib.suppress(OSError, ValueError):
+        for line in (run.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
+            entry = json.loads(line or "{}")
+            value, rows = entry.get("eval/accuracy"), entry.get("eval/rows")
+            if isinstance(value, float | int) and isinstance(rows, float | int) and rows > 0:
+                by_step[entry.get("step", 0)] = (value, int(rows))
+    logged = [(step, *by_step[step]) for step in sorted(by_step)]
     if not logged:
         return ""
     if 0 < run.steps < logged[-1][0]:
@@ -333,8 +319,9 @@ def describe_accuracy(run, proof: Proof, measured: Measurement) -> None:
     """Add the sentences on held-out accuracy; a significant fall is a finding."""
     if not run.reward:
         proof.skip("Held-out accuracy", "the run has no reward")
-    log = compare_with_log(run, proof, measured) if run.reward else ""
-    for way in measured.ways if run.reward else ():
+        return
+    log = compare_with_log(run, proof, measured)
+    for way in measured.ways:
         figures = paired_figures(measured.right[way]["before"], measured.right[way]["after"])
         proof.figures[way] = figures
         how = "greedy" if way == "greedy" else f"one sample a prompt at temperature {run.temperature:g}"
@@ -351,8 +338,6 @@ def describe_accuracy(run, proof: Proof, measured: Measurement) -> None:
 
 def describe_kl(proof: Proof, measured: Measurement, device) -> None:
     """Add the sentence on the KL and the device that measured it."""
-    import torch
-
     means = {pair: total / count for pair, (total, count) in measured.kl.items()}
     names = {"before": "start", "after": "saved model", "teacher": "teacher"}
     proof.figures["kl"] = {f"{names[p]} to {names[q]}": value for (p, q), value in means.items()}

@@ -43,16 +43,4 @@ and reward stand in for those that you leave out.
 Exit codes: 0 every check passes, 1 one fails, 2 bad input.
 """
 
-ROOMS = (
-    "contract",
-    "trainer",
-    "scripted_talks",
-    "scripts_trainer",
-    "one_page",
-    "loading",
-    "oracle",
-    "input_checks",
-    "numeric_checks",
-    "conversation_checks",
-    "run",
-)
+ROOMS = ("trainer", "input_checks", "conversation_checks", "adapters", "numeric_checks", "run")

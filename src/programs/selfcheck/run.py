@@ -1,24 +1,57 @@
-"""Prepare the trainer, run the checks, the command line."""
+"""Load and prepare the trainer, run the checks, the command line."""
 
 import argparse
 import contextlib
 import json
+import re
 import sys
 import time
+from pathlib import Path
 
 from parts.foundation.bundle import in_bundle
 from parts.foundation.exit_codes import quiet_environment
 from parts.foundation.messages import Help, UserError, need, say, suggest, tell
-from programs.selfcheck.contract import CONTRACT
+from parts.foundation.processes import torch
+from parts.rewards.reward_forms import import_file
+from programs.selfcheck.adapters import CONTRACT, OnePage, ScriptsTrainer
 from programs.selfcheck.conversation_checks import TURN_CHECKS
 from programs.selfcheck.input_checks import INPUT_CHECKS
-from programs.selfcheck.loading import load_trainer, need_names
-from programs.selfcheck.numeric_checks import NUMERIC_CHECKS
-from programs.selfcheck.oracle import own_logprobs
+from programs.selfcheck.numeric_checks import NUMERIC_CHECKS, own_logprobs
 from programs.selfcheck.trainer import PROBES, Trainer, networks, rest
 
 PROBE_TOKENS = 64  # of a real prompt that a probe is cut from
 CHECKS = (*INPUT_CHECKS, *NUMERIC_CHECKS, *TURN_CHECKS)
+
+
+def load_trainer(file: str) -> Trainer:
+    """Load a trainer's file; UserError if it cannot be loaded or lacks a name of the contract."""
+    path = Path(file)
+    need(
+        path.suffix == ".py" and path.is_file(),
+        f"got trainer {file!r}, which is not a Python file; expected TRAINER.py first, then its flags; "
+        f"try {in_bundle('scripts/ppo_train.py')}",
+    )
+    sys.dont_write_bytecode = True  # no __pycache__ beside the trainer or the reward file
+    module = import_file("trainer", file, file)
+    kind = ScriptsTrainer if {"HFEngine", "settle_precision"} & vars(module).keys() else OnePage
+    trainer, source = kind(module), path.read_text(encoding="utf-8")
+    names = trainer.missing()
+    need(
+        not names or not re.search(r"^\s*from trl\b.*Trainer\b", source, re.MULTILINE),
+        f"got trainer {file!r}, which leaves the training to TRL; expected one in plain PyTorch, whose own functions "
+        f"can be called; try {in_bundle('templates/grpo.py')}",
+    )
+    need_names(file, names)
+    return trainer
+
+
+def need_names(file: str, names: list[str]) -> None:
+    """Raise UserError if a trainer lacks names."""
+    need(
+        not names,
+        f"got trainer {file!r} without {', '.join(names)}; expected all that the checks call; try selfcheck.py "
+        "--contract, or a copy of templates/grpo.py beside it and `from grpo import *` before your own functions",
+    )
 
 
 def prepare(s: Trainer) -> None:
@@ -58,8 +91,6 @@ def make_probes(rows: list[dict], holes: bool) -> list[dict]:
 
 def move(s: Trainer) -> None:
     """Add noise to the trained weights, in memory, until the policy differs clearly from the untouched one."""
-    import torch
-
     scale, enough = 0.01, max(0.05, 3 * s.limits[0])  # nats per token
     for attempt in range(8):
         generator = torch.Generator(s.device).manual_seed(attempt)
@@ -109,15 +140,6 @@ def result_of(s: Trainer, function, left_out: list[str]) -> dict:
     return {"name": name, "status": status, "measured": " ".join(text.split())[:400], "try": advice}
 
 
-def print_table(results: list[dict], seconds: float) -> None:
-    """One line per check, then the count of each status."""
-    for row in results:
-        advice = f" | try: {row['try']}" if row["try"] else ""
-        tell(f"{row['name']:<28} {row['status']:<5} {row['measured']}{advice}")
-    counts = [f"{sum(row['status'] == status for row in results)} {status}" for status in ("pass", "FAIL", "n/a")]
-    tell(f"{', '.join(counts)} in {seconds:.1f} s")
-
-
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         usage="selfcheck.py [-h] [--contract] TRAINER.py [the trainer's flags] [--leave_out NAME] [--json]",
@@ -149,7 +171,11 @@ def main(argv: list[str] | None = None) -> int:
         report = {"trainer": options.trainer, "passed": passed, "seconds": round(seconds, 1), "checks": results}
         tell(json.dumps(report, indent=1, ensure_ascii=False))
     else:
-        print_table(results, seconds)
+        for row in results:
+            advice = f" | try: {row['try']}" if row["try"] else ""
+            tell(f"{row['name']:<28} {row['status']:<5} {row['measured']}{advice}")
+        counts = [f"{sum(row['status'] == status for row in results)} {status}" for status in ("pass", "FAIL", "n/a")]
+        tell(f"{', '.join(counts)} in {seconds:.1f} s")
     return 0 if passed else 1
 
 

@@ -1,13 +1,15 @@
 """The interface between trainers and checks, and comparing figures."""
 
 import contextlib
+import copy
 import dataclasses
 import math
+
+from parts.foundation.processes import torch
 
 SAMPLED = 8  # prompts to sample from
 NEW_TOKENS = 32  # tokens of a completion
 PROBES = 4  # fixed sequences for log-probs and gradients
-ALL_ROWS = 2**30  # rows per pass that hold any batch
 
 # tolerances: mean difference of log-probs in nats (ten times that for a token), relative difference of gradients
 LIMITS = {"fp32": (1e-4, 1e-3), "bf16": (0.1, 0.15)}
@@ -69,6 +71,11 @@ class Trainer:
         """Whether the trainer plays conversations with an environment."""
         return bool(getattr(self.config, "environment", ""))
 
+    def settle_models(self, kl_coef: float) -> None:
+        """Set `models` to those that were loaded with a reference, without it if nothing weighs its KL."""
+        self.models = copy.copy(self.with_reference)
+        self.models.reference = self.models.reference if kl_coef else None
+
     def sampled(self):
         """(samples, batch) by the trainer's sampler, one completion for each of `rows`."""
         return self.generated([row["prompt_ids"] for row in self.rows])
@@ -94,7 +101,13 @@ class Trainer:
     def gradients(self, batch: dict, **settings) -> list:
         """Gradients of a batch by the trainer's own function, one vector per network."""
         self.accumulate(dataclasses.replace(self.config, **settings), batch)
-        return take_gradients(self.models)
+        return self.take_gradients()
+
+    def take_gradients(self) -> list:
+        """`gradients_of` the networks, which are then cleared."""
+        vectors = gradients_of(self.models)
+        rest(self.models)
+        return vectors
 
     def first_loss(self, batch: dict, models) -> tuple | None:
         """(Log-probs, old log-probs), [n, T], of `update`'s first call of the policy loss; () if it makes none.
@@ -125,7 +138,6 @@ class Trainer:
 
     def steps_of_update(self) -> list[list]:
         """Gradients at each optimizer step of two calls of `update`; they are neither clipped nor applied."""
-        import torch
 
         def norm(parameters, *_, **__):
             return torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
@@ -184,8 +196,6 @@ def rest(models) -> None:
 
 def gradients_of(models) -> list:
     """One vector per network: at most 8,191 evenly spaced entries of each parameter's gradient."""
-    import torch
-
     vectors = []
     for network in networks(models):
         parts = [torch.zeros(1)]
@@ -193,13 +203,6 @@ def gradients_of(models) -> list:
             g = torch.zeros_like(p) if p.grad is None else p.grad
             parts.append(g.flatten()[:: max(1, g.numel() // 4096)].float().cpu())
         vectors.append(torch.cat(parts))
-    return vectors
-
-
-def take_gradients(models) -> list:
-    """`gradients_of`, then clear the gradients."""
-    vectors = gradients_of(models)
-    rest(models)
     return vectors
 
 
@@ -229,8 +232,6 @@ def sampled_places(sample: dict) -> list[int]:
 
 def responses(batch: dict, samples: list[dict], whole: bool = False):
     """True [B, T] at sampled tokens, or (`whole`) at all after the prompts, wherever the pads are."""
-    import torch
-
     mask = torch.zeros_like(batch["attention_mask"])
     for row, real, sample in zip(mask, batch["attention_mask"], samples, strict=True):
         places = [1] * len(sample["response_ids"]) if whole else sampled_places(sample)
