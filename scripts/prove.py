@@ -53,54 +53,50 @@ could not be measured.
 """
 
 # Contents
-#       161-166  file text           Load texts from files beside their room, such as a page's style; a built script …
-#       169-267  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       270-314  bundle              Paths of this bundle and of its embedded model, data and rewards
-#       317-484  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       487-520  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       523-674  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       677-700  user scripts        A user's Python script or notebook, read from its source
-#       703-772  exit codes          Program exit: errors that a user can fix become a message and an exit code
-#      775-1015  data files          Open data files as text: decompress, decode, refuse files without data; parse …
-#     1018-1106  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1109-1364  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1367-1471  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1474-1521  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
-#     1524-1555  prompts             Load training and held-out prompts as token ids
-#     1558-1857  attacks             Correct and hostile programs, and calling a code reward on them in a separate …
-#     1860-2086  user code           What users' rewards get: texts, copies of the columns, and their own state of …
-#     2089-2363  reward forms        The forms that a reward function may have, and loading rewards from files
-#     2366-2674  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
-#     2677-2807  environments        Load and check environments: classes whose methods are tools for the model, or …
-#     2810-2832  conversations       Conversations with environments: their record, limits, and calls of the …
-#     2835-2913  scripted play       Scripted conversations: plain texts in place of tokenizer, chat template and …
-#     2916-2939  whole models        Refuse what transformers would make a model of by guessing: missing weights, …
-#     2942-2961  models              Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     2964-3030  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
-#     3033-3092  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
-#     3095-3107  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     3110-3136  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     3139-3168  dialects            Names of metrics and settings in our trainers, TRL, verl and others
-#     3171-3346  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     3349-3359  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
-#     3362-3433  proof               The record of a proof, and reports of the bundle's other scripts
-#     3436-3486  exact figures       Intervals and paired tests from their formulas, independent of the programs …
-#     3489-3830  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
-#     3833-4071  other evaluations   Evaluations of other programs: scored samples in JSON, JSONL, CSV or parquet, …
-#     4074-4190  graded again        Compute an evaluation's scores again from its stored completions
-#     4193-4447  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
-#     4450-4530  attack proof        Try a reward that runs programs on hostile ones: are they paid, do they read, …
-#     4533-4700  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
-#     4703-4818  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
-#     4821-4862  trainer proof       A trainer or a verl job: what selfcheck.py and verl_train.py --check find, with …
-#     4865-5003  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
-#     5006-5175  recognition         Recognise a function's formula and its parameters' roles by name; nothing is …
-#     5178-5263  signatures          Callables of a file as functions of named inputs: of methods, compiled code, …
-#     5266-5527  function calls      Make inputs by role for functions of losses and advantages; call a function with …
-#     5530-5668  function faults     Compare a function with every published way of its formula, and name the fault …
-#     5671-5830  function checks     Further checks of a function that computes its formula: other inputs, other …
-#     5833-6112  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
-#     6115-6212  command             The command line
+#       157-162  file text           Load texts from files beside their room, such as a page's style; a built script …
+#       165-263  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       266-310  bundle              Paths of this bundle and of its embedded model, data and rewards
+#       313-480  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       483-516  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       519-670  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       673-696  user scripts        A user's Python script or notebook, read from its source
+#       699-768  exit codes          Program exit: errors that a user can fix become a message and an exit code
+#      771-1011  data files          Open data files as text: decompress, decode, refuse files without data; parse …
+#     1014-1102  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1105-1360  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1363-1467  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1470-1517  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1520-1551  prompts             Load training and held-out prompts as token ids
+#     1554-1853  attacks             Correct and hostile programs, and calling a code reward on them in a separate …
+#     1856-2082  user code           What users' rewards get: texts, copies of the columns, and their own state of …
+#     2085-2359  reward forms        The forms that a reward function may have, and loading rewards from files
+#     2362-2670  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
+#     2673-2803  environments        Load and check environments: classes whose methods are tools for the model, or …
+#     2806-2828  conversations       Conversations with environments: their record, limits, and calls of the …
+#     2831-2909  scripted play       Scripted conversations: plain texts in place of tokenizer, chat template and …
+#     2912-2935  whole models        Refuse what transformers would make a model of by guessing: missing weights, …
+#     2938-2957  models              Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     2960-3026  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
+#     3029-3088  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
+#     3091-3103  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     3106-3132  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#     3135-3164  dialects            Names of metrics and settings in our trainers, TRL, verl and others
+#     3167-3342  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     3345-3355  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
+#     3358-3470  proof               The record of a proof, reports of the bundle's other scripts, and what rests on …
+#     3473-3532  exact figures       Intervals and paired tests from their formulas, independent of the programs …
+#     3535-3861  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
+#     3864-4099  other evaluations   Evaluations of other programs: scored samples in JSON, JSONL, CSV or parquet, …
+#     4102-4209  graded again        Compute an evaluation's scores again from its stored completions
+#     4212-4454  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
+#     4457-4703  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
+#     4706-4821  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
+#     4824-4960  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
+#     4963-5211  recognition         Recognise functions: their inputs, and by names alone the formula and the …
+#     5214-5459  function calls      Make inputs by role for functions of losses and advantages; call a function with …
+#     5462-5747  function checks     Compare a function with every published way of its formula, name its fault, and …
+#     5750-6022  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
+#     6025-6122  command             The command line
 
 import argparse
 import ast
@@ -3361,6 +3357,10 @@ def json_beside(folder: Path, name: str, remarks: list[str] | None = None) -> di
 
 # --------------------------------------------------------------------------------- proof (src/programs/prove/proof.py)
 
+CONTRACT = {"accumulate_gradients", "make_experience"}  # functions that only trainers have
+SHOWN = ("logprob_shift", "advantages_detached", "accumulation")  # checks whose measurements are quoted
+NEVER_RUN = "its train and what a run saves, for which try prove.py OUT"
+
 
 @dataclass
 class Proof:
@@ -3433,6 +3433,43 @@ def failures_of(report: dict) -> list[str]:
     return [f"{check}: {message}" for check, message in reversed(failed.items())]
 
 
+def prove_trainer(file: Path, flags: list[str], seconds: float) -> Proof:
+    proof, report = Proof("trainer", str(file)), report_of("selfcheck.py", [str(file), *flags, "--json"], seconds)
+    passed, failed, rest = ([x for x in report["checks"] if x["status"] == s] for s in ("pass", "FAIL", "n/a"))
+    proof.figures["checks"] = {x["name"]: x for x in report["checks"]}
+    proof.findings = [f"{x['name']}: {x['measured']}; try: {x['try']}" for x in failed]
+    proof.not_measured = [f"{x['name']}: {x['measured']}" for x in rest]
+    ran, named = len(passed) + len(failed), " ".join([str(file), *flags])
+    proof.say(f"{len(passed)} of {ran} checks of selfcheck.py pass for {named}.")
+    if measured := [f"{x['name']}: {x['measured']}" for x in passed if x["name"] in SHOWN]:
+        proof.say(f"Measured: {'; '.join(measured)}.")
+    proof.say(f"Not checked: {'; '.join([*(x['name'] for x in rest), NEVER_RUN])}.")
+    return proof
+
+
+def prove_job(path: Path, python: str, seconds: float) -> Proof:
+    """Check settings of verl_train.py (.yaml), or Hydra overrides, one a line (.txt), in a Python that has verl."""
+    proof, flag = Proof("verl job", str(path)), "--overrides" if path.suffix == ".txt" else "--config"
+    need(Path(python).is_file(), f"got --python {python}, which is not a file; expected a Python that has verl")
+    report = report_of("verl_train.py", ["--check", flag, str(path)], seconds, python)
+    proof.findings, proof.figures = report.pop("findings"), report
+    if "checked" in report:
+        proof.skip("What verl says", f"{python} has no verl; checked: {report['checked'].partition(';')[0]}")
+        return proof
+    proof.say(f"verl {report['verl']} composes the {report['overrides']} overrides of {path} in its own configuration.")
+    if "data" in report:
+        rows = f"{report['data']['rows that fit']} of {report['data']['rows']} training rows"
+        same = "" if flag == "--overrides" else "; prompts have the same token ids as in ppo_train.py"
+        proof.say(f"verl's own data set takes {rows}{same}.")
+    if tried := report.get("reward"):
+        reward = "The reward" if flag == "--overrides" else "The job's copy of the reward, alone in its folder,"
+        how = f"{tried['completions']} completions of {tried['rows']} rows one by one, as verl does"
+        proof.say(f"{reward} scores {how}; the scores are {tried['scores']}.")
+    if "unchecked" in report:
+        proof.skip("What the reward pays for the job's rows", report["unchecked"])
+    return proof
+
+
 # ----------------------------------------------------------------- exact figures (src/programs/prove/exact_figures.py)
 
 Z95 = 1.959963984540054  # normal quantile of 97.5 %
@@ -3470,6 +3507,15 @@ def unpaired_p(right: int, n: int, other_right: int, other_n: int) -> float:
     return float(Fraction(sum(x for x in ways if x <= observed), sum(ways)))
 
 
+def share_figures(by_key: dict, is_count: bool = False) -> dict:
+    """The mean of rows' values, {row's key: value or None}; with an interval where they are shares, all 0 or 1."""
+    values = [x for x in by_key.values() if x is not None]
+    figures = {"value": float(sum(values) / len(values)) if values else None, "n": len(values), "ci95": None}
+    if values and {*values} <= {0, 1} and not is_count:
+        figures["ci95"] = share_interval(int(sum(values)), len(values))
+    return figures | {"values": by_key, "is_count": is_count}
+
+
 def paired_figures(before: list[bool], after: list[bool]) -> dict:
     """Shares with their intervals, and McNemar's test, of two outcomes on the same rows."""
     n, better = len(before), sum(b and not a for a, b in zip(before, after, strict=True))
@@ -3504,8 +3550,7 @@ NAMES_OF_TRL = {"max_prompt_length": "max_prompt_tokens", "max_completion_length
 def values_of(folder: Path) -> dict:
     """The settings saved in a run's folder, by our scripts or a page; {} if it is no run's folder."""
     with contextlib.suppress(UserError, OSError, ValueError):  # a model's config.json
-        page = folder / "settings.json"
-        values = json.loads(page.read_text(encoding="utf-8")) if page.is_file() else saved_settings(folder)
+        values = json_beside(folder, "settings.json") or saved_settings(folder)
         return values if {"model", "data"} <= values.keys() else {}
     return {}
 
@@ -3567,16 +3612,13 @@ def rows_of(source: str, run) -> list[dict]:
 
 def prove_run(folder: Path, seconds: float) -> Proof:
     """Measure a run within `seconds`; the first batch of rows is measured in any case."""
-    import torch
-    from transformers import AutoTokenizer
-
     started, run, proof = time.perf_counter(), run_settings(folder), Proof("run", str(folder))
     need(run.saved.is_dir(), f"got {folder} without {run.saved}; expected a run that has ended; try it then")
     device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     if device.type == "cpu":
         CpuThreads().begin(SimpleNamespace(threads="auto"), device)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(run.saved)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(run.saved)
         networks = {"after": load_plainly(run.saved)}
     except Exception as error:  # transformers raises many kinds for a damaged folder
         proof.find(f"the saved model {run.saved} does not load: {type(error).__name__}: {str(error)[:300]}")
@@ -3588,14 +3630,16 @@ def prove_run(folder: Path, seconds: float) -> Proof:
             proof.not_measured.append(f"the {name} model {source} does not load here: {str(error)[:200]}")
     prove_weights(run, proof, networks)
     with contextlib.suppress(Exception):  # the start may have no tokenizer
-        prove_tokenizer(run, proof, networks["after"], AutoTokenizer.from_pretrained(run.model), tokenizer)
+        prove_tokenizer(run, proof, networks["after"], transformers.AutoTokenizer.from_pretrained(run.model), tokenizer)
     networks = {name: network.to(device).eval() for name, network in networks.items()}
     held_out = prove_overlap(run, proof, tokenizer)
-    why = "the run played conversations; try evaluation.py --environment" if run.environment else ""
-    why = why or ("" if held_out else "the run names no held-out data that can be read")
-    why = why or ("" if "before" in networks else "the start model does not load")
-    why = why or ("" if proof.figures["weights_are_finite"] else "the saved weights are not finite")
-    if why:
+    obstacles = {
+        "the run played conversations; try evaluation.py --environment": run.environment,
+        "the run names no held-out data that can be read": not held_out,
+        "the start model does not load": "before" not in networks,
+        "the saved weights are not finite": not proof.figures["weights_are_finite"],
+    }
+    if why := next((text for text, holds in obstacles.items() if holds), ""):
         proof.is_open = True
         for what in ("Held-out accuracy", "KL"):
             proof.skip(what, why)
@@ -3632,8 +3676,6 @@ def prove_tokenizer(run, proof: Proof, network, before, after) -> None:
 
 def prove_weights(run, proof: Proof, networks: dict) -> None:
     """Report how far the weights moved; none, or values that are not finite, are findings."""
-    import transformers
-
     loads, after = f"{run.saved} loads in transformers {transformers.__version__}", networks["after"]
     proof.figures["weights_are_finite"] = all(bool(x.isfinite().all()) for x in after.state_dict().values())
     if not proof.figures["weights_are_finite"]:
@@ -3722,9 +3764,10 @@ class Measurement:
             self.rows, spent = min(start + BATCH, len(rows)), time.perf_counter() - begin
 
     def measure(self, batch: list[dict]) -> None:
-        """Measure one batch; the sampling seed depends only on the batch's place."""
-        import torch
+        """Measure one batch; the sampling seed depends only on the batch's place.
 
+        The KL on sampled answers is that of the saved model to its start, and of either model to a teacher.
+        """
         prompts = [row["prompt_ids"] for row in batch]
         for way, how in self.ways.items():
             for name in ("before", "after"):
@@ -3735,30 +3778,12 @@ class Measurement:
                     texts = answer_texts(model, self.tokenizer, answers)
                     first = next(iter(self.reward(batch, texts, answers)[1].values()))
                     self.right[way][name] += [score is not None and score >= 1 for score in first]
-                if way == "sampled":
-                    self.add_kl(name, prompts, answers)
-
-    def add_kl(self, name: str, prompts: list, answers: list) -> None:
-        """Add the KL on sampled answers: of the saved model to its start, and of either model to a teacher."""
-        tokens = sum(map(len, answers))
-        for other in ("teacher", *(["before"] if name == "after" else [])):
-            if tokens and other in self.networks:
-                pair = self.networks[name], self.networks[other]
-                mean = reverse_kl(*pair, prompts, answers, self.run.temperature)
-                total, count = self.kl.get((name, other), (0.0, 0))
-                self.kl[name, other] = total + mean * tokens, count + tokens
-
-
-def logged_accuracies(folder: Path) -> list[tuple[int, float, int]]:
-    """(Step, accuracy, rows) of each evaluation in a run's metrics.jsonl, by step."""
-    by_step = {}
-    with contextlib.suppress(OSError, ValueError):
-        for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
-            entry = json.loads(line or "{}")
-            value, rows = entry.get("eval/accuracy"), entry.get("eval/rows")
-            if isinstance(value, float | int) and isinstance(rows, float | int) and rows > 0:
-                by_step[entry.get("step", 0)] = (value, int(rows))
-    return [(step, *by_step[step]) for step in sorted(by_step)]
+                tokens = sum(map(len, answers)) if way == "sampled" else 0
+                for other in {"before": ["teacher"], "after": ["teacher", "before"]}[name]:
+                    if tokens and other in self.networks:
+                        mean = reverse_kl(model, self.networks[other], prompts, answers, self.run.temperature)
+                        total, count = self.kl.get((name, other), (0.0, 0))
+                        self.kl[name, other] = total + mean * tokens, count + tokens
 
 
 def nearest_count(share: float, rows: int) -> int:
@@ -3768,7 +3793,14 @@ def nearest_count(share: float, rows: int) -> int:
 
 def compare_with_log(run, proof: Proof, measured: Measurement) -> str:
     """Add findings if the logged accuracies are not those of the models; returns the last one as a clause."""
-    logged = logged_accuracies(run.folder)
+    by_step = {}
+    with contextlib.suppress(OSError, ValueError):
+        for line in (run.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
+            entry = json.loads(line or "{}")
+            value, rows = entry.get("eval/accuracy"), entry.get("eval/rows")
+            if isinstance(value, float | int) and isinstance(rows, float | int) and rows > 0:
+                by_step[entry.get("step", 0)] = (value, int(rows))
+    logged = [(step, *by_step[step]) for step in sorted(by_step)]
     if not logged:
         return ""
     if 0 < run.steps < logged[-1][0]:
@@ -3797,8 +3829,9 @@ def describe_accuracy(run, proof: Proof, measured: Measurement) -> None:
     """Add the sentences on held-out accuracy; a significant fall is a finding."""
     if not run.reward:
         proof.skip("Held-out accuracy", "the run has no reward")
-    log = compare_with_log(run, proof, measured) if run.reward else ""
-    for way in measured.ways if run.reward else ():
+        return
+    log = compare_with_log(run, proof, measured)
+    for way in measured.ways:
         figures = paired_figures(measured.right[way]["before"], measured.right[way]["after"])
         proof.figures[way] = figures
         how = "greedy" if way == "greedy" else f"one sample a prompt at temperature {run.temperature:g}"
@@ -3815,8 +3848,6 @@ def describe_accuracy(run, proof: Proof, measured: Measurement) -> None:
 
 def describe_kl(proof: Proof, measured: Measurement, device) -> None:
     """Add the sentence on the KL and the device that measured it."""
-    import torch
-
     means = {pair: total / count for pair, (total, count) in measured.kl.items()}
     names = {"before": "start", "after": "saved model", "teacher": "teacher"}
     proof.figures["kl"] = {f"{names[p]} to {names[q]}": value for (p, q), value in means.items()}
@@ -4028,10 +4059,7 @@ def recount_other(results: OtherResults, proof) -> dict:
         by_key = {key: Fraction(sum(map(Fraction, x)), len(x)) for key, x in scores.items() if x}
         if not by_key:
             continue
-        figures = {"value": float(sum(by_key.values()) / len(by_key)), "n": len(by_key), "ci95": None}
-        if {*by_key.values()} <= {0, 1}:
-            figures["ci95"] = share_interval(int(sum(by_key.values())), len(by_key))
-        recounted[results.task, metric] = figures | {"values": by_key, "is_count": False}
+        figures = recounted[results.task, metric] = share_figures(by_key)
         count = sum(metric in x["metrics"] for samples in rows.values() for x in samples)
         compare_stated(results, metric, figures, (len(rows), len(by_key), count, usual), proof)
     return recounted
@@ -4054,9 +4082,9 @@ def compare_stated(results: OtherResults, metric: str, figures: dict, counts: tu
             proof.find(f"{says} {n} {x}; there are samples of {counts[0]} rows")
 
 
-def check_pairs(one: OtherResults, other: OtherResults, proof) -> bool:
-    """Whether rows of the same id are the same rows in two files; findings where their golds or prompts differ."""
-    a, b = ({key: row[0] for key, row in x.samples[x.task].items()} for x in (one, other))
+def check_pairs(one, other, task: str, proof) -> bool:
+    """Whether a task's rows of the same id are the same in two results; findings where golds or prompts differ."""
+    a, b = ({key: row[0] for key, row in x.samples[task].items()} for x in (one, other))
     common = [key for key in a if key in b]
     golds = [key for key in common if str(a[key].get("gold")) != str(b[key].get("gold"))]
     asked = [key for key in common if a[key].get("prompt") != b[key].get("prompt")]
@@ -4130,39 +4158,30 @@ def grade_again(label: str, samples: list[dict], settings: dict, seconds: float)
     return graded_by_reward(samples, rows, specs, data)
 
 
-def contradictions(graded: list[tuple[dict, str, list]]) -> list[tuple[dict, str, float]]:
-    """(Sample, metric, computed score) where the stored score is none of the possible ones."""
-    wrong = []
-    for sample, name, scores in graded:
-        stored, possible = sample["metrics"].get(name), [x for x in scores if x is not None]
-        if stored is not None and possible and all(abs(stored - x) > 1e-6 for x in possible):
-            wrong.append((sample, name, possible[0]))
-    return wrong
-
-
-def regrade(proof, file: Path, tasks: dict[str, dict], settings: dict, seconds: float) -> str:
+def regrade(proof, results, seconds: float) -> str:
     """Add findings about scores that differ when computed again; returns what was computed, as a sentence."""
     clauses = []
-    for label, rows in tasks.items():
+    for label, rows in results.samples.items():
         samples = [sample for row in rows.values() for sample in row]
         try:
-            graded = grade_again(label, samples, settings, seconds / len(tasks))
+            graded = grade_again(label, samples, results.settings, seconds / len(results.samples))
         except (UserError, OSError, KeyError, TypeError, ValueError, StopIteration) as error:
-            proof.not_measured.append(f"{file}, {label}: scores were not computed again: {error}")
+            proof.not_measured.append(f"{results.file}, {label}: scores were not computed again: {error}")
             clauses.append(f"scores of {label} were not computed again ({error})")
             continue
-        wrong = contradictions(graded)
-        by = "math_grader.py" if label.startswith("math") else "its functions"
-        clauses.append(
-            f"{len(graded)} scores of {label} were computed again from the completions by {by}, {len(wrong)} differ"
-        )
-        for sample, name, score in wrong[:3]:
-            shown = f"{str(sample['completion'])[-60:]!r}" + (f", gold {sample['gold']!r}," if "gold" in sample else "")
-            proof.find(
-                f"{file}, {label}, row {sample['key']}: {shown} has {name} {sample['metrics'][name]}, {by} {score}"
-            )
+        by, wrong = "math_grader.py" if label.startswith("math") else "its functions", []
+        for sample, name, scores in graded:
+            stored, possible = sample["metrics"].get(name), [x for x in scores if x is not None]
+            if stored is not None and possible and all(abs(stored - x) > 1e-6 for x in possible):
+                text = f"{str(sample['completion'])[-60:]!r}" + (
+                    f", gold {sample['gold']!r}," if "gold" in sample else ""
+                )
+                wrong.append(f"row {sample['key']}: {text} has {name} {stored}, {by} {possible[0]}")
+        again = f"{len(graded)} scores of {label} were computed again from the completions by {by}"
+        clauses.append(f"{again}, {len(wrong)} differ")
+        proof.findings += [f"{results.file}, {label}, {text}" for text in wrong[:3]]
         if len(wrong) > 3:
-            proof.find(f"{file}, {label}: {len(wrong) - 3} more scores are not those of their completions")
+            proof.find(f"{results.file}, {label}: {len(wrong) - 3} more scores are not those of their completions")
     return "; ".join(clauses)
 
 
@@ -4279,22 +4298,18 @@ def recount_metric(metric: str, result: dict, rows: dict[str, list[dict]], find)
         return recount_ratio(metric, result, rows, find)
     if "" in values:
         return None
-    counted = [x for x in values if x is not None]
-    mean = float(sum(counted) / len(counted)) if counted else None
-    figures = {"value": mean, "n": len(counted), "ci95": None, "values": by_key}
-    figures["is_count"], tops = stored["higher_is_better"] is None, stored["top"]  # counts of 0 and 1 are no shares
-    wrong = sum(differs(top, value) for top, value in zip(tops, values, strict=False))
-    if wrong or len(tops) != len(values):
-        find(f"{metric}: {wrong + abs(len(tops) - len(values))} of {len(tops)} stored values are not those of samples")
-    if differs(stated["value"], mean):
-        find(f"{metric}: results.json says {stated['value']}, its samples give {mean} on {len(counted)} rows")
-    if stated["n"] != len(counted) or stated["of"] != len(result["keys"]):
-        find(f"{metric}: results.json says {stated['n']} of {stated['of']} rows, samples are {len(counted)}")
-    if counted and {*counted} <= {0, 1} and not figures["is_count"]:
-        figures["ci95"] = share_interval(int(sum(counted)), len(counted))
-        given = stated["ci95"] or [None, None]
-        if any(differs(x, y) for x, y in zip(given, figures["ci95"], strict=True)):
-            find(f"{metric}: results.json has the interval {given}, Wilson's formula gives {figures['ci95']}")
+    figures = share_figures(by_key, is_count=stored["higher_is_better"] is None)  # counts of 0 and 1 are no shares
+    tops, n, interval = stored["top"], figures["n"], figures["ci95"]
+    wrong = sum(differs(*pair) for pair in zip(tops, values, strict=False)) + abs(len(tops) - len(values))
+    if wrong:
+        find(f"{metric}: {wrong} of {len(tops)} stored values are not those of samples")
+    if differs(stated["value"], figures["value"]):
+        find(f"{metric}: results.json says {stated['value']}, its samples give {figures['value']} on {n} rows")
+    if stated["n"] != n or stated["of"] != len(result["keys"]):
+        find(f"{metric}: results.json says {stated['n']} of {stated['of']} rows, samples are {n}")
+    given = stated["ci95"] or [None, None]
+    if interval and any(differs(x, y) for x, y in zip(given, interval, strict=True)):
+        find(f"{metric}: results.json has the interval {given}, Wilson's formula gives {interval}")
     return figures
 
 
@@ -4321,46 +4336,38 @@ def recount(results: Results, proof: Proof) -> dict:
     return recounted
 
 
-def prove_evaluation(path: Path, seconds: float) -> Proof:
-    """Recount the results of evaluation.py in a file or folder, of one model or of two that were compared.
+def prove_evaluation(path: Path, all_results: list, unreadable: list[str], seconds: float) -> Proof:
+    """Recount the results of evaluation.py or of others, of one model or of two that were compared.
 
     Args:
+        unreadable: findings about files that could not be read.
         seconds: time for computing scores again.
     """
-    proof, all_results = Proof("evaluation", str(path)), [Results(file) for file in results_files(path)]
+    proof, models = Proof("evaluation", str(path), findings=unreadable), {}
+    is_other, share = isinstance(all_results[0], OtherResults), seconds / len(all_results)
+    recount_it, grade_it = (recount_other, grade_other) if is_other else (recount, regrade)
     try:
-        recounts = [recount(results, proof) for results in all_results]
-        differences, share = len(proof.findings), seconds / len(all_results)
-        again = [regrade(proof, x.file, x.samples, x.settings, share) for x in all_results]
+        recounts = [recount_it(results, proof) for results in all_results]
+        differences = len(proof.findings)
+        again = [grade_it(proof, results, share) for results in all_results]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if is_other:
+            raise
         got = f"got {path} with tasks that cannot be read ({error!r})"
         raise UserError(f"{got}; expected results.json and samples.jsonl as evaluation.py writes them") from None
-    describe_results(proof, all_results, recounts, f"{differences} differences from results.json were found", again)
-    if len(all_results) == 2 and all(recounts):
-        for task in [task for task in all_results[0].samples if task in all_results[1].samples]:
-            pair = [SimpleNamespace(file=x.file, task=task, samples=x.samples) for x in all_results]
-            check_pairs(*pair, proof)
-        compare(proof, path / "comparison.json", recounts)
-    return proof
-
-
-def prove_other(path: Path, all_results: list, unreadable: list[str], seconds: float) -> Proof:
-    """Recount what `other_evaluations` found, of one model or of two that were compared."""
-    proof, models = Proof("evaluation", str(path), findings=unreadable), {}
-    recounts = [recount_other(results, proof) for results in all_results]
-    differences = len(proof.findings)
-    again = [grade_other(proof, results, seconds / len(all_results)) for results in all_results]
-    stated = sum(stated_value(x, metric) is not None for x in all_results for metric in x.metrics)
-    text = f"{differences} differences from {stated} stated figures were found"
-    describe_results(proof, all_results, recounts, text, again)
+    said = "results.json"
+    if is_other:
+        said = f"{sum(stated_value(x, m) is not None for x in all_results for m in x.metrics)} stated figures"
+    describe_results(proof, all_results, recounts, f"{differences} differences from {said} were found", again)
     for results, recounted in zip(all_results, recounts, strict=True):
         model = results.file.parent if len(all_results) > 2 else results.file
         models.setdefault(model, []).append((results, recounted))
     if len(models) == 2 and all(recounts):
         one, other = models.values()
-        pairs = [check_pairs(a, b, proof) for a, _ in one for b, _ in other if a.task == b.task]
+        pairs = [check_pairs(a, b, t, proof) for a, _ in one for b, _ in other for t in a.samples if t in b.samples]
         if any(pairs):
-            compare(proof, None, [{k: x for _, figures in side for k, x in figures.items()} for side in (one, other)])
+            sides = [{k: x for _, figures in side for k, x in figures.items()} for side in (one, other)]
+            compare(proof, None if is_other else path / "comparison.json", sides)
         else:
             proof.skip("The difference of the two models", "they have no common rows")
     return proof
@@ -4447,7 +4454,7 @@ def compare(proof: Proof, file: Path | None, recounts: list[dict]) -> None:
         proof.say(f"The difference of {main} is {x['difference']:+.3f}: {counts}, {test}, recomputed.")
 
 
-# ------------------------------------------------------------------- attack proof (src/programs/prove/attack_proof.py)
+# ------------------------------------------------------------------- reward proof (src/programs/prove/reward_proof.py)
 
 TESTS = ("tests", "test_list", "test_cases", "test", "unit_tests", "asserts", "ground_truth", "answer")
 OUTPUTS = ("output", "outputs", "expected_output", "expected", "stdout")
@@ -4455,6 +4462,39 @@ FED = dict.fromkeys(("input", "inputs", "stdin"), "2\n") | dict.fromkeys(OUTPUTS
 FED_MAIN = "print(f(int(input())))"  # added to a program that is judged by what it prints
 TOGETHER_S, ALONE_S = 40.0, 25.0  # limits for a call with all programs, and with one
 HARMFUL = ("file deleted", "file changed", "files left behind", "process left behind", "network")  # pass, but do harm
+AS_SAMPLE_REWARD = '''\
+"""Wrap a reward of verl's form in this bundle's form, so that reward_preflight.py can call it."""
+
+import asyncio
+import inspect
+import runpy
+
+FUNCTION = runpy.run_path("{file}")["{name}"]
+GOLD = ("ground_truth", "answer", "solution", "gold", "target", "label")  # the first column that a row has counts
+
+
+def as_sample_reward(prompt, completion, **columns):
+    """Call the reward as verl's reward manager does; of a dict, "score" counts."""
+    text = completion if isinstance(completion, str) else completion[-1]["content"]
+    gold = (columns.get("reward_model") or {}).get("ground_truth")
+    if gold is None:
+        gold = next((columns[name] for name in GOLD if name in columns), None)
+    given = {"data_source": columns.get("data_source", ""), "solution_str": text, "ground_truth": gold}
+    given["extra_info"], taken = columns.get("extra_info") or {}, inspect.signature(FUNCTION).parameters
+    if not any(p.kind is p.VAR_KEYWORD for p in taken.values()):
+        given = {name: value for name, value in given.items() if name in taken}
+    score = FUNCTION(**given)
+    score = asyncio.run(score) if inspect.iscoroutine(score) else score
+    return score["score"] if isinstance(score, dict) else score
+'''
+FAILED = ("hung", "died", "raised", "malformed", "not_finite")  # failures that reward_preflight.py counts
+NONSENSE = ("empty", "whitespace", "unicode_junk", "keyword_stuffing", "very_long")  # probes of reward_preflight.py
+ANSWER_FORMS = ("<answer>{}</answer>", "\\boxed{{{}}}", "#### {}", "Answer: {}", "```python\n{}\n```", "{}")
+ESCAPE = (  # reaches `open` even if eval gets no builtins
+    "[c for c in ().__class__.__base__.__subclasses__() if c.__name__ == 'catch_warnings'][0]()"
+    "._module.__builtins__['open']"
+)
+VERL_NAMES = {"data_source", "solution_str", "ground_truth", "extra_info"}  # verl's reward managers pass these by name
 
 
 def fed_test(tests):
@@ -4492,79 +4532,42 @@ def attacked_row(row: dict, names: set[str]) -> dict | None:
 
 def prove_against_attacks(proof: Proof, spec: str, row: dict) -> None:
     """Call a reward on right and hostile programs, and report which hostile ones were paid or did harm."""
-    (path, name, _), programs = spec_parts(spec), attack_programs()
+    (path, function, _), programs = spec_parts(spec), attack_programs()
     if TEST_OF_ATTACKS not in str(row) and "candidate(2)" not in str(row):  # tests of input and output
         programs = [(kind, about, code and f"{code}\n\n{FED_MAIN}") for kind, about, code in programs]
 
     def outcome(codes: list[str], seconds: float) -> dict:
-        return called_on_programs(str(Path(path).resolve()), name, row, codes, seconds)
+        return called_on_programs(str(Path(path).resolve()), function, row, codes, seconds)
 
-    together = outcome([code for *_, code in programs], TOGETHER_S)
-    hostile = [i for i, (kind, *_) in enumerate(programs) if kind == "hostile"]
-    outcomes = [{"scores": [score], "harm": together["harm"]} for score in together.get("scores", ())]
-    if not outcomes or together["harm"] or any(outcomes[i]["scores"][0] for i in hostile):  # find out which
+    names, codes = [about for _, about, _ in programs], [code for *_, code in programs]
+    hostile = [about for kind, about, _ in programs if kind == "hostile"]
+    together = outcome(codes, TOGETHER_S)
+    scores = dict(zip(names, together.get("scores", ()), strict=False))  # none if a program ended them all
+    outcomes = {name: {"scores": [score], "harm": together["harm"]} for name, score in scores.items()}
+    if not outcomes or together["harm"] or any(outcomes[x]["scores"][0] for x in hostile):  # find out which
         with ThreadPoolExecutor(4) as pool:
-            outcomes = [*pool.map(lambda program: outcome([program[2]], ALONE_S), programs)]
-    scores = [x.get("scores", [0.0])[0] for x in outcomes]
-    rights = {about: s for s, (kind, about, _) in zip(scores, programs, strict=True) if kind == "right"}
-    right, wrong = rights["plain"], scores[hostile[0]]
-    if right <= wrong:
+            outcomes = dict(zip(names, pool.map(lambda code: outcome([code], ALONE_S), codes), strict=True))
+    scores = {name: x.get("scores", [0.0])[0] for name, x in outcomes.items()}
+    wrong, through = scores[hostile[0]], {}
+    if scores["plain"] <= wrong:
         proof.skip("How it stands attacks", "a right and a wrong program with the test f(2) == 4 get the same score")
         return
-    through = {}
-    for i in hostile:
-        problems = [*outcomes[i].get("harm", ()), *(outcomes[i][x] for x in ("ended", "raised") if x in outcomes[i])]
-        if programs[i][1] not in HARMFUL and scores[i] > wrong:
-            problems.append(f"it is paid {scores[i]:g}")
+    for name in hostile:
+        x = outcomes[name]
+        problems = [*x.get("harm", ()), *(x[how] for how in ("ended", "raised") if how in x)]
+        if name not in HARMFUL and scores[name] > wrong:
+            problems.append(f"it is paid {scores[name]:g}")
         if problems:
-            through[programs[i][1]] = "; ".join(problems)
-    proof.figures["attacks"] = {"tried": [programs[i][1] for i in hostile], "got_through": through}
+            through[name] = "; ".join(problems)
+    proof.figures["attacks"] = {"tried": hostile, "got_through": through}
     proof.findings += [f"attack {name}: {problem}" for name, problem in through.items()]
-    libraries = (
-        ", and so is one with an import" if rights["a library"] > wrong else f"; one with an import gets {wrong:g}"
-    )
-    held, through = len(hostile) - len(through), ", ".join(through) or "none"
+    paid = scores["a library"] > wrong
+    libraries = ", and so is one with an import" if paid else f"; one with an import gets {wrong:g}"
     proof.say(
-        f"{held} of {len(hostile)} hostile and wrong programs were contained, each called through this very reward on "
-        f"this machine (user {os.getuid()}); got through: {through}. A plain right program is paid{libraries}."
+        f"{len(hostile) - len(through)} of {len(hostile)} hostile and wrong programs were contained, each called "
+        f"through this very reward on this machine (user {os.getuid()}); got through: {', '.join(through) or 'none'}. "
+        f"A plain right program is paid{libraries}."
     )
-
-
-# ------------------------------------------------------------------- reward proof (src/programs/prove/reward_proof.py)
-
-AS_SAMPLE_REWARD = '''\
-"""Wrap a reward of verl's form in this bundle's form, so that reward_preflight.py can call it."""
-
-import asyncio
-import inspect
-import runpy
-
-FUNCTION = runpy.run_path("{file}")["{name}"]
-GOLD = ("ground_truth", "answer", "solution", "gold", "target", "label")  # the first column that a row has counts
-
-
-def as_sample_reward(prompt, completion, **columns):
-    """Call the reward as verl's reward manager does; of a dict, "score" counts."""
-    text = completion if isinstance(completion, str) else completion[-1]["content"]
-    gold = (columns.get("reward_model") or {}).get("ground_truth")
-    if gold is None:
-        gold = next((columns[name] for name in GOLD if name in columns), None)
-    given = {"data_source": columns.get("data_source", ""), "solution_str": text, "ground_truth": gold}
-    given["extra_info"], taken = columns.get("extra_info") or {}, inspect.signature(FUNCTION).parameters
-    if not any(p.kind is p.VAR_KEYWORD for p in taken.values()):
-        given = {name: value for name, value in given.items() if name in taken}
-    score = FUNCTION(**given)
-    score = asyncio.run(score) if inspect.iscoroutine(score) else score
-    return score["score"] if isinstance(score, dict) else score
-'''
-FAILED = ("hung", "died", "raised", "malformed", "not_finite")  # failures that reward_preflight.py counts
-NONSENSE = ("empty", "whitespace", "unicode_junk", "keyword_stuffing", "very_long")  # probes of reward_preflight.py
-ANSWER_FORMS = ("<answer>{}</answer>", "\\boxed{{{}}}", "#### {}", "Answer: {}", "```python\n{}\n```", "{}")
-ESCAPE = (  # reaches `open` even if eval gets no builtins
-    "[c for c in ().__class__.__base__.__subclasses__() if c.__name__ == 'catch_warnings'][0]()"
-    "._module.__builtins__['open']"
-)
-VERL_NAMES = {"data_source", "solution_str", "ground_truth", "extra_info"}  # verl's reward managers pass these by name
 
 
 def forms_of(names: set[str], takes_any: bool) -> dict[str, str]:
@@ -4818,50 +4821,6 @@ def compare_places(proof: Proof, spec: str, plays: list[dict], rows: list[dict])
     proof.say(f"The same answers in {len(plays)} conversations are paid the same by {', '.join(same) or 'none'}.")
 
 
-# ----------------------------------------------------------------- trainer proof (src/programs/prove/trainer_proof.py)
-
-CONTRACT = {"accumulate_gradients", "make_experience"}  # functions that only trainers have
-SHOWN = ("logprob_shift", "advantages_detached", "accumulation")  # checks whose measurements are quoted
-NEVER_RUN = "its train and what a run saves, for which try prove.py OUT"
-
-
-def prove_trainer(file: Path, flags: list[str], seconds: float) -> Proof:
-    proof, report = Proof("trainer", str(file)), report_of("selfcheck.py", [str(file), *flags, "--json"], seconds)
-    passed, failed, rest = ([x for x in report["checks"] if x["status"] == s] for s in ("pass", "FAIL", "n/a"))
-    proof.figures["checks"] = {x["name"]: x for x in report["checks"]}
-    proof.findings = [f"{x['name']}: {x['measured']}; try: {x['try']}" for x in failed]
-    proof.not_measured = [f"{x['name']}: {x['measured']}" for x in rest]
-    ran, named = len(passed) + len(failed), " ".join([str(file), *flags])
-    proof.say(f"{len(passed)} of {ran} checks of selfcheck.py pass for {named}.")
-    if measured := [f"{x['name']}: {x['measured']}" for x in passed if x["name"] in SHOWN]:
-        proof.say(f"Measured: {'; '.join(measured)}.")
-    proof.say(f"Not checked: {'; '.join([*(x['name'] for x in rest), NEVER_RUN])}.")
-    return proof
-
-
-def prove_job(path: Path, python: str, seconds: float) -> Proof:
-    """Check settings of verl_train.py (.yaml), or Hydra overrides, one a line (.txt), in a Python that has verl."""
-    proof, flag = Proof("verl job", str(path)), "--overrides" if path.suffix == ".txt" else "--config"
-    need(Path(python).is_file(), f"got --python {python}, which is not a file; expected a Python that has verl")
-    report = report_of("verl_train.py", ["--check", flag, str(path)], seconds, python)
-    proof.findings, proof.figures = report.pop("findings"), report
-    if "checked" in report:
-        proof.skip("What verl says", f"{python} has no verl; checked: {report['checked'].partition(';')[0]}")
-        return proof
-    proof.say(f"verl {report['verl']} composes the {report['overrides']} overrides of {path} in its own configuration.")
-    if "data" in report:
-        rows = f"{report['data']['rows that fit']} of {report['data']['rows']} training rows"
-        same = "" if flag == "--overrides" else "; prompts have the same token ids as in ppo_train.py"
-        proof.say(f"verl's own data set takes {rows}{same}.")
-    if tried := report.get("reward"):
-        reward = "The reward" if flag == "--overrides" else "The job's copy of the reward, alone in its folder,"
-        how = f"{tried['completions']} completions of {tried['rows']} rows one by one, as verl does"
-        proof.say(f"{reward} scores {how}; the scores are {tried['scores']}.")
-    if "unchecked" in report:
-        proof.skip("What the reward pays for the job's rows", report["unchecked"])
-    return proof
-
-
 # --------------------------------------------------------------------------- formulas (src/programs/prove/formulas.py)
 
 TOKEN_WEIGHT, ROW_WEIGHT = " times old / rollout of each token", " times old / rollout of each sequence"
@@ -4946,8 +4905,6 @@ def ways_of(formula: str, takes: set[str], full: bool) -> list[str]:
 
 def token_losses(way: str, kind: str, c: dict):
     """Losses [B, T] in one way of writing the formula, 0 outside the mask."""
-    import torch
-
     weighing = next((how for how in WEIGHTS if how and way.endswith(how)), "")
     losses, (name, _, kl) = [], way.removesuffix(weighing).partition(" with ")
     if kl == IN_ADVANTAGE:
@@ -5056,6 +5013,8 @@ SHAPED = {"scores", "token_rewards", "values", "next_values"}  # with these a lo
 FOREIGN = {"loss": {*SHAPED, "returns"}, "kl": {*SHAPED, "advantages"}}
 SMALLEST_CLIP = 1e-4  # a smaller default is an epsilon against division by 0, not a clip
 CLIPPED = {*"clip clipped surrogate policy actor loss losses objective compute get per token forward call".split()}
+GENERIC = {"kl", "value_loss", "critic_loss"}  # names that say what is computed, not by which formula
+EMPTY, KEYWORD = inspect.Parameter.empty, inspect.Parameter.KEYWORD_ONLY
 
 
 @dataclass
@@ -5109,9 +5068,6 @@ def missing(formula: str, roles: dict[str, str]) -> set[str]:
     if "token_rewards" in takes:  # a row's last token reward is its score
         takes.add("scores")
     return (KINDS[kind] | ({"old_logprobs"} if ratio else set())) - takes
-
-
-GENERIC = {"kl", "value_loss", "critic_loss"}  # names that say what is computed, not by which formula
 
 
 def formula_of(name: str, roles: dict[str, str]) -> tuple[str, bool]:
@@ -5175,11 +5131,6 @@ def recognised(name: str, function, where: str, formula: str) -> Candidate:
     return candidate
 
 
-# ----------------------------------------------------------------------- signatures (src/programs/prove/signatures.py)
-
-EMPTY, KEYWORD = inspect.Parameter.empty, inspect.Parameter.KEYWORD_ONLY
-
-
 class Fields(dict):
     """A dictionary whose entries are also attributes."""
 
@@ -5213,18 +5164,15 @@ def parts_of(p: inspect.Parameter, code) -> tuple:
     return functools.partial(dataclasses.replace, p.default), {name: getattr(p.default, name) for name in parts}
 
 
-def scripted_parameters(function) -> list[inspect.Parameter]:
-    """The parameters of a function of torch.jit.script, which has no signature."""
-    defaults = {x.name: x.default_value if x.has_default_value() else EMPTY for x in function.schema.arguments}
-    return [inspect.Parameter(name, KEYWORD, default=value) for name, value in defaults.items()]
-
-
 def unfolded(function, code=None):
     """A function that takes the fields of its settings and batches as parameters; `code`: where it reads them."""
     code = inspect.unwrap(code or function)
     try:
-        scripted = isinstance(function, torch.jit.ScriptFunction)
-        taken = scripted_parameters(function) if scripted else inspect.signature(function).parameters.values()
+        if isinstance(function, torch.jit.ScriptFunction):  # it has no signature
+            known = [(x.name, x.default_value if x.has_default_value() else EMPTY) for x in function.schema.arguments]
+            taken = [inspect.Parameter(name, KEYWORD, default=value) for name, value in known]
+        else:
+            taken = inspect.signature(function).parameters.values()
         taken = [p for p in taken if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
         held = {p.name: parts_of(p, code) for p in taken}
     except (OSError, TypeError, ValueError, SyntaxError):  # no signature or no source
@@ -5302,8 +5250,6 @@ NOTES = {  # what the report says about a form of inputs
 
 def inputs(kind: str, takes: set[str], numbers: list[float]) -> dict:
     """Inputs by role in float64, random beneath the mask too; `numbers` are those in the function's source."""
-    import torch
-
     generator = torch.Generator().manual_seed(0)
     rows = MASK if kind != "advantage" else [MASK[i] for i in (0, 1, 2, 4)] * 2
     mask = torch.tensor(rows, dtype=torch.float64)
@@ -5357,8 +5303,6 @@ SHAPES_OF_ONE = ("row", "number", "column", "next values")  # forms of the value
 
 def input_forms(formula: str, kind: str, takes: set[str], c: dict) -> list[dict]:
     """Forms that a function may want its inputs in: changes to `c` that leave the formula the same."""
-    import torch
-
     if kind == "advantage":
         ids = [{"ids": torch.tensor(c["groups"])}, {"ids": c["groups"]}]
         group = {"scores": c["scores"][:4], "mask": c["mask"][:4], "groups": [0] * 4, "one_group": True}
@@ -5432,8 +5376,6 @@ class Tried:
 
     def handed(self, c: dict) -> list[dict]:
         """Inputs by role as tensors, with boolean flags, and where no gradient is taken also as arrays and lists."""
-        import torch
-
         after, values = c["after"][: len(c["mask"])], c["values"][: len(c["mask"])]
         following = torch.cat([torch.where(c["mask"] != 0, values, 0.0)[:, 1:], after[:, None]], 1)
         given = c | {"next_values": following, "groups": c.get("ids", c["groups"])}
@@ -5463,8 +5405,6 @@ class Tried:
 
     def read(self, c: dict, given: dict):
         """Call the function with inputs by role; returns one tensor and keeps what else it returns in `others`."""
-        import torch
-
         copies = {role: x.clone() if torch.is_tensor(x) else copy.deepcopy(x) for role, x in given.items()}
         settings = dict.fromkeys(self.terms if c.get("off") else (), 0.0) | c.get("set", {})
         result = self.function(**({name: copies[role] for name, role in self.roles.items()} | settings))
@@ -5490,15 +5430,11 @@ class Tried:
 
     def turned(self, result, c: dict):
         """A result with its rows first."""
-        import torch
-
         result = torch.as_tensor(result)
         return result[None] if c.get("squeezed") else result.T if c.get("by_time") and result.dim() == 2 else result
 
     def with_gradient(self, c: dict):
         """(Result, gradient of its sum weighted by `weights`, or None if it carries no gradient)."""
-        import torch
-
         c = c | {self.leaf: c[self.leaf].clone().requires_grad_(True)}
         result = self(c)
         if not result.requires_grad:
@@ -5509,8 +5445,6 @@ class Tried:
 
     def weights(self, c: dict, result):
         """Weights of a result's entries: 0 for padding and empty rows, which no formula defines."""
-        import torch
-
         mask, ones = c["mask"], torch.ones_like(result, dtype=torch.float64)
         if result.shape == mask.shape:
             return mask * (1 + torch.arange(mask.numel(), dtype=mask.dtype).view(mask.shape) % 5)
@@ -5519,15 +5453,19 @@ class Tried:
 
 def near(a, b, weights) -> float:
     """The largest difference where weights are not 0, relative to b's largest entry; 0 within rounding, inf for nan."""
-    import torch
-
     gap = torch.where(weights != 0, (a.double() - b).abs(), torch.zeros_like(b)).max().item()
     size = torch.where(weights != 0, b.abs(), torch.zeros_like(b)).max().item()
     gap = math.inf if math.isnan(gap) else gap / max(1.0, size)
     return 0.0 if gap <= (1e-12 if a.dtype == torch.float64 else 3e-5) else gap
 
 
-# ------------------------------------------------------------- function faults (src/programs/prove/function_faults.py)
+# ------------------------------------------------------------- function checks (src/programs/prove/function_checks.py)
+
+AFTER = (0.9, -0.7, 1.6, -1.2, 0.5)  # value after the last step of each row
+CALLS = 8  # repeated calls with the same inputs
+FAR = 8.0  # a log-ratio to the sampler that every truncation or filter acts on
+ROWS_FIRST = r"[\[(]\s*(B|N|bs|batch\w*)\s*,\s*(T|S|L|seq\w*|time)\b|batch[ _-]first"
+ONE_MORE = r"T\s*\+\s*1|one more value"
 
 
 def with_next_value(c: dict, sign: int) -> dict:
@@ -5587,8 +5525,6 @@ class Fit:
 
 def references(formula: str, tried: Tried, c: dict, shape) -> dict:
     """{way: (the formula's result, the tensor to take its gradient for, or None)}, of the ways with this shape."""
-    import torch
-
     if tried.kind in ("advantage", "gae"):
         names = ("token_rewards", "values", "mask", "gamma", "gae_lambda")
         results = {} if tried.kind == "gae" else group_advantages(formula, c)
@@ -5616,8 +5552,6 @@ def references(formula: str, tried: Tried, c: dict, shape) -> dict:
 
 def compared(result, gradient, reference, leaf, weights) -> tuple[float, float]:
     """Relative differences of (value, gradient); the latter is 0 if the value differs or there is no gradient."""
-    import torch
-
     value = near(result, reference.detach(), weights)
     if leaf is None or value > ROUNDING:
         return value, 0.0
@@ -5641,8 +5575,6 @@ def right_without_empty_rows(formula: str, tried: Tried, c: dict) -> bool:
 
 def named_fault(candidate: Candidate, tried: Tried, c: dict, fit: Fit) -> tuple[str, bool]:
     """(What a function computes instead of its formula, in words; whether that was recognised)."""
-    import torch
-
     formula, result = candidate.formula, fit.result
     weights, about = tried.weights(c, result), f"{formula} ({FORMULAS[formula].source})"
     if not fit.value:
@@ -5666,15 +5598,6 @@ def named_fault(candidate: Candidate, tried: Tried, c: dict, fit: Fit) -> tuple[
     left = f"; left at their defaults: {', '.join(candidate.left)}" if candidate.left else ""
     gap = f"the nearest, {fit.way}, differs by {fit.value:.2g} (relative){left}"
     return f"it is none of the published forms of {about}: {gap}", False
-
-
-# ------------------------------------------------------------- function checks (src/programs/prove/function_checks.py)
-
-AFTER = (0.9, -0.7, 1.6, -1.2, 0.5)  # value after the last step of each row
-CALLS = 8  # repeated calls with the same inputs
-FAR = 8.0  # a log-ratio to the sampler that every truncation or filter acts on
-ROWS_FIRST = r"[\[(]\s*(B|N|bs|batch\w*)\s*,\s*(T|S|L|seq\w*|time)\b|batch[ _-]first"
-ONE_MORE = r"T\s*\+\s*1|one more value"
 
 
 def look_at_calls(candidate: Candidate, tried: Tried, fit: Fit) -> bool:
@@ -5708,8 +5631,6 @@ def look_at_way(candidate: Candidate, tried: Tried, fit: Fit, words: str) -> Non
 
 def look_beneath(candidate: Candidate, tried: Tried, c: dict) -> None:
     """Note whether nan beneath the mask reaches the value or gradient; add a finding if it raises."""
-    import torch
-
     hidden, spoilt = c["mask"] == 0, {}
     for name in {*BY_TOKEN, "advantages"} - {"token_rewards"}:  # rewards come from no network, so have no nan
         x = c.get(name)
@@ -5749,8 +5670,6 @@ def look_at_sampler(candidate: Candidate, tried: Tried, fit: Fit) -> None:
 
 def look_at_entropy(candidate: Candidate, tried: Tried, fit: Fit) -> None:
     """Add a finding if a larger entropy makes the loss larger."""
-    import torch
-
     c, none = fit.given, torch.zeros_like(fit.given["mask"])
     for name in [x for x in (*tried.roles, *candidate.left) if re.fullmatch(ROLES["entropy"], x)]:
         with contextlib.suppress(Exception):  # an optional parameter may want another form
@@ -5761,8 +5680,6 @@ def look_at_entropy(candidate: Candidate, tried: Tried, fit: Fit) -> None:
 
 def look_at_bootstrap(candidate: Candidate, tried: Tried, fit: Fit, words: str) -> None:
     """Add a finding if the value after the last step is ignored or misused, or if `done` does not cut it off."""
-    import torch
-
     roles = {role: name for name, role in tried.roles.items()}
     name = "the last of its values" if fit.given.get("bootstrap") else roles.get("after") or roles.get("next_values")
     c = fit.given | ({} if fit.given.get("going") else {"mask": torch.ones_like(fit.given["mask"])})
@@ -5968,28 +5885,28 @@ def written_as(candidate: Candidate, tried: Tried, fit: Fit) -> str:
     return ", ".join([fit.way, *notes, *([UNBOUNDED] if "rollout_logprobs" in tried.takes else [])])
 
 
-def is_own(file: Path, folder: Path) -> bool:
-    """Whether a file of a folder is outside dot-folders and site-packages."""
-    return not any(name.startswith(".") or name == "site-packages" for name in file.relative_to(folder).parts[:-1])
-
-
-def public(body: list[ast.stmt]) -> dict[str, int]:
-    """{public function, Class.method, or name that a call or lambda is assigned to: its line}."""
-    lines = {}
+def public(body: list[ast.stmt]) -> dict[str, ast.stmt]:
+    """{public function, Class.method, or name that a call or lambda is assigned to: its statement or class}."""
+    nodes = {}
     for node in body:
         names = [node.name] if isinstance(node, ast.FunctionDef) else []
         if isinstance(node, ast.ClassDef):
             names = [f"{node.name}.{x.name}" for x in node.body if isinstance(x, ast.FunctionDef)]
         elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Call | ast.Lambda):
             names = [x.id for x in node.targets if isinstance(x, ast.Name)]
-        lines |= {name: node.lineno for name in names if not re.search(r"(^|\.)_(?!_call__)", name)}
-    return lines
+        nodes |= {name: node for name in names if not re.search(r"(^|\.)_(?!_call__)", name)}
+    return nodes
 
 
-def functions_of(path: Path) -> tuple[dict[Path, dict[str, int]], dict[Path, str]]:
-    """({file: its `public` names}, {file of a folder that cannot be parsed: why}); nothing is run."""
+def functions_of(path: Path) -> tuple[dict[Path, dict[str, ast.stmt]], dict[Path, str]]:
+    """({file: its `public` names}, {file of a folder that cannot be parsed: why}); nothing is run.
+
+    Dot-folders and site-packages are left out.
+    """
     functions, failed = {}, {}
-    for file in [x for x in sorted(path.rglob("*.py")) if is_own(x, path)] if path.is_dir() else [path]:
+    for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+        if any(name.startswith(".") or name == "site-packages" for name in file.relative_to(path).parts[:-1]):
+            continue
         try:
             functions[file] = public(parsed(file))
         except UserError as error:
@@ -6015,11 +5932,11 @@ def prove_functions(path: Path, only: str, given: str) -> Proof:
     """Compare the functions of a file or folder, or a single one, with their formulas."""
     proof, known, unknown = Proof("functions", f"{path}:{only}" if only else str(path)), [], []
     functions, failed = functions_of(path)
-    every = [(file, name, line) for file, lines in functions.items() for name, line in lines.items()]
+    every = [(file, name, node) for file, nodes in functions.items() for name, node in nodes.items()]
     places = [place for place in every if not only or only in (place[1], place[1].partition(".")[0])]
     need(places, f"got {path} without {only or 'a public function'}; expected functions of losses or advantages")
     callables = []
-    for file, name, line in places:
+    for file, name, node in places:
         if file in failed:
             continue
         try:
@@ -6029,15 +5946,16 @@ def prove_functions(path: Path, only: str, given: str) -> Proof:
             need(path.is_dir(), str(error))
             failed[file] = " ".join(f"importing it raises {error.__cause__!r}".split())
             continue
-        callables += [(file, name, line, function)] if function else []
+        callables += [(file, name, node, function)] if function else []
     formulas = named_formulas(given, [name for _, name, *_ in callables])
-    for file, name, line, function in callables:
-        x = recognised(name, function, f"{name} ({file}, line {line})", formulas.get(name, ""))
+    for file, name, node, function in callables:
+        x = recognised(name, function, f"{name} ({file}, line {node.lineno})", formulas.get(name, ""))
         if not x.why:
             eager = torch.compiler.set_stance("force_eager")  # compiling one function takes a minute
             with eager, warnings.catch_warnings(), np.errstate(all="ignore"):  # from forms that it does not take
                 warnings.simplefilter("ignore")
-                judge(x, function, numbers_at(file, line), words_at(file, line))
+                text = ast.get_source_segment(file.read_text(encoding="utf-8"), node)
+                judge(x, function, numbers_in(node, file), "\n".join(re.findall(r'#.*|"""[\s\S]*?"""', text)))
         (unknown if x.why else known).append(x)
         proof.findings += x.findings
         if not x.why:
@@ -6066,22 +5984,14 @@ def prove_functions(path: Path, only: str, given: str) -> Proof:
     return proof
 
 
-def numbers_at(file: Path, line: int) -> list[float]:
-    """Numbers in the definition at a line of a file, and in those of the file's variables that it reads."""
-    body = parsed(file)
-    nodes = [*ast.walk(next(x for x in body if x.lineno == line))]
+def numbers_in(node: ast.stmt, file: Path) -> list[float]:
+    """Numbers in a definition of a file, and in those of the file's variables that it reads."""
+    nodes = [*ast.walk(node)]
     names = {x.id for x in nodes if isinstance(x, ast.Name)}
-    for x in body:
+    for x in parsed(file):
         if isinstance(x, ast.Assign) and names & {y.id for y in ast.walk(x) if isinstance(y, ast.Name)}:
             nodes += ast.walk(x.value)
     return sorted({float(x.value) for x in nodes if isinstance(x, ast.Constant) and type(x.value) in (int, float)})
-
-
-def words_at(file: Path, line: int) -> str:
-    """The comments and docstring of the definition at a line of a file."""
-    text = file.read_text(encoding="utf-8")
-    node = next(x for x in ast.walk(ast.parse(text)) if getattr(x, "lineno", 0) == line)
-    return "\n".join(re.findall(r'#.*|"""[\s\S]*?"""', ast.get_source_segment(text, node) or ""))
 
 
 def first(names: list[str], most: int = 12) -> str:
@@ -6157,9 +6067,9 @@ def proof_of(args) -> Proof:
         check_flags(args, "reward or environment", "flags")
         prove_named = prove_environment if is_environment(Path(file), name) else prove_reward
         return prove_named(args.thing, args.data, args.flags, seconds)
-    if results_files(path):
+    if files := results_files(path):
         check_flags(args, "evaluation")
-        return prove_evaluation(path, seconds)
+        return prove_evaluation(path, [Results(file) for file in files], [], seconds)
     folder = next((x for x in (path, path.parent) if path.is_dir() and values_of(x)), path)
     if values_of(folder) or other_settings(folder):
         check_flags(args, "run")
@@ -6168,7 +6078,7 @@ def proof_of(args) -> Proof:
         check_flags(args, "verl job", "python")
         return prove_job(path, args.python or sys.executable, seconds)
     functions = functions_of(Path(file))[0] if file.endswith(".py") or [*path.glob("*.py")] else {}
-    names = {name for lines in functions.values() for name in lines}
+    names = {name for nodes in functions.values() for name in nodes}
     if path.suffix == ".py" and CONTRACT & names and not args.formulas:
         check_flags(args, "trainer", "flags")
         return prove_trainer(path, args.flags, seconds)
@@ -6176,7 +6086,7 @@ def proof_of(args) -> Proof:
     results, unreadable = ([], []) if names or is_of_runs else other_evaluations(path)
     if results:
         check_flags(args, "evaluation")
-        return prove_other(path, results, unreadable, seconds)
+        return prove_evaluation(path, results, unreadable, seconds)
     need(names, f"got {args.thing}, which is none of these; {ACCEPTED}")
     check_flags(args, "functions", "formulas")
     return prove_functions(Path(file), name, args.formulas)

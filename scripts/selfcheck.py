@@ -46,26 +46,21 @@ Exit codes: 0 every check passes, 1 one fails, 2 bad input.
 """
 
 # Contents
-#       109-149  messages             Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       152-187  bundle               Paths of this bundle and of its embedded model, data and rewards
-#       190-357  dialect              Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       360-404  processes            The processes of a run: lazy torch, device, threads, sums, distribution of …
-#       407-425  exit codes           Program exit: errors that a user can fix become a message and an exit code
-#       428-601  user code            What users' rewards get: texts, copies of the columns, and their own state of …
-#       604-684  reward forms         The forms that a reward function may have, and loading rewards from files
-#       687-719  batches              Batches: masked statistics, padding, micro-batches, and packed layouts that …
-#       722-781  oracles              Formulas as loops over single tokens, independent of the numerics, for checks …
-#       784-854  contract             What a trainer must offer to be checked: names, signatures, shapes; …
-#      857-1090  trainer              The interface between trainers and checks, and comparing figures
-#     1093-1209  scripted talks       Scripted conversations: known answers, and an environment that records what it …
-#     1212-1365  scripts trainer      A script of this bundle, or a copy, behind the interface of the checks
-#     1368-1562  one page             A one-page trainer, of templates/ or a copy, behind the interface of the checks
-#     1565-1596  loading              Loading a trainer by its path
-#     1599-1699  oracle               The trainer's figures, computed independently from the plain networks and …
-#     1702-1806  input checks         Checks of inputs: tokens, template, reward
-#     1809-2165  numeric checks       Checks of critic, advantages, log-probs, padding and the policy's gradient
-#     2168-2330  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
-#     2333-2472  run                  Prepare the trainer, run the checks, the command line
+#       104-144  messages             Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       147-182  bundle               Paths of this bundle and of its embedded model, data and rewards
+#       185-352  dialect              Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       355-399  processes            The processes of a run: lazy torch, device, threads, sums, distribution of …
+#       402-420  exit codes           Program exit: errors that a user can fix become a message and an exit code
+#       423-596  user code            What users' rewards get: texts, copies of the columns, and their own state of …
+#       599-679  reward forms         The forms that a reward function may have, and loading rewards from files
+#       682-714  batches              Batches: masked statistics, padding, micro-batches, and packed layouts that …
+#       717-776  oracles              Formulas as loops over single tokens, independent of the numerics, for checks …
+#      779-1010  trainer              The interface between trainers and checks, and comparing figures
+#     1013-1117  input checks         Checks of inputs: tokens, template, reward
+#     1120-1399  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
+#     1402-1795  adapters             Trainers of one page and of scripts behind the interface of the checks; what …
+#     1798-2253  numeric checks       Checks of critic, advantages, log-probs, padding and gradients against figures …
+#     2256-2419  run                  Load and prepare the trainer, run the checks, the command line
 
 import argparse
 import builtins
@@ -781,85 +776,11 @@ def own_gae(rewards, values, mask, gamma: float, gae_lambda: float, after=None):
     return advantages
 
 
-# ----------------------------------------------------------------------- contract (src/programs/selfcheck/contract.py)
-
-CONTRACT = """\
-What selfcheck.py needs from a trainer; the rest is up to you. Tensors [B, T] are over prompt and response:
-x[b, t] is about token t. Masks are 1 = keep.
-
-A page: templates/ppo.py, grpo.py, distillation.py, multi_turn.py, or a copy
-  Config
-      dataclass of all settings; the page's parse_config(argv) -> Config, if any, reads them
-  load_models(config) -> models
-      models.policy, .tokenizer, .device, .eos_ids, .pad_id; .teacher if Config has teacher; .reference if it has
-      kl_coef (None for 0); .critic if it has gae_lambda: its forward returns logits [B, T, 1], the value of the
-      text up to t
-  load_rows(config, tokenizer, file) -> rows
-      row["prompt_ids"] [int], row["columns"] the line, with "prompt"
-  load_reward(spec) -> reward
-      where Config has no environment: reward(rows, completions) -> a float or None for each
-  load_environment(spec) -> environment
-      where Config has environment: what rollout takes; checked with a class that has reset, reply and get_reward
-  rollout(config, models, environment, rows) -> (batch, samples, metrics)
-      where Config has environment: a conversation for each row, in their order, each with a new object of the
-      environment's class; the page's `generate` samples the answers; batch as generate returns it, with scores [B]
-  generate(config, models, prompts, greedy=False) -> batch
-      prompts: lists of ids; batch: input_ids, attention_mask, response_mask, rollout_logprobs, [B, T] each; prompts
-      end, and completions start, in one column; response_mask is 1 on sampled tokens
-  token_logprobs(config, network, batch) -> (logprobs, entropy)
-      where Config has no teacher: of logits / temperature, [B, T], with gradient
-  response_logits(config, network, batch) -> [N, V]
-      where Config has teacher: logits / temperature that predict the N tokens of response_mask; token_logprobs (see
-      above) also works
-  accumulate_gradients(config, models, batch, rows)
-      adds the gradients of the loss of one minibatch; rows [n] are its indices, config.micro_batch of them a pass
-  make_experience(config, models, batch) -> batch
-      where Config has no teacher: takes a batch with scores [B]; adds old_logprobs and advantages, with a reference
-      ref_logprobs, with a critic values and returns, [B, T] each
-  gae(rewards, values, response_mask, gamma, gae_lambda) -> (advantages, returns)
-      where Config has gae_lambda: [B, T] each; tokens outside the mask carry V and A through
-  Optional: update(config, models, optimizer, batch, step), which calls policy_loss(logprobs, old_logprobs, ...) for
-      a minibatch; of a policy_loss with three parameters, the third advantages, no clip is checked.
-  Required fields of Config: model, data, temperature, max_new_tokens, micro_batch; reward if there is no
-      environment; vf_coef if there is gae_lambda (a critic).
-  Optional fields: seed, chat, chunk, batch_size, prompts, group_size, epochs, minibatches, kl_coef, value_clip,
-      max_turns, max_tokens.
-  Optional: check_template(models), which ends the program if the chat template rewrites earlier turns; without it,
-      rollout must do so.
-
-A script: scripts/ppo_train.py, on_policy_distillation.py, or a copy; their docstrings say what each name takes
-  UserError parse_config check_config start_processes settle_precision load_tokenizer load_splits load_reward
-  load_models check_context batch_rows HFEngine collate make_experience autocast predicting_states token_logprobs
-  switch_checkpointing accumulate_gradients
-  With --environment, too:
-  load_with_reward make_play_setup playable_rows converse
-"""
-ENTRY = re.compile(r"^  (\w+)(?:\(.*?\))?(?: -> .*)?\n      (?:where Config has (no )?(\w+): )?", re.MULTILINE)
-PARTS = re.split(r"\nA script: .*\n|\n  With --environment, too:\n", CONTRACT)
-PAGE = ENTRY.findall(PARTS[0])  # (name, "no " or "", field of Config or "")
-SCRIPT, SCRIPT_TALKS = ([(name, "", "") for name in text.split()] for text in PARTS[1:])
-INSTEAD = {"response_logits": "token_logprobs"}  # {name: another that will do}
-
-
-def lacking(module, needed: list[tuple], fields=()) -> list[str]:
-    """Names of the contract that a trainer lacks, given the fields of its Config."""
-    asked = [name for name, no, field in needed if not field or (field in fields) != bool(no)]
-    return [name for name in asked if not {name, INSTEAD.get(name)} & vars(module).keys()]
-
-
-def lacking_fields(fields) -> list[str]:
-    """Fields that the Config of a one-page trainer lacks."""
-    names = ["model", "data", "temperature", "max_new_tokens", "micro_batch"]
-    names += ["reward"] * ("environment" not in fields) + ["vf_coef"] * ("gae_lambda" in fields)
-    return [f"Config.{name}" for name in names if name not in fields]
-
-
 # ------------------------------------------------------------------------- trainer (src/programs/selfcheck/trainer.py)
 
 SAMPLED = 8  # prompts to sample from
 NEW_TOKENS = 32  # tokens of a completion
 PROBES = 4  # fixed sequences for log-probs and gradients
-ALL_ROWS = 2**30  # rows per pass that hold any batch
 
 # tolerances: mean difference of log-probs in nats (ten times that for a token), relative difference of gradients
 LIMITS = {"fp32": (1e-4, 1e-3), "bf16": (0.1, 0.15)}
@@ -921,6 +842,11 @@ class Trainer:
         """Whether the trainer plays conversations with an environment."""
         return bool(getattr(self.config, "environment", ""))
 
+    def settle_models(self, kl_coef: float) -> None:
+        """Set `models` to those that were loaded with a reference, without it if nothing weighs its KL."""
+        self.models = copy.copy(self.with_reference)
+        self.models.reference = self.models.reference if kl_coef else None
+
     def sampled(self):
         """(samples, batch) by the trainer's sampler, one completion for each of `rows`."""
         return self.generated([row["prompt_ids"] for row in self.rows])
@@ -946,7 +872,13 @@ class Trainer:
     def gradients(self, batch: dict, **settings) -> list:
         """Gradients of a batch by the trainer's own function, one vector per network."""
         self.accumulate(dataclasses.replace(self.config, **settings), batch)
-        return take_gradients(self.models)
+        return self.take_gradients()
+
+    def take_gradients(self) -> list:
+        """`gradients_of` the networks, which are then cleared."""
+        vectors = gradients_of(self.models)
+        rest(self.models)
+        return vectors
 
     def first_loss(self, batch: dict, models) -> tuple | None:
         """(Log-probs, old log-probs), [n, T], of `update`'s first call of the policy loss; () if it makes none.
@@ -977,7 +909,6 @@ class Trainer:
 
     def steps_of_update(self) -> list[list]:
         """Gradients at each optimizer step of two calls of `update`; they are neither clipped nor applied."""
-        import torch
 
         def norm(parameters, *_, **__):
             return torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
@@ -1036,8 +967,6 @@ def rest(models) -> None:
 
 def gradients_of(models) -> list:
     """One vector per network: at most 8,191 evenly spaced entries of each parameter's gradient."""
-    import torch
-
     vectors = []
     for network in networks(models):
         parts = [torch.zeros(1)]
@@ -1045,13 +974,6 @@ def gradients_of(models) -> list:
             g = torch.zeros_like(p) if p.grad is None else p.grad
             parts.append(g.flatten()[:: max(1, g.numel() // 4096)].float().cpu())
         vectors.append(torch.cat(parts))
-    return vectors
-
-
-def take_gradients(models) -> list:
-    """`gradients_of`, then clear the gradients."""
-    vectors = gradients_of(models)
-    rest(models)
     return vectors
 
 
@@ -1081,8 +1003,6 @@ def sampled_places(sample: dict) -> list[int]:
 
 def responses(batch: dict, samples: list[dict], whole: bool = False):
     """True [B, T] at sampled tokens, or (`whole`) at all after the prompts, wherever the pads are."""
-    import torch
-
     mask = torch.zeros_like(batch["attention_mask"])
     for row, real, sample in zip(mask, batch["attention_mask"], samples, strict=True):
         places = [1] * len(sample["response_ids"]) if whole else sampled_places(sample)
@@ -1090,7 +1010,114 @@ def responses(batch: dict, samples: list[dict], whole: bool = False):
     return mask.bool()
 
 
-# ----------------------------------------------------------- scripted talks (src/programs/selfcheck/scripted_talks.py)
+# --------------------------------------------------------------- input checks (src/programs/selfcheck/input_checks.py)
+
+ANSWER = "Yes"  # the assistant's text in rendered chats
+
+
+@check(moved=False)
+def special_tokens(s: Trainer):
+    """End tokens are known and end a turn of the template; all ids are rows of the embedding; one BOS at most.
+
+    Try: use this checkpoint's pad, end tokens and tokenizer; if a turn ends with another token, add that to
+        eos_token_id in the model's generation config.
+    """
+    tokenizer, ends, pad = s.models.tokenizer, s.models.eos_ids, s.models.pad_id
+    eos, bos, closing = tokenizer.eos_token_id, tokenizer.bos_token_id, turn_end(tokenizer)
+    rows = s.models.policy.get_input_embeddings().weight.shape[0]
+    prompts = [list(row["prompt_ids"]) for row in s.rows]
+    faults = {
+        "no end token": not ends,
+        f"the tokenizer's end token {eos} is not among them": eos is not None and eos not in ends,
+        "an end token has no embedding": not all(0 <= i < rows for i in ends),
+        f"pad {pad} has no embedding": not 0 <= pad < rows,
+        "tokens without an embedding": len(tokenizer) > rows,
+        "prompt tokens without an embedding": max(map(max, prompts)) >= rows,
+        "prompts begin with two BOS tokens": bos is not None and any(ids[:2] == [bos, bos] for ids in prompts),
+        f"the template ends a turn with {closing}, no end token": closing and not set(closing) & set(ends),
+    }
+    names = ", ".join(f"{i} {tokenizer.convert_ids_to_tokens(i)!r}" for i in ends)
+    text = f"end {names}; pad {pad}{' is an end token too' * (pad in ends)}; {len(tokenizer)} tokens, embedding {rows}"
+    true = [fault for fault, is_true in faults.items() if is_true]
+    return not true, "; ".join([text, *true])
+
+
+def turn_end(tokenizer) -> list[int]:
+    """The special tokens with which the chat template closes an assistant turn."""
+    if not tokenizer.chat_template:
+        return []
+    chat = [{"role": "user", "content": "?"}, {"role": "assistant", "content": ANSWER}]
+    text = tokenizer.apply_chat_template(chat, tokenize=False).rpartition(ANSWER)[2]
+    special = set(tokenizer.all_special_ids)
+    return [i for i in tokenizer(text, add_special_tokens=False).input_ids if i in special]
+
+
+@check(moved=False)
+def template_ends_at_generation(s: Trainer):
+    """A prompt's ids are the ids of prompt and answer up to where the answer starts.
+
+    Try: encode chat prompts with add_generation_prompt=True; the template's generation prompt must equal what it writes
+        before an assistant's text (no space at its end).
+    """
+    tokenizer = s.models.tokenizer
+    chats = [row for row in s.rows if s.chat_of(row)]
+    if not tokenizer.chat_template:
+        return None, "no chat template"
+    if not chats:
+        return None, "plain prompts, which bypass the chat template: an instruct model needs --chat, or chat messages"
+    settings = json.loads(getattr(s.config, "chat_template_kwargs", "") or "{}")
+    for row in chats:
+        turns = [*s.chat_of(row), {"role": "assistant", "content": ANSWER}]
+        given = settings | {"tools": s.tools_of(row) or None, "return_dict": True}
+        whole = tokenizer.apply_chat_template(turns, **given)["input_ids"]
+        if not starts_answer(tokenizer, list(row["prompt_ids"]), list(whole)):
+            ends = tokenizer.decode(row["prompt_ids"])[-30:]
+            return False, f"prompt ends {ends!r}, with an answer it is {tokenizer.decode(whole)[-60:]!r}"
+    ends = tokenizer.decode(chats[0]["prompt_ids"])[-30:]
+    return True, f"{len(chats)} prompts end where an assistant turn starts: {ends!r}"
+
+
+def starts_answer(tokenizer, ids: list[int], whole: list[int]) -> bool:
+    """Whether `whole` is `ids` followed by ANSWER; either may hold an empty thinking part before the answer."""
+    tail = tokenizer.decode(whole[len(ids) :])
+    if whole[: len(ids)] != ids:
+        prompt, text = tokenizer.decode(ids), tokenizer.decode(whole)
+        head = re.sub(r"<think>\s*(</think>\s*)?$", "", prompt)  # opened by the generation prompt of reasoning models
+        if head == prompt or not text.startswith(head):
+            return False
+        tail = text[len(head) :]
+    return re.sub(r"^\s*<think>\s*</think>", "", tail).lstrip().startswith(ANSWER)
+
+
+@check(moved=False)
+def reward_answers(s: Trainer):
+    """The reward functions score samples of the untouched policy.
+
+    Try: fix the reward function named here: one finite number or None per completion.
+    """
+    if s.reward is None and not s.plays:
+        return None, "no reward: nothing is scored"
+    samples, _ = s.sampled()
+    scores, parts = s.scores(samples)
+    paid = [score for score in scores if score is not None]
+    finite = len(scores) == len(samples) and all(map(math.isfinite, paid))
+    text = f"{len(paid)} scores"
+    text += f", mean {statistics.fmean(paid):.3g}, std {statistics.pstdev(paid):.3g}" if paid else ""
+    text += f"; {len(scores) - len(paid)} None, not applicable" if len(paid) < len(scores) else ""
+    for name, values in parts.items():
+        known = [value for value in values if value is not None]
+        text += f"; {name} {statistics.fmean(known):.3g}" if known else f"; {name} not applicable"
+    if len(set(scores)) == 1:
+        longest = f"at most {s.config.max_new_tokens} tokens long here"
+        example = samples[0]["completion"][:40]
+        text += f" (warning: all equal, nothing to learn from these; they are {longest}, as {example!r})"
+    return finite, text
+
+
+INPUT_CHECKS = (special_tokens, template_ends_at_generation, reward_answers)
+
+
+# ------------------------------------------------- conversation checks (src/programs/selfcheck/conversation_checks.py)
 
 PLAYED = 4  # conversations: two of each of two rows
 ANSWERS = (1, 3, 2, 3)  # answers after which the environment ends each conversation
@@ -1209,9 +1236,418 @@ def odd_answers(tokenizer, end: int) -> list[list[list[int]]]:
     return [[answer((number + turn) % 3 == 1) for turn in range(count)] for number, count in enumerate(ANSWERS)]
 
 
-# --------------------------------------------------------- scripts trainer (src/programs/selfcheck/scripts_trainer.py)
+turn_check = check(moved=False, plays=True)
 
+
+@dataclass
+class Row:
+    """A conversation in the trainer's batch, without pads."""
+
+    ids: list[int]
+    mask: list[int]
+    logprobs: list[float]
+    score: float
+    number: int | None  # of the conversation, as its text says
+    turns: list  # its `Turn`s
+    outside: int  # pads at which the mask is 1
+
+
+def played(s: Trainer, paid: int | None = None) -> tuple[Record, list[Row]]:
+    """Let the trainer play two rows, each passed twice as the same object, as in a group of two completions."""
+    tokenizer, ends = s.models.tokenizer, [*s.models.eos_ids]
+    end = next((i for i in turn_end(tokenizer) if i in ends), ends[0])  # the template's end of an answer
+    record, few, rows = Record(tokenizer, end, paid), copy.deepcopy(s.rows[:2]), []
+    for row in few:
+        row["columns"][NOTED] = []
+    batch, scores = s.play(record, [row for row in few for _ in range(PLAYED // len(few))])
+    if not record.turns:
+        raise ValueError("the trainer did not sample with the sampler under test; see --contract")
+    if len(scores) != PLAYED:
+        raise ValueError(f"{PLAYED} rows gave {len(scores)} conversations")
+    names = ("attention_mask", "input_ids", "response_mask", "rollout_logprobs")
+    for score, real, *columns in zip(scores, *(batch[name].cpu() for name in names), strict=True):
+        outside = int(columns[1][real == 0].ne(0).sum())
+        ids, mask, logprobs = (x[real.bool()].tolist() for x in columns)
+        number = number_of(tokenizer.decode(ids))
+        about = float(score), number, record.turns.get(number, []), outside
+        rows.append(Row(ids, [int(x != 0) for x in mask], logprobs, *about))
+    return record, rows
+
+
+def broken_turn(s: Trainer, row: Row) -> str:
+    """How a conversation in the batch departs from what was sampled; "" if it does not."""
+    decode, turns = s.models.tokenizer.decode, row.turns
+    if not turns:
+        return "it has nothing of its conversation: the text that reset returns must follow the prompt"
+    for i, turn in enumerate(turns, 1):
+        expected = turn.prompt + turn.ids
+        follows, place = (turns[i].prompt, f"the prompt of turn {i + 1}") if turns[i:] else (row.ids, "the batch")
+        if follows[: len(expected)] == expected:
+            continue
+        differing = (k for k, (a, b) in enumerate(zip(expected, follows, strict=False)) if a != b)
+        at = next(differing, len(follows))
+        where = f"of turn {i}" if at >= len(turn.prompt) else "before it"
+        one, two = (x[max(0, at - 2) : at + 6] for x in (expected, follows))
+        text = f"{place} departs from what was sampled, {where}: {one} {decode(one)!r} is {two} {decode(two)!r} there"
+        same = decode(follows).startswith(decode(expected))
+        return text + "; the text is the same: it was encoded again" * same
+    return ""
+
+
+@turn_check
+def turn_ids(s: Trainer):
+    """Sampled ids stay unchanged, in the next turn's prompt and in the batch.
+
+    Try: append the sampled ids to those before them, then the chat template's text between two answers; neither decode
+        and encode an answer, nor render the conversation again.
+    """
+    (record, rows), tokenizer = played(s), s.models.tokenizer
+    faults = [f"conversation {i}: {text}" for i, row in enumerate(rows) if (text := broken_turn(s, row))]
+    if faults:
+        return False, f"{faults[0]} ({len(faults)} of {PLAYED} conversations)"
+    answers = [turn.ids for turns in record.turns.values() for turn in turns]
+    if len(answers) == PLAYED:
+        return None, "no conversation has a second answer: the trainer's limits allow only one"
+    ambiguous = sum(tokenizer.encode(tokenizer.decode(ids), add_special_tokens=False) != ids for ids in answers)
+    text = f"{len(answers)} answers of {PLAYED} conversations are as sampled"
+    return True, f"{text}; {ambiguous} of them differ if encoded again"
+
+
+def mask_faults(s: Trainer, row: Row) -> list[str]:
+    """What is wrong with a conversation's response_mask or rollout_logprobs."""
+    expected = [0] * len(row.ids)
+    for turn in row.turns:
+        expected[len(turn.prompt) : len(turn.prompt) + len(turn.ids)] = [1] * len(turn.ids)
+    leaked = [i for i, (a, b) in enumerate(zip(row.mask, expected, strict=True)) if a > b]
+    lost = sum(a < b for a, b in zip(row.mask, expected, strict=True))
+    text = s.models.tokenizer.decode([row.ids[i] for i in leaked[:40]])
+    faults = [f"1 on {row.outside} pads"] * bool(row.outside)
+    faults += [f"1 on {len(leaked)} tokens that were not sampled ({text!r})"] * bool(leaked)
+    faults += [f"0 on {lost} tokens that were sampled"] * bool(lost)
+    given = [x for turn in row.turns for x in turn.logprobs]
+    kept = [x for x, sampled in zip(row.logprobs, expected, strict=True) if sampled]
+    wrong = sum(abs(a - b) > 1e-5 for a, b in zip(given, kept, strict=True))
+    return faults or [f"right, but rollout_logprobs differ from the sampler's at {wrong} of its tokens"] * bool(wrong)
+
+
+@turn_check
+def turn_mask(s: Trainer):
+    """The mask is 1 on sampled tokens and on nothing else, and each of these tokens has its own log-prob.
+
+    Try: set response_mask to 1 on sampled tokens only, an answer's end token included, and to 0 on the prompt, on text
+        of tools and environment, and on the template's tokens between answers; rollout_logprobs use the same places.
+    """
+    _, rows = played(s)
+    if any(broken_turn(s, row) for row in rows):
+        return None, "the sampled tokens cannot be found in the batch: see turn_ids"
+    by_row = [mask_faults(s, row) for row in rows]
+    if any(by_row):
+        faults = [f"conversation {i}: {', '.join(texts)}" for i, texts in enumerate(by_row) if texts]
+        return False, "response_mask: " + "; ".join(faults)
+    count = sum(sum(row.mask) for row in rows)
+    return True, f"1 on exactly the {count} sampled tokens of {PLAYED} conversations, with the sampler's log-probs"
+
+
+@turn_check
+def turn_rewards(s: Trainer):
+    """A changed return changes the score of its own conversation and of no other.
+
+    Try: get each conversation's return from its own environment, after that has heard the last answer, and keep scores
+        in the order of the batch.
+    """
+    (record, usual), faults = played(s), []
+    for paid in range(PLAYED):
+        _, rows = played(s, paid)
+        numbers = [row.number for row in rows]
+        if {*numbers} != {*range(PLAYED)}:
+            return None, "the batch's conversations cannot be told apart: see turn_ids"
+        changed = [i for i, (a, b) in enumerate(zip(usual, rows, strict=True)) if abs(a.score - b.score) > 1e-6]
+        if changed != [numbers.index(paid)]:
+            names = ", ".join(map(str, changed)) or "none"
+            faults.append(f"of conversation {paid}: score {names} changes with its return")
+    if record.early:
+        early = ", ".join(map(str, sorted(record.early)))
+        faults.append(f"conversation {early}: asked for the return before the environment heard its last answer")
+    return not faults, "; ".join(faults) or f"{PLAYED} returns, each in the score of its own conversation"
+
+
+@turn_check
+def turn_state(s: Trainer):
+    """Each conversation has its own environment, row, prompt and replies.
+
+    Try: make an environment and a copy of the row for each conversation: what one changes, no other may see.
+    """
+    (record, _), tokenizer = played(s), s.models.tokenizer
+    answers = {
+        n: [squeezed(tokenizer.decode(turn.ids, skip_special_tokens=True)) for turn in turns]
+        for n, turns in sorted(record.turns.items())
+    }
+    faults = [*record.shared]
+    for number, given in answers.items():
+        strangers = {*numbers_in(tokenizer.decode(record.turns[number][-1].prompt))} - {number}
+        if strangers:
+            faults.append(f"conversation {number} gets text of conversation {', '.join(map(str, sorted(strangers)))}")
+        heard = [squeezed(text) for text in record.heard[number]]
+        others = [str(n) for n, texts in answers.items() if {*heard} & {*texts} - {*given}]
+        if others:
+            faults.append(f"the environment of conversation {number} heard answers of {', '.join(others)}")
+        elif len(given) != len(heard):
+            faults.append(f"the environment of conversation {number} heard {len(heard)} of its {len(given)} answers")
+    return not faults, "; ".join(dict.fromkeys(faults)) or f"{PLAYED} environments, rows and prompts, none shared"
+
+
+TURN_CHECKS = (turn_ids, turn_mask, turn_rewards, turn_state)
+
+
+# ----------------------------------------------------------------------- adapters (src/programs/selfcheck/adapters.py)
+
+CONTRACT = """\
+What selfcheck.py needs from a trainer; the rest is up to you. Tensors [B, T] are over prompt and response:
+x[b, t] is about token t. Masks are 1 = keep.
+
+A page: templates/ppo.py, grpo.py, distillation.py, multi_turn.py, or a copy
+  Config
+      dataclass of all settings; the page's parse_config(argv) -> Config, if any, reads them
+  load_models(config) -> models
+      models.policy, .tokenizer, .device, .eos_ids, .pad_id; .teacher if Config has teacher; .reference if it has
+      kl_coef (None for 0); .critic if it has gae_lambda: its forward returns logits [B, T, 1], the value of the
+      text up to t
+  load_rows(config, tokenizer, file) -> rows
+      row["prompt_ids"] [int], row["columns"] the line, with "prompt"
+  load_reward(spec) -> reward
+      where Config has no environment: reward(rows, completions) -> a float or None for each
+  load_environment(spec) -> environment
+      where Config has environment: what rollout takes; checked with a class that has reset, reply and get_reward
+  rollout(config, models, environment, rows) -> (batch, samples, metrics)
+      where Config has environment: a conversation for each row, in their order, each with a new object of the
+      environment's class; the page's `generate` samples the answers; batch as generate returns it, with scores [B]
+  generate(config, models, prompts, greedy=False) -> batch
+      prompts: lists of ids; batch: input_ids, attention_mask, response_mask, rollout_logprobs, [B, T] each; prompts
+      end, and completions start, in one column; response_mask is 1 on sampled tokens
+  token_logprobs(config, network, batch) -> (logprobs, entropy)
+      where Config has no teacher: of logits / temperature, [B, T], with gradient
+  response_logits(config, network, batch) -> [N, V]
+      where Config has teacher: logits / temperature that predict the N tokens of response_mask; token_logprobs (see
+      above) also works
+  accumulate_gradients(config, models, batch, rows)
+      adds the gradients of the loss of one minibatch; rows [n] are its indices, config.micro_batch of them a pass
+  make_experience(config, models, batch) -> batch
+      where Config has no teacher: takes a batch with scores [B]; adds old_logprobs and advantages, with a reference
+      ref_logprobs, with a critic values and returns, [B, T] each
+  gae(rewards, values, response_mask, gamma, gae_lambda) -> (advantages, returns)
+      where Config has gae_lambda: [B, T] each; tokens outside the mask carry V and A through
+  Optional: update(config, models, optimizer, batch, step), which calls policy_loss(logprobs, old_logprobs, ...) for
+      a minibatch; of a policy_loss with three parameters, the third advantages, no clip is checked.
+  Required fields of Config: model, data, temperature, max_new_tokens, micro_batch; reward if there is no
+      environment; vf_coef if there is gae_lambda (a critic).
+  Optional fields: seed, chat, chunk, batch_size, prompts, group_size, epochs, minibatches, kl_coef, value_clip,
+      max_turns, max_tokens.
+  Optional: check_template(models), which ends the program if the chat template rewrites earlier turns; without it,
+      rollout must do so.
+
+A script: scripts/ppo_train.py, on_policy_distillation.py, or a copy; their docstrings say what each name takes
+  UserError parse_config check_config start_processes settle_precision load_tokenizer load_splits load_reward
+  load_models check_context batch_rows HFEngine collate make_experience autocast predicting_states token_logprobs
+  switch_checkpointing accumulate_gradients
+  With --environment, too:
+  load_with_reward make_play_setup playable_rows converse
+"""
+ENTRY = re.compile(r"^  (\w+)(?:\(.*?\))?(?: -> .*)?\n      (?:where Config has (no )?(\w+): )?", re.MULTILINE)
+PARTS = re.split(r"\nA script: .*\n|\n  With --environment, too:\n", CONTRACT)
+PAGE = ENTRY.findall(PARTS[0])  # (name, "no " or "", field of Config or "")
+SCRIPT, SCRIPT_TALKS = ([(name, "", "") for name in text.split()] for text in PARTS[1:])
+INSTEAD = {"response_logits": "token_logprobs"}  # {name: another that will do}
+DRAWN = 8 * SAMPLED  # rows of which some of the shorter half are taken
+FIELDS = ("model", "data", "temperature", "max_new_tokens", "micro_batch")  # of a page's Config
+LOSSES_OF_PAPERS = (
+    Definition("mean over tokens"),
+    Definition("mean over completions of token means", "seq_mean_token_mean"),
+    Definition("sum over tokens / max_new_tokens", "seq_mean_token_sum_norm"),
+)
 ZERO_SUM = ("grpo", "mean", "rloo", "gpg", "gpg_verl", "maxrl")  # the advantages of a group sum to 0
+
+
+def shorter_rows(drawn) -> list[dict]:
+    """SAMPLED rows from the shorter half of DRAWN ones."""
+    return sorted(drawn, key=lambda row: len(row["prompt_ids"]))[: DRAWN // 2 : 4]
+
+
+def lacking(module, needed: list[tuple], fields=()) -> list[str]:
+    """Names of the contract that a trainer lacks, given the fields of its Config."""
+    asked = [name for name, no, field in needed if not field or (field in fields) != bool(no)]
+    return [name for name in asked if not {name, INSTEAD.get(name)} & vars(module).keys()]
+
+
+class OnePage(Trainer):
+    """templates/ppo.py, grpo.py, distillation.py, multi_turn.py and copies."""
+
+    takes_holes = chats = True
+    user_errors = (SystemExit,)  # these trainers end with a sentence
+
+    @property
+    def fields(self) -> dict:
+        config = getattr(self.module, "Config", None)
+        return {f.name: f for f in dataclasses.fields(config)} if dataclasses.is_dataclass(config) else {}
+
+    def missing(self) -> list[str]:
+        fields = self.fields
+        asked = {
+            **dict.fromkeys(FIELDS, True),
+            "reward": "environment" not in fields,
+            "vf_coef": "gae_lambda" in fields,
+        }
+        names = [f"Config.{name}" for name, needed in asked.items() if fields and needed and name not in fields]
+        return lacking(self.module, PAGE, fields) + names
+
+    def parse(self, flags: list[str]) -> list[str]:
+        """Read the settings; required ones that are not given get the embedded model, data, reward or environment."""
+        words = [word for flag in flags for word in (flag.split("=", 1) if flag.startswith("--") else [flag])]
+        given = dict(itertools.pairwise([*words, ""]))
+        embedded = {"model": EMBEDDED_MODEL, "data": EMBEDDED_DATA, "reward": f"{EMBEDDED_REWARDS}:correctness_reward"}
+        embedded["environment"] = f"{EMBEDDED_ENVIRONMENTS}:SecondAttempt"
+        embedded["teacher"] = given.get("--model", EMBEDDED_MODEL)  # the student untouched
+        required = [name for name, field in self.fields.items() if field.default is dataclasses.MISSING]
+        for name in [] if {"-h", "--help"} & {*flags} else [x for x in required if f"--{x}" not in given]:
+            if name == "reward":
+                specs_for(given.get("--data", EMBEDDED_DATA), [])
+            value = embedded.get(name, "")
+            exists = name == "teacher" or Path(value.rpartition(":")[0] or value or "-").exists()
+            need(exists, f"got no --{name}; expected the flags of a run; try --{name}")
+            flags = [*flags, f"--{name}", value]
+        if hasattr(self.module, "parse_config"):
+            self.config = self.module.parse_config(flags)
+            return []
+        try:
+            flags = in_own_words(flags, list(self.fields))
+            self.config = transformers.HfArgumentParser(self.module.Config).parse_args_into_dataclasses(flags)[0]
+        except ValueError as error:  # unknown flags
+            got = f"got {str(error).partition(': ')[2]}"
+            raise UserError(f"{got}; expected flags of the trainer; try its --help") from error
+        return []
+
+    def known(self, **settings) -> dict:
+        """The settings that are fields of the page's Config."""
+        return {name: value for name, value in settings.items() if name in self.fields}
+
+    def load(self) -> None:
+        """Load everything through the trainer, as its `train` does, cut down to a few short sequences."""
+        small = {"batch_size": SAMPLED, "max_new_tokens": min(self.config.max_new_tokens, NEW_TOKENS)}
+        small |= {"group_size": 2, "prompts": PROBES // 2}
+        config = dataclasses.replace(self.config, **self.known(**small, epochs=2, minibatches=1))
+        if self.plays:
+            self.environment = self.module.load_environment(config.environment)
+        elif config.reward:
+            self.reward = self.module.load_reward(config.reward)
+        kl_coef = getattr(config, "kl_coef", 0)
+        kl = self.known(kl_coef=kl_coef or 0.05)
+        self.with_reference = self.module.load_models(dataclasses.replace(config, **kl))
+        for name in ("critic", "reference"):
+            setattr(self.with_reference, name, getattr(self.with_reference, name, None))
+        self.settle_models(kl_coef)
+        self.device = torch.device(self.models.device)
+        bf16 = self.device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        bf16 = bf16 or next(self.models.policy.parameters()).dtype != torch.float32
+        self.precision = "bf16" if bf16 else "fp32"  # bf16 if the GPU or the weights are
+        if self.plays and hasattr(self.module, "check_template"):
+            self.module.check_template(self.models)  # it exits if the chat template cannot be used
+        rows = self.module.load_rows(config, self.models.tokenizer, config.data)
+        random.Random(getattr(config, "seed", 0)).shuffle(rows)
+        drawn = itertools.islice(itertools.cycle(rows), DRAWN)
+        self.rows = [row | {"prompt": row["columns"]["prompt"]} for row in shorter_rows(drawn)]
+        self.config = dataclasses.replace(config, **self.known(batch_size=PROBES))
+
+    def scores(self, samples: list[dict]):
+        if not self.plays:
+            return self.reward(self.rows, [sample["completion"] for sample in samples]), {}
+        batch, *_ = self.module.rollout(self.config, self.models, self.environment, self.rows)
+        return [None if math.isnan(x) else x for x in batch["scores"].tolist()], {}  # NaN: not applicable
+
+    def play(self, record: Record, rows: list[dict]):
+        limits = self.known(max_turns=TURNS, max_tokens=2**20, max_new_tokens=ANSWER_TOKENS)
+        config, generate = dataclasses.replace(self.config, **limits), self.module.generate
+
+        def scripted(config, models, prompts, *settings, **named):
+            answers = zip(prompts, record.answer(prompts), strict=True)
+            return self.collate([self.sample(prompt, *answer) for prompt, answer in answers])
+
+        environment = through_a_file(record, self.module.load_environment)
+        self.module.generate = scripted
+        try:
+            batch, *_ = self.module.rollout(config, self.models, environment, rows)
+        finally:
+            self.module.generate = generate
+        return batch, batch["scores"].tolist()
+
+    def generated(self, prompts: list[list[int]], greedy: bool = False):
+        torch.manual_seed(0)
+        batch, samples = self.module.generate(self.config, self.models, prompts, greedy=greedy), []
+        columns = (batch[name].cpu() for name in ("input_ids", "attention_mask", "rollout_logprobs"))
+        for prompt, ids, real, logprobs in zip(prompts, *columns, strict=True):
+            ids, logprobs = (x[real.bool()].tolist() for x in (ids, logprobs))
+            if ids[: len(prompt)] != [*prompt] or len(ids) == len(prompt):
+                raise ValueError("a row of generate() does not begin with its prompt, or has nothing after it")
+            samples.append(self.sample(prompt, ids[len(prompt) :], logprobs[len(prompt) :]))
+        return samples, batch
+
+    def collate(self, samples: list[dict]) -> dict:
+        """Samples as a batch of [B, T] tensors, laid out as `generate` does."""
+        return collate(samples, self.models.pad_id, self.device)
+
+    def logprobs(self, batch: dict, **settings):
+        config, mask = dataclasses.replace(self.config, **settings), batch["response_mask"].bool()
+        with torch.no_grad():
+            if hasattr(self.module, "token_logprobs"):
+                return self.module.token_logprobs(config, self.models.policy, batch)
+            dist = torch.log_softmax(self.module.response_logits(config, self.models.policy, batch), dim=-1)  # [N, V]
+            pair = dist.gather(-1, batch["input_ids"][mask][:, None]).squeeze(-1), -(dist.exp() * dist).sum(-1)
+            return tuple(x.new_zeros(mask.shape).masked_scatter(mask, x) for x in pair)
+
+    def experience(self, samples: list[dict] | None = None, models=None, **settings) -> dict:
+        models, samples = models or self.models, samples or self.probes
+        batch = self.collate(samples)
+        batch["scores"] = torch.tensor([float(s["score"]) for s in samples], device=self.device)
+        # a page stops if sampler and trainer differ
+        batch["rollout_logprobs"] = self.logprobs(batch)[0] * batch["response_mask"]
+        if "teacher" in self.fields:  # no advantages: it minimises the divergence
+            return batch
+        kl = self.known(kl_coef=(getattr(self.config, "kl_coef", 0) or 0.05) if models.reference is not None else 0.0)
+        return self.module.make_experience(dataclasses.replace(self.config, **(kl | settings)), models, batch)
+
+    def per_pass(self, rows: int) -> dict:
+        return {"micro_batch": rows} | self.known(chunk=2 * rows + 1)
+
+    def accumulate(self, config, batch: dict) -> None:
+        self.module.accumulate_gradients(config, self.models, batch, torch.arange(PROBES, device=self.device))
+
+    def start_update(self, batch: dict, models, step) -> None:
+        groups = [{"params": [p for p in n.parameters() if p.requires_grad]} for n in networks(models)]
+        number, optimizer = getattr(self.config, "critic_warmup_steps", 0) + 1, torch.optim.AdamW(groups, lr=0.0)
+        optimizer.step = step
+        self.module.update(self.config, models, optimizer, batch, number)
+
+    def definitions(self):
+        if "teacher" not in self.fields:
+            return [dataclasses.replace(d, constant=self.config.max_new_tokens) for d in LOSSES_OF_PAPERS], ""
+        teacher = {"kl_coef": 1.0, "teacher": self.models.teacher}
+        return [Definition("reverse KL", **teacher), Definition("forward KL", **teacher, beta=0.0)], ""
+
+    def clips(self):
+        loss = getattr(self.module, "policy_loss", None)
+        if loss and len(inspect.signature(loss).parameters) < 4:
+            return [], "policy_loss takes no bound: no clip"
+        if {"clip_eps_low", "clip_eps_high"} <= {*self.fields}:
+            return ["token", "sequence", "weight_5"], ""
+        return [], "no clip_eps_low and clip_eps_high: no clip"
+
+    def group_of(self, samples: list[dict]):
+        if "group_size" not in self.fields:
+            return [], "advantages are not of groups"
+        return [i // self.config.group_size for i in range(len(samples))], ""
+
+    def values_after(self, ids):
+        if self.models.critic is None:
+            return None
+        return self.models.critic(input_ids=ids, attention_mask=ids * 0 + 1).logits[0, :, 0].float()
 
 
 class ScriptsTrainer(Trainer):
@@ -1244,7 +1680,13 @@ class ScriptsTrainer(Trainer):
             environments, self.reward = trainer.load_with_reward(config, tokenizer)
         else:
             self.reward = trainer.load_reward(config)
-        few = self.cut_down(config)
+        small = {"batch_size": SAMPLED, "max_new_tokens": min(config.max_new_tokens, NEW_TOKENS)}
+        small["rollout_batch_size"] = 0
+        small |= {"minibatches": 1, "ppo_epochs": 2}  # a single step would leave old log-probs to the update
+        small |= {"group_size": min(config.group_size, 2)} if hasattr(config, "group_size") else {}
+        small |= {"mismatch": "none"} if hasattr(config, "mismatch") else {}  # the probes were not sampled
+        small |= {"kl_cov_coef": 0.0} if getattr(config, "loss", "") == "kl_cov" else {}  # |log-ratio| has a kink there
+        few = dataclasses.replace(config, **small)
         self.with_reference = trainer.load_models(dataclasses.replace(few, kl_coef=config.kl_coef or 0.05), device)
         if self.plays:
             models = self.with_reference
@@ -1252,23 +1694,11 @@ class ScriptsTrainer(Trainer):
             rows = trainer.playable_rows(config, self.setup, rows, config.data)
         else:
             trainer.check_context(config, self.with_reference, rows + held_out)
-        self.models = copy.copy(self.with_reference)
-        self.models.reference = self.models.reference if config.kl_coef else None
+        self.settle_models(config.kl_coef)
         engine = "VllmEngine" if config.rollout_engine == "vllm" else "HFEngine"
         self.engine = getattr(trainer, engine)(few, self.models)
-        drawn = trainer.batch_rows(rows, few, 0, 8 * SAMPLED)
-        self.rows = sorted(drawn, key=lambda row: len(row["prompt_ids"]))[: 4 * SAMPLED : 4]  # from the shorter half
+        self.rows = shorter_rows(trainer.batch_rows(rows, few, 0, DRAWN))
         self.config = dataclasses.replace(few, batch_size=PROBES)
-
-    def cut_down(self, config):
-        """The settings, cut down to a few short sequences."""
-        small = {"batch_size": SAMPLED, "max_new_tokens": min(config.max_new_tokens, NEW_TOKENS)}
-        small["rollout_batch_size"] = 0
-        small |= {"minibatches": 1, "ppo_epochs": 2}  # a single step would leave old log-probs to the update
-        small |= {"group_size": min(config.group_size, 2)} if hasattr(config, "group_size") else {}
-        small |= {"mismatch": "none"} if hasattr(config, "mismatch") else {}  # the probes were not sampled
-        small |= {"kl_cov_coef": 0.0} if getattr(config, "loss", "") == "kl_cov" else {}  # |log-ratio| has a kink there
-        return dataclasses.replace(config, **small)
 
     def tools_of(self, row: dict) -> list:
         return self.setup.environments.kind_of(row["columns"]).tools if self.plays else []
@@ -1365,238 +1795,21 @@ class ScriptsTrainer(Trainer):
         return critic.head(states[0].float()).squeeze(-1)
 
 
-# ----------------------------------------------------------------------- one page (src/programs/selfcheck/one_page.py)
+# ----------------------------------------------------------- numeric checks (src/programs/selfcheck/numeric_checks.py)
 
-LOSSES_OF_PAPERS = (
-    Definition("mean over tokens"),
-    Definition("mean over completions of token means", "seq_mean_token_mean"),
-    Definition("sum over tokens / max_new_tokens", "seq_mean_token_sum_norm"),
+# {what is clipped: loss}: a token's ratio, a sequence's (GSPO-token, arXiv 2507.18071, eq. 13), or a constant weight
+CLIPS = {"token": "ppo", "sequence": "gspo of each token", "weight": "cispo", "weight_5": CISPO_TRL, "": "reinforce"}
+GAMMA, LAMBDA, KL = 0.9, 0.8, 0.3
+BOUNDS, MOVES = (0.05, 0.3), (-0.5, -0.1, 0.1, 0.5, 2.0)  # clip_eps_low and _high; log-ratios, 0.1 within one bound
+ALL_ROWS = 2**30  # rows per pass that hold any batch
+ROUNDING = 1e-4  # nats; log-probs over 150,000 tokens in fp32 differ by 3e-5 between two passes
+# response masks with holes in two rows and pads on either side
+RESPONSES = (
+    (0, 0, 1, 1, 1, 1, 1, 1, 1),
+    (0, 0, 0, 1, 0, 0, 1, 1, 0),
+    (0, 0, 1, 1, 1, 0, 0, 0, 0),
+    (0, 0, 1, 0, 1, 1, 0, 1, 1),
 )
-
-
-class OnePage(Trainer):
-    """templates/ppo.py, grpo.py, distillation.py, multi_turn.py and copies."""
-
-    takes_holes = chats = True
-    user_errors = (SystemExit,)  # these trainers end with a sentence
-
-    @property
-    def fields(self) -> dict:
-        config = getattr(self.module, "Config", None)
-        return {f.name: f for f in dataclasses.fields(config)} if dataclasses.is_dataclass(config) else {}
-
-    def missing(self) -> list[str]:
-        return lacking(self.module, PAGE, self.fields) + (lacking_fields(self.fields) if self.fields else [])
-
-    def parse(self, flags: list[str]) -> list[str]:
-        """Read the settings; required ones that are not given get the embedded model, data, reward or environment."""
-        words = [word for flag in flags for word in (flag.split("=", 1) if flag.startswith("--") else [flag])]
-        given = dict(itertools.pairwise([*words, ""]))
-        embedded = {"model": EMBEDDED_MODEL, "data": EMBEDDED_DATA, "reward": f"{EMBEDDED_REWARDS}:correctness_reward"}
-        embedded["environment"] = f"{EMBEDDED_ENVIRONMENTS}:SecondAttempt"
-        embedded["teacher"] = given.get("--model", EMBEDDED_MODEL)  # the student untouched
-        required = [name for name, field in self.fields.items() if field.default is dataclasses.MISSING]
-        for name in [] if {"-h", "--help"} & {*flags} else required:
-            if f"--{name}" in given:
-                continue
-            if name == "reward":
-                specs_for(given.get("--data", EMBEDDED_DATA), [])
-            value = embedded.get(name, "")
-            exists = name == "teacher" or Path(value.rpartition(":")[0] or value or "-").exists()
-            need(exists, f"got no --{name}; expected the flags of a run; try --{name}")
-            flags = [*flags, f"--{name}", value]
-        if hasattr(self.module, "parse_config"):
-            self.config = self.module.parse_config(flags)
-            return []
-        from transformers import HfArgumentParser
-
-        try:
-            flags = in_own_words(flags, list(self.fields))
-            self.config = HfArgumentParser(self.module.Config).parse_args_into_dataclasses(flags)[0]
-        except ValueError as error:  # unknown flags
-            raise UserError(
-                f"got {str(error).partition(': ')[2]}; expected flags of the trainer; try its --help"
-            ) from error
-        return []
-
-    def known(self, **settings) -> dict:
-        """The settings that are fields of the page's Config."""
-        return {name: value for name, value in settings.items() if name in self.fields}
-
-    def load(self) -> None:
-        """Load everything through the trainer, as its `train` does, cut down to a few short sequences."""
-        import torch
-
-        small = {"batch_size": SAMPLED, "max_new_tokens": min(self.config.max_new_tokens, NEW_TOKENS)}
-        small |= {"group_size": 2, "prompts": PROBES // 2}
-        config = dataclasses.replace(self.config, **self.known(**small, epochs=2, minibatches=1))
-        if self.plays:
-            self.environment = self.module.load_environment(config.environment)
-        elif config.reward:
-            self.reward = self.module.load_reward(config.reward)
-        kl_coef = getattr(config, "kl_coef", 0)
-        kl = self.known(kl_coef=kl_coef or 0.05)
-        self.with_reference = self.module.load_models(dataclasses.replace(config, **kl))
-        for name in ("critic", "reference"):
-            setattr(self.with_reference, name, getattr(self.with_reference, name, None))
-        self.models, self.device = copy.copy(self.with_reference), torch.device(self.with_reference.device)
-        bf16 = self.device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-        bf16 = bf16 or next(self.models.policy.parameters()).dtype != torch.float32
-        self.precision = "bf16" if bf16 else "fp32"  # bf16 if the GPU or the weights are
-        self.models.reference = self.models.reference if kl_coef else None
-        if self.plays:
-            self.guard()
-        rows = self.module.load_rows(config, self.models.tokenizer, config.data)
-        random.Random(getattr(config, "seed", 0)).shuffle(rows)
-        drawn = sorted(itertools.islice(itertools.cycle(rows), 8 * SAMPLED), key=lambda row: len(row["prompt_ids"]))
-        self.rows = [row | {"prompt": row["columns"]["prompt"]} for row in drawn[: 4 * SAMPLED : 4]]
-        self.config = dataclasses.replace(config, **self.known(batch_size=PROBES))
-
-    def scores(self, samples: list[dict]):
-        if not self.plays:
-            return self.reward(self.rows, [sample["completion"] for sample in samples]), {}
-        batch, *_ = self.module.rollout(self.config, self.models, self.environment, self.rows)
-        return [None if math.isnan(x) else x for x in batch["scores"].tolist()], {}  # NaN: not applicable
-
-    def guard(self) -> None:
-        """Let the trainer check the chat template, as before a run; it exits if the template cannot be used."""
-        if hasattr(self.module, "check_template"):
-            self.module.check_template(self.models)
-
-    def play(self, record: Record, rows: list[dict]):
-        limits = self.known(max_turns=TURNS, max_tokens=2**20, max_new_tokens=ANSWER_TOKENS)
-        config, generate = dataclasses.replace(self.config, **limits), self.module.generate
-
-        def scripted(config, models, prompts, *settings, **named):
-            answers = zip(prompts, record.answer(prompts), strict=True)
-            return self.collate([self.sample(prompt, *answer) for prompt, answer in answers])
-
-        self.guard()
-        environment = through_a_file(record, self.module.load_environment)
-        self.module.generate = scripted
-        try:
-            batch, *_ = self.module.rollout(config, self.models, environment, rows)
-        finally:
-            self.module.generate = generate
-        return batch, batch["scores"].tolist()
-
-    def generated(self, prompts: list[list[int]], greedy: bool = False):
-        import torch
-
-        torch.manual_seed(0)
-        batch, samples = self.module.generate(self.config, self.models, prompts, greedy=greedy), []
-        columns = (batch[name].cpu() for name in ("input_ids", "attention_mask", "rollout_logprobs"))
-        for prompt, ids, real, logprobs in zip(prompts, *columns, strict=True):
-            ids, logprobs = (x[real.bool()].tolist() for x in (ids, logprobs))
-            if ids[: len(prompt)] != [*prompt] or len(ids) == len(prompt):
-                raise ValueError("a row of generate() does not begin with its prompt, or has nothing after it")
-            samples.append(self.sample(prompt, ids[len(prompt) :], logprobs[len(prompt) :]))
-        return samples, batch
-
-    def collate(self, samples: list[dict]) -> dict:
-        """Samples as a batch of [B, T] tensors, laid out as `generate` does."""
-        return collate(samples, self.models.pad_id, self.device)
-
-    def logprobs(self, batch: dict, **settings):
-        import torch
-
-        config, mask = dataclasses.replace(self.config, **settings), batch["response_mask"].bool()
-        with torch.no_grad():
-            if hasattr(self.module, "token_logprobs"):
-                return self.module.token_logprobs(config, self.models.policy, batch)
-            dist = torch.log_softmax(self.module.response_logits(config, self.models.policy, batch), dim=-1)  # [N, V]
-            pair = dist.gather(-1, batch["input_ids"][mask][:, None]).squeeze(-1), -(dist.exp() * dist).sum(-1)
-            return tuple(x.new_zeros(mask.shape).masked_scatter(mask, x) for x in pair)
-
-    def experience(self, samples: list[dict] | None = None, models=None, **settings) -> dict:
-        import torch
-
-        models, samples = models or self.models, samples or self.probes
-        batch = self.collate(samples)
-        batch["scores"] = torch.tensor([float(s["score"]) for s in samples], device=self.device)
-        # a page stops if sampler and trainer differ
-        batch["rollout_logprobs"] = self.logprobs(batch)[0] * batch["response_mask"]
-        if "teacher" in self.fields:  # no advantages: it minimises the divergence
-            return batch
-        kl = self.known(kl_coef=(getattr(self.config, "kl_coef", 0) or 0.05) if models.reference is not None else 0.0)
-        return self.module.make_experience(dataclasses.replace(self.config, **(kl | settings)), models, batch)
-
-    def per_pass(self, rows: int) -> dict:
-        return {"micro_batch": rows} | self.known(chunk=2 * rows + 1)
-
-    def accumulate(self, config, batch: dict) -> None:
-        import torch
-
-        self.module.accumulate_gradients(config, self.models, batch, torch.arange(PROBES, device=self.device))
-
-    def start_update(self, batch: dict, models, step) -> None:
-        import torch
-
-        groups = [{"params": [p for p in n.parameters() if p.requires_grad]} for n in networks(models)]
-        number, optimizer = getattr(self.config, "critic_warmup_steps", 0) + 1, torch.optim.AdamW(groups, lr=0.0)
-        optimizer.step = step
-        self.module.update(self.config, models, optimizer, batch, number)
-
-    def definitions(self):
-        if "teacher" not in self.fields:
-            return [dataclasses.replace(d, constant=self.config.max_new_tokens) for d in LOSSES_OF_PAPERS], ""
-        teacher = {"kl_coef": 1.0, "teacher": self.models.teacher}
-        return [Definition("reverse KL", **teacher), Definition("forward KL", **teacher, beta=0.0)], ""
-
-    def clips(self):
-        loss = getattr(self.module, "policy_loss", None)
-        if loss and len(inspect.signature(loss).parameters) < 4:
-            return [], "policy_loss takes no bound: no clip"
-        if {"clip_eps_low", "clip_eps_high"} <= {*self.fields}:
-            return ["token", "sequence", "weight_5"], ""
-        return [], "no clip_eps_low and clip_eps_high: no clip"
-
-    def group_of(self, samples: list[dict]):
-        if "group_size" not in self.fields:
-            return [], "advantages are not of groups"
-        return [i // self.config.group_size for i in range(len(samples))], ""
-
-    def values_after(self, ids):
-        if self.models.critic is None:
-            return None
-        return self.models.critic(input_ids=ids, attention_mask=ids * 0 + 1).logits[0, :, 0].float()
-
-
-# ------------------------------------------------------------------------- loading (src/programs/selfcheck/loading.py)
-
-
-def load_trainer(file: str) -> Trainer:
-    """Load a trainer's file; UserError if it cannot be loaded or lacks a name of the contract."""
-    path = Path(file)
-    need(
-        path.suffix == ".py" and path.is_file(),
-        f"got trainer {file!r}, which is not a Python file; expected TRAINER.py first, then its flags; "
-        f"try {in_bundle('scripts/ppo_train.py')}",
-    )
-    sys.dont_write_bytecode = True  # no __pycache__ beside the trainer or the reward file
-    module = import_file("trainer", file, file)
-    kind = ScriptsTrainer if {"HFEngine", "settle_precision"} & vars(module).keys() else OnePage
-    trainer, source = kind(module), path.read_text(encoding="utf-8")
-    names = trainer.missing()
-    need(
-        not names or not re.search(r"^\s*from trl\b.*Trainer\b", source, re.MULTILINE),
-        f"got trainer {file!r}, which leaves the training to TRL; expected one in plain PyTorch, whose own functions "
-        f"can be called; try {in_bundle('templates/grpo.py')}",
-    )
-    need_names(file, names)
-    return trainer
-
-
-def need_names(file: str, names: list[str]) -> None:
-    """Raise UserError if a trainer lacks names."""
-    need(
-        not names,
-        f"got trainer {file!r} without {', '.join(names)}; expected all that the checks call; try selfcheck.py "
-        "--contract, or a copy of templates/grpo.py beside it and `from grpo import *` before your own functions",
-    )
-
-
-# --------------------------------------------------------------------------- oracle (src/programs/selfcheck/oracle.py)
 
 
 def own_ids(s: Trainer, sample: dict):
@@ -1638,10 +1851,6 @@ def own_values(s: Trainer, sample: dict):
     return None if values is None else values[-len(sample["response_ids"]) - 1 : -1]
 
 
-# {what is clipped: loss}: a token's ratio, a sequence's (GSPO-token, arXiv 2507.18071, eq. 13), or a constant weight
-CLIPS = {"token": "ppo", "sequence": "gspo of each token", "weight": "cispo", "weight_5": CISPO_TRL, "": "reinforce"}
-
-
 def own_surrogate(s: Trainer, logprobs, old_logprobs, advantages, clip: str):
     """The policy loss of a completion, summed over its tokens, with one of CLIPS."""
     c = {"logprobs": logprobs, "old_logprobs": old_logprobs, "advantages": advantages}
@@ -1666,7 +1875,7 @@ def own_policy_gradients(s: Trainer, batch: dict, definition: Definition, clip: 
         divisors = {"token_mean": mask.sum(), "seq_mean_token_mean": len(mask) * mask[i].sum()}
         divisors["seq_mean_token_sum"] = len(mask)
         (loss / divisors.get(definition.aggregation, len(mask) * definition.constant)).backward()
-    return take_gradients(s.models)[:1]
+    return s.take_gradients()[:1]
 
 
 def own_divergence(s: Trainer, sample: dict, definition: Definition):
@@ -1696,128 +1905,7 @@ def own_value_gradients(s: Trainer, batch: dict, value_clip: float, vf_coef: flo
         c = {"values": own_values(s, s.probes[i])[None], "old_values": old, "returns": returns}
         loss = sum(value_token(way, c | {"value_clip": value_clip}, 0, t) for t in mask[0].nonzero().flatten())
         (vf_coef * loss / count).backward()
-    return take_gradients(s.models)[1:]
-
-
-# --------------------------------------------------------------- input checks (src/programs/selfcheck/input_checks.py)
-
-ANSWER = "Yes"  # the assistant's text in rendered chats
-
-
-@check(moved=False)
-def special_tokens(s: Trainer):
-    """End tokens are known and end a turn of the template; all ids are rows of the embedding; one BOS at most.
-
-    Try: use this checkpoint's pad, end tokens and tokenizer; if a turn ends with another token, add that to
-        eos_token_id in the model's generation config.
-    """
-    tokenizer, ends, pad = s.models.tokenizer, s.models.eos_ids, s.models.pad_id
-    eos, bos, closing = tokenizer.eos_token_id, tokenizer.bos_token_id, turn_end(tokenizer)
-    rows = s.models.policy.get_input_embeddings().weight.shape[0]
-    prompts = [list(row["prompt_ids"]) for row in s.rows]
-    faults = {
-        "no end token": not ends,
-        f"the tokenizer's end token {eos} is not among them": eos is not None and eos not in ends,
-        "an end token has no embedding": not all(0 <= i < rows for i in ends),
-        f"pad {pad} has no embedding": not 0 <= pad < rows,
-        "tokens without an embedding": len(tokenizer) > rows,
-        "prompt tokens without an embedding": max(map(max, prompts)) >= rows,
-        "prompts begin with two BOS tokens": bos is not None and any(ids[:2] == [bos, bos] for ids in prompts),
-        f"the template ends a turn with {closing}, no end token": closing and not set(closing) & set(ends),
-    }
-    names = ", ".join(f"{i} {tokenizer.convert_ids_to_tokens(i)!r}" for i in ends)
-    text = f"end {names}; pad {pad}{' is an end token too' * (pad in ends)}; {len(tokenizer)} tokens, embedding {rows}"
-    true = [fault for fault, is_true in faults.items() if is_true]
-    return not true, "; ".join([text, *true])
-
-
-def turn_end(tokenizer) -> list[int]:
-    """The special tokens with which the chat template closes an assistant turn."""
-    if not tokenizer.chat_template:
-        return []
-    chat = [{"role": "user", "content": "?"}, {"role": "assistant", "content": ANSWER}]
-    text = tokenizer.apply_chat_template(chat, tokenize=False).rpartition(ANSWER)[2]
-    special = set(tokenizer.all_special_ids)
-    return [i for i in tokenizer(text, add_special_tokens=False).input_ids if i in special]
-
-
-@check(moved=False)
-def template_ends_at_generation(s: Trainer):
-    """A prompt's ids are the ids of prompt and answer up to where the answer starts.
-
-    Try: encode chat prompts with add_generation_prompt=True; the template's generation prompt must equal what it writes
-        before an assistant's text (no space at its end).
-    """
-    tokenizer = s.models.tokenizer
-    chats = [row for row in s.rows if s.chat_of(row)]
-    if not tokenizer.chat_template:
-        return None, "no chat template"
-    if not chats:
-        return None, "plain prompts, which bypass the chat template: an instruct model needs --chat, or chat messages"
-    settings = json.loads(getattr(s.config, "chat_template_kwargs", "") or "{}")
-    for row in chats:
-        turns = [*s.chat_of(row), {"role": "assistant", "content": ANSWER}]
-        given = settings | {"tools": s.tools_of(row) or None, "return_dict": True}
-        whole = tokenizer.apply_chat_template(turns, **given)["input_ids"]
-        if not starts_answer(tokenizer, list(row["prompt_ids"]), list(whole)):
-            ends = tokenizer.decode(row["prompt_ids"])[-30:]
-            return False, f"prompt ends {ends!r}, with an answer it is {tokenizer.decode(whole)[-60:]!r}"
-    ends = tokenizer.decode(chats[0]["prompt_ids"])[-30:]
-    return True, f"{len(chats)} prompts end where an assistant turn starts: {ends!r}"
-
-
-def starts_answer(tokenizer, ids: list[int], whole: list[int]) -> bool:
-    """Whether `whole` is `ids` followed by ANSWER; either may hold an empty thinking part before the answer."""
-    tail = tokenizer.decode(whole[len(ids) :])
-    if whole[: len(ids)] != ids:
-        prompt, text = tokenizer.decode(ids), tokenizer.decode(whole)
-        head = re.sub(r"<think>\s*(</think>\s*)?$", "", prompt)  # opened by the generation prompt of reasoning models
-        if head == prompt or not text.startswith(head):
-            return False
-        tail = text[len(head) :]
-    return re.sub(r"^\s*<think>\s*</think>", "", tail).lstrip().startswith(ANSWER)
-
-
-@check(moved=False)
-def reward_answers(s: Trainer):
-    """The reward functions score samples of the untouched policy.
-
-    Try: fix the reward function named here: one finite number or None per completion.
-    """
-    if s.reward is None and not s.plays:
-        return None, "no reward: nothing is scored"
-    samples, _ = s.sampled()
-    scores, parts = s.scores(samples)
-    paid = [score for score in scores if score is not None]
-    finite = len(scores) == len(samples) and all(map(math.isfinite, paid))
-    text = f"{len(paid)} scores"
-    text += f", mean {statistics.fmean(paid):.3g}, std {statistics.pstdev(paid):.3g}" if paid else ""
-    text += f"; {len(scores) - len(paid)} None, not applicable" if len(paid) < len(scores) else ""
-    for name, values in parts.items():
-        known = [value for value in values if value is not None]
-        text += f"; {name} {statistics.fmean(known):.3g}" if known else f"; {name} not applicable"
-    if len(set(scores)) == 1:
-        longest = f"at most {s.config.max_new_tokens} tokens long here"
-        example = samples[0]["completion"][:40]
-        text += f" (warning: all equal, nothing to learn from these; they are {longest}, as {example!r})"
-    return finite, text
-
-
-INPUT_CHECKS = (special_tokens, template_ends_at_generation, reward_answers)
-
-
-# ----------------------------------------------------------- numeric checks (src/programs/selfcheck/numeric_checks.py)
-
-GAMMA, LAMBDA, KL = 0.9, 0.8, 0.3
-BOUNDS, MOVES = (0.05, 0.3), (-0.5, -0.1, 0.1, 0.5, 2.0)  # clip_eps_low and _high; log-ratios, 0.1 within one bound
-ROUNDING = 1e-4  # nats; log-probs over 150,000 tokens in fp32 differ by 3e-5 between two passes
-# response masks with holes in two rows and pads on either side
-RESPONSES = (
-    (0, 0, 1, 1, 1, 1, 1, 1, 1),
-    (0, 0, 0, 1, 0, 0, 1, 1, 0),
-    (0, 0, 1, 1, 1, 0, 0, 0, 0),
-    (0, 0, 1, 0, 1, 1, 0, 1, 1),
-)
+    return s.take_gradients()[1:]
 
 
 @check(moved=False)
@@ -2015,7 +2103,7 @@ def padding(s: Trainer):
     bad = [f"{name} log-probs are {text}" for name, (passed, text) in results.items() if not passed]
     differing = greedy_differences(s)
     if differing:
-        bad.append(f"{differing} of {PROBES} greedy completions change in a batch")
+        bad.append(f"{differing} of {len(s.probes)} greedy completions change in a batch")
     text = f"log-probs {results['with more pads'][1]}; greedy completions the same alone and in a batch"
     return not bad, "; ".join(bad) or text
 
@@ -2165,175 +2253,41 @@ NUMERIC_CHECKS = (
 )
 
 
-# ------------------------------------------------- conversation checks (src/programs/selfcheck/conversation_checks.py)
-
-turn_check = check(moved=False, plays=True)
-
-
-@dataclass
-class Row:
-    """A conversation in the trainer's batch, without pads."""
-
-    ids: list[int]
-    mask: list[int]
-    logprobs: list[float]
-    score: float
-    number: int | None  # of the conversation, as its text says
-    turns: list  # its `Turn`s
-    outside: int  # pads at which the mask is 1
-
-
-def played(s: Trainer, paid: int | None = None) -> tuple[Record, list[Row]]:
-    """Let the trainer play two rows, each passed twice as the same object, as in a group of two completions."""
-    tokenizer, ends = s.models.tokenizer, [*s.models.eos_ids]
-    end = next((i for i in turn_end(tokenizer) if i in ends), ends[0])  # the template's end of an answer
-    record, few, rows = Record(tokenizer, end, paid), copy.deepcopy(s.rows[:2]), []
-    for row in few:
-        row["columns"][NOTED] = []
-    batch, scores = s.play(record, [row for row in few for _ in range(PLAYED // len(few))])
-    if not record.turns:
-        raise ValueError("the trainer did not sample with the sampler under test; see --contract")
-    if len(scores) != PLAYED:
-        raise ValueError(f"{PLAYED} rows gave {len(scores)} conversations")
-    names = ("attention_mask", "input_ids", "response_mask", "rollout_logprobs")
-    for score, real, *columns in zip(scores, *(batch[name].cpu() for name in names), strict=True):
-        outside = int(columns[1][real == 0].ne(0).sum())
-        ids, mask, logprobs = (x[real.bool()].tolist() for x in columns)
-        number = number_of(tokenizer.decode(ids))
-        about = float(score), number, record.turns.get(number, []), outside
-        rows.append(Row(ids, [int(x != 0) for x in mask], logprobs, *about))
-    return record, rows
-
-
-def broken_turn(s: Trainer, row: Row) -> str:
-    """How a conversation in the batch departs from what was sampled; "" if it does not."""
-    decode, turns = s.models.tokenizer.decode, row.turns
-    if not turns:
-        return "it has nothing of its conversation: the text that reset returns must follow the prompt"
-    for i, turn in enumerate(turns, 1):
-        expected = turn.prompt + turn.ids
-        follows, place = (turns[i].prompt, f"the prompt of turn {i + 1}") if turns[i:] else (row.ids, "the batch")
-        if follows[: len(expected)] == expected:
-            continue
-        differing = (k for k, (a, b) in enumerate(zip(expected, follows, strict=False)) if a != b)
-        at = next(differing, len(follows))
-        where = f"of turn {i}" if at >= len(turn.prompt) else "before it"
-        one, two = (x[max(0, at - 2) : at + 6] for x in (expected, follows))
-        text = f"{place} departs from what was sampled, {where}: {one} {decode(one)!r} is {two} {decode(two)!r} there"
-        same = decode(follows).startswith(decode(expected))
-        return text + "; the text is the same: it was encoded again" * same
-    return ""
-
-
-@turn_check
-def turn_ids(s: Trainer):
-    """Sampled ids stay unchanged, in the next turn's prompt and in the batch.
-
-    Try: append the sampled ids to those before them, then the chat template's text between two answers; neither decode
-        and encode an answer, nor render the conversation again.
-    """
-    (record, rows), tokenizer = played(s), s.models.tokenizer
-    faults = [f"conversation {i}: {text}" for i, row in enumerate(rows) if (text := broken_turn(s, row))]
-    if faults:
-        return False, f"{faults[0]} ({len(faults)} of {PLAYED} conversations)"
-    answers = [turn.ids for turns in record.turns.values() for turn in turns]
-    if len(answers) == PLAYED:
-        return None, "no conversation has a second answer: the trainer's limits allow only one"
-    ambiguous = sum(tokenizer.encode(tokenizer.decode(ids), add_special_tokens=False) != ids for ids in answers)
-    text = f"{len(answers)} answers of {PLAYED} conversations are as sampled"
-    return True, f"{text}; {ambiguous} of them differ if encoded again"
-
-
-def mask_faults(s: Trainer, row: Row) -> list[str]:
-    """What is wrong with a conversation's response_mask or rollout_logprobs."""
-    expected = [0] * len(row.ids)
-    for turn in row.turns:
-        expected[len(turn.prompt) : len(turn.prompt) + len(turn.ids)] = [1] * len(turn.ids)
-    leaked = [i for i, (a, b) in enumerate(zip(row.mask, expected, strict=True)) if a > b]
-    lost = sum(a < b for a, b in zip(row.mask, expected, strict=True))
-    text = s.models.tokenizer.decode([row.ids[i] for i in leaked[:40]])
-    faults = [f"1 on {row.outside} pads"] * bool(row.outside)
-    faults += [f"1 on {len(leaked)} tokens that were not sampled ({text!r})"] * bool(leaked)
-    faults += [f"0 on {lost} tokens that were sampled"] * bool(lost)
-    given = [x for turn in row.turns for x in turn.logprobs]
-    kept = [x for x, sampled in zip(row.logprobs, expected, strict=True) if sampled]
-    wrong = sum(abs(a - b) > 1e-5 for a, b in zip(given, kept, strict=True))
-    return faults or [f"right, but rollout_logprobs differ from the sampler's at {wrong} of its tokens"] * bool(wrong)
-
-
-@turn_check
-def turn_mask(s: Trainer):
-    """The mask is 1 on sampled tokens and on nothing else, and each of these tokens has its own log-prob.
-
-    Try: set response_mask to 1 on sampled tokens only, an answer's end token included, and to 0 on the prompt, on text
-        of tools and environment, and on the template's tokens between answers; rollout_logprobs use the same places.
-    """
-    _, rows = played(s)
-    if any(broken_turn(s, row) for row in rows):
-        return None, "the sampled tokens cannot be found in the batch: see turn_ids"
-    by_row = [mask_faults(s, row) for row in rows]
-    if any(by_row):
-        faults = [f"conversation {i}: {', '.join(texts)}" for i, texts in enumerate(by_row) if texts]
-        return False, "response_mask: " + "; ".join(faults)
-    count = sum(sum(row.mask) for row in rows)
-    return True, f"1 on exactly the {count} sampled tokens of {PLAYED} conversations, with the sampler's log-probs"
-
-
-@turn_check
-def turn_rewards(s: Trainer):
-    """A changed return changes the score of its own conversation and of no other.
-
-    Try: get each conversation's return from its own environment, after that has heard the last answer, and keep scores
-        in the order of the batch.
-    """
-    (record, usual), faults = played(s), []
-    for paid in range(PLAYED):
-        _, rows = played(s, paid)
-        numbers = [row.number for row in rows]
-        if {*numbers} != {*range(PLAYED)}:
-            return None, "the batch's conversations cannot be told apart: see turn_ids"
-        changed = [i for i, (a, b) in enumerate(zip(usual, rows, strict=True)) if abs(a.score - b.score) > 1e-6]
-        if changed != [numbers.index(paid)]:
-            names = ", ".join(map(str, changed)) or "none"
-            faults.append(f"of conversation {paid}: score {names} changes with its return")
-    if record.early:
-        early = ", ".join(map(str, sorted(record.early)))
-        faults.append(f"conversation {early}: asked for the return before the environment heard its last answer")
-    return not faults, "; ".join(faults) or f"{PLAYED} returns, each in the score of its own conversation"
-
-
-@turn_check
-def turn_state(s: Trainer):
-    """Each conversation has its own environment, row, prompt and replies.
-
-    Try: make an environment and a copy of the row for each conversation: what one changes, no other may see.
-    """
-    (record, _), tokenizer = played(s), s.models.tokenizer
-    answers = {
-        n: [squeezed(tokenizer.decode(turn.ids, skip_special_tokens=True)) for turn in turns]
-        for n, turns in sorted(record.turns.items())
-    }
-    faults = [*record.shared]
-    for number, given in answers.items():
-        strangers = {*numbers_in(tokenizer.decode(record.turns[number][-1].prompt))} - {number}
-        if strangers:
-            faults.append(f"conversation {number} gets text of conversation {', '.join(map(str, sorted(strangers)))}")
-        heard = [squeezed(text) for text in record.heard[number]]
-        others = [str(n) for n, texts in answers.items() if {*heard} & {*texts} - {*given}]
-        if others:
-            faults.append(f"the environment of conversation {number} heard answers of {', '.join(others)}")
-        elif len(given) != len(heard):
-            faults.append(f"the environment of conversation {number} heard {len(heard)} of its {len(given)} answers")
-    return not faults, "; ".join(dict.fromkeys(faults)) or f"{PLAYED} environments, rows and prompts, none shared"
-
-
-TURN_CHECKS = (turn_ids, turn_mask, turn_rewards, turn_state)
-
-
 # --------------------------------------------------------------------------------- run (src/programs/selfcheck/run.py)
 
 PROBE_TOKENS = 64  # of a real prompt that a probe is cut from
 CHECKS = (*INPUT_CHECKS, *NUMERIC_CHECKS, *TURN_CHECKS)
+
+
+def load_trainer(file: str) -> Trainer:
+    """Load a trainer's file; UserError if it cannot be loaded or lacks a name of the contract."""
+    path = Path(file)
+    need(
+        path.suffix == ".py" and path.is_file(),
+        f"got trainer {file!r}, which is not a Python file; expected TRAINER.py first, then its flags; "
+        f"try {in_bundle('scripts/ppo_train.py')}",
+    )
+    sys.dont_write_bytecode = True  # no __pycache__ beside the trainer or the reward file
+    module = import_file("trainer", file, file)
+    kind = ScriptsTrainer if {"HFEngine", "settle_precision"} & vars(module).keys() else OnePage
+    trainer, source = kind(module), path.read_text(encoding="utf-8")
+    names = trainer.missing()
+    need(
+        not names or not re.search(r"^\s*from trl\b.*Trainer\b", source, re.MULTILINE),
+        f"got trainer {file!r}, which leaves the training to TRL; expected one in plain PyTorch, whose own functions "
+        f"can be called; try {in_bundle('templates/grpo.py')}",
+    )
+    need_names(file, names)
+    return trainer
+
+
+def need_names(file: str, names: list[str]) -> None:
+    """Raise UserError if a trainer lacks names."""
+    need(
+        not names,
+        f"got trainer {file!r} without {', '.join(names)}; expected all that the checks call; try selfcheck.py "
+        "--contract, or a copy of templates/grpo.py beside it and `from grpo import *` before your own functions",
+    )
 
 
 def prepare(s: Trainer) -> None:
@@ -2373,8 +2327,6 @@ def make_probes(rows: list[dict], holes: bool) -> list[dict]:
 
 def move(s: Trainer) -> None:
     """Add noise to the trained weights, in memory, until the policy differs clearly from the untouched one."""
-    import torch
-
     scale, enough = 0.01, max(0.05, 3 * s.limits[0])  # nats per token
     for attempt in range(8):
         generator = torch.Generator(s.device).manual_seed(attempt)
@@ -2424,15 +2376,6 @@ def result_of(s: Trainer, function, left_out: list[str]) -> dict:
     return {"name": name, "status": status, "measured": " ".join(text.split())[:400], "try": advice}
 
 
-def print_table(results: list[dict], seconds: float) -> None:
-    """One line per check, then the count of each status."""
-    for row in results:
-        advice = f" | try: {row['try']}" if row["try"] else ""
-        tell(f"{row['name']:<28} {row['status']:<5} {row['measured']}{advice}")
-    counts = [f"{sum(row['status'] == status for row in results)} {status}" for status in ("pass", "FAIL", "n/a")]
-    tell(f"{', '.join(counts)} in {seconds:.1f} s")
-
-
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         usage="selfcheck.py [-h] [--contract] TRAINER.py [the trainer's flags] [--leave_out NAME] [--json]",
@@ -2464,7 +2407,11 @@ def main(argv: list[str] | None = None) -> int:
         report = {"trainer": options.trainer, "passed": passed, "seconds": round(seconds, 1), "checks": results}
         tell(json.dumps(report, indent=1, ensure_ascii=False))
     else:
-        print_table(results, seconds)
+        for row in results:
+            advice = f" | try: {row['try']}" if row["try"] else ""
+            tell(f"{row['name']:<28} {row['status']:<5} {row['measured']}{advice}")
+        counts = [f"{sum(row['status'] == status for row in results)} {status}" for status in ("pass", "FAIL", "n/a")]
+        tell(f"{', '.join(counts)} in {seconds:.1f} s")
     return 0 if passed else 1
 
 
