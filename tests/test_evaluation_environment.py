@@ -107,8 +107,6 @@ def test_shares_of_few_calls_have_finite_figures():
 
 
 # ------------------------------------------------------------------------------------------------ tools
-
-
 SAID = {  # by row and sample: the answers of each turn
     ("4", 0): [call("calculate", expression="2+2"), call("submit", answer="4"), "Done."],
     ("4", 1): [call("calculate", expression="1/0") + call("none"), "4"],
@@ -190,7 +188,6 @@ def test_cached_answers_are_not_asked_again(tmp_path):
 
 
 # ------------------------------------------------------------------------------------------------ the cache of turns
-
 BETWEEN = [[5], [61, 62, 63, 64, 65], [*range(60, 85)]]  # what is said to conversations 0, 1, … between turns
 HEAD = [*range(40, 60)]  # what all prompts begin with
 
@@ -265,7 +262,6 @@ def test_caches_that_forget_are_not_gone_on_with(local, family):
 
 
 # ------------------------------------------------------------------------------------------------ messages
-
 BAD = {
     "no file": (["--environment", "x.py:A"], "no file 'x.py'"),
     "no class": (["--environment", "{examples}:Calculater"], "try Calculator"),
