@@ -409,10 +409,10 @@ def test_out_of_memory_halves_the_batch(ev, tmp_path, monkeypatch, capsys):
     assert completions(model, prompts_of(ev, model, 21)) == expected
     assert sizes[:4] == [21, 10, 5, 2]
     assert "out of memory on 21 sequences" in capsys.readouterr().err
-    failing = Mock(side_effect=[*[MemoryError("no room")] * 3, RuntimeError("shape")])
-    monkeypatch.setattr(model.engine, "generate", failing)
-    for raised, message in ((ev.UserError, "one sequence"), (RuntimeError, "shape")):
-        with pytest.raises(raised, match=message):
+    failures = (MemoryError("no room"), ev.UserError, "one sequence .*no room"), (RuntimeError("x"), RuntimeError, "x")
+    for error, raised, told in failures:
+        monkeypatch.setattr(model.engine, "generate", Mock(side_effect=error))
+        with pytest.raises(raised, match=told):
             completions(model, prompts_of(ev, model, 4))
 
 
@@ -848,40 +848,60 @@ def test_server(ev, tmp_path, monkeypatch, capsys):
 
 
 # ------------------------------------------------------------------------------------------------ messages
-BAD = {
-    "no task": ([], "got no --task"),
-    "unknown task": (["--task", "maths"], "try math"),
-    "unknown option": (["--task", "math:tempate=plain"], "try template"),
-    "bad option": (["--task", "math:template=x"], "expected one of auto"),
-    "bad number": (["--task", "code:k=x", "--data", "{one}"], "expected numbers like"),
-    "no data": (["--task", "math"], "got no --data"),
-    "no file": (["--task", "math", "--data", "nowhere/at/all.jsonl"], "is not a file"),
-    "empty set": (["--task", "math", "--data", "{empty}"], "without rows"),
-    "missing column": (["--task", "math", "--data", "{one}"], "one.jsonl:2: task math got columns prompt"),
-    "missing tests": (["--task", "code", "--data", "{one}"], "expected one of tests"),
-    "missing choices": (["--task", "multiple_choice", "--data", "{one}"], "expected one of choices"),
-    "more k than n": (["--task", "code:k=10", "--data", "{one}"], "try --n 10"),
-    "n alike": (["--task", "generation", "--data", "{one}", "--n", "4"], "try --temperature"),
-    "no reward": (["--task", "reward", "--data", "{one}"], "without a function"),
-    "no such reward": (["--task", "reward:x.py:f", "--data", "{one}"], "no file 'x.py'"),
-    "shots": (["--task", "generation", "--data", "{one}", "--fewshot", "3"], "expected more than --fewshot"),
-    "context": (["--task", "generation", "--data", "{one}", "--max_new_tokens", "5000"], "for a context of 1024"),
-    "no template": (["--task=generation", "--data={one}", "--model={bare}", "--chat_template=on"], "has none"),
-    "no model": (["--task", "generation", "--data", "{one}", "--model", "./nowhere"], "which is not a folder"),
-    "three models": (["--task", "generation", *["--model", "x"] * 3], "expected one, or two"),
-    "one file to compare": (["--compare", "x"], "expected two"),
-    "no scheme": (["--task", "math", "--base_url", "localhost:8000/v1", "--model", "x"], "try http://HOST:PORT/v1"),
-    "no system prompt": (["--task", "math", "--system_prompt", "nowhere/system.txt"], "which is not a file"),
-    "shown samples": (["--task", "math", "--shown_samples", "9"], "try scripts/report.py FOLDER"),
-    "nothing to compare": (["--compare", "x", "y"], "expected results.json"),
-    "an old file": (["--compare", "{old}", "{old}"], "(KeyError: 'keys'); expected results.json"),
-    "a training run's folder": (["--task", "generation", "--data", "{one}"], "where a training run has its samples"),
-    "vllm": (["--task", "generation", "--data", "{one}", "--engine", "vllm"], "pip install 'vllm>=0.22,<0.31'"),
-    "top_p": (["--task", "generation", "--data", "{one}", "--top_p", "0"], "expected more than 0"),
-    "flag": (["--task", "generation", "--limits", "3"], "try --limit"),
-    "surrogate": (["--task", "generation", "--data", "{half}"], "h.jsonl:2: column prompt: got 'bad \\ud800 char'"),
-    "surrogate text": (["--task", "perplexity", "--data", "{half}"], "h.jsonl:1: got 'a \\udc00' with half a surr"),
-    "no column": (["--task", "generation", "--data", "{one}", "--completion_column", "x"], "got no column 'x'"),
+EXAMPLES = ROOT / "examples" / "environments.py"
+ROWS = ["--data", str(EVAL_DATA), "--limit", "2"]
+BAD = {  # {name: (flags, what the message holds)}
+    "no task": ("", "got no --task"),
+    "unknown task": ("--task maths", "try math"),
+    "unknown option": ("--task math:tempate=plain", "try template"),
+    "bad option": ("--task math:template=x", "expected one of auto"),
+    "bad number": ("--task code:k=x --data {one}", "expected numbers like"),
+    "no data": ("--task math", "got no --data"),
+    "no file": ("--task math --data nowhere/at/all.jsonl", "is not a file"),
+    "empty set": ("--task math --data {empty}", "without rows"),
+    "missing column": ("--task math --data {one}", "one.jsonl:2: task math got columns prompt"),
+    "missing tests": ("--task code --data {one}", "expected one of tests"),
+    "missing choices": ("--task multiple_choice --data {one}", "expected one of choices"),
+    "more k than n": ("--task code:k=10 --data {one}", "try --n 10"),
+    "n alike": ("--task generation --data {one} --n 4", "try --temperature"),
+    "no reward": ("--task reward --data {one}", "without a function"),
+    "no such reward": ("--task reward:x.py:f --data {one}", "no file 'x.py'"),
+    "shots": ("--task generation --data {one} --fewshot 3", "expected more than --fewshot"),
+    "context": ("--task generation --data {one} --max_new_tokens 5000", "for a context of 1024"),
+    "no template": ("--task=generation --data={one} --model={bare} --chat_template=on", "has none"),
+    "no model": ("--task generation --data {one} --model ./nowhere", "which is not a folder"),
+    "three models": ("--task generation --model x --model x --model x", "expected one, or two"),
+    "one file to compare": ("--compare x", "expected two"),
+    "no scheme": ("--task math --base_url localhost:8000/v1 --model x", "try http://HOST:PORT/v1"),
+    "no system prompt": ("--task math --system_prompt nowhere/system.txt", "which is not a file"),
+    "shown samples": ("--task math --shown_samples 9", "try scripts/report.py FOLDER"),
+    "nothing to compare": ("--compare x y", "expected results.json"),
+    "an old file": ("--compare {old} {old}", "(KeyError: 'keys'); expected results.json"),
+    "a training run's folder": ("--task generation --data {one}", "where a training run has its samples"),
+    "vllm": ("--task generation --data {one} --engine vllm", "pip install 'vllm>=0.22,<0.31'"),
+    "top_p": ("--task generation --data {one} --top_p 0", "expected more than 0"),
+    "flag": ("--task generation --limits 3", "try --limit"),
+    "surrogate": ("--task generation --data {half}", "h.jsonl:2: column prompt: got 'bad \\ud800 char'"),
+    "surrogate text": ("--task perplexity --data {half}", "h.jsonl:1: got 'a \\udc00' with half a surr"),
+    "no column": ("--task generation --data {one} --completion_column x", "got no column 'x'"),
+    "played, no file": ("--environment x.py:A", "no file 'x.py'"),
+    "played, no class": ("--environment {examples}:Calculater", "try Calculator"),
+    "played, no environment": ("--task environment", "try --environment FILE.py:Class"),
+    "played, idle": ("--task math --max_turns 3", "got max_turns 3 without an environment"),
+    "played, server": ("--environment {second} --base_url http://x --model x", "expected a model that takes"),
+    "played, shots": ("--environment {second} --fewshot 2", "got --environment with --fewshot"),
+    "played, stop": ("--environment {second} --stop x", "got --environment with --stop"),
+    "played, no turns": ("--environment {second} --max_turns 0", "expected more than 0"),
+    "played, plain text": ("--environment {second} --chat_template off", "try --chat_template auto"),
+    "played, no room": ("--environment {second} --max_conversation_tokens 700", "512 + 256 tokens"),
+    "played, positions": ("--environment {second}", "expected at most the model's 1024"),
+    "played, columns": (
+        "--environment {examples}:GuessTheNumber",
+        "jsonl:1: environment GuessTheNumber: reset does not",
+    ),
+    "played, no tools": ("--environment {second} --tool_format hermes", "for an environment without tools"),
+    "played, more k than n": ("--environment {second} --task environment:k=4", "try --n 4"),
+    "played, no template": ("--environment {second} --model {bare} --max_turns 1", "has no chat template"),
 }
 
 
@@ -899,9 +919,11 @@ def test_bad_input_is_clear(ev, tmp_path, name, capsys):
     if "training" in name:
         (tmp_path / "o").mkdir()
         (tmp_path / "o" / "metrics.jsonl").write_text('{"step": 1}')
-    if name == "no template":
+    places |= {"examples": str(EXAMPLES), "second": f"{EXAMPLES}:SecondAttempt"}
+    if "{bare}" in flags:
         places["bare"] = save_random_model("llama", tmp_path / "bare", chat_template=False)
-    flags = [flag.format(**places) for flag in flags]
+    flags = [flag.format(**places) for flag in flags.split()]
+    flags += ROWS if name.startswith("played") else []
     try:
         code = ev.main([*flags, "--output_dir", str(tmp_path / "o")])
     except SystemExit as stop:

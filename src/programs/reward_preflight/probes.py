@@ -196,5 +196,5 @@ def prepare_probes(rows: list[dict], everything: list[dict], seed: int, limit: i
     for i, row in enumerate(rows):
         row["limit"] = limit
         row["wrong"] = distractors(row["answer"], answers, rng) if row["answer"] else []
-        others = [other for other in rows[i + 1 :] + rows[:i] if other["gold"] and not same_task(other, row)]
-        row["other_gold"] = others[0]["gold"] if others else ""
+        others = (other["gold"] for other in rows[i + 1 :] + rows[:i] if other["gold"] and not same_task(other, row))
+        row["other_gold"] = next(others, "")
