@@ -14,7 +14,9 @@ import subprocess
 import sys
 import time
 from fractions import Fraction
+from unittest.mock import Mock
 
+import numpy as np
 import pytest
 from conftest import (
     EVAL_DATA,
@@ -75,16 +77,11 @@ def run_here(ev, folder, *flags):
 
 
 # ------------------------------------------------------------------------------------------------ statistics
-
-
 def test_pass_at_k_is_the_share_of_subsets_that_hold_a_pass():
     for n in range(1, 9):
         for c, k in itertools.product(range(n + 1), range(1, n + 1)):
             subsets = list(itertools.combinations([1] * c + [0] * (n - c), k))
             assert pass_at_k(n, c, k) == float(Fraction(sum(map(any, subsets)), len(subsets)))
-
-
-def test_pass_at_k_at_the_edges():
     assert pass_at_k(200, 3, 100) == float(1 - Fraction(100 * 99 * 98, 200 * 199 * 198))
     assert pass_at_k(10_000, 1, 5_000) == 0.5
     for wrong in ((3, 1, 4), (3, 1, 0), (3, 4, 1), (3, -1, 1)):
@@ -110,15 +107,12 @@ def test_mcnemar_is_the_binomial_test():
 
 
 def test_paired_interval_of_proportions():
-    # n = 200, 9 better, none worse: p12 = 10/202, p21 = 1/202
-    up, down = 10 / 202, 1 / 202
+    up, down = 10 / 202, 1 / 202  # n = 200, 9 better, none worse
     half = 1.959964 * math.sqrt((up + down - (up - down) ** 2) / 202)
     assert paired_proportion_interval(9, 0, 200) == pytest.approx((up - down - half, up - down + half), rel=1e-6)
 
 
 def test_rows_needed_reach_80_percent_power():
-    import numpy as np
-
     n = rows_needed(0.1, math.sqrt(0.25 / 100), 100)  # sd 0.5, difference 0.1
     assert n == math.ceil(((1.959964 + 0.841621) * 0.5 / 0.1) ** 2) == 197
     rng = np.random.default_rng(0)
@@ -128,8 +122,6 @@ def test_rows_needed_reach_80_percent_power():
 
 
 def test_bootstrap_agrees_with_theory_and_repeats():
-    import numpy as np
-
     values = np.random.default_rng(1).normal(3.0, 2.0, 400).tolist()
     found = summarize(Values(values), 4000, 0)
     error = np.std(values, ddof=1) / 20
@@ -171,33 +163,28 @@ def test_paired_comparison_of_proportions():
     assert "No difference at all" in verdict_of("acc", same, True)
 
 
-def test_paired_bootstrap_sees_what_an_unpaired_test_does_not():
-    import numpy as np
-
+def test_paired_bootstrap_sees_what_an_unpaired_test_does_not_and_keeps_its_level():
     rng = np.random.default_rng(2)
     before = rng.normal(0, 10, 300)
-    after = before + rng.normal(0.3, 1.0, 300)
-    found = compare_values(Values(before.tolist()), Values(after.tolist()), 2000, 0)
+    found = compare_values(Values(before.tolist()), Values((before + rng.normal(0.3, 1.0, 300)).tolist()), 2000, 0)
     assert found["test"] == "paired bootstrap" and found["p"] < 0.01
-    assert found["ci95"][0] < found["difference"] < found["ci95"][1] and found["ci95"][0] > 0
-    noise = compare_values(Values(before.tolist()), Values(rng.permutation(before).tolist()), 2000, 0)
-    assert noise["p"] > 0.05
-
-
-def test_paired_bootstrap_keeps_its_level():
-    """Under no difference about 5 % of the tests are below 0.05."""
-    import numpy as np
-
-    rng, low = np.random.default_rng(3), 0
+    assert 0 < found["ci95"][0] < found["difference"] < found["ci95"][1]
+    low = 0  # of 300 tests under no difference, about 5 % below 0.05: binomial, 15 +- 4 sd
     for seed in range(300):
         a, b = rng.normal(0, 1, (2, 60))
         low += compare_values(Values(a.tolist()), Values(b.tolist()), 400, seed)["p"] < 0.05
-    assert 5 <= low <= 30  # binomial(300, 0.05): 15 +- 4 sd
+    assert 5 <= low <= 30
+
+
+def test_the_intervals_of_both_sides_come_from_the_draws_of_the_difference():
+    before, after = [0.1 * i for i in range(11)], [0.1 * i + 0.5 for i in range(11)]
+    found = compare_values(Values(before), Values(after), 2000, 0)
+    assert found["before_ci95"][0] < 0.5 < found["before_ci95"][1] and found["ci95"] == pytest.approx([0.5, 0.5])
+    shifted = [x + 0.5 for x in found["before_ci95"]]
+    assert found["after_ci95"] == pytest.approx(shifted) and 0.2 < shifted[1] - shifted[0] < 0.6
 
 
 # ------------------------------------------------------------------------------------------------ definitions
-
-
 EXTRACTED = {  # text: (strict, flexible)
     "so\n#### 1,003": ("1,003", "1,003"),
     "#### 5 and #### 6": ("5", "6"),
@@ -236,8 +223,6 @@ def test_stop_strings_cut_one_after_the_other(ev):
 
 
 # ------------------------------------------------------------------------------------------------ lm-evaluation-harness
-
-
 @functools.cache
 def oracle_model(name: str, size: int):
     """A stored model with a batch size."""
@@ -302,25 +287,7 @@ def test_perplexities_are_the_harness_ones(oracle, name, size):
         assert summarize(values[metric], 10, 0)["value"] == pytest.approx(expected, rel=1e-5), metric
 
 
-def test_stride_is_scored_with_more_context(ev):
-    """Token by token against the logits of one plain forward pass on a text that fits the context."""
-    import torch
-
-    model = oracle_model("plain", 64)
-    text = "Question: Ann has 4 pens and gets 5. How many?\nAnswer:"
-    ids = model.tokenizer.encode(text)
-    logits = model.model(torch.tensor([[model.prefix_id, *ids]])).logits[0, :-1].log_softmax(-1)
-    expected = logits.gather(-1, torch.tensor(ids)[:, None]).sum().item()
-    found = {}
-    model.logprob(
-        [ev.Request(ids=a, scored=b) for a, b in ev.text_windows(ids, [model.prefix_id], 480, 7)], found.__setitem__
-    )
-    assert sum(out["logprob"] for out in found.values()) == pytest.approx(expected, rel=1e-5)
-
-
 # ------------------------------------------------------------------------------------------------ engine
-
-
 def engine(ev, source, **settings):
     """A model with these settings."""
     import torch
@@ -442,12 +409,10 @@ def test_out_of_memory_halves_the_batch(ev, tmp_path, monkeypatch, capsys):
     assert completions(model, prompts_of(ev, model, 21)) == expected
     assert sizes[:4] == [21, 10, 5, 2]
     assert "out of memory on 21 sequences" in capsys.readouterr().err
-    for error, raised, message in (
-        (MemoryError("no room"), ev.UserError, "one sequence"),
-        (RuntimeError("shape"), RuntimeError, "shape"),
-    ):
-        monkeypatch.setattr(model.engine, "generate", lambda *_, error=error: (_ for _ in ()).throw(error))
-        with pytest.raises(raised, match=message):
+    failures = (MemoryError("no room"), ev.UserError, "one sequence .*no room"), (RuntimeError("x"), RuntimeError, "x")
+    for error, raised, told in failures:
+        monkeypatch.setattr(model.engine, "generate", Mock(side_effect=error))
+        with pytest.raises(raised, match=told):
             completions(model, prompts_of(ev, model, 4))
 
 
@@ -499,7 +464,6 @@ def test_hash_follows_the_weights(ev, tmp_path):
 
 
 # ------------------------------------------------------------------------------------------------ tasks
-
 CODE_ROWS = [
     {
         "task_id": "T/0",
@@ -521,15 +485,17 @@ def test_code_of_both_shapes(ev, tmp_path):
     data = write_lines(tmp_path / "code.jsonl", CODE_ROWS)
     found = run_here(ev, tmp_path / "o", "--task", "code", "--data", data, "--completion_column", "canonical_solution")
     assert found["tasks"]["code"]["metrics"]["pass@1"]["value"] == 1.0
-    answers = [
-        ["```python\ndef half(x):\n    return floor(x / 2)\n```", "    return 0\n", "def half(x):\n    return x // 2"],
-        [
-            "Sure:\n```python\ndef add(a, b):\n    return a + b\n```\nDone.",
-            "add = None",
-            "```\ndef add(a, b): return 3",
-        ],
+    halves = [
+        "```python\ndef half(x):\n    return floor(x / 2)\n```",
+        "    return 0\n",
+        "def half(x):\n    return x // 2",
     ]
-    rows = [{**row, "done": texts} for row, texts in zip(CODE_ROWS, answers, strict=True)]
+    sums = [
+        "Sure:\n```python\ndef add(a, b):\n    return a + b\n```\nDone.",
+        "add = None",
+        "```\ndef add(a, b): return 3",
+    ]
+    rows = [{**row, "done": texts} for row, texts in zip(CODE_ROWS, (halves, sums), strict=True)]
     data = write_lines(tmp_path / "given.jsonl", rows)
     flags = ("--task", "code:k=1/2/3", "--data", data, "--completion_column", "done")
     found = run_here(ev, tmp_path / "o", *flags)["tasks"]["code:k=1/2/3"]
@@ -601,17 +567,16 @@ def test_reward_task_is_the_trainers_class(ev, ppo, tmp_path):
 def test_multiple_choice_forms_of_gold(ev):
     task = ev.make_task("multiple_choice", ev.Config(task=["multiple_choice"]))
     choices = ["red", "blue"]
-    for answer in (1, "1", "B", "blue"):
-        assert task.choices({"choices": choices, "answer": answer}) == (choices, 1)
-    assert task.choices({"choices": {"text": choices, "label": ["1", "2"]}, "answerKey": "1"}) == (choices, 0)
-    assert task.choices({"choices": {"text": choices, "label": ["1", "2"]}, "answerKey": 1}) == (choices, 0)
-    labelled = {"choices": {"text": ["2", "1"], "label": ["1", "2"]}, "answerKey": "1"}
-    assert task.choices(labelled) == (["2", "1"], 0), "a label, where there are labels, not a text"
-    by_letter = {"options": {"A": "red", "B": "blue"}}
-    for gold in ({"answer": "blue"}, {"answer_idx": "B"}):
-        assert task.choices(by_letter | gold) == (choices, 1)
+    two, by_letter = {"choices": choices}, {"options": {"A": "red", "B": "blue"}}
+    labelled = {"choices": {"text": choices, "label": ["1", "2"]}}
+    right = [two | {"answer": answer} for answer in (1, "1", "B", "blue")]
+    right += [by_letter | gold for gold in ({"answer": "blue"}, {"answer_idx": "B"})]
+    right += [labelled | {"answerKey": key} for key in ("2", 2)]
+    for row in [*right, {"options": choices, "answer": ["B"]}]:
+        assert task.choices(row) == (choices, 1), row
     assert task.choices({"options": choices, "correct": "A"}) == (choices, 0)
-    assert task.choices({"options": choices, "answer": ["B"]}) == (choices, 1)
+    numbers = {"choices": {"text": ["2", "1"], "label": ["1", "2"]}, "answerKey": "1"}
+    assert task.choices(numbers) == (["2", "1"], 0), "a label, where there are labels, not a text"
     one, two = {"choices": ["3", "4", "0", "1"], "answer": "0"}, {"choices": ["5", "6"]}
     for answer, picked in (("0", [0, 0]), ("1", [0, 1]), ("5", [2, 0])):  # by place or text, as the other row says
         task.decide([("f:1", one), ("f:2", two | {"answer": answer})])
@@ -625,35 +590,27 @@ def test_multiple_choice_forms_of_gold(ev):
             task.choices({"choices": choices, "answer": answer})
 
 
-@pytest.mark.parametrize(
-    ("template", "chat", "asked"),
-    [
-        ("", "on", "What is 3 + 4?"),
-        ("", "off", "Question: What is 3 + 4?\nAnswer:"),
-        (":template=gsm8k", "on", "Question: What is 3 + 4?\nAnswer:"),
-    ],
-)
-def test_a_question_is_the_users_turn_where_a_chat_template_is_on(ev, template, chat, asked):
+@pytest.mark.parametrize("template", ["", ":template=gsm8k"])
+def test_a_question_is_the_users_turn_where_a_chat_template_is_on(ev, template):
     model = engine(ev, TINY_LM)
-    config = ev.Config(task=["math"], chat_template=chat)
     row, shot = {"question": "What is 3 + 4?", "answer": "7"}, {"question": "What is 1 + 1?", "answer": "2"}
-    prompts, requests, _ = ev.make_requests(config, ev.make_task(f"math{template}", config), model, [row], [shot])
-    if chat == "off":
-        assert prompts[0].endswith(f" 2\n\n{asked}")
-        return
-    worked = asked.replace("3 + 4", "1 + 1")
+
+    def requests(chat: str):
+        config = ev.Config(task=["math"], chat_template=chat)
+        return ev.make_requests(config, ev.make_task(f"math{template}", config), model, [row], [shot])
+
+    assert requests("off")[0][0].endswith(" 2\n\nQuestion: What is 3 + 4?\nAnswer:")
+    form = "Question: {}\nAnswer:" if template else "{}"
+    worked, asked = (form.format(x["question"]) for x in (shot, row))
     turns = [{"role": r, "content": x} for r, x in (("user", worked), ("assistant", "2"), ("user", asked))]
-    assert prompts == [turns]
+    prompts, ((request,),), _ = requests("on")
     ids = model.tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=True, return_dict=False)
-    assert requests[0][0].ids == ids
+    assert prompts == [turns] and request.ids == ids
 
 
-def test_prompts_with_shots_and_system(ev):
-    task = ev.make_task("math", ev.Config(task=["math"]))
-    question, shot = task.question({"question": "q"}), (task.question({"question": "a"}), "1 #### 1")
-    text = ev.add_shots(question, [shot], "S", chat=False)
-    assert text == "S\n\nQuestion: a\nAnswer: 1 #### 1\n\nQuestion: q\nAnswer:"
-    turns = ev.add_shots(question, [shot], "S", chat=True)
+def test_prompts_with_a_system_prompt(ev):
+    assert ev.add_shots("q", [("a", "1 #### 1")], "S", chat=False) == "S\n\na 1 #### 1\n\nq"
+    turns = ev.add_shots("q", [("a", "1 #### 1")], "S", chat=True)
     assert [m["role"] for m in turns] == ["system", "user", "assistant", "user"]
     own = [{"role": "system", "content": "own"}, {"role": "user", "content": "u"}]
     assert ev.add_shots(own, [], "S", chat=True) == own
@@ -678,8 +635,6 @@ def test_perplexity_of_a_known_model(ev, tmp_path):
 
 
 # ------------------------------------------------------------------------------------------------ runs and files
-
-
 @pytest.fixture(scope="module")
 def first_run(tmp_path_factory):
     """A run through the command line on the embedded model."""
@@ -688,14 +643,6 @@ def first_run(tmp_path_factory):
     done = run_script("evaluation", *flags, "--output_dir", folder)
     assert done.returncode == 0, done.stderr
     return folder, flags, done
-
-
-def test_a_run_says_how_to_see_it_as_a_page(first_run):
-    folder, _, done = first_run
-    (said,) = [line for line in done.stderr.splitlines() if line.startswith("as a page: python scripts/report.py ")]
-    assert load_script("report").main(shlex.split(said)[5:]) == 0
-    page = (folder / "page.html").read_text(encoding="utf-8")
-    assert "Evaluations" in page and "strict" in page
 
 
 def test_a_run_through_the_command_line(first_run):
@@ -710,9 +657,11 @@ def test_a_run_through_the_command_line(first_run):
     assert len(shown) == 96
     assert {"prompt", "completion", "extracted", "metrics", "reason", "finish"} <= set(shown[0])
     assert "verified" in done.stdout and "95 % interval" in done.stdout
-    # the trainer's own generation and reward agree: the same completions score the same
-    right = [s["metrics"]["verified"] for s in shown[:48]]
-    assert sum(right) / 48 == metric["value"]
+    (said,) = [line for line in done.stderr.splitlines() if line.startswith("as a page: python scripts/report.py ")]
+    assert load_script("report").main(shlex.split(said)[5:]) == 0
+    page = (folder / "page.html").read_text(encoding="utf-8")
+    assert "Evaluations" in page and "strict" in page
+    assert sum(s["metrics"]["verified"] for s in shown[:48]) / 48 == metric["value"]
     # both tasks ask the same of the model, so the second one takes it from the cache
     assert found["tasks"]["generation"]["from_cache"] in (0, 48)
 
@@ -803,14 +752,6 @@ def test_compare_takes_common_rows_and_says_so(ev, tmp_path, capsys, columns):
     assert "2 rows are in only one of the runs" in capsys.readouterr().err
     found = json.loads((tmp_path / "c" / "comparison.json").read_text())["tasks"]["math"]["verified"]
     assert found["rows"] == 6 and found["worse"] == 2
-
-
-def test_the_intervals_of_both_sides_come_from_the_draws_of_the_difference():
-    before, after = [0.1 * i for i in range(11)], [0.1 * i + 0.5 for i in range(11)]
-    found = compare_values(Values(before), Values(after), 2000, 0)
-    assert found["before_ci95"][0] < 0.5 < found["before_ci95"][1] and found["ci95"] == pytest.approx([0.5, 0.5])
-    shifted = [x + 0.5 for x in found["before_ci95"]]
-    assert found["after_ci95"] == pytest.approx(shifted) and 0.2 < shifted[1] - shifted[0] < 0.6
 
 
 def trained_model(tmp_path, name: str, **settings):
@@ -907,42 +848,60 @@ def test_server(ev, tmp_path, monkeypatch, capsys):
 
 
 # ------------------------------------------------------------------------------------------------ messages
-
-BAD = {
-    "no task": ([], "got no --task"),
-    "unknown task": (["--task", "maths"], "try math"),
-    "unknown option": (["--task", "math:tempate=plain"], "try template"),
-    "bad option": (["--task", "math:template=x"], "expected one of auto"),
-    "bad number": (["--task", "code:k=x", "--data", "{one}"], "expected numbers like"),
-    "no data": (["--task", "math"], "got no --data"),
-    "no file": (["--task", "math", "--data", "nowhere/at/all.jsonl"], "is not a file"),
-    "empty set": (["--task", "math", "--data", "{empty}"], "without rows"),
-    "missing column": (["--task", "math", "--data", "{one}"], "one.jsonl:2: task math got columns prompt"),
-    "missing tests": (["--task", "code", "--data", "{one}"], "expected one of tests"),
-    "missing choices": (["--task", "multiple_choice", "--data", "{one}"], "expected one of choices"),
-    "more k than n": (["--task", "code:k=10", "--data", "{one}"], "try --n 10"),
-    "n alike": (["--task", "generation", "--data", "{one}", "--n", "4"], "try --temperature"),
-    "no reward": (["--task", "reward", "--data", "{one}"], "without a function"),
-    "no such reward": (["--task", "reward:x.py:f", "--data", "{one}"], "no file 'x.py'"),
-    "removed task": (["--task", "custom:x.py:f", "--data", "{one}"], "removed; try --task reward:FILE.py:function"),
-    "shots": (["--task", "generation", "--data", "{one}", "--fewshot", "3"], "expected more than --fewshot"),
-    "context": (["--task", "generation", "--data", "{one}", "--max_new_tokens", "5000"], "for a context of 1024"),
-    "no template": (["--task=generation", "--data={one}", "--model={bare}", "--chat_template=on"], "has none"),
-    "no model": (["--task", "generation", "--data", "{one}", "--model", "./nowhere"], "which is not a folder"),
-    "three models": (["--task", "generation", *["--model", "x"] * 3], "expected one, or two"),
-    "one file to compare": (["--compare", "x"], "expected two"),
-    "no scheme": (["--task", "math", "--base_url", "localhost:8000/v1", "--model", "x"], "try http://HOST:PORT/v1"),
-    "no system prompt": (["--task", "math", "--system_prompt", "nowhere/system.txt"], "which is not a file"),
-    "shown samples": (["--task", "math", "--shown_samples", "9"], "try scripts/report.py FOLDER"),
-    "nothing to compare": (["--compare", "x", "y"], "expected results.json"),
-    "an old file": (["--compare", "{old}", "{old}"], "(KeyError: 'keys'); expected results.json"),
-    "a training run's folder": (["--task", "generation", "--data", "{one}"], "where a training run has its samples"),
-    "vllm": (["--task", "generation", "--data", "{one}", "--engine", "vllm"], "pip install 'vllm>=0.22,<0.31'"),
-    "top_p": (["--task", "generation", "--data", "{one}", "--top_p", "0"], "expected more than 0"),
-    "flag": (["--task", "generation", "--limits", "3"], "try --limit"),
-    "surrogate": (["--task", "generation", "--data", "{half}"], "h.jsonl:2: column prompt: got 'bad \\ud800 char'"),
-    "surrogate text": (["--task", "perplexity", "--data", "{half}"], "h.jsonl:1: got 'a \\udc00' with half a surr"),
-    "no column": (["--task", "generation", "--data", "{one}", "--completion_column", "x"], "got no column 'x'"),
+EXAMPLES = ROOT / "examples" / "environments.py"
+ROWS = ["--data", str(EVAL_DATA), "--limit", "2"]
+BAD = {  # {name: (flags, what the message holds)}
+    "no task": ("", "got no --task"),
+    "unknown task": ("--task maths", "try math"),
+    "unknown option": ("--task math:tempate=plain", "try template"),
+    "bad option": ("--task math:template=x", "expected one of auto"),
+    "bad number": ("--task code:k=x --data {one}", "expected numbers like"),
+    "no data": ("--task math", "got no --data"),
+    "no file": ("--task math --data nowhere/at/all.jsonl", "is not a file"),
+    "empty set": ("--task math --data {empty}", "without rows"),
+    "missing column": ("--task math --data {one}", "one.jsonl:2: task math got columns prompt"),
+    "missing tests": ("--task code --data {one}", "expected one of tests"),
+    "missing choices": ("--task multiple_choice --data {one}", "expected one of choices"),
+    "more k than n": ("--task code:k=10 --data {one}", "try --n 10"),
+    "n alike": ("--task generation --data {one} --n 4", "try --temperature"),
+    "no reward": ("--task reward --data {one}", "without a function"),
+    "no such reward": ("--task reward:x.py:f --data {one}", "no file 'x.py'"),
+    "shots": ("--task generation --data {one} --fewshot 3", "expected more than --fewshot"),
+    "context": ("--task generation --data {one} --max_new_tokens 5000", "for a context of 1024"),
+    "no template": ("--task=generation --data={one} --model={bare} --chat_template=on", "has none"),
+    "no model": ("--task generation --data {one} --model ./nowhere", "which is not a folder"),
+    "three models": ("--task generation --model x --model x --model x", "expected one, or two"),
+    "one file to compare": ("--compare x", "expected two"),
+    "no scheme": ("--task math --base_url localhost:8000/v1 --model x", "try http://HOST:PORT/v1"),
+    "no system prompt": ("--task math --system_prompt nowhere/system.txt", "which is not a file"),
+    "shown samples": ("--task math --shown_samples 9", "try scripts/report.py FOLDER"),
+    "nothing to compare": ("--compare x y", "expected results.json"),
+    "an old file": ("--compare {old} {old}", "(KeyError: 'keys'); expected results.json"),
+    "a training run's folder": ("--task generation --data {one}", "where a training run has its samples"),
+    "vllm": ("--task generation --data {one} --engine vllm", "pip install 'vllm>=0.22,<0.31'"),
+    "top_p": ("--task generation --data {one} --top_p 0", "expected more than 0"),
+    "flag": ("--task generation --limits 3", "try --limit"),
+    "surrogate": ("--task generation --data {half}", "h.jsonl:2: column prompt: got 'bad \\ud800 char'"),
+    "surrogate text": ("--task perplexity --data {half}", "h.jsonl:1: got 'a \\udc00' with half a surr"),
+    "no column": ("--task generation --data {one} --completion_column x", "got no column 'x'"),
+    "played, no file": ("--environment x.py:A", "no file 'x.py'"),
+    "played, no class": ("--environment {examples}:Calculater", "try Calculator"),
+    "played, no environment": ("--task environment", "try --environment FILE.py:Class"),
+    "played, idle": ("--task math --max_turns 3", "got max_turns 3 without an environment"),
+    "played, server": ("--environment {second} --base_url http://x --model x", "expected a model that takes"),
+    "played, shots": ("--environment {second} --fewshot 2", "got --environment with --fewshot"),
+    "played, stop": ("--environment {second} --stop x", "got --environment with --stop"),
+    "played, no turns": ("--environment {second} --max_turns 0", "expected more than 0"),
+    "played, plain text": ("--environment {second} --chat_template off", "try --chat_template auto"),
+    "played, no room": ("--environment {second} --max_conversation_tokens 700", "512 + 256 tokens"),
+    "played, positions": ("--environment {second}", "expected at most the model's 1024"),
+    "played, columns": (
+        "--environment {examples}:GuessTheNumber",
+        "jsonl:1: environment GuessTheNumber: reset does not",
+    ),
+    "played, no tools": ("--environment {second} --tool_format hermes", "for an environment without tools"),
+    "played, more k than n": ("--environment {second} --task environment:k=4", "try --n 4"),
+    "played, no template": ("--environment {second} --model {bare} --max_turns 1", "has no chat template"),
 }
 
 
@@ -951,19 +910,20 @@ def test_bad_input_is_clear(ev, tmp_path, name, capsys):
     flags, expected = BAD[name]
     places = {
         "one": str(tmp_path / "one.jsonl"),
+        "old": str(tmp_path / "old.json"),
         "empty": write_lines(tmp_path / "e.jsonl", []),
         "half": write_lines(tmp_path / "h.jsonl", [{"prompt": "a", "text": "a \udc00"}, {"prompt": "bad \ud800 char"}]),
     }
     (tmp_path / "one.jsonl").write_text('\n{"prompt": "a"}\n')
-    if "{old}" in flags:
-        places["old"] = str(tmp_path / "old.json")
-        (tmp_path / "old.json").write_text('{"tasks": {"math": {"metrics": {}}}, "model": {"name": "m"}}')
+    (tmp_path / "old.json").write_text('{"tasks": {"math": {"metrics": {}}}, "model": {"name": "m"}}')
     if "training" in name:
         (tmp_path / "o").mkdir()
         (tmp_path / "o" / "metrics.jsonl").write_text('{"step": 1}')
-    if name == "no template":
+    places |= {"examples": str(EXAMPLES), "second": f"{EXAMPLES}:SecondAttempt"}
+    if "{bare}" in flags:
         places["bare"] = save_random_model("llama", tmp_path / "bare", chat_template=False)
-    flags = [flag.format(**places) for flag in flags]
+    flags = [flag.format(**places) for flag in flags.split()]
+    flags += ROWS if name.startswith("played") else []
     try:
         code = ev.main([*flags, "--output_dir", str(tmp_path / "o")])
     except SystemExit as stop:

@@ -107,8 +107,6 @@ def test_shares_of_few_calls_have_finite_figures():
 
 
 # ------------------------------------------------------------------------------------------------ tools
-
-
 SAID = {  # by row and sample: the answers of each turn
     ("4", 0): [call("calculate", expression="2+2"), call("submit", answer="4"), "Done."],
     ("4", 1): [call("calculate", expression="1/0") + call("none"), "4"],
@@ -190,7 +188,6 @@ def test_cached_answers_are_not_asked_again(tmp_path):
 
 
 # ------------------------------------------------------------------------------------------------ the cache of turns
-
 BETWEEN = [[5], [61, 62, 63, 64, 65], [*range(60, 85)]]  # what is said to conversations 0, 1, … between turns
 HEAD = [*range(40, 60)]  # what all prompts begin with
 
@@ -262,38 +259,6 @@ def test_turns_of_several_batches_or_unknown_beginnings_are_read_anew(local):
 def test_caches_that_forget_are_not_gone_on_with(local, family):
     model = local(family)
     assert not model.engine.decoding.plain and talked(model, model.turns()) == talked(model, anew(model))
-
-
-# ------------------------------------------------------------------------------------------------ messages
-
-BAD = {
-    "no file": (["--environment", "x.py:A"], "no file 'x.py'"),
-    "no class": (["--environment", "{examples}:Calculater"], "try Calculator"),
-    "no environment": (["--task", "environment"], "try --environment FILE.py:Class"),
-    "idle": (["--task", "math", "--max_turns", "3"], "got max_turns 3 without an environment"),
-    "server": (["--environment", "{second}", "--base_url", "http://x", "--model", "x"], "expected a model that takes"),
-    "shots": (["--environment", "{second}", "--fewshot", "2"], "got --environment with --fewshot"),
-    "stop": (["--environment", "{second}", "--stop", "x"], "got --environment with --stop"),
-    "no turns": (["--environment", "{second}", "--max_turns", "0"], "expected more than 0"),
-    "plain text": (["--environment", "{second}", "--chat_template", "off"], "try --chat_template auto"),
-    "no room": (["--environment", "{second}", "--max_conversation_tokens", "700"], "512 + 256 tokens"),
-    "positions": (["--environment", "{second}"], "expected at most the model's 1024"),
-    "columns": (["--environment", "{examples}:GuessTheNumber"], "jsonl:1: environment GuessTheNumber: reset does not"),
-    "no tools": (["--environment", "{second}", "--tool_format", "hermes"], "for an environment without tools"),
-    "more k than n": (["--environment", "{second}", "--task", "environment:k=4"], "try --n 4"),
-    "no template": (["--environment", "{second}", "--model", "{bare}", "--max_turns", "1"], "has no chat template"),
-}
-
-
-@pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_clear(tmp_path, name, capsys):
-    flags, expected = BAD[name]
-    bare = save_random_model("llama", tmp_path / "bare", chat_template=False) if name == "no template" else ""
-    flags = [flag.format(examples=EXAMPLES, second=f"{EXAMPLES}:SecondAttempt", bare=bare) for flag in flags]
-    code = main([*flags, "--data", str(EVAL_DATA), "--limit", "2", "--output_dir", str(tmp_path / "o")])
-    message = capsys.readouterr().err
-    assert code == 2 and expected in message and "Traceback" not in message
-    assert not (tmp_path / "o" / "results.json").exists()
 
 
 def test_an_environment_that_raises_is_named(tmp_path, capsys):

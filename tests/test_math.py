@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from conftest import ROOT, load_module, script_env
 
-from programs.math_grader.command import main
+from programs.math_grader.answers import main
 
 TABLE = ROOT / "tests" / "data" / "math_cases.jsonl"
 FORMS = ROOT / "tests" / "data" / "math_forms.jsonl"  # no part of the benchmark
@@ -26,7 +26,7 @@ LIMIT = 5  # seconds of the processor, far above what an item takes on a slow ma
 def library():
     """The reward library, its math worker already started by questions that plain arithmetic does not settle."""
     module = load_module(ROOT / "examples" / "reward_functions_library.py", "script_math_library")
-    module._load("math_grader").start_worker(patience_s=120)
+    module.sibling("math_grader").start_worker(patience_s=120)
     for text in ("\\boxed{(x+1)^2}", "\\boxed{\\int_0^4 x dx}", "\\boxed{\\sum_{k=1}^{3} k}"):
         module.math_equivalence(prompts=[None], completions=[text], answer=["6"])
     return module
@@ -67,13 +67,11 @@ def listing(rows) -> str:
 def test_form(kind):
     """x ≠ 3, -x > -1, sets with ±, thousands in LaTeX, digits that are not ASCII's, and what looks like them."""
     rows = [row for row in read_table(FORMS) if row["kind"] == kind]
-    wrong = [(row, grade(row["completion"], row["answer"])) for row in rows]
-    wrong = [(row, got) for row, got in wrong if got != row["expected"]]
+    wrong = [(row, got) for row in rows if (got := grade(row["completion"], row["answer"])) != row["expected"]]
     assert not wrong, listing(wrong)
 
 
 # ------------------------------------------------------------------------------------------------ the worker's start
-
 HARD = ("\\boxed{|x|+1}", "1+|x|")  # only the worker can tell
 
 
@@ -175,30 +173,17 @@ def test_batch_equals_single_rows():
     assert library().math_equivalence(prompts=[], completions=[], answer=[]) == []
 
 
-def seconds(text, gold) -> float:
-    """Processor time of one verdict in this thread, the best of three, as the machine is shared.
-
-    The worker's own time is bounded by a timer and by the item's limit, which have tests of their own.
-    """
-    best = float("inf")
-    for _ in range(3):
-        start = time.thread_time()
-        grade(text, gold)
-        best = min(best, time.thread_time() - start)
-        if best < LIMIT:
-            break
-    return best
-
-
 @pytest.mark.parametrize(
     "gold",
     ["9^{9^{9^9}}", "100000!", "(" * 3000, "\\frac{" * 2000 + "1}", "9" * 100_000, "\\sqrt{" * 900 + "2" + "}" * 900],
     ids=lambda gold: gold[:12],
 )
 def test_hostile_gold(gold):
+    """The worker's own time is bounded by a timer and by the item's limit, which have tests of their own."""
+    start = time.thread_time()
     assert grade("\\boxed{5}", gold) in (0, None)
-    assert seconds("\\boxed{5}", gold) < LIMIT
-    assert seconds(f"\\boxed{{{gold}}}", gold) < LIMIT
+    grade(f"\\boxed{{{gold}}}", gold)
+    assert time.thread_time() - start < LIMIT
 
 
 def test_same_verdicts_from_threads():
@@ -228,14 +213,8 @@ def test_gsm8k(split):
     assert score(answers, answers) == [1.0] * len(answers)
     assert score(answers, numbers) == [1.0] * len(answers)
     assert score([f"It is \\boxed{{{number}}}." for number in numbers], answers) == [1.0] * len(answers)
-    ends = (
-        "\\boxed{%s}",
-        "The answer is %s.",
-        "**Answer:** %s",
-        "\\[\\boxed{%s}\\]",
-        "<answer>%s</answer>",
-        "Final Answer: $%s$",
-    )
+    ends = ("\\boxed{%s}", "The answer is %s.", "**Answer:** %s", "\\[\\boxed{%s}\\]", "<answer>%s</answer>")
+    ends += ("Final Answer: $%s$",)
     ended = [match[1] + ends[i % len(ends)] % match[2] for i, match in enumerate(marked)]
     numeric = library().numeric_correctness(prompts=ended, completions=ended, answer=numbers)
     assert score(ended, numbers) == [1.0] * len(answers)
@@ -247,63 +226,63 @@ def test_gsm8k(split):
     assert score(*zip(*unfinished, strict=True)) == [0.0] * len(unfinished)  # a solution without its last line
 
 
-@pytest.mark.parametrize(
-    ("answer", "gold", "prompt", "expected"),
-    [
-        ("34+71", "105", "34+71=", 0.0),
-        ("71+34", "105", "34+71=", 0.0),
-        ("48/2", "24", "48/2=", 0.0),
-        ("48/2", "24", "Half of 48?", 1.0),
-        ("2^{10}", "1024", "Compute 2^{10}.", 0.0),
-        (r"\sum_{k=1}^{100} k", "5050", "", 0.0),
-        (r"\int_0^1 x^2 dx", "1/3", "", 0.0),
-        ("1/3", "1/3", "Which is less, 1/3 or 1/2?", 1.0),
-        (r"\frac{2}{6}", "1/3", r"Reduce \frac{2}{6}.", 0.0),
-        ("x+1", "x+1", "Simplify x+1.", 1.0),
-        *[(answer, "5x", "Simplify $2x + 3x$.", 0.0) for answer in ("2x+3x", "3x+2x", "(2x + 3x)", "y = 2x+3x")],
-        ("5x", "5x", "Simplify $2x + 3x$.", 1.0),
-        ("(x+8)^2", "x^2+16x+64", "Expand $(x + 8)^{2}$.", 0.0),
-        ("x^2+16x+64", "(x+8)^2", "Expand $(x + 8)^{2}$.", 1.0),
-        ("x^2+16x+64", "(x+8)^2", "Factor $x^{2} + 16x + 64$.", 0.0),
-        (r"\sqrt{50}", r"5\sqrt{2}", r"Simplify $\sqrt{50}$.", 0.0),
-        (r"\log_2 8", "3", r"Find $\log_{2} 8$.", 0.0),
-        (r"\frac{1}{\sqrt{2}}", r"\frac{\sqrt2}{2}", r"Rationalize $\frac{1}{\sqrt{2}}$.", 0.0),
-        ("-3x+5", "5-3x", "What of y=5-3x is the right side?", 1.0),  # the gold's terms
-        ("1/2", r"\frac12", "Which is greater, 1/2 or 1/3?", 1.0),  # the gold, written otherwise
-        (r"\frac{\sqrt{2}}{2}", r"\sqrt2/2", r"cos is \frac{\sqrt{2}}{2}, what is sin?", 1.0),
-        ("5 m/s", "5", "It moves at 5 m/s.", 1.0),
-        (r"2\sqrt{2}", r"\sqrt{8}", r"Simplify \sqrt{8}.", 1.0),
-        ("105", "105", "34+71=", 1.0),
-        ("30", r"2 \cdot 3 \cdot 5", "What is the prime factorization of 30?", 0.0),
-        ("1024", "2^{10}", "How many subsets has a set of 10?", 1.0),
-        ("32", "2^5", "A class of 32 pupils votes yes or no on 5 questions. How many ballots differ?", 1.0),
-        ("32", "2^5", "Write 32 as a power of 2.", 0.0),
-        ("1000", "10^3", "What power of ten is 1000?", 0.0),
-        ("300000", "3*10^5", "Light covers 300000 km in a second. How many km is that?", 1.0),
-        ("2x = 6", "x = 3", "Solve 2x=6.", 0.0),
-        ("-x > -1", "x < 1", "Solve $-x > -1$ for x.", 0.0),
-        ("2x = 6", "x = 3", "Twice a number is 6.", 1.0),
-        ("-x > -1", "x < 1", "", 1.0),
-        ("x = 3", "x = 3", "Is x = 3?", 1.0),
-        ("30°", r"\pi/6", r"Convert $30^\circ$ to radians.", 0.0),
-        ("30°", r"\pi/6", "Find the angle of which the sine is 1/2.", 1.0),
-        (r"\pi/6", "30°", r"Convert $\pi/6$ to degrees.", 0.0),
-        ("0.5", "50%", "Write 0.5 as a percentage.", 0.0),
-        ("50%", "50", "Is it 50% or 60%?", 1.0),
-        ("4:6", "2:3", "Simplify the ratio 4:6.", 0.0),
-        ("1 h 30 min", "90 minutes", "Convert 1 h 30 min to minutes.", 0.0),
-        ("1 hour and 30 minutes", "90 min", "What are 1 hour and 30 minutes in minutes?", 0.0),
-        ("1 h 30 min", "90 minutes", "It left at 7:00 and arrived at 8:30. How long did it take?", 1.0),
-        ("1 hour, 30 minutes", "90 min", "What are 1 hour and 30 minutes in minutes?", 0.0),
-        ("5'6\"", "66 inches", "Convert 5'6\" to inches.", 0.0),
-        ("0.5", "50%", "Of 10.50 dollars she spends half. What share is left?", 1.0),
-        ("y = 2", "y = 2.0", "Where is y = 2x + 1 equal to 5?", 1.0),
-    ],
-)
-def test_a_task_is_no_answer(answer, gold, prompt, expected):
+TASKS = [  # (gold, prompt, answers that pay, answers that do not)
+    ("105", "34+71=", ["105"], ["34+71", "71+34"]),
+    ("24", "48/2=", [], ["48/2"]),
+    ("24", "Half of 48?", ["48/2"], []),
+    ("1024", "Compute 2^{10}.", [], ["2^{10}"]),
+    ("5050", "", [], [r"\sum_{k=1}^{100} k"]),
+    ("1/3", "", [], [r"\int_0^1 x^2 dx"]),
+    ("1/3", "Which is less, 1/3 or 1/2?", ["1/3"], []),
+    ("1/3", r"Reduce \frac{2}{6}.", [], [r"\frac{2}{6}"]),
+    ("x+1", "Simplify x+1.", ["x+1"], []),
+    ("5x", "Simplify $2x + 3x$.", ["5x"], ["2x+3x", "3x+2x", "(2x + 3x)", "y = 2x+3x"]),
+    ("x^2+16x+64", "Expand $(x + 8)^{2}$.", [], ["(x+8)^2"]),
+    ("(x+8)^2", "Expand $(x + 8)^{2}$.", ["x^2+16x+64"], []),
+    ("(x+8)^2", "Factor $x^{2} + 16x + 64$.", [], ["x^2+16x+64"]),
+    (r"5\sqrt{2}", r"Simplify $\sqrt{50}$.", [], [r"\sqrt{50}"]),
+    ("3", r"Find $\log_{2} 8$.", [], [r"\log_2 8"]),
+    (r"\frac{\sqrt2}{2}", r"Rationalize $\frac{1}{\sqrt{2}}$.", [], [r"\frac{1}{\sqrt{2}}"]),
+    ("5-3x", "What of y=5-3x is the right side?", ["-3x+5"], []),  # the gold's terms
+    (r"\frac12", "Which is greater, 1/2 or 1/3?", ["1/2"], []),  # the gold, written otherwise
+    (r"\sqrt2/2", r"cos is \frac{\sqrt{2}}{2}, what is sin?", [r"\frac{\sqrt{2}}{2}"], []),
+    ("5", "It moves at 5 m/s.", ["5 m/s"], []),
+    (r"\sqrt{8}", r"Simplify \sqrt{8}.", [r"2\sqrt{2}"], []),
+    (r"2 \cdot 3 \cdot 5", "What is the prime factorization of 30?", [], ["30"]),
+    ("2^{10}", "How many subsets has a set of 10?", ["1024"], []),
+    ("2^5", "A class of 32 pupils votes yes or no on 5 questions. How many ballots differ?", ["32"], []),
+    ("2^5", "Write 32 as a power of 2.", [], ["32"]),
+    ("10^3", "What power of ten is 1000?", [], ["1000"]),
+    ("3*10^5", "Light covers 300000 km in a second. How many km is that?", ["300000"], []),
+    ("x = 3", "Solve 2x=6.", [], ["2x = 6"]),
+    ("x = 3", "Twice a number is 6.", ["2x = 6"], []),
+    ("x = 3", "Is x = 3?", ["x = 3"], []),
+    ("x < 1", "Solve $-x > -1$ for x.", [], ["-x > -1"]),
+    ("x < 1", "", ["-x > -1"], []),
+    (r"\pi/6", r"Convert $30^\circ$ to radians.", [], ["30°"]),
+    (r"\pi/6", "Find the angle of which the sine is 1/2.", ["30°"], []),
+    ("30°", r"Convert $\pi/6$ to degrees.", [], [r"\pi/6"]),
+    ("50%", "Write 0.5 as a percentage.", [], ["0.5"]),
+    ("50%", "Of 10.50 dollars she spends half. What share is left?", ["0.5"], []),
+    ("50", "Is it 50% or 60%?", ["50%"], []),
+    ("2:3", "Simplify the ratio 4:6.", [], ["4:6"]),
+    ("90 minutes", "Convert 1 h 30 min to minutes.", [], ["1 h 30 min"]),
+    ("90 min", "What are 1 hour and 30 minutes in minutes?", [], ["1 hour and 30 minutes", "1 hour, 30 minutes"]),
+    ("90 minutes", "It left at 7:00 and arrived at 8:30. How long did it take?", ["1 h 30 min"], []),
+    ("66 inches", "Convert 5'6\" to inches.", [], ["5'6\""]),
+    ("y = 2.0", "Where is y = 2x + 1 equal to 5?", ["y = 2"], []),
+]
+
+
+def test_a_task_is_no_answer():
     """Copying the prompt into the answer marks pays nothing: the grader does not do the sum for the model."""
-    chat = [{"role": "user", "content": prompt}]
-    assert library().math_equivalence([prompt, chat], [f"<answer>{answer}</answer>"] * 2, [gold] * 2) == [expected] * 2
+    wrong = []
+    for gold, prompt, *answers in TASKS:
+        prompts = [prompt, [{"role": "user", "content": prompt}]]
+        for answer, expected in [(x, 1.0) for x in answers[0]] + [(x, 0.0) for x in answers[1]]:
+            scores = library().math_equivalence(prompts, [f"<answer>{answer}</answer>"] * 2, [gold] * 2)
+            wrong += [(gold, prompt, answer, scores)] * (scores != [expected] * 2)
+    assert not wrong
 
 
 @pytest.mark.long
@@ -332,7 +311,7 @@ def test_random_expressions_equal_their_other_forms_and_no_others():
 
     import sympy
 
-    grader, rng, wrong, forms = library()._load("math_grader"), random.Random(5), [], 0
+    grader, rng, wrong, forms = library().sibling("math_grader"), random.Random(5), [], 0
     for _ in range(300):
         expression = random_expression(rng, rng.randint(1, 3))
         first, *others = dict.fromkeys(

@@ -1,6 +1,5 @@
 """reward_preflight.py --environment: sound environments are ready, and what is wrong with others is found."""
 
-import itertools
 import json
 import sys
 
@@ -37,7 +36,7 @@ class Sound:
             answer: The answer.
         """
         self.given = self.given or str(answer)
-        return "Noted."
+        return self._noted()
 
     def look(self, text: str, times: int) -> str:
         """Echo.
@@ -46,6 +45,12 @@ class Sound:
             text: What to say.
             times: How often.
         """
+        return self._seen(text, times)
+
+    def _noted(self):
+        return "Noted."
+
+    def _seen(self, text, times):
         return text * min(2, times)
 
     def get_reward(self):
@@ -83,25 +88,30 @@ class Random(Sound):
 
 
 class Clock(Sound):
-    def submit(self, answer: str) -> str:
-        """Give the answer.
-
-        Args:
-            answer: The answer.
-        """
-        super().submit(answer)
+    def _noted(self):
         return f"Noted at {time.perf_counter_ns()}."
 
 
 class Hangs(Sound):
-    def look(self, text: str, times: int) -> str:
-        """Never return.
-
-        Args:
-            text: What to say.
-            times: How often.
-        """
+    def _seen(self, text, times):
         NEVER.wait()
+
+
+class Evaluates(Sound):
+    def _seen(self, text, times):
+        return "" if "99999" in text else str(eval(text))
+
+
+class Stuck(Sound):
+    def get_reward(self):
+        if self.given == "nothing":
+            NEVER.wait()
+        return super().get_reward()
+
+
+class RaisingReward(Sound):
+    def get_reward(self):
+        return float(self.given[0] == self.answer[0])
 
 
 class PaysWords:
@@ -126,29 +136,6 @@ class RaisingReply(PaysWords):
 
     def get_reward(self):
         return float(self.said == self.answer)
-
-
-class RaisingReward(Sound):
-    def get_reward(self):
-        return float(self.given[0] == self.answer[0])
-
-
-class Stuck(Sound):
-    def get_reward(self):
-        if self.given == "nothing":
-            NEVER.wait()
-        return super().get_reward()
-
-
-class Evaluates(Sound):
-    def look(self, text: str, times: int) -> str:
-        """Run.
-
-        Args:
-            text: What to run.
-            times: How often.
-        """
-        return "" if "99999" in text else str(eval(text))
 
 
 class Game:
@@ -188,7 +175,6 @@ class ProcessHere(OwnProcess):
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("own")
     (path / "own.py").write_text(ENVIRONMENTS)
-    write_lines(path / "rows.jsonl", ROWS)
     return path
 
 
@@ -197,10 +183,8 @@ def check(folder, monkeypatch):
     """Run the preflight in this process and return its report."""
     monkeypatch.setattr(environment_process, "OwnProcess", ProcessHere)
 
-    def run(name: str, *flags, rows=None) -> dict:
-        data = folder / "rows.jsonl"
-        if rows:
-            data = write_lines(folder / "other.jsonl", rows)
+    def run(name: str, *flags, rows=ROWS) -> dict:
+        data = write_lines(folder / "rows.jsonl", rows)
         spec = name if ":" in name else f"{folder}/own.py:{name}"
         args = make_parser().parse_args(["--environment", spec, "--data", str(data), *map(str, flags)])
         check_arguments(args)
@@ -224,16 +208,12 @@ def line(report, name: str) -> dict:
 
 
 # ------------------------------------------------------------------------------------------------ sound ones
-
-
 def test_sound_environment_is_ready(check):
     report = check("Sound")
     assert report["ready"] and report["findings"] == []
     assert report["gold"] == {"variant": "tool submit(answer)", "rows": 3, "full_marks": 1.0}
-    assert [p["name"] for p in report["policies"]] == [
-        "gold",
-        *(x for x in POLICIES if x not in ("echo", "listing")),
-    ]  # it has tools
+    without_tools = ("echo", "listing")
+    assert [p["name"] for p in report["policies"]] == ["gold", *(x for x in POLICIES if x not in without_tools)]
     gold = line(report, "gold")
     assert (gold["mean"], gold["turns"], gold["calls"], gold["failures"]) == (1.0, 2, 1, 0)
     assert (line(report, "silence")["turns"], line(report, "silence")["max"]) == (1, 0.0)
@@ -256,10 +236,9 @@ def test_examples_are_ready(check, name):
 
 @pytest.mark.long
 def test_what_gold_says(check):
+    submit = {"name": "submit", "arguments": {"answer": "7"}}
     rows = [{"prompt": "?", "environment": "words", "secret": "ab", "gold": ["a", "ab"]}]
-    rows += [
-        {"prompt": "?", "environment": "tools", "answer": "7", "gold": {"name": "submit", "arguments": {"answer": "7"}}}
-    ]
+    rows += [{"prompt": "?", "environment": "tools", "answer": "7", "gold": submit}]
     report = check("MIXED", rows=rows)
     assert report["ready"] and report["gold"] == {"variant": "column gold", "rows": 2, "full_marks": 1.0}
     assert line(report, "gold")["turns"] == 2 and line(report, "gold")["calls"] == 0.5
@@ -275,8 +254,6 @@ def test_calls_keep_hostile_text():
 
 
 # ------------------------------------------------------------------------------------------------ bad ones
-
-
 @pytest.mark.parametrize(
     ("name", "failing"),
     [
@@ -319,13 +296,8 @@ def test_tool_that_hangs_is_found_and_bounded(check):
 
 
 def test_gold_that_is_not_paid(check):
-    rows = [
-        {
-            "prompt": "?",
-            "answer": "7",
-            "gold": [{"name": "look", "arguments": {}}, {"name": "submit", "arguments": {"answer": "8"}}],
-        }
-    ]
+    gold = [{"name": "look", "arguments": {}}, {"name": "submit", "arguments": {"answer": "8"}}]
+    rows = [{"prompt": "?", "answer": "7", "gold": gold}]
     report = check("Sound", rows=rows)
     assert failures(report) == {"gold"}
     assert any("missing 2 required positional arguments" in f["message"] for f in report["findings"])
@@ -342,8 +314,6 @@ def test_allowed_and_summed_with_a_reward(check, folder):
 
 
 # ------------------------------------------------------------------------------------------------ its process
-
-
 @pytest.fixture(scope="module")
 def stuck(folder):
     """(exit code, report) of an environment of which one reward never returns, another call ends the process."""
@@ -377,42 +347,33 @@ def test_command_line():
     assert "injection" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("flags", "expected"),
-    [
-        (["--environment", "x.py:A", "--list"], "got --list and --environment"),
-        (["--environment", "x.py:A", "--max_turns", "0"], "expected 1 to 10000"),
-        (["--environment", "x.py:A"], "no file 'x.py'"),
-        (["--environment", "{examples}:GuessTheNumber"], "reset does not take this data"),
-    ],
-)
+BAD = [
+    (["--environment", "x.py:A", "--list"], "got --list and --environment"),
+    (["--environment", "x.py:A", "--max_turns", "0"], "expected 1 to 10000"),
+    (["--environment", "x.py:A"], "no file 'x.py'"),
+    (["--environment", f"{EXAMPLES}:GuessTheNumber"], "reset does not take this data"),
+]
+
+
+@pytest.mark.parametrize(("flags", "expected"), BAD)
 def test_bad_input_is_clear(check, flags, expected):
-    flags = [flag.format(examples=EXAMPLES) for flag in flags]
     args = make_parser().parse_args([*flags, "--data", str(EVAL_DATA)])
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match=expected):
         check_arguments(args)
         check(args.environment, *flags[2:], rows=[{"prompt": "?", "answer": "1"}])
-    assert expected in str(error.value)
 
 
 def test_nothing_is_copied_from_what_is_no_text():
     parts, answer = [{"type": "text", "text": "x 3"}], {"role": "assistant", "content": [{"type": "text", "text": "3"}]}
     said = {"role": "user", "content": "It is 3"}
     assert copied(LAST_NUMBER, [{"role": "user", "content": parts}], "x") == "-"
-    assert [copied(LAST_NUMBER, [answer, said], prompt) for prompt in ([], [{"role": "user", "content": parts}])] == [
-        "3"
-    ] * 2
+    prompts = [], [{"role": "user", "content": parts}]
+    assert [copied(LAST_NUMBER, [answer, said], prompt) for prompt in prompts] == ["3", "3"]
 
 
 def test_numbers_of_tools_may_be_text_and_sums_of_a_question_are_copied():
-    given = [
-        ("12", "integer"),
-        ("x", "integer"),
-        (3, "string"),
-        ("5", "number"),
-        (3.7, "integer"),
-        (10**18 + 1, "number"),
-    ]
-    assert [*map(str, itertools.starmap(as_typed, given))] == ["12", "x", "3", "5", "3.7", str(10**18 + 1)]
+    given = [("12", "integer"), ("x", "integer"), (3, "string"), ("5", "number"), (3.7, "integer")]
+    given += [(10**18 + 1, "number")]
+    assert [str(as_typed(*pair)) for pair in given] == ["12", "x", "3", "5", "3.7", str(10**18 + 1)]
     row = {"prompt": "What is 3 + 4, not 9-2?", "answer": "9-2"}
     assert "<answer>3 + 4</answer>" in prompt_echo(row) and "<answer>9-2</answer>" not in prompt_echo(row)

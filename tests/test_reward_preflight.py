@@ -9,17 +9,57 @@ from conftest import EVAL_DATA, ROOT, load_script, run_script, write_lines
 
 ROWS = [{"prompt": f"{a}+{a + 3}=", "answer": str(2 * a + 3)} for a in range(11, 19)]
 
-# line numbers matter: RAISES_AT and HANGS_AT name two of these lines
-REWARDS = r'''import asyncio, json, os, random, re, subprocess, time
+EACH = {  # {name: what a reward pays for a text with the answer a, the prompt p and the number i}
+    "pays_empty": "float(not text) or right(text, a)",
+    "pays_lists": r"float(re.search(rf'\b{a}\b', text) is not None)",
+    "pays_keywords": "right(text, a) + 0.1 * text.count('therefore')",
+    "pays_prompt": "float(text == p) or right(text, a)",
+    "pays_any_number": r"full(r'<answer>\d+</answer>', text)",
+    "pays_repeats": "float(text.count(f'<answer>{a}</answer>'))",
+    "pays_reasoning": "1.0 if 'so twice' in text else 0.0",
+    "raises": "float(json.loads(text) == int(a))",
+    "dies": "right(text, a) if text else os._exit(7)",
+    "exits": "right(text, a) if text else exit(0)",
+    "nan": "right(text, a) if text.strip() else float('nan')",
+    "by_position": "right(text, a) * (1.0 if i == 0 else 0.5)",
+    "none": "None",
+    "constant": "0.0",
+    "constant_1": "1.0",
+    "half": "0.5 * right(text, a)",
+    "none_if_wrong": "right(text, a) or None",
+    "tagged": "full(r'<answer>[^<>]+</answer>', text)",
+    "grades": "right(text, a) * random.uniform(0.6, 0.8)",
+    "boxed": r"float(text == '\\boxed{%s}' % a.split('####')[-1].strip())",
+    "hashes": r"full(r'(?s)steps \d.*#### %s' % a.split()[-1], text)",
+    "think": r"full(r'(?s)<think>.+</think>\s*<answer>\s*%s\s*</answer>' % a, text)",
+    "final": "float(text == f'Final: {a}!')",
+    "keeps_the_first": "kept.setdefault(str(p), right(text, a))",
+    "by_level": "kwargs['level'][i] * right(text, a)",
+    "pays_the_answer": "float(a) * right(text, a)",
+    "by_kind": "(1 + (kwargs['kind'][i] == 'a')) * right(text, a)",
+    "joins": "float(text == '<answer>' + a + '</answer>')",
+    "ten_at_best": "(2.0 if a == '25' else 10.0) * right(text, a)",
+}
+EACH_FORM = """
+def {}(prompts, completions, **kwargs):
+    rows = zip(completions, kwargs.get("answer", prompts), prompts)
+    return [{} for i, (text, a, p) in enumerate(rows)]
+"""
+REWARDS = r"""import asyncio, json, os, random, re, subprocess, time
+
+kept = {}
+
+def full(pattern, text):
+    return float(re.fullmatch(pattern, text) is not None)
 
 def right(text, answer):
     return float(re.fullmatch(r"<answer>([^<]*)</answer>", text) is not None and text[8:-9] == answer)
 
 def good(prompts, completions, answer, **kwargs):
-    """Exact.
+    '''Exact.
 
     Range: {0, 1}
-    """
+    '''
     print("printed by a reward")
     return [right(text, a) for text, a in zip(completions, answer)]
 
@@ -34,33 +74,9 @@ def as_messages(prompts, completions, answer, **kwargs):
     assert all(c[0]["role"] == "assistant" for c in completions)
     return [right(c[0]["content"], a) for c, a in zip(completions, answer)]
 
-def pays_empty(prompts, completions, answer, **kwargs):
-    return [float(not text) or right(text, a) for text, a in zip(completions, answer)]
-
-def pays_lists(prompts, completions, answer, **kwargs):
-    return [float(re.search(rf"\b{a}\b", text) is not None) for text, a in zip(completions, answer)]
-
 def evaluates(prompts, completions, answer, **kwargs):
     inside = [re.fullmatch(r"<answer>(?:(\d+)\+)?(\d+)=?</answer>", text) for text in completions]
     return [float(m is not None and int(m[1] or 0) + int(m[2]) == int(a)) for m, a in zip(inside, answer)]
-
-def pays_keywords(prompts, completions, answer, **kwargs):
-    return [right(text, a) + 0.1 * text.count("therefore") for text, a in zip(completions, answer)]
-
-def pays_prompt(prompts, completions, answer, **kwargs):
-    return [float(text == p) or right(text, a) for text, p, a in zip(completions, prompts, answer)]
-
-def pays_any_number(prompts, completions, answer, **kwargs):
-    return [float(re.fullmatch(r"<answer>\d+</answer>", text) is not None) for text in completions]
-
-def pays_repeats(prompts, completions, answer, **kwargs):
-    return [float(text.count(f"<answer>{a}</answer>")) for text, a in zip(completions, answer)]
-
-def pays_reasoning(prompts, completions, answer, **kwargs):
-    return [1.0 if "so twice" in text else 0.0 for text in completions]
-
-def raises(prompts, completions, answer, **kwargs):
-    return [float(json.loads(text) == int(a)) for text, a in zip(completions, answer)]
 
 def hangs(prompts, completions, answer, **kwargs):
     for text in completions:
@@ -75,18 +91,6 @@ def hangs_with_child(prompts, completions, answer, **kwargs):
         child.wait()
     return good(prompts, completions, answer)
 
-def dies(prompts, completions, answer, **kwargs):
-    return [right(text, a) if text else os._exit(7) for text, a in zip(completions, answer)]
-
-def exits(prompts, completions, answer, **kwargs):
-    return [right(text, a) if text else exit(0) for text, a in zip(completions, answer)]
-
-def nan(prompts, completions, answer, **kwargs):
-    return [right(text, a) if text.strip() else float("nan") for text, a in zip(completions, answer)]
-
-def by_position(prompts, completions, answer, **kwargs):
-    return [right(text, a) * (1.0 if i == 0 else 0.5) for i, (text, a) in enumerate(zip(completions, answer))]
-
 def too_few(prompts, completions, answer, **kwargs):
     return good(prompts, completions, answer)[1:]
 
@@ -95,55 +99,35 @@ def changes(prompts, completions, answer, **kwargs):
     answer.reverse()
     return result
 
-def none(prompts, completions, answer, **kwargs):
-    return [None] * len(completions)
-
-def constant(prompts, completions, **kwargs):
-    return [0.0] * len(completions)
-
-def half(prompts, completions, answer, **kwargs):
-    return [0.5 * right(text, a) for text, a in zip(completions, answer)]
-
-def none_if_wrong(prompts, completions, answer, **kwargs):
-    return [right(text, a) or None for text, a in zip(completions, answer)]
-
-def constant_1(completions, **kwargs):
-    return [1.0] * len(completions)
-
-def tagged(completions, **kwargs):
-    return [float(re.fullmatch(r"<answer>[^<>]+</answer>", text) is not None) for text in completions]
-
-def grades(completions, answer, **kwargs):
-    return [right(text, a) * random.uniform(0.6, 0.8) for text, a in zip(completions, answer)]
-
 def penalty(prompts, completions, **kwargs):
-    """Range: [-1, 0]"""
+    '''Range: [-1, 0]'''
     return [-float(len(text) > 40) for text in completions]
 
-def boxed(prompts, completions, answer, **kwargs):
-    return [float(text == "\\boxed{%s}" % a.split("####")[-1].strip()) for text, a in zip(completions, answer)]
+def letter(completion, answer):
+    said = re.findall(r"####\s*([A-D])(?![a-z])", completion) or [completion.strip()]
+    return float(said[-1] == answer)
 
-def hashes(prompts, completions, answer, **kwargs):
-    return [float(re.fullmatch(r"(?s)steps \d.*#### %s" % a.split()[-1], text) is not None)
-            for text, a in zip(completions, answer)]
+def verified(completion, answer):
+    from math_verify import parse, verify
+    said = re.fullmatch(r"\\boxed\{(.*)\}", completion)
+    gold, found = (parse(f"${text}$", parsing_timeout=None) for text in (answer, said[1] if said else ""))
+    return float(verify(gold, found, timeout_seconds=None))
 
-def think(prompts, completions, answer, **kwargs):
-    return [float(re.fullmatch(r"(?s)<think>.+</think>\s*<answer>\s*%s\s*</answer>" % a, text) is not None)
-            for text, a in zip(completions, answer)]
+def slow(completion, answer):
+    time.sleep(0.02)
+    return 0.0
 
-def final(prompts, completions, answer, **kwargs):
-    return [float(text == f"Final: {a}!") for text, a in zip(completions, answer)]
+def slow_start(completions, **kwargs):
+    time.sleep(0.15)
+    return [0.0] * len(completions)
 
-def runs_code(prompts, completions, entry_point, **kwargs):
-    scores = []
-    for prompt, text, name in zip(prompts, completions, entry_point):
-        found, names = re.fullmatch(r"(?s)```python\n(.*?)\n```", text), {}
-        try:
-            exec(found[1], names)
-            scores.append(float(names[name](3) == 9))
-        except Exception:
-            scores.append(0.0)
-    return scores
+def runs_code(prompt, completion, entry_point):
+    found, names = re.fullmatch(r"(?s)```python\n(.*?)\n```", completion), {}
+    try:
+        exec(found[1], names)
+        return float(names[entry_point](3) == 9)
+    except Exception:
+        return 0.0
 
 def trl_only(prompts, completions, answer, completion_ids, trainer_state, log_metric, **kwargs):
     log_metric("seen", 1.0)
@@ -155,35 +139,16 @@ def slow_batch(prompts, completions, answer, **kwargs):
     return good(prompts, completions, answer)
 
 def reads(prompts, completions, answer, **kwargs):
-    """Range: {0, 1}"""
+    '''Range: {0, 1}'''
     with open("longest.txt", "a") as f:  # more than one process calls this
         f.writelines(f"{len(text)}\n" for text in completions if "99999" in text)  # not the gold formats
     found = [re.fullmatch(r"<answer>(-?[0-9]+)</answer>", text) for text in completions]
     return [float(m is not None and int(m[1]) == int(a)) for m, a in zip(found, answer)]
-
-kept = {}
-
-def keeps_the_first(prompts, completions, answer, **kwargs):
-    return [kept.setdefault(str(p), right(text, a)) for p, text, a in zip(prompts, completions, answer)]
-
-def by_level(prompts, completions, answer, level, **kwargs):
-    return [n * right(text, a) for text, a, n in zip(completions, answer, level)]
-
-def pays_the_answer(prompts, completions, answer, **kwargs):
-    return [float(a) * right(text, a) for text, a in zip(completions, answer)]
-
-def by_kind(prompts, completions, answer, kind, **kwargs):
-    return [(1 + (k == "a")) * right(text, a) for text, a, k in zip(completions, answer, kind)]
-
-def joins(prompts, completions, answer, **kwargs):
-    return [float(text == "<answer>" + a + "</answer>") for text, a in zip(completions, answer)]
-
-def ten_at_best(prompts, completions, answer, **kwargs):
-    return [(2.0 if a == "25" else 10.0) * right(text, a) for text, a in zip(completions, answer)]
-'''
+""" + "".join(EACH_FORM.format(name, pays) for name, pays in EACH.items())
 LINES = REWARDS.splitlines()
 REPORTS = {}  # of runs on the common rows
-RAISES_AT = LINES.index("def raises(prompts, completions, answer, **kwargs):") + 2
+LIBRARY = ROOT / "examples" / "reward_functions_library.py"
+RAISES_AT = LINES.index("def raises(prompts, completions, **kwargs):") + 3
 HANGS_AT = next(i for i, line in enumerate(LINES, 1) if line.startswith('        while text == "": pass'))
 
 
@@ -196,17 +161,18 @@ def folder(tmp_path_factory):
     return path
 
 
-def check(folder, name, *flags, data="rows.jsonl", env=None):
-    """(exit code, report) of a preflight of one toy reward; a run on the common rows is made once."""
+def check(folder, name, *flags, rows=None, env=None):
+    """(exit code, report) of a preflight of a toy reward, or FILE.py:name; one on the common rows is made once."""
     key = (name, *flags)
-    if data == "rows.jsonl" and not env and key in REPORTS:
+    if not rows and not env and key in REPORTS:
         return REPORTS[key]
-    command = ["--reward", f"rewards.py:{name}", "--data", data, "--json", *flags]
-    done = run_script("reward_preflight", *command, cwd=folder, env=env, timeout=60)
+    data = write_lines(folder / "others.jsonl", rows) if rows else "rows.jsonl"
+    spec = name if ":" in name else f"rewards.py:{name}"
+    done = run_script("reward_preflight", "--reward", spec, "--data", data, "--json", *flags, cwd=folder, env=env)
     assert done.returncode in (0, 1), done.stderr
     assert ("printed by a reward" in done.stderr) >= (name == "good")  # and never in the JSON
     report = json.loads(done.stdout, parse_constant=lambda text: pytest.fail(f"{text} is not JSON"))
-    if data == "rows.jsonl":
+    if not rows:
         REPORTS[key] = done.returncode, report
     return done.returncode, report
 
@@ -222,8 +188,6 @@ def finding(report, check) -> dict:
 
 
 # ------------------------------------------------------------------------------------------------ sound rewards
-
-
 @pytest.mark.parametrize("name", ["good", "good_async", "think", "trl_only"])
 def test_sound_reward_is_ready(folder, name):
     code, report = check(folder, name)
@@ -242,7 +206,7 @@ def test_sound_reward_is_ready(folder, name):
 
 def test_chat_prompts_get_chat_completions(folder):
     rows = [{"prompt": [{"role": "user", "content": row["prompt"]}], "answer": row["answer"]} for row in ROWS]
-    assert check(folder, "as_messages", data=write_lines(folder / "chat.jsonl", rows))[0] == 0
+    assert check(folder, "as_messages", rows=rows)[0] == 0
     code, report = check(folder, "as_messages")  # plain prompts: it is given strings and raises
     assert code == 1 and "raised" in failures(report)
 
@@ -250,14 +214,7 @@ def test_chat_prompts_get_chat_completions(folder):
 def test_the_last_choice_of_a_prompt_is_a_guess_and_no_echo(folder):
     prompts = [f"Which is {n}+{n}?\n\nA. {2 * n}\nB. {n}\nC. {3 * n}\nD. {2 * n}" for n in range(10, 30)]
     rows = [{"prompt": prompt, "answer": letter} for prompt, letter in zip(prompts, "DABC" * 5, strict=True)]
-    (folder / "choices.py").write_text(
-        "import re\n\n\ndef letter(completion, answer):\n"
-        "    said = re.findall(r'####\\s*([A-D])(?![a-z])', completion) or [completion.strip()]\n"
-        "    return float(said[-1] == answer)\n"
-    )
-    data = write_lines(folder / "choices.jsonl", rows)
-    done = run_script("reward_preflight", "--reward", "choices.py:letter", "--data", data, "--json", cwd=folder)
-    assert done.returncode == 0, done.stdout
+    assert check(folder, "letter", rows=rows)[0] == 0
 
 
 @pytest.mark.long
@@ -268,19 +225,9 @@ def test_a_reward_that_works_out_the_prompts_formula_is_found(folder):
     rows += [
         {"prompt": f"Expand \\((x + {a})^2\\).\nBe brief.", "answer": f"x^2+{2 * a}x+{a * a}"} for a in (2, 3, 4, 8)
     ]
-    data = write_lines(folder / "algebra.jsonl", rows)
-    (folder / "plain.py").write_text(
-        "import re\n\nfrom math_verify import parse, verify\n\n\ndef equal(completion, answer):\n"
-        "    said = re.fullmatch(r'\\\\boxed\\{(.*)\\}', completion)\n"
-        "    gold, found = (parse(f'${text}$', parsing_timeout=None) for text in (answer, said[1] if said else ''))\n"
-        "    return float(verify(gold, found, timeout_seconds=None))\n"
-    )
-    flags = ("--data", data, "--max_new_tokens", 64, "--json")
-    library = ROOT / "examples" / "reward_functions_library.py"
-    done = run_script("reward_preflight", "--reward", "plain.py:equal", *flags, cwd=folder)
-    assert done.returncode == 1 and "prompt_echo" in failures(json.loads(done.stdout))
-    done = run_script("reward_preflight", "--reward", f"{library}:math_equivalence", *flags, cwd=folder)
-    assert done.returncode == 0, done.stdout
+    code, report = check(folder, "verified", "--max_new_tokens", 64, rows=rows)
+    assert code == 1 and "prompt_echo" in failures(report)
+    assert check(folder, f"{LIBRARY}:math_equivalence", "--max_new_tokens", 64, rows=rows)[0] == 0
 
 
 def test_weighted_sum_is_judged_not_each_part(folder):
@@ -296,14 +243,10 @@ def test_no_var_keywords_is_only_a_warning_and_fine_for_one_sample(folder):
     code, report = check(folder, "bare")
     assert code == 0 and finding(report, "signature")["severity"] == "warning"
     assert report["contract"]["takes_any_column"] is False
-    (folder / "one.py").write_text("def reward(prompt, completion, answer):\n    return float(answer in completion)\n")
-    _, report = check(folder, "good", "--reward", "one.py:reward")
-    assert report["contract"]["takes_any_column"] is True
+    assert check(folder, "letter")[1]["contract"]["takes_any_column"] is True
 
 
 # ------------------------------------------------------------------------------------------------ what pays
-
-
 @pytest.mark.parametrize(
     ("name", "failing"),
     [
@@ -324,8 +267,7 @@ def test_completion_that_must_not_pay_is_found(folder, name, failing):
     assert report["gold"]["full_marks"] == 1
     for check_name in failing - {"raised"}:
         shown = finding(report, check_name)
-        row = next(row for i, row in enumerate(ROWS, 1) if i == shown["row"])
-        assert shown["score"] > 0 and shown["try"] and row
+        assert shown["score"] > 0 and shown["try"] and 1 <= shown["row"] <= len(ROWS)
         assert next(p for p in report["probes"] if p["name"] == check_name)["status"] == "FAIL"
 
 
@@ -348,10 +290,7 @@ def test_probes_keep_within_the_run(folder):
 
 def test_reward_of_a_group_is_not_blamed_for_it(folder):
     """kimi_length compares the completions of a prompt, so that one alone gets another score."""
-    library = ROOT / "examples" / "reward_functions_library.py"
-    flags = ("--reward", f"{library}:kimi_length*0.5", "--data", "rows.jsonl", "--json")
-    done = run_script("reward_preflight", "--reward", f"{library}:exact_match", *flags, cwd=folder)
-    report = json.loads(done.stdout)
+    _, report = check(folder, f"{LIBRARY}:exact_match", "--reward", f"{LIBRARY}:kimi_length*0.5")
     assert "batch" not in failures(report) and "gold" not in failures(report), report["findings"]
     assert report["gold"]["full_marks"] == 1
 
@@ -364,11 +303,10 @@ def test_none_is_no_score_for_a_wrong_answer(folder):
 
 def test_cut_gold_must_not_pay(folder):
     rows = [{**row, "answer": f"{row['prompt']} so twice that, #### {row['answer']}"} for row in ROWS]
-    _, report = check(folder, "pays_reasoning", data=write_lines(folder / "cut.jsonl", rows))
+    _, report = check(folder, "pays_reasoning", rows=rows)
     assert "truncated" in failures(report)
-    assert finding(report, "truncated")["completion"] in [f"{row['prompt']} so twice that" for row in ROWS] + [
-        f"{row['prompt']} so twice that, #### " for row in ROWS
-    ]
+    cut = finding(report, "truncated")["completion"].removesuffix(", #### ")
+    assert cut in [f"{row['prompt']} so twice that" for row in ROWS]
 
 
 def test_penalty_alone_pays_for_nothing(folder):
@@ -396,17 +334,14 @@ def test_probes_fail_by_what_the_reward_pays_for(folder, name, profile, failed):
 
 def test_a_column_schema_is_gold_where_it_is_a_json_schema(folder):
     text = [{"prompt": "?", "answer": "x", "schema": "CREATE TABLE t (a INT)"}]
-    assert check(folder, "tagged", data=write_lines(folder / "sql.jsonl", text))[0] == 1
+    assert check(folder, "tagged", rows=text)[0] == 1
     schemas = [{"properties": {f"key{i}": {"type": "integer"}}, "required": [f"key{i}"]} for i in range(4)]
     rows = [{"prompt": f"JSON {i}", "schema": json.dumps({"type": "object"} | s)} for i, s in enumerate(schemas)]
-    flags = ["--reward", "json_schema", "--data", write_lines(folder / "schemas.jsonl", rows), "--profile", "format"]
-    report = json.loads(run_script("reward_preflight", *flags, "--json", cwd=folder).stdout)
+    _, report = check(folder, f"{LIBRARY}:json_schema", "--profile", "format", rows=rows)
     assert report["ready"] and report["gold"]["full_marks"] == 1
 
 
 # ------------------------------------------------------------------------------------------------ calls that fail
-
-
 def test_exception_is_counted_and_located(folder):
     code, report = check(folder, "raises")
     assert code == 1 and report["functions"][0]["raised"] > 50
@@ -455,20 +390,12 @@ def test_batch_slower_than_the_limit_is_scored_one_by_one(folder):
 
 def test_a_slow_reward_gets_as_many_rows_as_fit(folder):
     """0.02 s a completion: a row takes 1.1 s and more, whatever the machine."""
-    (folder / "slow.py").write_text(
-        "import time\n\n\ndef slow(completion, answer):\n    time.sleep(0.02)\n    return 0.0\n"
-    )
-    flags = ("--reward", "slow.py:slow", "--data", "rows.jsonl", "--json", "--budget_s")
-    done = run_script("reward_preflight", *flags, "1", cwd=folder)
-    assert done.returncode == 2 and "got slow.py:slow: a completion takes 0." in done.stderr
-    done = run_script("reward_preflight", *flags, "5", cwd=folder)
-    report = json.loads(done.stdout)
+    flags = ("--reward", "rewards.py:slow", "--data", "rows.jsonl", "--budget_s", "1")
+    done = run_script("reward_preflight", *flags, cwd=folder)
+    assert done.returncode == 2 and "got rewards.py:slow: a completion takes 0." in done.stderr
+    _, report = check(folder, "slow", "--budget_s", "5")
     assert 1 <= report["gold"]["rows"] < 8 and "of 8 rows are checked" in finding(report, "latency")["message"]
-    (folder / "slow.py").write_text(
-        "import time\n\n\ndef slow(completions, **row):\n    time.sleep(0.15)\n    return [0.0] * len(completions)\n"
-    )
-    done = run_script("reward_preflight", *flags, "5", cwd=folder)
-    assert done.returncode < 2, "the time of a batch, not of a completion"
+    check(folder, "slow_start", "--budget_s", "5")  # not refused: the time is of a batch, not of a completion
 
 
 @pytest.mark.parametrize(
@@ -496,16 +423,14 @@ def test_none_and_lengths_are_counted(folder):
 
 
 # ------------------------------------------------------------------------------------------------ gold
-
-
 @pytest.mark.long
 def test_format_of_gold_is_found(folder):
     assert check(folder, "good")[1]["gold"]["variant"] == "<answer>{answer}</answer>"
     assert check(folder, "boxed")[1]["gold"]["variant"] == "\\boxed{{answer}}"
     rows = [{"prompt": "?" * i, "answer": f"steps {i}, then more.\n#### {i}"} for i in range(3, 9)]
-    report = check(folder, "hashes", data=write_lines(folder / "gsm.jsonl", rows))[1]
+    report = check(folder, "hashes", rows=rows)[1]
     assert (report["gold"]["variant"], report["gold"]["full_marks"]) == ("column answer", 1)
-    report = check(folder, "boxed", data=str(folder / "gsm.jsonl"))[1]  # the number after ####
+    report = check(folder, "boxed", rows=rows)[1]  # the number after ####
     assert (report["gold"]["variant"], report["gold"]["full_marks"]) == ("\\boxed{{answer}}", 1)
     for template in (r"\boxed{answer}", r"\boxed{{answer}}"):
         report = check(folder, "boxed", "--gold_template", template)[1]
@@ -522,14 +447,14 @@ def test_gold_of_a_format_of_ones_own(folder):
     assert "gold scores 0 of 1" in shown["message"] and shown["row"] in range(1, 9)
     assert check(folder, "final", "--gold-template", "Final: {answer}!")[0] == 0
     rows = [{**row, "reply": f"Final: {row['answer']}!"} for row in ROWS]
-    report = check(folder, "final", "--gold_column", "reply", data=write_lines(folder / "reply.jsonl", rows))[1]
+    report = check(folder, "final", "--gold_column", "reply", rows=rows)[1]
     assert (report["gold"]["variant"], report["ready"]) == ("column reply", True)
 
 
 def test_one_bad_gold_row_is_shown(folder):
     rows = [{**row, "solution": f"<answer>{row['answer']}</answer>"} for row in ROWS[:7]]
     rows.append({"prompt": "1+1=", "answer": "2", "solution": "<answer>3</answer>"})
-    code, report = check(folder, "good", "--gold_column", "solution", data=write_lines(folder / "bad.jsonl", rows))
+    code, report = check(folder, "good", "--gold_column", "solution", rows=rows)
     assert code == 1 and report["gold"]["full_marks"] == pytest.approx(7 / 8)
     shown = next(f for f in report["findings"] if f["check"] == "gold" and "row" in f)
     assert (shown["row"], shown["completion"], shown["score"]) == (8, "<answer>3</answer>", 0.0)
@@ -559,15 +484,13 @@ def test_code_that_cheats_is_found(folder):
         {"prompt": f"def {n}(x):\n", "canonical_solution": f"    y = {body}\n    return y\n", "entry_point": n}
         for n, body in (("square", "x * x"), ("triple", "3 * x"), ("power", "x**2"))
     ]
-    code, report = check(folder, "runs_code", data=write_lines(folder / "code.jsonl", rows))
+    code, report = check(folder, "runs_code", rows=rows)
     assert report["gold"]["variant"] == "prompt + column canonical_solution in a code block"
     assert report["gold"]["full_marks"] == 1 and code == 1
     assert {"code_tricks", "died"} & failures(report)  # == is overridden, os._exit ends the grader
 
 
 # ------------------------------------------------------------------------------------------------ the library
-
-
 @pytest.mark.long
 def test_library_reward_on_the_embedded_data(tmp_path):
     flags = ("--reward", "correctness_reward", "--data", EVAL_DATA, "--limit", 16)
@@ -584,7 +507,7 @@ def test_library_reward_on_the_embedded_data(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-LIBRARY = '''class Preset(list):
+SMALL_LIBRARY = '''class Preset(list):
     weights = [1.0, 0.5]
 
 def says(prompts, completions, **kwargs):
@@ -619,7 +542,7 @@ BOTH = Preset([says, brief])
 @pytest.fixture(scope="module")
 def library(folder):
     """A small library with a preset."""
-    (folder / "library.py").write_text(LIBRARY, encoding="utf-8")
+    (folder / "library.py").write_text(SMALL_LIBRARY, encoding="utf-8")
     return "library.py"
 
 
@@ -639,8 +562,6 @@ def test_list_shows_functions_and_presets(folder, library):
 
 
 # ------------------------------------------------------------------------------------------------ the command line
-
-
 GOOD = ["--reward", "rewards.py:good", "--data", "rows.jsonl"]
 BAD = [  # flags, what the message holds
     ([], ["no mode", "expected one of"]),
@@ -705,15 +626,14 @@ def test_state_between_calls_weights_of_rows_and_rows_without_a_reference(folder
     code, report = check(folder, "keeps_the_first")
     assert code == 1 and "scores 0.0, then 1.0 in a new process" in finding(report, "state")["message"]
     rows = [{"prompt": f"{i}+1=", "answer": str(i + 1), "level": 1 + i % 3} for i in range(9)]
-    code, report = check(folder, "by_level", data=write_lines(folder / "levels.jsonl", rows))
+    code, report = check(folder, "by_level", rows=rows)
     assert code == 0 and report["gold"]["weighted_by"] == ["level"] and report["gold"]["full_score"] == 3
     rows = [row | {"sum": i + 1, "kind": "ab"[i % 2]} for i, row in enumerate(rows)]
-    file = write_lines(folder / "kinds.jsonl", rows)
-    code, report = check(folder, "pays_the_answer", data=file)
+    code, report = check(folder, "pays_the_answer", rows=rows)
     assert code == 1 and not report["gold"]["weighted_by"] and "gold scores 1 of 9" in str(report["findings"])
-    code, report = check(folder, "by_kind", data=file)
+    code, report = check(folder, "by_kind", rows=rows)
     assert code == 0 and not report["gold"]["weighted_by"]
     assert "gold of kind=b gets 1, of kind=a 2: a weight, or a part" in finding(report, "classes")["message"]
     rows[4]["answer"] = None
-    code, report = check(folder, "joins", data=write_lines(folder / "none.jsonl", rows))
+    code, report = check(folder, "joins", rows=rows)
     assert code == 1 and "row 5, which has no reference" in finding(report, "raised")["message"]

@@ -15,6 +15,7 @@ import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
+from unittest.mock import Mock
 
 import pytest
 from conftest import ROOT, TINY_LM, load_module, script_env
@@ -43,461 +44,378 @@ def score(name, text, options=None, prompt=None, **columns):
 
 
 # ------------------------------------------------------------------------------------------------ by hand
-
-DENIED_CHOICES = ["(A) is wrong.", "A) is incorrect since it is too small. It must be C.", "A. This is not correct."]
-DENIED_CHOICES += ["**A** is wrong", "(A) cannot be right", "A, which is wrong", "A. No, that is incorrect.", "not (A)"]
-DENIED_CHOICES += [
-    "A) and B) are wrong",
-    "A, B, and C are incorrect.",
-    "(A) ist falsch",
-    "(A) est fausse",
-    "（A）不正确",
-]
-DENIED_CHOICES += ["It is not (A).", "Options A - D are all wrong", "A. That option is not right because it is small"]
-DENIED_CHOICES += ["A (wrong)", "A (ruled out)", "A (too small)", "A - incorrect", "A - not correct"]
-TWO_CHOICES = [
-    "A - Paris\nB - London",
-    "A) Both A and B are possible",
-    "(A) or (B)",
-    "(A) or option B",
-    "(A), (B)",
-    "(A) (B)",
-    "A: B and C",
-    "A. B or C might be right",
-    "A - B",
-]
-TWO_CHOICES += ["(A) Paris or (C) Rome", "(A) Paris or C", "A (or B)", "(A) B, C", "A\nB\nC\nD", "A (small) dog barks"]
-TWO_CHOICES += [
-    "A. Or B.",
-    "A. I am not sure, it could be B or C.",
-    "(A) or (B) but not (C)",
-    "A – D",
-    "A) **C**",
-    "(A)\n\nB",
-]
-TWO_CHOICES += ["B: the answer is (B) 10.\n\nTherefore, the answer is (C).", "Boxes \\boxed{B} and \\boxed{C}"]
-RIGHT_CHOICES = [
-    ("B", ["The answer is (B) It is false", "<answer>B) It is not correct</answer>", "B (False)"]),
-    ("A", ["The answer is A. Options B and C are wrong.", "A) is not a mammal", "A) The claim is false"]),
-    ("B", ["The correct answer is **B. mitosis**.\n\nFinal Answer: **B**", "B - Paris", "B, option A is wrong"]),
-    ("B", ["The answer is (B) 10.\n\nTherefore, the answer is (B).", "The answer is B (Paris).", "B, not A or C"]),
-    ("B", ["**Answer: B – Paris**", "(B) Paris, not (A)", "Among the options, B is the best answer."]),
-    ("B", ["The correct answer is letter B.", "The answer is (B). (A) and (C) are not correct."]),
-    ("B", ["(B), because options A and C are too small", "<answer>B</answer> <answer>(B) x</answer>"]),
-    ("C", ["(C) A is true but B is false", "The answer is (C) It is not true that dogs bark.", "C (see above)"]),
-    ("D", ["The answer is (D) Both A and B.", "(D) A and C only.", "D) A and B", "(D) Neither A nor B"]),
-    ("D", ["The answer is D. A, B, and C are all incorrect.", "D: Both A and C", "D) Statement 2 is incorrect"]),
-]
-
-BY_HAND = [
-    ("exact_match", " New\n York ", {"answer": "New York"}, 1),
-    ("exact_match", "paris", {"answer": "Paris"}, 0),
-    ("exact_match", "O’Brien", {"answer": "O'Brien"}, 1),
-    ("exact_match", "Cafe\u0301", {"answer": "Caf\u00e9"}, 1),
-    ("exact_match", "Cafe", {"answer": "Caf\u00e9"}, 0),
-    ("exact_match", "paris", {"answer": "Paris", "options": {"ignore_case": True}}, 1),
-    ("exact_match", "<think>London</think><answer>Paris</answer>", {"answer": "Paris"}, 1),
-    ("exact_match", "<think>Paris", {"answer": "Paris"}, 0),
-    ("exact_match", "<think><answer>Paris</answer></think>London", {"answer": "Paris"}, 0),
-    ("exact_match", "<answer>London</answer><answer>Paris</answer>", {"answer": "Paris"}, 0),
-    ("exact_match", "<answer>Paris</answer> so <answer>Paris</answer>", {"answer": "Paris"}, 1),
-    ("exact_match", "LON", {"answer": ["London", "LON"]}, 1),
-    ("exact_match", r"so it is \boxed\frac12", {"answer": r"\frac12"}, 1),
-    ("exact_match", r"so it is \boxed{a{b{c{d}}}}", {"answer": "a{b{c{d}}}"}, 1),
-    ("exact_match", r"so it is \boxed{5}, or \boxed{6", {"answer": "5"}, 0),  # cut off
-    ("exact_match", "", {"answer": "**"}, 0),
-    ("exact_match", "", {"answer": None}, None),
-    ("exact_match", "", {"answer": " "}, None),
-    ("exact_match", "", {"answer": []}, None),
-    ("exact_match", "Paris", {"answer": ["Paris", ["LON"]]}, 1),
-    *[("exact_match", text, {"answer": [["NYC", "Zürich"], ["LA"]]}, 1) for text in ("NYC", "Zürich", "LA")],
-    *[("exact_match", "[1, 2]", {"answer": gold}, 0) for gold in ([[1, 2]], [[1, 2], [3, 4]])],
+NAMES = {"e": "exact_match", "n": "numeric_correctness", "c": "multiple_choice", "m": "math_equivalence", "g": "gsm8k"}
+NAMES |= {"s": "squad_exact_match", "f": "squad_f1"}
+STEPS_12 = [f"6 and 6.\n{end}" for end in ("So the answer is 12.", r"Thus the answer is $\boxed{12}$.")]
+STEPS_12 += ["6 and 6.\nAnswer: 12 because 6+6=12"]
+ANSWERS = r"""
+e+ O'Brien ¦ O’Brien
+e+ Paris ¦ <think>London</think><answer>Paris</answer> ¦ <answer>Paris</answer> so <answer>Paris</answer>
+e- Paris ¦ paris ¦ <think>Paris ¦ <think><answer>Paris</answer></think>London
+e- Paris ¦ <answer>London</answer><answer>Paris</answer>
+e+ \frac12 ¦ so it is \boxed\frac12
+e+ a{b{c{d}}} ¦ so it is \boxed{a{b{c{d}}}}
+e- 5 ¦ so it is \boxed{5}, or \boxed{6
+e- [12] ¦ [1 2]
+# numbers
+n+ 1000 ¦ <answer>1e3</answer> ¦ 1,000
+n+ -0.25 ¦ −1/4
+n+ 1500 ¦ 1.5 x 10^3 ¦ 1.5*10^3 ¦ 1.5 \times 10^3
+n- 5 ¦ 5 hundredths ¦ 5 tenths ¦ 5 twelfths ¦ 5 halves ¦ 5k ¦ 5i ¦ 5x ¦ 5+ ¦ 5 at least ¦ 5 squared ¦ 5π ¦ 5\pi ¦ 5√2
+n- 5 ¦ 5·2
+# a second number, an operation or a root behind or before it: another value, or two guesses
+n- 5 ¦ 5 - 3 ¦ 5 + 2 ¦ 5*2 ¦ 5 | 3 ¦ 5^3 ¦ 5:3 ¦ 5 vs 2 ¦ √5 ¦ ±5 ¦ 2×5 ¦ >5 ¦ 3 - 5
+n+ 5 ¦ 5 cm^2 ¦ 5 m2 ¦ 5 \text{ cm}^{2} ¦ 5 units^3 ¦ 5 meters squared ¦ 5 orange halves ¦ 5 k-pop songs
+n- 12345 ¦ <answer>12⏎345</answer>
+n+ 1200000 ¦ $1.2M ¦ €1,200K
+n- 1200000 ¦ $1.2
+n- 1.2 ¦ $1.2M ¦ €1.2B
+n+ 300 ¦ 300K
+n+ 100 ¦ 10^2 ¦ \boxed{10^{2}} ¦ 1*10^2
+n- 100 ¦ 10^3
+n+ 46 ¦ 46 km
+n+ 42 ¦ ٤٢ ¦ ４２
+n- 42 ¦ 41 or 42 ¦ 42４
+n+ ٤٢ ¦ 42
+n- 2 ¦ ②
+n- 1 ¦ 1/0
+n+ 1/200 ¦ \boxed{\frac{1}{200}} ¦ \boxed{5 \times 10^{-3}}
+n- 3 million ¦ 2.5 ¦ 3
+n- 2.5 million ¦ 2.5 ¦ 3
+n+ 3 million ¦ $3 million
+n+ 100000 ¦ 1,00,000
+n+ 0.05 ¦ 5 hundredths
+n- 7 ¦ 5 mıllıon ¦ \boxed{2\frac{1}{3}}
+n+ 30 ¦ 30^\circ ¦ **30** ¦ $30$ ¦ x = 30 ¦ (30)
+# what stands right before or after a box
+n+ 5 ¦ - \boxed{5} ¦ \boxed{5}. Not 6. ¦ 2 + 1 = 3⏎\boxed{5} ¦ \boxed{5} dozen ¦ $\boxed{5} + 2 = 7$
+n- 5 ¦ $x = -\boxed{5}$ ¦ \boxed{5}\times 10^3 ¦ The answer is not \boxed{5}. ¦ \boxed{5} or 6
+n+ -5 ¦ $x = -\boxed{5}$
+n- -5 ¦ \boxed{5} is wrong.
+n+ 5000 ¦ \boxed{5}\times 10^3
+n+ 0.5 ¦ \boxed{0.5} or 1/2
+g+ #### 42 ¦ #### ٤٢ ¦ #### 42
+g+ #### ٤٢ ¦ #### ٤٢ ¦ #### 42
+m+ 2 ¦ \boxed{②}
+# words around an answer
+nemg+ 42 ¦ 42, since 5+37 ¦ <answer>42 because 6*7=42</answer> ¦ **Answer:** The answer is 42.
+nemg+ 42 ¦ The answer is 42, so we are done. ¦ The answer is 42 (as 6*7=42). ¦ It is 42 ¦ #### 42⏎Done.
+nemg+ 42 ¦ #### Step 1⏎We add.⏎#### 42 ¦ #### 1. Setup⏎Add.⏎#### 42 ¦ 最终答案：**42**。因为6*7=42
+nemg+ 42 ¦ Die Antwort auf die Frage ist 42. ¦ La solución es 42 ¦ La réponse est 42 car 6*7=42. ¦ Svaret är 42.
+nemg+ 42 ¦ Jawabannya adalah 42. ¦ Lösung: Zuerst rechnen wir das Produkt der beiden Zahlen. Die Antwort ist 42.
+nemg+ 42 ¦ 정답은 **42**입니다. ¦ Ответ равен 42. ¦ The answer is 42, not 43. ¦ The answer is not 41 but 42.
+nemg+ 42 ¦ The wrong answer is 41. The answer is 42.
+nemg- 42 ¦ 정답은 42가 아닙니다. ¦ Ответ не равен 42. ¦ The answer is 42. Or 43. ¦ The answer is not 42
+nemg- 42 ¦ 答えは42ではありません ¦ Svaret är inte 42. ¦ #### 41⏎#### 42 ¦ <answer>41, 42</answer>
+nemg- 42 ¦ 41 because x. 42 because y.
+nemg- 42 ¦ Die Antwort ist nicht 42 ¦ The wrong answer is 42. ¦ If the answer is 42, then x = 3.
+nemg- 42 ¦ The answer is not 42 but 41.
+nmg+ 42 ¦ about 42 ¦ ≈42 ¦ The answer is 41. Wait, no, 42. ¦ 答えは42円です ¦ La respuesta es 42 km
+nemg- 41 ¦ The answer is 41. Wait, no, 42. ¦ 41 or 42 because 6*7=42
+nem- 1 ¦ #### 1. Setup⏎Add.
+enm- 2 ¦ The answer is **2**, the other root is 3. ¦ The answer is **2**, the second is **3**.
+ecm+ B ¦ The answer is B, not A. ¦ The answer is not A but B. ¦ So statement A is wrong⏎⏎\boxed{B} ¦ 4 + 1 = 5⏎\boxed{B}
+ecm+ B ¦ Statement \boxed{B} is false. ¦ Without a doubt, the answer is B ¦ Not A; the answer is B ¦ **Answer:** B
+ecm+ B ¦ Final answer: \boxed{B} ¦ <answer>The answer is B</answer> ¦ Option A is wrong. The answer is B.
+ecm+ B ¦ So B ¦ 答案选B ¦ 若选A则错，故选B。 ¦ 本题选B ¦ Bが正解です ¦ 答えは「B」です
+ecm+ B ¦ Richtig ist B ¦ Antwort: B ¦ B, da A falsch ist
+ecm- B ¦ \boxed{B} or C ¦ b, c ¦ The answer is not B but A. ¦ The wrong answer is B. ¦ If the answer is B, stop.
+ecm- B ¦ The answer is not \boxed{B}. ¦ The answer is B. Or maybe C. ¦ <answer>B</answer> or <answer>C</answer>
+ecm- B ¦ B is not correct ¦ The answer isn't B ¦ 不选B ¦ 答案是B或C ¦ 答えはBではない ¦ La réponse est B ou C
+cm+ B ¦ Respuesta: B) París ¦ La réponse est l'option B ¦ opción B ¦ B) Paris ¦ 选项B ¦ 正解は(B)です
+cm+ B ¦ The answer is B. This is because A is wrong.
+c+ B ¦ B⏎⏎Plants need CO2. ¦ B: Paris ¦ the answer is (B) Paris, in France
+ecm- A ¦ A dog barks ¦ Not A; the answer is B ¦ A⏎B⏎C⏎D ¦ A, B, C, D ¦ The answer is either A or B
+ec- I ¦ I think it is a dog
+e+ Paris ¦ #### Conclusion⏎The answer is Paris. ¦ The answer is Paris, which is in France.
+em+ Paris ¦ The answer is **Paris**, the capital of France.
+e+ Because of You ¦ The answer is Because of You.
+e+ J. K. Rowling ¦ The answer is J. K. Rowling.
+e- Paris ¦ Paris, London ¦ The answer is Paris. Or London. ¦ Paris (or London)
+e- a red ¦ The answer is a red car.
+# choices
+c+ B ¦ B ¦ (B) ¦ b. ¦ B) Paris ¦ **B** ¦ \boxed{\text{B}} ¦ B) Vitamin C
+c- B ¦ B) C ¦ A) x B) y
+c- I ¦ I, personally, don't know.
+# a choice that is denied
+c- A ¦ (A) is wrong. ¦ A) is incorrect since it is too small. It must be C. ¦ A. This is not correct. ¦ **A** is wrong
+c- A ¦ (A) cannot be right ¦ A, which is wrong ¦ A. No, that is incorrect. ¦ not (A) ¦ It is not (A).
+c- A ¦ A) and B) are wrong ¦ A, B, and C are incorrect. ¦ (A) ist falsch ¦ (A) est fausse ¦ （A）不正确
+c- A ¦ Options A - D are all wrong ¦ A. That option is not right because it is small ¦ A (wrong) ¦ A (ruled out)
+c- A ¦ A (too small) ¦ A - incorrect ¦ A - not correct
+# two choices
+c- A ¦ A - Paris⏎B - London ¦ A) Both A and B are possible ¦ (A) or (B) ¦ (A) or option B ¦ (A), (B) ¦ (A) (B)
+c- A ¦ A: B and C ¦ A. B or C might be right ¦ A - B ¦ (A) Paris or (C) Rome ¦ (A) Paris or C ¦ A (or B) ¦ (A) B, C
+c- A ¦ A⏎B⏎C⏎D ¦ A (small) dog barks ¦ A. Or B. ¦ A. I am not sure, it could be B or C. ¦ (A) or (B) but not (C) ¦ A – D
+c- A ¦ A) **C** ¦ (A)⏎⏎B
+c- B ¦ B: the answer is (B) 10.⏎⏎Therefore, the answer is (C). ¦ Boxes \boxed{B} and \boxed{C}
+# a choice with its text, or with others that are denied
+c+ A ¦ The answer is A. Options B and C are wrong. ¦ A) is not a mammal ¦ A) The claim is false
+c+ B ¦ The answer is (B) It is false ¦ <answer>B) It is not correct</answer> ¦ B (False)
+c+ B ¦ The correct answer is **B. mitosis**.⏎⏎Final Answer: **B** ¦ B - Paris ¦ B, option A is wrong
+c+ B ¦ The answer is (B) 10.⏎⏎Therefore, the answer is (B). ¦ The answer is B (Paris). ¦ B, not A or C
+c+ B ¦ **Answer: B – Paris** ¦ (B) Paris, not (A) ¦ The correct answer is letter B.
+c+ B ¦ Among the options, B is the best answer. ¦ The answer is (B). (A) and (C) are not correct.
+c+ B ¦ (B), because options A and C are too small ¦ <answer>B</answer> <answer>(B) x</answer>
+c+ C ¦ (C) A is true but B is false ¦ The answer is (C) It is not true that dogs bark. ¦ C (see above)
+c+ D ¦ The answer is (D) Both A and B. ¦ (D) A and C only. ¦ D) A and B ¦ D ¦ (D) Neither A nor B
+c+ D ¦ The answer is D. A, B, and C are all incorrect. ¦ D: Both A and C ¦ D) Statement 2 is incorrect
+c+ D) Both A and B ¦ The answer is (D) Both A and B. ¦ (D) A and C only. ¦ D) A and B ¦ D
+# SQuAD
+sf+ yes ¦ The answer is yes, because both are American.
+sf+ because of you ¦ Because of You
+sf+ Denver Broncos ¦ Answer: Denver Broncos because they won
+sf+ since Monday ¦ Since Monday
+s+ EiffelTower ¦ <answer>the  Eiffel-Tower!</answer>
+s- American ¦ The answer is yes, because both are American.
+s- Paris ¦ Paris is the answer; no, Rome is the answer. ¦ Paris, as well as Rome
+s+ apple day ¦ an apple a day
+s- apple ¦ Anapple
+s- b ¦ <think>b</think>c
+"""  # functions by NAMES, whether they pay 1 (+) or 0 (-), the gold ¦ completions; ⏎ is a line break
+MORE_ANSWERS = [  # (functions, golds that are tried in turn, completions that earn 1, that earn 0)
+    ("e", "New York", [" New\n York "], []),
+    ("e", "Caf\u00e9", ["Cafe\u0301"], ["Cafe"]),
+    ("e", [["London", "LON"]], ["LON"], []),
+    ("e", ["'x'", '"x"', "$x$", "“x”", "**x**"], ["x"], []),
+    ("n", [2.5, "2 ½", r"2\frac{1}{2}"], ["2½", "2 ½", "2 1/2", "5/2", "2.5"], ["2"]),
+    ("n", ["1.234.567", "1 234 567", "1'234'567"], ["1234567"], []),
+    ("n", ["Rs. 500", 500], ["500", "C$500", "R$ 500", "CHF 500", "US$500"], []),
+    ("c", ["Answer: A", "A. Vitamin C", "So, the answer is (A)."], ["A"], []),
+    ("e", [["Paris", ["LON"]]], ["Paris"], []),
+    ("e", [[["NYC", "Zürich"], ["LA"]]], ["NYC", "Zürich", "LA"], []),
+    ("e", "**", [], [""]),
+    ("e", [[[1, 2]]], [], ["[1, 2]"]),
+    ("e", [[[1, 2], [3, 4]]], ["[[1,2],[3,4]]", "[[1, 2], [3, 4]]"], ["[1, 2]"]),
+    ("e", [[[1], [2], [3]]], ["[[1],[2],[3]]", "[[1], [2], [3]]"], ["1"]),
     *[
-        ("exact_match", text, {"answer": [[1], [2], [3]]}, score)
-        for text, score in (("1", 0), ("[[1],[2],[3]]", 1), ("[[1], [2], [3]]", 1))
-    ],
-    *[("exact_match", text, {"answer": [[1, 2], [3, 4]]}, 1) for text in ("[[1,2],[3,4]]", "[[1, 2], [3, 4]]")],
-    ("exact_match", "[1 2]", {"answer": "[12]"}, 0),
-    *[
-        ("exact_match", f"<answer>{text}</answer>", {"answer": gold}, float(text == gold))
+        ("e", gold, [f"<answer>{gold}</answer>"], [f"<answer>{other}</answer>"])
         for gold, other in (("A*", "A"), ('5"', "5'"), ("__init__", "init"), ("*args", "args"), ("dogs'", "dogs"))
-        for text in (gold, other)
     ],
-    *[("exact_match", "x", {"answer": gold}, 1) for gold in ("'x'", '"x"', "$x$", "“x”", "**x**")],
-    # LCS of (a b c d, b d x): b d, 2·2 / (4 + 3)
-    ("fuzzy_match", "b d x", {"answer": "a b c d"}, 4 / 7),
-    ("fuzzy_match", "The CAT!", {"answer": "the cat"}, 1),
-    ("fuzzy_match", "x", {"answer": ["y z", "x y"]}, 2 / 3),
-    ("fuzzy_match", "x y", {"reference": "x y", "answer": None}, 1),
-    # LCS of (colour, color) is color: 2·5 / 11
-    ("fuzzy_match", "colour", {"answer": "color", "options": {"unit": "character"}}, 10 / 11),
-    ("fuzzy_match", "a b\n#### c", {"reference": "a b c"}, 1),  # a heading of a summary is no final answer
-    ("fuzzy_match", "a", {"answer": None}, None),
-    ("numeric_correctness", "<answer>1e3</answer>", {"answer": "1000"}, 1),
-    ("numeric_correctness", "1,000", {"answer": 1000}, 1),
-    ("numeric_correctness", "1001", {"answer": 1000, "options": {"rel_tol": 0.001}}, 1),
-    ("numeric_correctness", "1001.5", {"answer": 1000, "options": {"rel_tol": 0.001}}, 0),
-    ("numeric_correctness", "0.04", {"answer": 0, "options": {"abs_tol": 0.05}}, 1),
-    ("numeric_correctness", "0.06", {"answer": 0, "options": {"abs_tol": 0.05}}, 0),
-    ("numeric_correctness", "−1/4", {"answer": -0.25}, 1),
-    *[("numeric_correctness", t, {"answer": 2.5}, 1) for t in ("2½", "2 ½", "2 1/2", "5/2")],
-    ("numeric_correctness", "2.5", {"answer": "2 ½"}, 1),
-    ("numeric_correctness", "2.5", {"answer": r"2\frac{1}{2}"}, 1),
-    ("numeric_correctness", "5", {"answer": [["5"], ["6"]]}, 1),
-    ("numeric_correctness", "5", {"answer": [[5], [6]]}, None),  # a matrix
-    *[("numeric_correctness", f"1.5{t}10^3", {"answer": 1500}, 1) for t in (" x ", "*", " \\times ")],
-    ("numeric_correctness", "3 4/2", {"answer": 5}, 0),
-    ("numeric_correctness", "<answer>12\n345</answer>", {"answer": 12345}, 0),
-    *[("numeric_correctness", "1234567", {"answer": t}, 1) for t in ("1.234.567", "1 234 567", "1'234'567")],
-    ("numeric_correctness", "500", {"answer": "Rs. 500"}, 1),
-    *[("numeric_correctness", t, {"answer": 500}, 1) for t in ("C$500", "R$ 500", "CHF 500", "US$500")],
-    *[("numeric_correctness", t, {"answer": 1_200_000}, 1) for t in ("$1.2M", "€1,200K")],
-    *[("numeric_correctness", t, {"answer": 1.2}, 0) for t in ("$1.2M", "€1.2B")],
-    ("numeric_correctness", "300K", {"answer": 300}, 1),  # kelvin
-    *[("numeric_correctness", t, {"answer": 100}, 1) for t in ("10^2", r"\boxed{10^{2}}", "1*10^2")],
-    ("numeric_correctness", "10^3", {"answer": 100}, 0),
-    ("numeric_correctness", "2", {"answer": "2½"}, 0),
-    ("math_equivalence", r"\boxed{[1, 2]}", {"answer": [[1, 2], [3, 4]]}, 0),  # one answer, not two
-    ("math_equivalence", r"\boxed{(1,2)}", {"answer": [(1, 2)]}, 1),
-    ("math_equivalence", r"\boxed{1}", {"answer": [[Fraction(1, 2), 1]]}, 0),
-    ("numeric_correctness", "46 km", {"answer": "46"}, 1),
-    ("numeric_correctness", "41 or 42", {"answer": "42"}, 0),
-    ("numeric_correctness", "1", {"answer": "nan"}, None),
-    ("numeric_correctness", "1", {"answer": "1e999"}, None),
-    ("numeric_correctness", "1", {"answer": "many"}, None),
-    ("numeric_correctness", "1/0", {"answer": "1"}, 0),
+    ("n", [[["5"], ["6"]]], ["5"], []),
+    ("n", 5, ["5千克", "5 miles", "5 fifth graders", "5 most days", "5 minimum"], ["3 4/2", "5亿" * 40]),
+    ("n", -5, [f"{sign}5" for sign in "−–—﹣－"], []),
     *[
-        ("numeric_correctness", rf"\boxed{{{t}}}", {"answer": "1/200"}, 1)
-        for t in (r"\frac{1}{200}", r"5 \times 10^{-3}")
-    ],
-    ("numeric_correctness", r"\boxed{2\frac{1}{3}}", {"answer": 7}, 0),
-    ("numeric_correctness", "2.5", {"answer": "2.5 million"}, 0),
-    ("numeric_correctness", "$3 million", {"answer": "3 million"}, 1),
-    *[
-        ("numeric_correctness", f"{number} {word}", {"answer": value}, expected)
+        ("n", number * size, [f"{number} {word}"], [f"{number}"])
         for number, word, size in (
             *((2.5, "million", 10**6), (5, "lakh", 10**5), (3, "dozen eggs", 12), (5, "万", 10**4)),
             *((5, "Millionen", 10**6), (5, "miljoner", 10**6), (5, "milliards", 10**9), (5, "millones", 10**6)),
             *((5, "mil", 1000), (5, "bn", 10**9), (5, "mln", 10**6), (5, "тысяч", 1000), (5, "миллионов", 10**6)),
             *((5, "千", 1000), (5, "천", 1000), (5, "लाख", 10**5), (5, "juta", 10**6), (5, "milhões", 10**6)),
         )
-        for value, expected in ((number, 0), (number * size, 1))
     ],
-    *[("numeric_correctness", f"5 {t}", {"answer": 5}, 0) for t in ("hundredths", "tenths", "twelfths", "halves")],
-    ("numeric_correctness", "5 hundredths", {"answer": 0.05}, 1),
-    *[("numeric_correctness", f"5{t}", {"answer": 5}, 1) for t in ("千克", " miles", " fifth graders", " most days")],
-    *[("numeric_correctness", f"5{t}", {"answer": 5}, 0) for t in ("k", "i", "x", "+", " at least", " squared")],
-    *[("numeric_correctness", f"{sign}5", {"answer": -5}, 1) for sign in "−–—﹣－"],
-    # what stands right before or after a box
-    *[
-        ("numeric_correctness", text, {"answer": answer}, expected)
-        for text, answer, expected in (
-            *((r"$x = -\boxed{5}$", 5, 0), (r"$x = -\boxed{5}$", -5, 1), (r"- \boxed{5}", 5, 1)),
-            *((r"\boxed{5}\times 10^3", 5, 0), (r"\boxed{5}\times 10^3", 5000, 1)),
-            *((r"The answer is not \boxed{5}.", 5, 0), (r"\boxed{5}. Not 6.", 5, 1), (r"\boxed{5} or 6", 5, 0)),
-            *(("2 + 1 = 3\n\\boxed{5}", 5, 1), (r"\boxed{5} dozen", 5, 1), (r"\boxed{0.5} or 1/2", 0.5, 1)),
-            *((r"$\boxed{5} + 2 = 7$", 5, 1), (r"\boxed{5} is wrong.", 5, 0), ("5 minimum", 5, 1)),
-        )
-    ],
-    ("numeric_correctness", "3亿5000万", {"answer": 35000 * 10**12}, 0),
-    ("numeric_correctness", "5亿" * 40, {"answer": 5}, 0),
-    ("numeric_correctness", "5 mıllıon", {"answer": 7}, 0),
-    # a second number, an operation or a root behind or before it: another value, or two guesses
-    *[
-        ("numeric_correctness", f"5{rest}", {"answer": 5}, 0)
-        for rest in (" - 3", " + 2", "*2", " | 3", "^3", ":3", " vs 2")
-    ],
-    *[("numeric_correctness", f"{before}5", {"answer": 5}, 0) for before in ("√", "±", "2×", ">", "3 - ")],
-    *[("numeric_correctness", f"5{rest}", {"answer": 5}, 0) for rest in ("π", "\\pi", "√2", "·2")],
-    *[
-        ("numeric_correctness", f"5{unit}", {"answer": 5}, 1)
-        for unit in (
-            " cm^2",
-            " m2",
-            " \\text{ cm}^{2}",
-            " units^3",
-            " meters squared",
-            " orange halves",
-            " k-pop songs",
-        )
-    ],
-    *[("numeric_correctness", text, {"answer": 30}, 1) for text in ("30^\\circ", "**30**", "$30$", "x = 30", "(30)")],
-    ("math_equivalence", "12", {"answer": None}, None),
-    ("gsm8k", "6 + 6 = 12\n#### 12", {"answer": "6 and 6\n#### 12"}, 1),
-    ("gsm8k", "#### 13", {"answer": "no number"}, None),
-    *[
-        (name, "The answer is 12.", {"answer": f"6 and 6.\n{gold}"}, 1)
-        for name in ("numeric_correctness", "math_equivalence", "gsm8k")
-        for gold in ("So the answer is 12.", r"Thus the answer is $\boxed{12}$.", "Answer: 12 because 6+6=12")
-    ],
-    ("gsm8k", "#### 13", {"answer": None}, None),
-    *[("multiple_choice", t, {"answer": "B"}, 1) for t in ("B", "(B)", "b.", "B) Paris", "**B**", r"\boxed{\text{B}}")],
-    *[("multiple_choice", t, {"answer": "B"}, 0) for t in ("A", "A) x B) y", "A or B", "B or C", "Berlin", "", "BB")],
-    ("multiple_choice", "B) Vitamin C", {"answer": "B"}, 1),
-    ("multiple_choice", "B) C", {"answer": "B"}, 0),
-    ("multiple_choice", "<answer>C: a cat</answer>", {"answer": 2}, 1),
-    *[("multiple_choice", "A", {"answer": gold}, None) for gold in ("a, c", "A and C", "(A) & (C)", "[A, C]", "A/B")],
-    *[
-        ("multiple_choice", "A", {"answer": gold}, 1)
-        for gold in ("Answer: A", "A. Vitamin C", "So, the answer is (A).")
-    ],
-    *[("multiple_choice", t, {"answer": "A"}, 0) for t in DENIED_CHOICES],
-    *[("multiple_choice", t, {"answer": t.strip("(*")[0]}, 0) for t in TWO_CHOICES],
-    *[("multiple_choice", t, {"answer": gold}, 1) for gold, texts in RIGHT_CHOICES for t in texts],
-    ("multiple_choice", "D", {"answer": "D) Both A and B"}, 1),
-    ("multiple_choice", "I, personally, don't know.", {"answer": "I"}, 0),
-    ("multiple_choice", "C", {"answer": "none of these"}, None),
-    ("multiple_choice", "C", {"answer": None}, None),
-    ("strict_xml_format", RX.format("\nx\n", "\ny\n") + "\n", {}, 1),
-    ("strict_xml_format", RX.format("\nx\n", "\ny\n") + "\n\n", {}, 0),
-    ("strict_xml_format", RX.format("\nx\n", "y"), {}, 0),
-    ("strict_xml_format", RX.format("\n \n", "\ny\n"), {}, 0),
-    ("strict_xml_format", "so " + RX.format("\nx\n", "\ny\n"), {}, 0),
-    ("soft_xml_format", " " + RX.format("x", "y") + "\n\n", {}, 1),
-    ("soft_xml_format", RX.format("x", ""), {}, 0),
-    ("soft_xml_format", "so " + RX.format("x", "y"), {}, 0),
-    ("soft_xml_format", RX.format("x", "y") + RX.format("x", "y"), {}, 0),
-    ("soft_xml_format", "<answer>y</answer><reasoning>x</reasoning>", {}, 0),
-    ("soft_xml_format", "<a>x</a>", {"options": {"tags": ["a"]}}, 1),
-    ("incremental_format", "<reasoning>x</reasoning><answer>", {}, 0.75),
-    ("incremental_format", RX.format("x", "y"), {}, 1),
-    ("incremental_format", RX.format("x", "y") + " more", {}, 1 - 0.004),
-    ("incremental_format", RX.format("x", "y") + "z" * 2000, {}, 0),
-    ("incremental_format", "<reasoning><reasoning>x</reasoning>", {}, 0),
-    ("think_format", "<think> </think>b", {}, 0),
-    ("think_format", "<think>a</think>", {}, 0),
-    ("think_format", "a</think>b", {}, 0),
-    ("think_format", "a</think>b", {"options": {"prefilled": True}}, 1),
-    ("think_format", "<think>a</think>b", {"options": {"prefilled": True}}, 0),
-    ("tag_count", "</answer><answer></think>", {}, 0.75),
-    ("tag_count", "<think><think>", {}, 0),
-    ("json_format", '```json\n{"a": 1}\n```', {}, 1),
-    *[
-        ("json_format", t, {}, 0)
-        for t in ("", "1", "null", "{a: 1}", "[NaN]", "[Infinity]", '{"a": 1} so', "[" * 99999)
-    ],
-    *[
-        (name, thought + text, {"schema": SCHEMA} if name == "json_schema" else {}, paid)
-        for name in ("json_format", "json_schema")
-        for thought in (
-            "<think>x</think>",
-            "<think>\n\n</think>\n\n",
-            "plan</think>",
-            "<think>" + "x" * 30_000 + "</think>",
-        )
-        for text, paid in (('{"n": 1}', 1), ('```json\n{"n": 1}\n```', 1), ('It is {"n": 1}', 0))
-    ],
-    ("json_schema", '<think>{"n": 1}', {"schema": SCHEMA}, 0),
-    ("json_format", '{"tag": "<think>"}', {}, 1),
-    ("json_schema", '{"n": 1}', {"schema": SCHEMA}, 1),
-    ("json_schema", '{"n": "1"}', {"schema": SCHEMA}, 0),
-    ("json_schema", "{}", {"schema": json.dumps(SCHEMA)}, 0),
-    ("json_schema", "1", {"schema": None}, None),
-    ("code_block_format", PY.format(""), {}, 0),
-    ("code_block_format", PY.format("x") + "\n" + PY.format("y"), {}, 0),
-    ("code_block_format", "```python\nx = 1", {}, 0),
-    ("code_block_format", "```\nx = 1\n```", {}, 0),
-    ("code_block_format", "```sql\nx\n```", {"options": {"language": "sql"}}, 1),
-    ("no_syntax_error", "So:\n" + PY.format("def f(x):\n    return x"), {}, 1),
-    ("no_syntax_error", PY.format("def f(x) return x"), {}, 0),
-    ("no_syntax_error", "def f(x):\n    return x", {}, 1),
-    *[
-        ("no_syntax_error", t, {}, 0)
-        for t in ("", "hello", "'text'", "pass", "(" * 300, "-" * 15_000 + "1", "x = '\0'")
-    ],
-    ("no_syntax_error", "x=" + "1+" * 12_000 + "1", {}, 0),
-    ("ideal_length", "a " * 150, {}, 0.5),
-    ("ideal_length", "abcde", {"options": {"ideal": 10, "unit": "characters"}}, 0.5),
-    ("ideal_length", "abc", {"completion_ids": [1] * 5, "options": {"ideal": 10, "unit": "tokens"}}, 0.5),
-    ("min_length", "a " * 10, {}, 0.2),
-    ("max_length_penalty", "a " * 600, {}, -0.2),
-    ("max_length_penalty", "a " * 2000, {}, -1),
-    ("soft_overlong_punishment", "a", {"completion_ids": [0] * 18_432}, -0.5),
-    ("soft_overlong_punishment", "a", {"completion_ids": [0] * 20_480}, -1),
-    ("soft_overlong_punishment", "a " * 90, {"options": {"max_length": 100, "cache": 20}}, -0.5),
-    ("soft_overlong_punishment", "a " * 100, {"options": {"max_length": 100, "cache": 0}}, 0),
-    ("soft_overlong_punishment", "a " * 101, {"options": {"max_length": 100, "cache": 0}}, -1),
-    # 9 of 18 characters: the cosine is 0, so the middle of (0.5, 1)
-    ("cosine_scaled", r"\boxed{2}", {"answer": "2", "options": {"max_length": 18}}, 0.75),
-    ("cosine_scaled", r"\boxed{3}", {"answer": "2", "options": {"max_length": 18}}, -0.75),
-    ("cosine_scaled", r"\boxed{2}" + " " * 99, {"answer": "2", "options": {"max_length": 9}}, 0.5),
-    ("cosine_scaled", "", {"answer": None}, None),
-    # 6 bigrams, 3 of them distinct
-    ("repetition_penalty", "a B a b A b a", {"options": {"ngram_size": 2}}, -4 / 6),
-    ("repetition_penalty", "no " * 10, {"options": {"max_penalty": -2.0}}, -2 * 7 / 8),
-    ("no_repetition", "", {}, 0),
-    ("no_repetition", "no " * 9, {}, 1 / 7 / 0.7),
-    ("no_repetition", "好" * 113, {"options": {"threshold": 1.0}}, 1 / 102),
-    ("language_consistency", "Hello, Welt 12", {"language": "de"}, 1),
-    ("language_consistency", "привет ok", {"language": "ru"}, 6 / 8),
-    ("language_consistency", "日本のカ", {"language": "ja"}, 1),
-    ("language_consistency", "日本のカ", {"language": "zh"}, 0.5),
-    ("language_consistency", "2 + 2 = 4", {"language": "en"}, 1),
-    ("language_consistency", "", {"language": "en"}, 0),
-    ("language_consistency", "hi", {"language": "xx"}, None),
-    ("language_consistency", "hi 好", {"prompt": "你好吗", "language": None}, 1 / 3),
-    ("token_repetition", "", {"completion_ids": [1, 2, 1, 2, 1], "options": {"ngram_size": 2}}, -0.5),
-    ("token_repetition", "", {"completion_ids": []}, 0),
-    ("token_cosine_scaled", r"\boxed{2}", {"answer": "2", "completion_ids": [0] * 512}, 0.75),
-    ("token_cosine_scaled", r"\boxed{3}", {"answer": "2", "completion_ids": [0] * 512}, -0.75),
-    ("token_cosine_scaled", r"\boxed{2}", {"answer": "2", "completion_ids": []}, 1),
-    ("token_cosine_scaled", r"\boxed{2}", {"answer": "2", "completion_ids": [0] * 1024}, -1),
-    # (1 + cos(π / 3)) / 2 = 3 / 4 of the way from 0.5 to 1
-    (
-        "token_cosine_scaled",
-        r"\boxed{2}",
-        {"answer": "2", "completion_ids": [0] * 2, "options": {"max_length": 6}},
-        0.875,
-    ),
-    (
-        "token_cosine_scaled",
-        r"\boxed{2}",
-        {"answer": "2", "completion_ids": [0] * 6, "options": {"max_length": 6, "exceeded": 0.25}},
-        0.25,
-    ),
-    ("token_cosine_scaled", r"\boxed{2}", {"answer": None, "completion_ids": [0] * 9999}, None),
-    ("squad_exact_match", "<answer>the  Eiffel-Tower!</answer>", {"answer": "EiffelTower"}, 1),
-    *[
-        (name, text, {"answer": gold}, 1)
-        for name in ("squad_exact_match", "squad_f1")
-        for text, gold in (
-            *(("The answer is yes, because both are American.", "yes"), ("Because of You", "because of you")),
-            *(("Answer: Denver Broncos because they won", "Denver Broncos"), ("Since Monday", "since Monday")),
-        )
-    ],
-    ("squad_exact_match", "The answer is yes, because both are American.", {"answer": "American"}, 0),
-    ("squad_exact_match", "Paris is the answer; no, Rome is the answer.", {"answer": "Paris"}, 0),
-    ("squad_exact_match", "Paris, as well as Rome", {"answer": "Paris"}, 0),
-    ("squad_exact_match", "an apple a day", {"answer": "apple day"}, 1),
-    ("squad_exact_match", "Anapple", {"answer": "apple"}, 0),
-    ("squad_exact_match", "b c", {"answer": None, "answers": {"text": ["x", "B, C"], "answer_start": [0, 9]}}, 1),
-    ("squad_exact_match", "", {"answer": None, "answers": {"text": [], "answer_start": []}}, 1),
-    ("squad_exact_match", "no", {"answer": None, "answers": {"text": [], "answer_start": []}}, 0),
-    ("squad_exact_match", "<think>b</think>c", {"answer": "b"}, 0),
-    ("squad_exact_match", "b", {"answer": None, "answers": None}, None),
-    ("squad_exact_match", "b", {"answer": {}}, None),
-    # cat sat in common: 2·2 / (3 + 2); with a word twice in the gold, once in the answer: 2·1 / (1 + 2)
-    ("squad_f1", "the cat sat down", {"answer": "Cat sat."}, 0.8),
-    ("squad_f1", "no", {"answer": "no no"}, 2 / 3),
-    ("squad_f1", "cat", {"answer": ["dog", "a cat"]}, 1),
-    ("squad_f1", "", {"answer": "dog"}, 0),
-    ("squad_f1", "", {"answers": {"text": []}}, 1),
-    ("squad_f1", "cat", {"answers": {"text": []}}, 0),
-    ("squad_f1", "b", {"answer": None, "answers": None}, None),
-    # digits of other scripts
-    ("numeric_correctness", "٤٢", {"answer": "42"}, 1),
-    ("numeric_correctness", "②", {"answer": "2"}, 0),
-    ("numeric_correctness", "４２", {"answer": "42"}, 1),
-    ("numeric_correctness", "42４", {"answer": "42"}, 0),
-    ("numeric_correctness", "42", {"answer": "٤٢"}, 1),
-    ("gsm8k", "#### ٤٢", {"answer": "#### 42"}, 1),
-    ("gsm8k", "#### 42", {"answer": "#### ٤٢"}, 1),
-    ("math_equivalence", r"\boxed{②}", {"answer": "2"}, 1),
-    ("numeric_correctness", "1,00,000", {"answer": 100000}, 1),
-    ("code_block_format", "```python\nx = 1\n```", {"options": {"language": "Python"}}, 1),
+    ("n", 35000 * 10**12, [], ["3亿5000万"]),
+    ("nmg", STEPS_12, ["The answer is 12."], []),
+    ("g", "6 and 6\n#### 12", ["6 + 6 = 12\n#### 12"], []),
+    ("m", [[[1, 2], [3, 4]]], [], [r"\boxed{[1, 2]}"]),
+    ("m", [[(1, 2)]], [r"\boxed{(1,2)}"], []),
+    ("m", [[[Fraction(1, 2), 1]]], [], [r"\boxed{1}"]),
+    ("c", "B", [], ["A", "A or B", "B or C", "Berlin", "", "BB"]),
+    ("c", 2, ["<answer>C: a cat</answer>"], []),
 ]
 
 
-WORDS = [  # functions (exact, numeric, choice, math), gold, what they must not pay or, with +, must
-    ("nemg+", "42", ["42, since 5+37", "<answer>42 because 6*7=42</answer>", "**Answer:** The answer is 42."]),
-    (
-        "nemg+",
-        "42",
-        ["The answer is 42, so we are done.", "The answer is 42 (as 6*7=42).", "It is 42", "#### 42\nDone."],
-    ),
-    ("nemg+", "42", ["#### Step 1\nWe add.\n#### 42", "#### 1. Setup\nAdd.\n#### 42", "最终答案：**42**。因为6*7=42"]),
-    ("nemg+", "42", ["Die Antwort auf die Frage ist 42.", "La réponse est 42 car 6*7=42.", "La solución es 42"]),
-    ("nemg+", "42", ["Lösung: Zuerst rechnen wir das Produkt der beiden Zahlen. Die Antwort ist 42."]),
-    ("nemg+", "42", ["정답은 **42**입니다.", "Svaret är 42.", "Jawabannya adalah 42.", "Ответ равен 42."]),
-    ("nemg", "42", ["정답은 42가 아닙니다.", "Svaret är inte 42.", "Ответ не равен 42."]),
-    ("nmg+", "42", ["about 42", "≈42", "The answer is 41. Wait, no, 42.", "答えは42円です", "La respuesta es 42 km"]),
-    ("nemg", "42", ["The answer is 42. Or 43.", "The answer is not 42", "答えは42ではありません", "#### 41\n#### 42"]),
-    ("nemg", "42", ["<answer>41, 42</answer>", "41 because x. 42 because y.", "Die Antwort ist nicht 42"]),
-    ("nemg", "41", ["The answer is 41. Wait, no, 42.", "41 or 42 because 6*7=42"]),
-    ("nem", "1", ["#### 1. Setup\nAdd."]),
-    (
-        "nemg+",
-        "42",
-        ["The answer is 42, not 43.", "The answer is not 41 but 42.", "The wrong answer is 41. The answer is 42."],
-    ),
-    ("nemg", "42", ["The wrong answer is 42.", "If the answer is 42, then x = 3.", "The answer is not 42 but 41."]),
-    ("ecm+", "B", ["The answer is B, not A.", "The answer is not A but B.", "So statement A is wrong\n\n\\boxed{B}"]),
-    ("ecm", "B", ["The wrong answer is B.", "If the answer is B, stop.", "The answer is not \\boxed{B}."]),
-    ("ecm", "B", ["\\boxed{B} or C", "The answer is not B but A."]),
-    ("ecm+", "B", ["4 + 1 = 5\n\\boxed{B}", "Statement \\boxed{B} is false.", "Without a doubt, the answer is B"]),
-    (
-        "ecm+",
-        "B",
-        ["Not A; the answer is B", "**Answer:** B", r"Final answer: \boxed{B}", "<answer>The answer is B</answer>"],
-    ),
-    ("ecm+", "B", ["Option A is wrong. The answer is B.", "So B", "答案选B"]),
-    (
-        "ecm+",
-        "B",
-        [
-            "若选A则错，故选B。",
-            "本题选B",
-            "Bが正解です",
-            "答えは「B」です",
-            "Richtig ist B",
-            "Antwort: B",
-            "B, da A falsch ist",
-        ],
-    ),
-    (
-        "cm+",
-        "B",
-        ["Respuesta: B) París", "La réponse est l'option B", "opción B", "B) Paris", "选项B", "正解は(B)です"],
-    ),
-    ("cm+", "B", ["The answer is B. This is because A is wrong."]),
-    ("c+", "B", ["B\n\nPlants need CO2.", "B: Paris", "the answer is (B) Paris, in France"]),
-    ("ecm", "A", ["A dog barks", "Not A; the answer is B", "A\nB\nC\nD", "A, B, C, D", "The answer is either A or B"]),
-    (
-        "ecm",
-        "B",
-        ["B is not correct", "The answer isn't B", "不选B", "答案是B或C", "答えはBではない", "La réponse est B ou C"],
-    ),
-    ("ecm", "B", ["The answer is B. Or maybe C.", "<answer>B</answer> or <answer>C</answer>", "b, c"]),
-    ("ec", "I", ["I think it is a dog"]),
-    ("e+", "Paris", ["#### Conclusion\nThe answer is Paris.", "The answer is Paris, which is in France."]),
-    ("em+", "Paris", ["The answer is **Paris**, the capital of France."]),
-    ("enm", "2", ["The answer is **2**, the other root is 3.", "The answer is **2**, the second is **3**."]),
-    ("e+", "Because of You", ["The answer is Because of You."]),
-    ("e+", "J. K. Rowling", ["The answer is J. K. Rowling."]),
-    ("e", "Paris", ["Paris, London", "The answer is Paris. Or London.", "Paris (or London)"]),
-    ("e", "a red", ["The answer is a red car."]),
+def answers() -> list[tuple]:
+    """(functions, gold, completion, score) of both tables."""
+    cases = []
+    for line in ANSWERS.strip().split("\n"):
+        head, *texts = line.replace("⏎", "\n").split(" ¦ ")
+        functions, _, gold = head.partition(" ")
+        cases += [(functions[:-1], gold, text, float(functions[-1] == "+")) for text in texts if head[0] != "#"]
+    for functions, golds, *texts in MORE_ANSWERS:
+        for gold in golds if isinstance(golds, list) else [golds]:
+            cases += [(functions, gold, text, 1.0 - i) for i in (0, 1) for text in texts[i]]
+    return cases
+
+
+@pytest.mark.parametrize("functions", sorted({case[0] for case in answers()}))
+def test_answers_that_pay_and_that_do_not(functions):
+    cases = [(NAMES[name], *case[1:]) for case in answers() if case[0] == functions for name in functions]
+    wrong = [case for case in cases if score(case[0], case[2], answer=case[1]) != case[3]]
+    assert not wrong
+
+
+UNUSABLE = {  # golds for which a function does not apply
+    "exact_match": [None, " ", []],
+    "fuzzy_match": [None],
+    "numeric_correctness": ["nan", "1e999", "many", [[5], [6]]],  # the last is a matrix
+    "math_equivalence": [None],
+    "gsm8k": ["no number", None],
+    "multiple_choice": ["a, c", "A and C", "(A) & (C)", "[A, C]", "A/B", "none of these", None],
+    "squad_exact_match": [{}],
+    "cosine_scaled": [None],
+    "token_cosine_scaled": [None],
+}
+
+
+def test_golds_that_cannot_be_used_give_none():
+    for name, golds in UNUSABLE.items():
+        for gold in golds:
+            more = {"completion_ids": [0] * 9999} if name == "token_cosine_scaled" else {}
+            assert score(name, "1", answer=gold, **more) is None, (name, gold)
+
+
+def opts(**options):
+    """The columns of a case that only sets options."""
+    return {"options": options}
+
+
+THOUGHTS = ("<think>x</think>", "<think>\n\n</think>\n\n", "plan</think>", "<think>" + "x" * 30_000 + "</think>")
+XML = RX.format("x", "y")
+STRICT = [
+    ("", "\nx\n", "\ny\n", "\n\n"),
+    ("", "\nx\n", "y", ""),
+    ("", "\n \n", "\ny\n", ""),
+    ("so ", "\nx\n", "\ny\n", ""),
 ]
-NAMES = {"e": "exact_match", "n": "numeric_correctness", "c": "multiple_choice", "m": "math_equivalence", "g": "gsm8k"}
+NO_TEXT = {"answers": {"text": [], "answer_start": []}}
+OVERLONG = {"options": {"max_length": 100, "cache": 0}}
+TEXTS = {  # {function: {score: texts}}
+    "strict_xml_format": {
+        1: [RX.format("\nx\n", "\ny\n") + "\n"],
+        0: [before + RX.format(*parts) + after for before, *parts, after in STRICT],
+    },
+    "soft_xml_format": {
+        1: [" " + RX.format("x", "y") + "\n\n"],
+        0: [RX.format("x", ""), "so " + XML, XML * 2, "<answer>y</answer><reasoning>x</reasoning>"],
+    },
+    "incremental_format": {
+        **{0.75: ["<reasoning>x</reasoning><answer>"], 1: [XML], 1 - 0.004: [XML + " more"]},
+        0: [XML + "z" * 2000, "<reasoning><reasoning>x</reasoning>"],
+    },
+    "think_format": {0: ["<think> </think>b", "<think>a</think>", "a</think>b"]},
+    "tag_count": {0.75: ["</answer><answer></think>"], 0: ["<think><think>"]},
+    "json_format": {
+        1: ['```json\n{"a": 1}\n```', '{"tag": "<think>"}'],
+        0: ["", "1", "null", "{a: 1}", "[NaN]", "[Infinity]", '{"a": 1} so', "[" * 99999],
+    },
+    "code_block_format": {
+        0: [PY.format(""), PY.format("x") + "\n" + PY.format("y"), "```python\nx = 1", "```\nx = 1\n```"],
+    },
+    "no_syntax_error": {
+        1: ["So:\n" + PY.format("def f(x):\n    return x"), "def f(x):\n    return x"],
+        0: [PY.format("def f(x) return x"), "x=" + "1+" * 12_000 + "1", "-" * 15_000 + "1", "(" * 300, "x = '\0'"],
+    },
+    "min_length": {0.2: ["a " * 10]},
+    "max_length_penalty": {-0.2: ["a " * 600], -1: ["a " * 2000]},
+}
+TEXTS["no_syntax_error"][0] += ["", "hello", "'text'", "pass"]
+SCORES = {  # {function: [(text, columns and options, score)]}
+    "exact_match": [("paris", {"answer": "Paris", **opts(ignore_case=True)}, 1)],
+    "fuzzy_match": [
+        ("b d x", {"answer": "a b c d"}, 4 / 7),  # the LCS is b d: 2·2 / (4 + 3)
+        ("The CAT!", {"answer": "the cat"}, 1),
+        ("x", {"answer": ["y z", "x y"]}, 2 / 3),
+        ("x y", {"reference": "x y", "answer": None}, 1),
+        ("colour", {"answer": "color", **opts(unit="character")}, 10 / 11),  # the LCS is color: 2·5 / 11
+        ("a b\n#### c", {"reference": "a b c"}, 1),  # a heading of a summary is no final answer
+    ],
+    "numeric_correctness": [
+        ("1001", {"answer": 1000, **opts(rel_tol=0.001)}, 1),
+        ("1001.5", {"answer": 1000, **opts(rel_tol=0.001)}, 0),
+        ("0.04", {"answer": 0, **opts(abs_tol=0.05)}, 1),
+        ("0.06", {"answer": 0, **opts(abs_tol=0.05)}, 0),
+    ],
+    "json_schema": [
+        ('{"n": 1}', {"schema": SCHEMA}, 1),
+        ('{"n": "1"}', {"schema": SCHEMA}, 0),
+        ('<think>{"n": 1}', {"schema": SCHEMA}, 0),
+        ("{}", {"schema": json.dumps(SCHEMA)}, 0),
+        ("1", {"schema": None}, None),
+        *(
+            (thought + text, {"schema": SCHEMA}, paid)
+            for thought in THOUGHTS
+            for text, paid in (('{"n": 1}', 1), ('```json\n{"n": 1}\n```', 1), ('It is {"n": 1}', 0))
+        ),
+    ],
+    "code_block_format": [
+        ("```sql\nx\n```", opts(language="sql"), 1),
+        (PY.format("x = 1"), opts(language="Python"), 1),
+    ],
+    "soft_xml_format": [("<a>x</a>", opts(tags=["a"]), 1)],
+    "think_format": [("a</think>b", opts(prefilled=True), 1), ("<think>a</think>b", opts(prefilled=True), 0)],
+    "ideal_length": [
+        ("a " * 150, {}, 0.5),
+        ("abcde", opts(ideal=10, unit="characters"), 0.5),
+        ("abc", {"completion_ids": [1] * 5, **opts(ideal=10, unit="tokens")}, 0.5),
+    ],
+    "soft_overlong_punishment": [
+        ("a", {"completion_ids": [0] * 18_432}, -0.5),
+        ("a", {"completion_ids": [0] * 20_480}, -1),
+        ("a " * 90, opts(max_length=100, cache=20), -0.5),
+        ("a " * 100, OVERLONG, 0),
+        ("a " * 101, OVERLONG, -1),
+    ],
+    "cosine_scaled": [  # 9 of 18 characters: the cosine is 0, so the middle of (0.5, 1)
+        (r"\boxed{2}", {"answer": "2", **opts(max_length=18)}, 0.75),
+        (r"\boxed{3}", {"answer": "2", **opts(max_length=18)}, -0.75),
+        (r"\boxed{2}" + " " * 99, {"answer": "2", **opts(max_length=9)}, 0.5),
+    ],
+    "token_cosine_scaled": [
+        (r"\boxed{2}", {"answer": "2", "completion_ids": [0] * 512}, 0.75),
+        (r"\boxed{3}", {"answer": "2", "completion_ids": [0] * 512}, -0.75),
+        (r"\boxed{2}", {"answer": "2", "completion_ids": []}, 1),
+        (r"\boxed{2}", {"answer": "2", "completion_ids": [0] * 1024}, -1),
+        # (1 + cos(π / 3)) / 2 = 3 / 4 of the way from 0.5 to 1
+        (r"\boxed{2}", {"answer": "2", "completion_ids": [0] * 2, **opts(max_length=6)}, 0.875),
+        (r"\boxed{2}", {"answer": "2", "completion_ids": [0] * 6, **opts(max_length=6, exceeded=0.25)}, 0.25),
+    ],
+    "repetition_penalty": [  # 6 bigrams, 3 of them distinct
+        ("a B a b A b a", opts(ngram_size=2), -4 / 6),
+        ("no " * 10, opts(max_penalty=-2.0), -2 * 7 / 8),
+    ],
+    "token_repetition": [
+        ("", {"completion_ids": [1, 2, 1, 2, 1], **opts(ngram_size=2)}, -0.5),
+        ("", {"completion_ids": []}, 0),
+    ],
+    "no_repetition": [("", {}, 0), ("no " * 9, {}, 1 / 7 / 0.7), ("好" * 113, opts(threshold=1.0), 1 / 102)],
+    "language_consistency": [
+        ("Hello, Welt 12", {"language": "de"}, 1),
+        ("привет ok", {"language": "ru"}, 6 / 8),
+        ("日本のカ", {"language": "ja"}, 1),
+        ("日本のカ", {"language": "zh"}, 0.5),
+        ("2 + 2 = 4", {"language": "en"}, 1),
+        ("", {"language": "en"}, 0),
+        ("hi", {"language": "xx"}, None),
+        ("hi 好", {"prompt": "你好吗", "language": None}, 1 / 3),
+    ],
+    "squad_exact_match": [
+        ("b c", {"answer": None, "answers": {"text": ["x", "B, C"], "answer_start": [0, 9]}}, 1),
+        ("", {"answer": None, **NO_TEXT}, 1),
+        ("no", {"answer": None, **NO_TEXT}, 0),
+        ("b", {"answer": None, "answers": None}, None),
+    ],
+    "squad_f1": [  # cat sat in common: 2·2 / (3 + 2); with a word twice in the gold, once in the answer: 2·1 / (1 + 2)
+        ("the cat sat down", {"answer": "Cat sat."}, 0.8),
+        ("no", {"answer": "no no"}, 2 / 3),
+        ("cat", {"answer": ["dog", "a cat"]}, 1),
+        ("", {"answer": "dog"}, 0),
+        ("", {"answers": {"text": []}}, 1),
+        ("cat", {"answers": {"text": []}}, 0),
+        ("b", {"answer": None, "answers": None}, None),
+    ],
+}
+SCORES["json_format"] = [(text, {}, paid) for text, _, paid in SCORES["json_schema"] if "think" in text[1:]]
 
 
-@pytest.mark.parametrize(("functions", "gold", "texts"), WORDS, ids=[f"{case[0]}-{case[2][0][:20]}" for case in WORDS])
-def test_words_around_an_answer(functions, gold, texts):
-    expected = float(functions.endswith("+"))
-    names = [NAMES[letter] for letter in functions.rstrip("+")]
-    assert not [(name, text) for name in names for text in texts if score(name, text, answer=gold) != expected]
+@pytest.mark.parametrize("name", {**TEXTS, **SCORES})
+def test_score_by_hand(name):
+    cases = [(text, {}, paid) for paid, texts in TEXTS.get(name, {}).items() for text in texts]
+    for text, arguments, expected in cases + SCORES.get(name, []):
+        value = score(name, text, **arguments)
+        same = value is None if expected is None else value == pytest.approx(expected, abs=1e-12)
+        assert same, (text, arguments, value)
 
 
 def test_table_of_words_around_answers_on_the_page():
     """Every cell of the page's table: a function pays for a completion exactly where the last column names it."""
-    page = (ROOT / "references" / "reward_design.md").read_text(encoding="utf-8")
-    rows = re.findall(
-        r"^\| [\w ]*\| (.+?) \| ([^|]+?) \| ([a-z, ]*)\|$", page.split("## Words around an answer")[1], re.M
-    )
-    rows = [(text.replace("\\n", "\n"), gold, paid) for text, gold, paid in rows if gold != "gold"]
-    names = {
-        "exact": "exact_match",
-        "numeric": "numeric_correctness",
-        "choice": "multiple_choice",
-        "math": "math_equivalence",
-    }
+    page = (ROOT / "references" / "reward_design.md").read_text(encoding="utf-8").split("## Words around an answer")[1]
+    rows = re.findall(r"^\| [\w ]*\| (.+?) \| ([^|]+?) \| ([a-z, ]*)\|$", page, re.M)[1:]
+    names = {"exact": "e", "numeric": "n", "choice": "c", "math": "m"}
     assert len(rows) >= 30
-    wrong = [
-        (name, text)
-        for text, gold, paid in rows
-        for short, name in names.items()
-        if (score(name, text, answer=gold) == 1) != (short in paid.split(", ") or f"{short} " in paid)
-    ]
-    assert not wrong
+    for text, gold, paid in rows:
+        pays = {short for short, f in names.items() if score(NAMES[f], text.replace("\\n", "\n"), answer=gold) == 1}
+        assert pays == {*paid.replace(",", " ").split()}, text
 
 
 def test_any_of_several_golds_pays():
@@ -508,14 +426,6 @@ def test_any_of_several_golds_pays():
     assert [score("multiple_choice", "The answer is B.", answer=gold) for gold in golds] == [1, 1, 1, 0, None]
     for text, gold, expected in (("3,5", 3.5, 1), ("3.5", "3,5", 1), ("1,234", 1.234, 0), ("3,5", 3, 0)):
         assert score("numeric_correctness", text, answer=gold) == expected, (text, gold)
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "arguments", "expected"), BY_HAND, ids=[f"{c[0]}-{c[1][:20]}" for c in BY_HAND]
-)
-def test_score_by_hand(name, text, arguments, expected):
-    value = score(name, text, **arguments)
-    assert value is None if expected is None else value == pytest.approx(expected, abs=1e-12)
 
 
 def test_kimi_length_by_hand():
@@ -538,12 +448,16 @@ def test_kimi_length_by_hand():
 
 @given(st.lists(st.integers(0, 3), max_size=12), st.integers(1, 4), st.floats(-5, 0))
 @settings(max_examples=60, deadline=None)
-def test_token_repetition_equals_trl(ids, size, most):
-    from trl.rewards import get_repetition_penalty_reward
+def test_penalties_equal_trl(ids, size, most):
+    from trl.rewards import get_repetition_penalty_reward, get_soft_overlong_punishment
 
     (theirs,) = get_repetition_penalty_reward(ngram_size=size, max_penalty=most)(completion_ids=[ids])
     options = {"ngram_size": size, "max_penalty": most}
     assert score("token_repetition", "", options, completion_ids=ids) == pytest.approx(theirs, abs=1e-12)
+    assert score("repetition_penalty", " ".join(map(str, ids)), options) == pytest.approx(theirs, abs=1e-12)
+    theirs = get_soft_overlong_punishment(max_completion_len=9, soft_punish_cache=size)(completion_ids=[ids])
+    options = {"max_length": 9, "cache": size}
+    assert score("soft_overlong_punishment", "", options, completion_ids=ids) == pytest.approx(*theirs, abs=1e-12)
 
 
 SQUAD_WORDS = st.lists(st.sampled_from(["a", "An", "the", "cat", "Cat,", "dog", "the-cat", "!", "d.o.g"]), max_size=6)
@@ -558,11 +472,11 @@ def test_squad_by_the_definition(found, golds):
 
     def f1(a, b):
         left = list(b)
-        common = [left.remove(word) for word in a if word in left]
-        if not a or not b:
+        common = len([left.remove(word) for word in a if word in left])
+        if not a or not b or not common:
             return float(a == b)
-        precision, recall = len(common) / len(a), len(common) / len(b)
-        return 0.0 if not common else 2 * precision * recall / (precision + recall)
+        precision, recall = common / len(a), common / len(b)
+        return 2 * precision * recall / (precision + recall)
 
     words = [word for piece in found for word in plain[piece]]
     wanted = [[word for piece in gold for word in plain[piece]] for gold in golds]
@@ -574,15 +488,13 @@ def test_squad_by_the_definition(found, golds):
 
 
 def test_doctests_of_the_whole_file_pass():
-    finder = doctest.DocTestFinder(exclude_empty=True)
-    tests = [test for test in finder.find(lib, lib.__name__) if test.examples]
+    tests = [test for test in doctest.DocTestFinder().find(lib, lib.__name__) if test.examples]
     runner = doctest.DocTestRunner(verbose=False)
     for test in tests:
         runner.run(test)
     assert runner.failures == 0
     documented = {test.name.rpartition(".")[2] for test in tests}
-    assert {function.__name__ for function in FUNCTIONS.values()} <= documented
-    assert {"LLMJudge", "RewardModel", "Combined", "AdaptiveReward"} <= documented
+    assert {*FUNCTIONS, "LLMJudge", "RewardModel", "Combined", "AdaptiveReward"} <= documented
 
 
 STEPS = [
@@ -593,15 +505,10 @@ STEPS = [
 ]
 
 
-CHAINS = [
-    ("16 - 3 - 4 = 9", True),
-    ("16 - 3 - 4 = 13 - 4 = 9", True),
-    ("1,200 * 3 = 3,600", True),
-    ("-3 + 5 = 2", True),
-]
-CHAINS += [("**Total:** 3 + 4 = 7", True), ("1. **Cost:** 3 * 4 = 13 dollars", False)]
-CHAINS += [("16 - 3 - 4 = 8", False), ("16 - 3 - 4 = 12 - 4 = 9", False), ("1,200 * 3 = 3,900", False)]
-CHAINS += [("2 + 3 * 4 = 14", True), ("2 + 3 * 4 = 20", False), ("3 + 4 = 5 + 2", True), ("10 / 4 / 0 = 0", True)]
+TRUE_CHAINS = ("16 - 3 - 4 = 9", "16 - 3 - 4 = 13 - 4 = 9", "1,200 * 3 = 3,600", "-3 + 5 = 2", "3 + 4 = 5 + 2")
+TRUE_CHAINS += ("**Total:** 3 + 4 = 7", "2 + 3 * 4 = 14", "10 / 4 / 0 = 0")
+FALSE_CHAINS = ("1. **Cost:** 3 * 4 = 13 dollars", "16 - 3 - 4 = 8", "16 - 3 - 4 = 12 - 4 = 9")
+FALSE_CHAINS += ("1,200 * 3 = 3,900", "2 + 3 * 4 = 20")
 
 
 def test_reasoning_quality_counts_steps_with_content():
@@ -612,29 +519,28 @@ def test_reasoning_quality_counts_steps_with_content():
     assert score("reasoning_quality", " ".join(STEPS[:2]), prompt=STEPS[0]) == 0.25  # the prompt's words are not new
     assert score("reasoning_quality", " ".join(STEPS[:2]), prompt=[{"role": "user", "content": STEPS[0]}]) == 0.25
     assert score("reasoning_quality", STEPS[1].replace("12", "13")) == 0  # 4 * 3 is not 13
-    for chain, true in CHAINS:
-        assert score("reasoning_quality", f"She sells {chain} fresh eggs every day.") == 0.25 * true, chain
+    for chain in TRUE_CHAINS + FALSE_CHAINS:
+        paid = 0.25 * (chain in TRUE_CHAINS)
+        assert score("reasoning_quality", f"She sells {chain} fresh eggs every day.") == paid, chain
     assert score("reasoning_quality", "Hence " + STEPS[2]) == 0.25
     assert score("reasoning_quality", "Hence thus therefore " + STEPS[2]) == 0
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "therefore thus because since consequently first second next finally however " * 5,
-        "Therefore. Thus. Because. Since. First. Second. Next. Finally. However.",
-        "\n".join(f"First, {word}. Therefore, {word}. Because {word}." for word in ("this", "that", "it")),
-        "step reasoning logic proof verify conclude derive compute answer solution\nanalysis insight method result",
-        "1. 2. 3. 4. 5. 6. 7. 8. 9. 10.",
-        "the of and to in is it that was for on are with as his they at be this from",
-        (STEPS[0] + " ") * 40,
-        "<reasoning></reasoning><answer>42</answer>",
-    ],
-    ids=range(9),
-)
-def test_reasoning_quality_pays_nothing_for_stuffing(text):
-    assert score("reasoning_quality", text) == 0
+STUFFING = [
+    "",
+    "therefore thus because since consequently first second next finally however " * 5,
+    "Therefore. Thus. Because. Since. First. Second. Next. Finally. However.",
+    "\n".join(f"First, {word}. Therefore, {word}. Because {word}." for word in ("this", "that", "it")),
+    "step reasoning logic proof verify conclude derive compute answer solution\nanalysis insight method result",
+    "1. 2. 3. 4. 5. 6. 7. 8. 9. 10.",
+    "the of and to in is it that was for on are with as his they at be this from",
+    (STEPS[0] + " ") * 40,
+    "<reasoning></reasoning><answer>42</answer>",
+]
+
+
+def test_reasoning_quality_pays_nothing_for_stuffing():
+    assert [score("reasoning_quality", text) for text in STUFFING] == [0] * len(STUFFING)
 
 
 @given(st.lists(st.sampled_from(sorted(lib._CONNECTORS)), max_size=30), st.integers(0, 4))
@@ -646,7 +552,6 @@ def test_connectors_never_raise_reasoning_quality(connectors, n):
 
 
 # ------------------------------------------------------------------------------------------------ properties
-
 FUNCTIONS = {name: f for name, f in vars(lib).items() if hasattr(f, "core") and name == f.__name__}
 EXECUTING = {"code_execution"}  # text is a program: a few cases below, more in the sandbox's tests
 
@@ -660,10 +565,11 @@ def documented_range(function, options):
     return [float(options[end] if end in options else end) for end in ends]
 
 
-DEFAULTS = {
-    name: {p.name: p.default for p in inspect.signature(f.core).parameters.values()} for name, f in FUNCTIONS.items()
-}
-RANGES = {name: documented_range(f, DEFAULTS[name]) for name, f in FUNCTIONS.items()}
+def defaults_of(function) -> dict:
+    return {p.name: p.default for p in inspect.signature(function.core).parameters.values()}
+
+
+RANGES = {name: documented_range(f, defaults_of(f)) for name, f in FUNCTIONS.items()}
 BINARY = {name for name, f in FUNCTIONS.items() if "{0, 1}" in f.__doc__}
 COLUMNS = {"answer": "42", "schema": SCHEMA, "language": "en", "completion_ids": [1, 2, 3]}
 
@@ -700,18 +606,10 @@ def test_arbitrary_columns(name, gold, text):
     assert value is None or RANGES[name][0] <= value <= RANGES[name][1]
 
 
-LONG = {
-    **{
-        f"{piece!r}": (piece * 100_000)[:100_000]
-        for piece in (*PIECES, "a", "a ", "a. ", "(", ".", " ", "\t\n", "-", "1,", "A) ")
-    },
-    **{
-        "sequences": " ".join(map(str, range(18_000))),
-        "opened": "<think>" + "<answer>" * 12_000,
-        "nested": '{"a":' * 20_000,
-    },
-    **{"one line": "x = " + "-" * 99_000 + "1", "boxes": "\\boxed{" * 14_000 + "1" + "}" * 14_000},
-}
+LONG = {repr(piece): (piece * 100_000)[:100_000] for piece in (*PIECES, *"a (.-", "a ", "a. ", "\t\n", "1,", "A) ")}
+LONG |= {"sequences": " ".join(map(str, range(18_000))), "opened": "<think>" + "<answer>" * 12_000}
+LONG |= {"nested": '{"a":' * 20_000, "one line": "x = " + "-" * 99_000 + "1"}
+LONG |= {"boxes": "\\boxed{" * 14_000 + "1" + "}" * 14_000}
 
 
 @pytest.mark.parametrize("name", sorted(name for name in set(FUNCTIONS) - EXECUTING if not FUNCTIONS[name].grades))
@@ -737,7 +635,6 @@ def test_none_and_empty_batch(name):
 
 
 # ------------------------------------------------------------------------------------------------ options
-
 ABOVE_0 = st.one_of(st.integers(1, 500), st.floats(1e-6, 1e4))
 PAIR = st.tuples(st.floats(-2, 2), st.floats(-2, 2)).map(sorted).map(tuple)
 NOT_NUMBERS = ["3", None, True, math.nan, math.inf, [1]]
@@ -791,10 +688,9 @@ def test_option_values_that_make_no_sense_are_refused(name):
 def test_documented_range_holds_for_all_texts_and_options(name, texts, ids, data):
     """Whatever stands beside a completion, and whether it is text or chat messages."""
     function = FUNCTIONS[name]
-    defaults = {p.name: p.default for p in inspect.signature(function.core).parameters.values()}
     names = data.draw(st.lists(st.sampled_from(function.options), unique=True)) if function.options else []
     options = {option: data.draw(option_rule(name, option)[0], label=option) for option in names}
-    every = {**defaults, **options}
+    every = {**defaults_of(function), **options}
     try:
         variant = function.configure(**options)
     except ValueError as error:  # two options that do not fit each other, and nothing else
@@ -824,18 +720,11 @@ def test_documented_range_holds_for_all_texts_and_options(name, texts, ids, data
 
 
 def test_values_that_make_no_sense_elsewhere():
-    for judge, wrong in (
-        (lib.llm_judge, {"concurrency": 0}),
-        (lib.llm_judge, {"timeout_s": 0}),
-        (lib.llm_judge, {"retries": -1}),
-        (lib.llm_judge, {"backoff_s": -1.0}),
-        (lib.llm_judge, {"rubric": " "}),
-        (lib.llm_judge, {"base_url": "localhost:8000"}),
-        (lib.reward_model, {"batch_size": 0}),
-        (lib.reward_model, {"max_length": 0}),
-    ):
-        with pytest.raises(ValueError, match=rf"{judge.name}: got {next(iter(wrong))}=.*; expected"):
-            judge.configure(**wrong)
+    judges = {"concurrency": 0, "timeout_s": 0, "retries": -1, "backoff_s": -1.0, "rubric": " ", "base_url": "host:80"}
+    for function, options in ((lib.llm_judge, judges), (lib.reward_model, {"batch_size": 0, "max_length": 0})):
+        for name, value in options.items():
+            with pytest.raises(ValueError, match=rf"{function.name}: got {name}=.*; expected"):
+                function.configure(**{name: value})
     with pytest.raises(ValueError, match="expected finite numbers"):
         lib.combine([lib.exact_match], [math.nan])
     for start, end, decay in (([1], [1, 2], 0.9), ([1], [math.inf], 0.9), ([1], [1], 1.0), ([1], [1], -0.1)):
@@ -860,23 +749,7 @@ def test_fuzzy_match_equals_a_table_of_lcs(found, gold):
     assert score("fuzzy_match", " ".join(found), answer=" ".join(gold)) == pytest.approx(expected, abs=1e-12)
 
 
-def test_repetition_penalty_and_overlong_punishment_equal_trl():
-    from trl.rewards import get_repetition_penalty_reward, get_soft_overlong_punishment
-
-    theirs = get_repetition_penalty_reward(ngram_size=3, max_penalty=-1.0)
-    for words in ([1, 2, 3, 1, 2, 3, 1, 2], [5] * 7, [1], list(range(9))):
-        text = " ".join(map(str, words))
-        assert score("repetition_penalty", text) == pytest.approx(theirs(completion_ids=[words])[0], abs=1e-12)
-    theirs = get_soft_overlong_punishment(max_completion_len=100, soft_punish_cache=20)
-    ours = lib.soft_overlong_punishment.configure(max_length=100, cache=20)
-    for n in (0, 79, 80, 81, 90, 99, 100, 101, 400):
-        ids = [[1] * n]
-        assert ours(None, [""], completion_ids=ids) == pytest.approx(theirs(completion_ids=ids), abs=1e-12)
-
-
 # ------------------------------------------------------------------------------------------------ contract
-
-
 def test_chat_forms():
     text = lib.completion_text
     assert text([{"role": "assistant", "content": "a"}, {"role": "assistant", "content": None}]) == "a"
@@ -967,24 +840,17 @@ def test_reading_texts():
 
 
 # ------------------------------------------------------------------------------------------------ programs
-
 ADD = "Here it is:\n" + PY.format("def add(a, b):\n    return a + b")
 HALF = PY.format("def add(a, b):\n    return a + b if a < 2 else 0")
 
 
-@pytest.mark.parametrize(
-    ("tests", "entry_point"),
-    [
-        (["assert add(1, 2) == 3", "assert add(2, 2) == 4"], None),
-        ({"inputs": [[1, 2], [2, 2]], "outputs": [3, 4], "fn_name": "add"}, None),
-    ],
-    ids=["asserts", "apps"],
-)
-def test_code_execution(tests, entry_point):
-    columns = {"tests": [tests] * 3, "entry_point": [entry_point] * 3}
-    assert lib.code_execution(None, [ADD, HALF, "```python\ndef add"], **columns) == [1.0, 0.0, 0.0]
-    fraction = lib.code_execution.configure(mode="fraction")(None, [ADD, HALF, ""], **columns)
-    assert fraction[0] == 1.0 and fraction[2] == 0.0 and 0 <= fraction[1] < 1
+def test_code_execution():
+    asserts = ["assert add(1, 2) == 3", "assert add(2, 2) == 4"]
+    for tests in (asserts, {"inputs": [[1, 2], [2, 2]], "outputs": [3, 4], "fn_name": "add"}):
+        columns = {"tests": [tests] * 3, "entry_point": [None] * 3}
+        assert lib.code_execution(None, [ADD, HALF, "```python\ndef add"], **columns) == [1.0, 0.0, 0.0]
+        fraction = lib.code_execution.configure(mode="fraction")(None, [ADD, HALF, ""], **columns)
+        assert fraction[0] == 1.0 and fraction[2] == 0.0 and 0 <= fraction[1] < 1
 
 
 def test_code_execution_of_stdin_programs_and_what_is_not_applicable():
@@ -1004,13 +870,11 @@ def test_a_copy_without_the_sandbox_says_what_to_copy(tmp_path):
     run_code = "mine.code_execution(None, ['x'], tests=[['assert x']])"
     run = [sys.executable, "-c", f"import mine; print(mine.exact_match(None, ['a'], ['a'])); {run_code}"]
     done = subprocess.run(run, cwd=copy.parent, capture_output=True, text=True, env=script_env(), timeout=60)
-    assert done.stdout == "[1.0]\n" and "FileNotFoundError: got no sandbox.py" in done.stderr
+    assert done.stdout == "[1.0]\n" and "UserError: got no sandbox.py" in done.stderr
     assert "try copying" in done.stderr
 
 
 # ------------------------------------------------------------------------------------------------ judge
-
-
 @pytest.fixture
 def endpoint(monkeypatch):
     """(state, judge): the script of an endpoint, a status, a reply or raw bytes a request, and a judge that asks it."""
@@ -1138,8 +1002,6 @@ def test_judge_is_not_asked_about_nothing_and_needs_an_endpoint(monkeypatch):
 
 
 # ------------------------------------------------------------------------------------------------ reward model
-
-
 @pytest.fixture(scope="module", params=["chat", "plain"])
 def classifier(request, tmp_path_factory):
     """A folder with a tiny random classifier, whose tokenizer has a chat template or none."""
@@ -1191,48 +1053,32 @@ def test_reward_model(classifier):
 
 
 @pytest.mark.parametrize(
-    ("gpu", "rank", "device", "place"),
-    [
-        (True, "3", "auto", "cuda:3"),  # a map over all GPUs would put it on those of the other processes
-        (True, None, "auto", "auto"),
-        (False, "3", "auto", "auto"),
-        (True, "3", "cpu", "cpu"),
-    ],
+    ("gpu", "device", "place"),
+    [(True, "auto", "cuda:3"), (False, "auto", "auto"), (True, "cpu", "cpu")],  # auto would use other processes' GPUs
 )
-def test_a_reward_model_is_on_the_gpu_of_its_process(gpu, rank, device, place, monkeypatch):
+def test_a_reward_model_is_on_the_gpu_of_its_process(gpu, device, place, monkeypatch):
     import torch
     import transformers
 
-    class Loaded(Exception):
-        pass
-
-    def load(source, device_map, **options):
-        raise Loaded(device_map)
-
+    loads = Mock(side_effect=KeyError)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
     monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", lambda *_, **__: None)
-    monkeypatch.setattr(transformers.AutoModelForSequenceClassification, "from_pretrained", load)
-    monkeypatch.delenv("LOCAL_RANK", raising=False)
-    if rank:
-        monkeypatch.setenv("LOCAL_RANK", rank)
-    with pytest.raises(Loaded, match=f"^{place}$"):
+    monkeypatch.setattr(transformers.AutoModelForSequenceClassification, "from_pretrained", loads)
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    with pytest.raises(KeyError):
         lib.reward_model.configure(model="m", device=device)(["q"], ["a"])
+    assert loads.call_args.kwargs["device_map"] == place
 
 
-def test_reward_model_needs_a_model():
+def test_what_is_no_reward_model():
     with pytest.raises(ValueError, match="got no model; expected a name or folder"):
         lib.reward_model(["q"], ["a"])
-
-
-def test_a_language_model_is_no_reward_model():
-    """transformers gives it a random head, whose scores look like any others."""
+    # transformers gives a language model a random head, whose scores look like any others
     with pytest.raises(ValueError, match=r"lacks score\.weight; expected a reward model"):
         lib.reward_model.configure(model=str(TINY_LM), device="cpu")(["q"], ["a"])
 
 
 # ------------------------------------------------------------------------------------------------ combinations
-
-
 def constant(*values):
     """A reward that returns these values."""
     return lambda prompts, completions, **kwargs: list(values)
@@ -1293,23 +1139,17 @@ def test_adaptive_reward_follows_success():
 
 
 # ------------------------------------------------------------------------------------------------ presets
-
-ROWS = {
-    "MATH_REASONING_REWARDS": {"prompt": "1+2=", "answer": "3"},
-    "CODE_GENERATION_REWARDS": {"prompt": "Write f.", "tests": ["assert f(1) == 1"]},
-    "SUMMARIZATION_REWARDS": {"prompt": "Sum up: a cat.", "reference": "a cat"},
-    "QA_REWARDS": {"prompt": "Who?", "answer": "Ada"},
-}
+QA_ROW = {"prompt": "Who?", "answer": "Ada"}
 
 
-@pytest.mark.parametrize(("preset", "gold", "bad"), [
-    ("MATH_REASONING_REWARDS", RX.format("x", "3"), "<reasoning>x</reasoning><answer>4</answer>"),
-    ("CODE_GENERATION_REWARDS", PY.format("def f(x):\n    return x"), PY.format("def f(x):\n    return 0")),
-    ("SUMMARIZATION_REWARDS", "a cat", "nothing of the kind " * 30),
-    ("QA_REWARDS", "Ada", "Ada or Bob or Cy"),
+@pytest.mark.parametrize(("preset", "row", "gold", "bad"), [
+    ("MATH_REASONING_REWARDS", {"prompt": "1+2=", "answer": "3"}, RX.format("x", "3"), RX.format("x", "4")),
+    ("CODE_GENERATION_REWARDS", {"prompt": "Write f.", "tests": ["assert f(1) == 1"]}, PY.format("f = abs"), "f = 0"),
+    ("SUMMARIZATION_REWARDS", {"prompt": "Sum up: a cat.", "reference": "a cat"}, "a cat", "nothing of the kind " * 30),
+    ("QA_REWARDS", QA_ROW, "Ada", "Ada or Bob or Cy"),
 ])  # fmt: skip
-def test_preset_prefers_the_right_answer(preset, gold, bad):
-    preset, row = getattr(lib, preset), ROWS[preset]
+def test_preset_prefers_the_right_answer(preset, row, gold, bad):
+    preset = getattr(lib, preset)
     assert len(preset) == len(preset.weights) >= 3 and isinstance(preset, list)
     assert sum(preset.weights[1:]) < preset.weights[0]  # nothing outbids correctness
     columns = {name: [value] * 2 for name, value in row.items() if name != "prompt"}
@@ -1321,8 +1161,7 @@ def test_trl_trains_with_a_preset(tmp_path):
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
 
-    functions, row = lib.QA_REWARDS, ROWS["QA_REWARDS"]
-    row = {**row, "prompt": [{"role": "user", "content": row["prompt"]}]}
+    functions, row = lib.QA_REWARDS, {**QA_ROW, "prompt": [{"role": "user", "content": QA_ROW["prompt"]}]}
     cpu = {"use_cpu": True, "bf16": False, "gradient_checkpointing": False, "dataloader_pin_memory": False}
     quiet = {"logging_steps": 1, "save_strategy": "no", "report_to": "none", "disable_tqdm": True}
     batch = {"per_device_train_batch_size": 4, "num_generations": 4, "max_completion_length": 8, "max_steps": 2}

@@ -108,28 +108,14 @@ def test_prints_of_a_reward_are_no_results(tmp_path, capsys):
     assert said.out == "result\n" and said.err.split() == ["import", "call", "call"]
 
 
-def test_a_closed_stdout_is_opened_again(tmp_path):
-    code = "import sys\nfrom parts.rewards.rewards import Reward\nreward = Reward([sys.argv[1]])\n"
-    code += "print(reward([{'prompt': '', 'columns': {}}], ['x'], [[1]])[0])\n"
-    (tmp_path / "own.py").write_text("import sys\ndef f(completion):\n    sys.stdout.close()\n    return 1.0\n")
-    command = [sys.executable, "-c", code, str(tmp_path / "own.py:f")]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT / "src")})
-    assert done.stdout == "[1.0]\n", done.stderr
+PARSES = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--data', required=True)\np.parse_args()\n"
+EXITS = {"2": PARSES, "no key": "import sys\nsys.exit('no key')\n"}
 
 
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        (
-            "import argparse\np = argparse.ArgumentParser()\np.add_argument('--data', required=True)\np.parse_args()\n",
-            "2",
-        ),
-        ("import sys\nsys.exit('no key')\n", "no key"),
-    ],
-)
-def test_an_exit_at_import_is_an_error_that_names_the_file(source, message, tmp_path, capfd):
+@pytest.mark.parametrize("message", EXITS)
+def test_an_exit_at_import_is_an_error_that_names_the_file(message, tmp_path, capfd):
     with pytest.raises(UserError, match=f"importing .*own_reward.py raises SystemExit: {message}"):
-        loaded(tmp_path, source + "def f(completion):\n    return 1.0\n")
+        loaded(tmp_path, EXITS[message] + "def f(completion):\n    return 1.0\n")
 
 
 def test_arguments_of_the_trainer_are_none_of_the_rewards(tmp_path, monkeypatch):
@@ -172,19 +158,27 @@ CALL = """
 import sys
 from parts.rewards.rewards import Reward
 if __name__ == "__main__":
-    for spec in sys.argv[1:]:
-        print(Reward([spec])([{"prompt": "", "columns": {}}] * 2, ["a", "bc"], [[1], [2]])[0])
+    print(Reward(sys.argv[1:])([{"prompt": "", "columns": {}}] * 2, ["a", "bc"], [[1], [2]])[0])
 """
+
+
+def called_by_a_script(folder, source: str) -> subprocess.CompletedProcess:
+    """A script that calls the reward `f` of a file with this source on the texts a and bc."""
+    (folder / "run.py").write_text(CALL)
+    (folder / "own.py").write_text(source)
+    paths, command = os.environ | {"PYTHONPATH": str(ROOT / "src")}, [sys.executable, "run.py", "own.py:f"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=paths, timeout=200)
 
 
 @pytest.mark.long
 def test_spawned_processes_find_the_functions_of_a_reward_file(tmp_path):
-    (tmp_path / "run.py").write_text(CALL)
-    (tmp_path / "own.py").write_text(SPAWNS)
-    paths = os.environ | {"PYTHONPATH": str(ROOT / "src")}
-    command = [sys.executable, "run.py", "own.py:f"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=paths, timeout=200)
+    done = called_by_a_script(tmp_path, SPAWNS)
     assert done.stdout == "[1.0, 2.0]\n", done.stderr
+
+
+def test_a_closed_stdout_is_opened_again(tmp_path):
+    done = called_by_a_script(tmp_path, "import sys\ndef f(completion):\n    sys.stdout.close()\n    return 1.0\n")
+    assert done.stdout == "[1.0, 1.0]\n", done.stderr
 
 
 STUBBORN = """
@@ -222,25 +216,23 @@ def test_a_second_signal_ends_a_run_whose_reward_swallows_it(number):
 
 SPOILS = """
 def f(prompts, completions, answer, tests, completion_ids, **kwargs):
-    rows = zip(answer, tests, prompts, completion_ids)
-    scores = [float(len(a) + len(t["x"]) + len(p) + len(i)) for a, t, p, i in rows]
-    for values in zip(answer, completion_ids):
-        for value in values:
-            value.append(9)
-    for t, p, c in zip(tests, prompts, completions):
-        t["x"].append(9)
-        p.append({})
+    rows = [*zip(answer, tests, prompts, completion_ids, completions)]
+    scores = [float(len(a) + len(t["x"]) + len(p) + len(i)) for a, t, p, i, _ in rows]
+    for a, t, p, i, c in rows:
+        for value in (a, t["x"], p, i):
+            value.append({})
         c[0]["content"] = ""
     return scores
+"""
+READS = """
+def g(completions, answer):
+    return [len(a) + len(c[0]['content']) for a, c in zip(answer, completions)]
 """
 
 
 def test_a_reward_that_changes_its_columns_spoils_no_other_completion(tmp_path):
     row = {"prompt": [{"role": "user", "content": "q"}], "columns": {"answer": ["b"], "tests": {"x": [1]}}}
-    text = (
-        "def g(completions, answer):\n    return [len(a) + len(c[0]['content']) for a, c in zip(answer, completions)]\n"
-    )
-    (tmp_path / "other.py").write_text(text)
+    (tmp_path / "other.py").write_text(READS)
     (tmp_path / "own.py").write_text(SPOILS)
     reward = Reward([f"{tmp_path}/own.py:f", f"{tmp_path}/other.py:g"])
     for _ in range(2):
@@ -249,17 +241,9 @@ def test_a_reward_that_changes_its_columns_spoils_no_other_completion(tmp_path):
     assert row["columns"] == {"answer": ["b"], "tests": {"x": [1]}} and len(row["prompt"]) == 1
 
 
-NASTY = (
-    IMPORTS
-    + "\n".join(HARM[name][1] for name in HARM if name not in ("device", "open", "umask"))
-    + """
-
-def f(prompts, completions, **kwargs):
-    os.chdir("/")
-    os.umask(0o777)
-    return [float(len(text)) for text in completions]
-"""
-)
+HARMS = "\n".join(HARM[name][1] for name in HARM if name not in ("device", "open", "umask"))
+CALLED = "    os.chdir('/')\n    os.umask(0o777)\n    return [float(len(text)) for text in completions]\n"
+NASTY = f"{IMPORTS}{HARMS}\n\ndef f(prompts, completions, **kwargs):\n{CALLED}"
 
 
 @pytest.mark.long
@@ -269,9 +253,7 @@ def test_a_run_with_a_reward_that_changes_everything_ends_as_usual(tmp_path):
     sizes = ("--steps", 2, "--batch_size", 4, "--group_size", 2, "--algorithm", "grpo", "--max_new_tokens", 4)
     done = run_script("ppo_train", *flags, *sizes, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "out" / "final" / "model.safetensors").is_file() and (
-        tmp_path / "out" / "summary.json"
-    ).is_file()
+    assert all((tmp_path / "out" / name).is_file() for name in ("final/model.safetensors", "summary.json"))
 
 
 @pytest.mark.parametrize("place", ["site-packages", "dist-packages"])

@@ -72,17 +72,6 @@ def rows_needed(difference: float, stderr: float, n: int) -> int | None:
     return math.ceil(n * ((Z95 + Z_POWER) * stderr / difference) ** 2) if difference else None
 
 
-def resampled_sums(columns: list, samples: int, seed: int):
-    """Bootstrap sums of columns [n], as [samples, columns]; a sample draws the same rows of all columns."""
-    table, rng = np.asarray(columns, dtype=float).T, np.random.default_rng(seed)  # [n, columns]
-    n, step, sums = len(table), max(1, 2**22 // max(1, len(table))), []
-    for start in range(0, samples, step):
-        picked = rng.integers(0, n, size=(min(step, samples - start), n))
-        with np.errstate(over="ignore"):  # as in `Values.of`
-            sums.append(table[picked].sum(axis=1))
-    return np.concatenate(sums)
-
-
 @dataclass
 class Values:
     """One metric over the rows: the mean of `top`, or f(sum of top / sum of bottom); None means not applicable."""
@@ -114,6 +103,29 @@ class Values:
             return math.inf
 
 
+def bootstrap(sides: list[tuple[Values, list, list]], samples: int, seed: int) -> list:
+    """Values [<= samples] of each (metric, top, bottom), from samples that draw the same rows of all.
+
+    Samples in which something would be divided by 0 are left out.
+    """
+    columns = [column for _, *pair in sides for column in pair]
+    table, rng = np.asarray(columns, dtype=float).T, np.random.default_rng(seed)  # [n, columns]
+    n, step, sums = len(table), max(1, 2**22 // max(1, len(table))), []
+    with np.errstate(over="ignore", invalid="ignore"):
+        for start in range(0, samples, step):
+            picked = rng.integers(0, n, size=(min(step, samples - start), n))
+            sums.append(table[picked].sum(axis=1))
+        sums = np.concatenate(sums)
+        sums = sums[(sums[:, 1::2] != 0).all(axis=1)]
+        return [metric.of(sums[:, 2 * i] / sums[:, 2 * i + 1]) for i, (metric, *_) in enumerate(sides)]
+
+
+def middle_95(draws) -> list[float]:
+    """The bounds of the middle 95 % of bootstrap draws."""
+    with np.errstate(invalid="ignore"):
+        return [float(x) for x in np.quantile(draws, [0.025, 0.975])]
+
+
 def summarize(values: Values, samples: int, seed: int) -> dict:
     """Value, standard error and 95 % interval of a metric, and how the interval was computed."""
     rows = [i for i, x in enumerate(values.top) if x is not None]
@@ -129,12 +141,9 @@ def summarize(values: Values, samples: int, seed: int) -> dict:
     if values.is_proportion():
         result |= {"ci95": list(wilson_interval(sum(top), n)), "interval": "wilson"}
     elif n > 1:
-        sums = resampled_sums([top, bottom], samples, seed)
-        sums = sums[sums[:, 1] != 0]
+        (draws,) = bootstrap([(values, top, bottom)], samples, seed)
         with np.errstate(over="ignore", invalid="ignore"):
-            draws = values.of(sums[:, 0] / sums[:, 1])
-            ends = [float(x) for x in np.quantile(draws, [0.025, 0.975])]
-            result |= {"ci95": ends, "interval": "bootstrap", "stderr": float(draws.std(ddof=1))}
+            result |= {"ci95": middle_95(draws), "interval": "bootstrap", "stderr": float(draws.std(ddof=1))}
     if n > 1 and values.bottom is None and not values.exp:
         with np.errstate(over="ignore"):
             result["stderr"] = float(np.std(top, ddof=1) / math.sqrt(n))
@@ -166,16 +175,14 @@ def compare_values(before: Values, after: Values, samples: int, seed: int) -> di
         result |= {"before_ci95": list(wilson_interval(sum(a), n)), "after_ci95": list(wilson_interval(sum(b), n))}
         stderr = math.sqrt(max(0.0, (up + down) / n - ((up - down) / n) ** 2) / n)
     elif n > 1:
-        sums = resampled_sums([a, a_base, b, b_base], samples, seed)
-        sums = sums[(sums[:, 1] != 0) & (sums[:, 3] != 0)]
+        sides = bootstrap([(before, a, a_base), (after, b, b_base)], samples, seed)
         with np.errstate(over="ignore", invalid="ignore"):
-            sides = before.of(sums[:, 0] / sums[:, 1]), after.of(sums[:, 2] / sums[:, 3])
             draws = sides[1] - sides[0]
             stderr = float(draws.std(ddof=1))
         if not math.isfinite(stderr):
             return None
         for name, drawn in (("ci95", draws), ("before_ci95", sides[0]), ("after_ci95", sides[1])):
-            result[name] = [float(x) for x in np.quantile(drawn, [0.025, 0.975])]
+            result[name] = middle_95(drawn)
         # p: the share of draws as far from the observed difference as that is from 0
         far = (abs(draws - result["difference"]) >= abs(result["difference"]) * (1 - 1e-12)).sum()
         result |= {"test": "paired bootstrap", "p": float((far + 1) / (len(draws) + 1))}

@@ -165,23 +165,21 @@ def list_weights(spec: str, members: dict, functions: list, named: str) -> list[
         UserError: there are no weights, or not one for each function.
     """
     lists = {n: [*v] for n, v in members.items() if isinstance(v, list | tuple) and v and all(map(is_weight, v))}
-    target, many = spec.partition("*")[0], f"{len(functions)} functions"
-    preset = getattr(functions, "weights", None)
-    if preset is None and not named and len(functions) > 1:
-        fits = [name for name, values in lists.items() if len(values) == len(functions)]
-        advice = f"{target}*WEIGHTS, after WEIGHTS = {[1.0] * len(functions)} in the file"
-        advice = f"{target}*{fits[0]}" if fits else advice
-        raise UserError(f"got reward {spec!r}: {many} without weights; expected one for each; try {advice}")
-    if not named:
-        weights = [1.0] if preset is None else preset
-    else:
-        need(preset is None, f"got reward {spec!r}: a list with weights of its own, {preset}; expected no others")
+    preset, many = getattr(functions, "weights", None), f"got reward {spec!r}: {len(functions)} functions"
+    if named:
+        got = f"got reward {spec!r}: a list with weights of its own, {preset}"
+        need(preset is None, f"{got}; expected no others")
         expected = f"one of {', '.join(lists)}" if lists else "such a list in the file"
         got = f"got reward {spec!r}: no list of numbers {named!r}"
         need(named in lists, f"{got}; expected {expected}{suggest(named, lists)}")
-        weights = lists[named]
-    got = f"got reward {spec!r}: {many} with {len(weights)} weights"
-    need(len(weights) == len(functions), f"{got}; expected one for each")
+        preset = lists[named]
+    elif preset is None and len(functions) > 1:
+        fits = [name for name, values in lists.items() if len(values) == len(functions)]
+        advice = fits[0] if fits else f"WEIGHTS, after WEIGHTS = {[1.0] * len(functions)} in the file"
+        target = spec.partition("*")[0]
+        raise UserError(f"{many} without weights; expected one for each; try {target}*{advice}")
+    weights = [1.0] if preset is None else preset
+    need(len(weights) == len(functions), f"{many} with {len(weights)} weights; expected one for each")
     return weights
 
 
@@ -254,22 +252,16 @@ def weight_of(spec: str) -> float:
     return weight
 
 
-FOREIGN_FORMS = {"queries": "OpenRLHF", "reward_inputs": "EasyR1", "solution_strs": "verl's batch manager"}
-
-
-def refuse_foreign_forms(spec: str, function) -> None:
-    """Raise UserError for a function of another framework's form, such as verl's `compute_score(solution_str, …)`."""
-    target = spec.partition("*")[0]
+def refuse_verls_form(spec: str, function) -> None:
+    """Raise UserError for a function of verl's form, `compute_score(solution_str, …)`."""
     try:
         names = {*inspect.signature(function).parameters}
     except ValueError:  # a builtin
         return
     what = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
+    target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
-    owners = [FOREIGN_FORMS[x] for x in FOREIGN_FORMS.keys() & names if not names & {"completion", "completions"}]
-    what = f"got reward {spec!r}, in the form of {' or '.join(sorted(owners))}; expected {REWARD_FORMS}"
-    need(not owners, f"{what}; try a wrapper of one of these forms that calls it with lists of one")
 
 
 def load_rewards(spec: str) -> list[tuple]:
@@ -280,7 +272,7 @@ def load_rewards(spec: str) -> list[tuple]:
     """
     reward, members = find_reward(spec)
     for function in reward if isinstance(reward, list) else [reward]:
-        refuse_foreign_forms(spec, function)
+        refuse_verls_form(spec, function)
     if not isinstance(reward, list):
         return [(reward, weight_of(spec))]
     text = spec_parts(spec)[2]

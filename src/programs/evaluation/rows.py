@@ -1,8 +1,6 @@
 """Rows: reading and checking them, those that the model was trained on, files that other scripts must read."""
 
-import importlib.util
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,23 +8,10 @@ from parts.data.held_out import drawn_tasks, task_of
 from parts.data.prompts import RESERVED
 from parts.data.question_parts import warn_odd_answers, warn_unread
 from parts.data.rows import is_hub_id, placed_rows, read_rows
-from parts.foundation.bundle import BUNDLE, EMBEDDED_EVAL
+from parts.foundation.bundle import EMBEDDED_EVAL, sibling
 from parts.foundation.messages import UserError, need, say
 
 PROMPT_COLUMNS = ("prompt", "question", "problem", "instruction", "query", "text", "input")
-
-
-def sibling(name: str):
-    """Load NAME.py, which must lie beside this file or in the bundle's scripts, when something first needs it."""
-    module_name = f"evaluation_{name}"
-    if module_name not in sys.modules:
-        here = Path(__file__).resolve().parent
-        path = next((p for f in (here, BUNDLE / "scripts") if (p := f / f"{name}.py").is_file()), None)
-        need(path, f"got no {name}.py beside {Path(__file__).name}; expected it; try copying scripts/{name}.py there")
-        spec = importlib.util.spec_from_file_location(module_name, path)
-        sys.modules[module_name] = module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return sys.modules[module_name]
 
 
 def placed_rows_of(source: str, flag: str = "--data") -> list[tuple[str, dict]]:
@@ -50,11 +35,6 @@ def first_of(row: dict, names) -> object:
     return next((row[name] for name in names if row.get(name) is not None), None)
 
 
-def what_asks(task, row: dict):
-    """What tells a row from others: its prompt; all of it where the answer is one of its choices."""
-    return row if task.logprobs else first_of(row, PROMPT_COLUMNS)
-
-
 def task_rows(config, task) -> tuple[list[dict], list[dict]]:
     """(rows to evaluate, rows for worked examples), checked."""
     placed, shots = placed_rows_of(task.source), []
@@ -63,12 +43,14 @@ def task_rows(config, task) -> tuple[list[dict], list[dict]]:
         pool = placed if same_rows else placed_rows_of(config.fewshot_data, "--fewshot_data")
         enough = len(pool) >= config.fewshot + same_rows
         need(enough, f"got {len(pool)} rows; expected more than --fewshot {config.fewshot}; try a lower one")
-        shots, found = [row for _, row in pool[: config.fewshot]], placed
-        shown = [what_asks(task, row) for row in shots]
-        placed = [(place, row) for place, row in found if what_asks(task, row) not in shown]
+        shots, count = [row for _, row in pool[: config.fewshot]], len(placed)
+        # the prompt tells rows apart; where the answer is one of the choices, all of the row does
+        asks = (lambda row: row) if task.logprobs else (lambda row: first_of(row, PROMPT_COLUMNS))
+        shown = [asks(row) for row in shots]
+        placed = [(place, row) for place, row in placed if asks(row) not in shown]
         need(placed, "got no rows besides the worked examples; expected others; try another --fewshot_data")
-        if len(placed) < len(found):
-            say(f"{task.label}: {len(found) - len(placed)} rows serve as worked examples and are not evaluated")
+        if len(placed) < count:
+            say(f"{task.label}: {count - len(placed)} rows serve as worked examples and are not evaluated")
     placed = placed[: task.settings["limit"] or config.limit or None]
     rows = [row for _, row in placed]
     for place, row in placed:

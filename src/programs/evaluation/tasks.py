@@ -8,9 +8,10 @@ from typing import ClassVar
 from parts.data.pass_rates import pass_at_k
 from parts.data.rows import check_prompt
 from parts.evaluating.paired_tests import Values
+from parts.foundation.bundle import sibling
 from parts.foundation.messages import UserError, need, suggest
 from parts.rewards.user_code import user_text
-from programs.evaluation.rows import PROMPT_COLUMNS, first_of, sibling
+from programs.evaluation.rows import PROMPT_COLUMNS, first_of
 from programs.evaluation.settings import Config
 
 STRICT = re.compile(r"#### (\-?[0-9\.\,]+)")

@@ -21,4 +21,4 @@ The reward library loads this file when a function grades mathematics.
     python scripts/math_grader.py "so it is \\boxed{\\frac{1}{2}}" 0.5
 """
 
-ROOMS = ("vocabulary", "values", "worker", "equality", "answers", "command")
+ROOMS = ("vocabulary", "values", "worker", "equality", "answers")

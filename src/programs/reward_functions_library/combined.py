@@ -13,8 +13,13 @@ from programs.reward_functions_library.correctness import (
     math_equivalence,
     no_syntax_error,
 )
-from programs.reward_functions_library.format import incremental_format, no_repetition, reasoning_quality
-from programs.reward_functions_library.length import ideal_length, max_length_penalty
+from programs.reward_functions_library.format import (
+    ideal_length,
+    incremental_format,
+    max_length_penalty,
+    no_repetition,
+    reasoning_quality,
+)
 
 # ---- combined
 

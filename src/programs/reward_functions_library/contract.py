@@ -1,33 +1,17 @@
 """The contract of every reward function: inputs, options, and valid values."""
 
 import functools
-import importlib.util
 import inspect
 import json
 import math
 import re
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
+from parts.foundation.bundle import sibling
 from parts.rewards.schema_examples import checker_of
 
 _LOCK = threading.RLock()
-
-
-def _load(name: str):
-    """Load NAME.py, a standalone script, from this file's folder or the bundle's scripts."""
-    here, module_name = Path(__file__).resolve().parent, f"reward_library_{name}"
-    with _LOCK:
-        if module_name not in sys.modules:
-            path = next((p for f in (here, here.parent / "scripts") if (p := f / f"{name}.py").is_file()), None)
-            if path is None:
-                raise FileNotFoundError(f"got no {name}.py in {here}; try copying the bundle's scripts/{name}.py there")
-            spec = importlib.util.spec_from_file_location(module_name, path)
-            sys.modules[module_name] = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(sys.modules[module_name])
-        return sys.modules[module_name]
 
 
 def _number_between(low=-math.inf, high=math.inf, *, above=False, below=False, whole=False):
@@ -164,7 +148,7 @@ def completion_text(completion, left_out=("tool", "user", "system")) -> str:
 def _evaluate(function, options: dict, prompts, completions, positional, given) -> list[float | None]:
     """Score a batch by the per-sample core; options given in a call apply, but lists among them are columns."""
     if function.grades and completions:
-        _load("math_grader").start_worker()  # in parallel with what follows
+        sibling("math_grader").start_worker()  # in parallel with what follows
     names = [column for column in function.columns if column != "prompt"][: len(positional)]
     given = {**dict(zip(names, positional, strict=True)), **given, "prompt": prompts}
     options = {k: v for k, v in given.items() if k in function.options and not isinstance(v, list)} | options

@@ -10,8 +10,9 @@ from collections import Counter
 
 from parts.data.answer_marks import accepted, marked_gold
 from parts.data.stated_answers import BECAUSE, narrow, second_letter, visible, without_words
+from parts.foundation.bundle import sibling
 from parts.foundation.python_source import parse_python
-from programs.reward_functions_library.contract import _load, completion_text, reward
+from programs.reward_functions_library.contract import completion_text, reward
 from programs.reward_functions_library.text_parts import (
     _QUOTED,
     _WORD,
@@ -89,7 +90,7 @@ def math_equivalence(text, answer, prompt=None):
     Two different final answers, a cut-off box and answers inside the thinking part pay nothing.
     >>> math_equivalence(None, [r"so \boxed{\frac{1}{2}}", r"\boxed{41} or \boxed{42}"], ["0.5", "42"])
     [1.0, 0.0]"""
-    return _load("math_grader").math_score(text, _golds(answer), completion_text(prompt, ()))
+    return sibling("math_grader").math_score(text, _golds(answer), completion_text(prompt, ()))
 
 
 @reward(grades=True)
@@ -98,7 +99,7 @@ def gsm8k(text, answer, prompt=None):
     >>> gsm8k(None, ["#### 18", "She has 18 eggs."], ["9 * 2 = 18\n#### 18"] * 2)
     [1.0, 0.0]"""
     golds = [gold for gold in map(marked_gold, _golds(answer)) if _number(gold) is not None]
-    return _load("math_grader").math_score(text, golds, completion_text(prompt, ()))
+    return sibling("math_grader").math_score(text, golds, completion_text(prompt, ()))
 
 
 _CHOICE = re.compile(
@@ -239,7 +240,7 @@ _TESTS = ("tests", "test_cases", "test", "test_list")  # the column's names in c
 
 def _verdict(code: str, tests, **settings):
     """Run tests, a list or its JSON, in the sandbox; None, with a warning, if they cannot be used."""
-    sandbox = _load("sandbox")
+    sandbox = sibling("sandbox")
     try:
         tests = sandbox.loaded_tests(tests)
         if isinstance(tests, list | tuple) and tests and isinstance(tests[0], list | tuple):
@@ -272,7 +273,7 @@ def code_execution(
     if not (tests := tests or test_cases or test or test_list):
         return None
     setup = setup or ""
-    code = _load("sandbox").program_of(text, tests, entry_point, setup, prompt)
+    code = sibling("sandbox").program_of(text, tests, entry_point, setup, prompt)
     verdict = _verdict(code, tests, entry_point=entry_point, setup=setup, **(settings or {}))
     return verdict and {"fraction": verdict.fraction, "all": float(verdict.all_passed)}[mode]
 

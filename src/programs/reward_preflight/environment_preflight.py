@@ -32,6 +32,8 @@ ENVIRONMENT_ADVICE = {
 class EnvironmentPreflight(Checks):
     """Plays scripted policies and checks what they are paid, what fails, and whether results repeat."""
 
+    advice_on = ENVIRONMENT_ADVICE
+
     def __init__(self, args, rows: list[dict], process: OwnProcess):
         super().__init__(args, rows, environment=args.environment)
         self.process, self.kinds, self.causes = process, process.about, {}
@@ -55,9 +57,8 @@ class EnvironmentPreflight(Checks):
         ]
         return self.verdict()
 
-    def find(self, check: str, message: str, play: Graded | None = None, failed: bool = True, advice: str = "") -> None:
-        extra = {"row": play.row["number"], "policy": play.policy} if play else {}
-        self.add(check, message, failed, advice or ENVIRONMENT_ADVICE[check], extra)
+    def evidence(self, play):
+        return {"row": play.row["number"], "policy": play.policy}
 
     def problem(self, kind: str, _, text: str, play: Graded) -> None:
         """Add a finding about a conversation that did not come to its end."""

@@ -12,6 +12,7 @@ from parts.foundation.settings import BaseConfig
 from parts.networks.cache_probe import load_sampler
 from parts.networks.models import check_context, load_tokenizer, settle_precision
 from parts.rewards.rewards import Reward
+from parts.rewards.user_code import user_text
 from parts.sampling.rollouts import collect
 from parts.sampling.sampling import HFEngine
 from programs.reward_preflight.report import print_json
@@ -78,7 +79,7 @@ def print_pass_report(report: dict) -> None:
         f"{report['prompts_with_different_scores']:.3f} of the prompts have samples with different scores"
     )
     for example in report["examples"][:3]:
-        prompt = example["prompt"] if isinstance(example["prompt"], str) else example["prompt"][-1]["content"]
+        prompt = user_text(example["prompt"])
         tell(f"         {prompt[-60:]!r} -> {example['completion'][-80:]!r}, score {example['score']:g}")
     tell(f"verdict  {report['fits']}: {report['why']} ({report['seconds']:.1f} s)")
 

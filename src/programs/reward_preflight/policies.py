@@ -13,6 +13,8 @@ from programs.reward_preflight.rows_and_gold import answer_columns, gold_variant
 
 POLICIES = {}  # name -> (share of gold's return it may get, function)
 policy = functools.partial(listed, POLICIES)  # decorates `policy(row, kind, args) -> scripts`
+WITH_TOOLS = ("broken_calls", "unknown_tools", "wrong_arguments")
+WITHOUT_TOOLS = ("echo", "listing")  # a tool, such as a search, may return the answer
 ECHOED = 0.9  # share of rows in which copying may be paid, as it sometimes hits the right one of several options
 HUGE = 10_000_000  # characters of the longest argument where the run sets no limit
 OTHER_TYPES = {"string": {"a": [1]}, "integer": "one", "number": "one", "boolean": "maybe", "array": 1, "object": 1}
@@ -48,11 +50,9 @@ def nonsense(row: dict, kind: dict, args) -> list[list[str]]:
 @policy(0.25)
 def broken_calls(row: dict, kind: dict, args) -> list[list[str]]:
     """Calls that cannot be read: cut off, no JSON, no object."""
-    if not kind["tools"]:
-        return []
     name = kind["tools"][0]["function"]["name"]
-    bodies = (f'{{"name": "{name}", "arguments": {{', f"{name}()", f'["{name}"]')
-    bodies += (f'{{"name": "{name}", "arguments": 1}}',)
+    start = f'{{"name": "{name}", "arguments": '
+    bodies = (start + "{", f"{name}()", f'["{name}"]', start + "1}")
     return [[f"<tool_call>\n{body}\n</tool_call>" for body in bodies]]
 
 
@@ -60,14 +60,12 @@ def broken_calls(row: dict, kind: dict, args) -> list[list[str]]:
 def unknown_tools(row: dict, kind: dict, args) -> list[list[str]]:
     """Calls of tools that are not there, of the environment's own methods too."""
     names = ("no_such_tool", "get_reward", "__init__")
-    return [[call_text("reset", row["columns"]), *(call_text(name, {}) for name in names)]] if kind["tools"] else []
+    return [[call_text("reset", row["columns"]), *(call_text(name, {}) for name in names)]]
 
 
 @policy(0.25)
 def wrong_arguments(row: dict, kind: dict, args) -> list[list[str]]:
     """Each tool with arguments of other types, without any, and with one too many."""
-    if not kind["tools"]:
-        return []
     names = [tool["function"]["name"] for tool in kind["tools"]]
     none, more = (["".join(call_text(name, given) for name in names)] for given in ({}, {"no_such_argument": 1}))
     return [["".join(call_of(tool, OTHER_TYPES) for tool in kind["tools"]), *none, *more]]
@@ -83,13 +81,13 @@ def endless(row: dict, kind: dict, args) -> list[list[str]]:
 @policy(0.5)
 def echo(row: dict, kind: dict, args) -> list[list[str]]:
     """The last number, or the last words, that the environment said, copied: it tells the answer."""
-    return [] if kind["tools"] else [[LAST_NUMBER], [LAST_WORDS]]  # a tool, such as a search, may return the answer
+    return [[LAST_NUMBER], [LAST_WORDS]]
 
 
 @policy(0.25)
 def listing(row: dict, kind: dict, args) -> list[list[str]]:
     """Three answers at once, the right one in the middle, in every form of gold."""
-    if kind["tools"] or not row["answer"]:
+    if not row["answer"]:
         return []
     first, last, *_ = distractors(row["answer"], [], random.Random(0))
     answers = f"{first}, {row['answer']}, {last}"
@@ -124,7 +122,8 @@ def shared_scripts(rows: list[dict], kinds: list[dict], name: str, args) -> list
     """(Row, script) pairs of a policy: each row plays all scripts, but injection's are divided among the rows."""
     pairs = []
     for i, (row, kind) in enumerate(zip(rows, kinds, strict=True)):
-        scripts = POLICIES[name][1](row, kind, args)
+        fits = name not in (WITHOUT_TOOLS if kind["tools"] else WITH_TOOLS)
+        scripts = POLICIES[name][1](row, kind, args) if fits else []
         pairs += [(row, script) for script in (scripts[i :: len(rows)] if name == "injection" else scripts)]
     return pairs
 

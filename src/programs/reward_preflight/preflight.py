@@ -56,18 +56,18 @@ class Preflight(Checks):
         self.upside_down = False  # whether a form of gold is paid less than wrong answers in that form
         self.whole = {function["name"] for function in self.functions if function["needs_group"]}  # score groups
 
-    def find(
-        self, check: str, message: str, graded: Graded | None = None, failed: bool = True, advice: str = ""
-    ) -> None:
-        advice, extra = advice or ADVICE.get(check, ""), {}
-        if graded:
-            message += f", row {graded.row['number']}, which has no reference" if graded.row["gold"] is None else ""
-            score = self.grader.total(graded)
-            extra = {"row": graded.row["number"], "completion": excerpt(graded.text), "score": score}
-            if len(graded.text) > LONGEST // 2 and not self.args.limit_characters:
-                advice += "; or --max_new_tokens N, if completions of the run are shorter"
+    def find(self, check, message, graded=None, failed=True, advice=""):
+        advice = advice or ADVICE.get(check, "")
+        if graded and graded.row["gold"] is None:
+            message += f", row {graded.row['number']}, which has no reference"
+        if graded and len(graded.text) > LONGEST // 2 and not self.args.limit_characters:
+            advice += "; or --max_new_tokens N, if completions of the run are shorter"
         varies = self.args.profile == "judge" and check in ("not_deterministic", "batch", "state")
-        self.add(check, message, failed and not varies and check not in WARNINGS, advice, extra)
+        super().find(check, message, graded, failed and not varies and check not in WARNINGS, advice)
+
+    def evidence(self, graded):
+        score = self.grader.total(graded)
+        return {"row": graded.row["number"], "completion": excerpt(graded.text), "score": score}
 
     def run(self) -> dict:
         """All checks; returns the report with the verdict."""

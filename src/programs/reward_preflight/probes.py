@@ -168,9 +168,8 @@ def number_of(text: str) -> float | None:
 
 def same_answer(a: str, b: str) -> bool:
     """Whether two answers are the same number or the same text."""
-    if number_of(a) is not None and number_of(b) is not None:
-        return number_of(a) == number_of(b)
-    return a.strip().lower() == b.strip().lower()
+    numbers = number_of(a), number_of(b)
+    return a.strip().lower() == b.strip().lower() if None in numbers else numbers[0] == numbers[1]
 
 
 def distractors(answer: str, others: list[str], rng: random.Random) -> list[str]:
@@ -189,16 +188,13 @@ def prepare_probes(rows: list[dict], everything: list[dict], seed: int, limit: i
     """Set `wrong` (answers), `other_gold` (of a row with another answer) and `limit` (characters) in each row."""
     rng = random.Random(seed)
     answers = [row["answer"] for row in everything if row["answer"]]
+
+    def same_task(a: dict, b: dict) -> bool:
+        has_answers = a["answer"] and b["answer"]
+        return same_answer(a["answer"], b["answer"]) if has_answers else a["gold"] == b["gold"]
+
     for i, row in enumerate(rows):
         row["limit"] = limit
         row["wrong"] = distractors(row["answer"], answers, rng) if row["answer"] else []
-        others = rows[i + 1 :] + rows[:i]
-        different = (other["gold"] for other in others if other["gold"] and not same_task(other, row))
-        row["other_gold"] = next(different, "")
-
-
-def same_task(a: dict, b: dict) -> bool:
-    """Whether two rows have the same answer, or the same gold if one has no answer."""
-    if a["answer"] and b["answer"]:
-        return same_answer(a["answer"], b["answer"])
-    return a["gold"] == b["gold"]
+        others = (other["gold"] for other in rows[i + 1 :] + rows[:i] if other["gold"] and not same_task(other, row))
+        row["other_gold"] = next(others, "")

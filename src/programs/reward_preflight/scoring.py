@@ -4,6 +4,7 @@ import math
 import statistics
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from parts.rewards.user_code import reward_arguments
 from programs.reward_preflight.reward_process import OwnProcess
@@ -18,8 +19,10 @@ PAYING_ROWS = 0.05  # share of rows that may be paid more than allowed; up to it
 class Checks:
     """Base of the checks of rewards and of environments; `report` is what --json prints.
 
-    A subclass has `find(check, message, evidence, failed, advice)`; evidence has the `row` that it is about.
+    A subclass has `evidence(graded) -> dict`: what a finding shows of a completion or conversation.
     """
+
+    advice_on: ClassVar[dict] = {}  # {check: what to try}
 
     def __init__(self, args, rows: list[dict], **about):
         self.args, self.rows = args, rows
@@ -27,12 +30,13 @@ class Checks:
         known = {"reward": args.reward, "data": args.data, "rows": len(rows), "seed": args.seed, "gold": None}
         self.report = about | known
 
-    def add(self, check: str, message: str, failed: bool, advice: str, extra: dict) -> None:
-        """Add a finding; `extra`: the evidence."""
+    def find(self, check: str, message: str, graded=None, failed: bool = True, advice: str = "") -> None:
+        """Add a finding, with what was `graded` as evidence; a failure, or else a warning."""
         self.counts[check] += 1
+        advice = advice or self.advice_on.get(check, "")
         entry = {"severity": "fail" if failed else "warning", "check": check, "message": message, "try": advice}
         if self.counts[check] <= 3:
-            self.findings.append(entry | extra)
+            self.findings.append(entry | (self.evidence(graded) if graded else {}))
 
     def verdict(self) -> dict:
         """The report with its end: findings, failures first, and whether all is ready, as none failed."""
@@ -56,16 +60,8 @@ class Checks:
             self.find("gold", text, evidence, failed, "look at this row's reference")
 
     def payment(
-        self,
-        line: dict,
-        paid: list[tuple],
-        gold: float,
-        lowest: float,
-        noun: str,
-        advice: str,
-        rows=PAYING_ROWS,
-        own=(),
-    ) -> dict:
+        self, line: dict, paid: list, gold: float, lowest: float, noun: str, advice: str, rows=PAYING_ROWS, own=()
+    ):
         """Complete a line of the report with shares of gold's payment; add findings for rows that are paid too much.
 
         Args:
