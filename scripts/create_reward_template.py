@@ -53,7 +53,7 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 
 # Contents
 #       120-168  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       171-180  bundle           Paths of this bundle and of its embedded model, data and rewards
+#       171-180  bundle           Paths of this bundle and of its embedded model, data and rewards; loading its other …
 #       183-350  dialect          Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
 #       353-374  settings         Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
 #       377-384  user scripts     A user's Python script or notebook, read from its source
@@ -64,13 +64,13 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 #     1231-1337  extracts         Extract from a Python file what some of its names need
 #     1340-1567  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
 #     1570-1681  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#     1684-1958  reward forms     The forms that a reward function may have, and loading rewards from files
-#     1961-2112  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2115-2331  assembly         Assemble the written file: the statements that it needs from files/, below its own …
-#     2334-3015  tasks            The tasks: which files each takes, its constants, the cases of its self-test, and …
-#     3018-3426  ports            Ports between TRL and verl, which import the reward or with --inline hold it, and …
-#     3429-3571  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3574-3761  command          The command line
+#     1684-1950  reward forms     The forms that a reward function may have, and loading rewards from files
+#     1953-2104  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2107-2323  assembly         Assemble the written file: the statements that it needs from files/, below its own …
+#     2326-3007  tasks            The tasks: which files each takes, its constants, the cases of its self-test, and …
+#     3010-3418  ports            Ports between TRL and verl, which import the reward or with --inline hold it, and …
+#     3421-3563  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3566-3753  command          The command line
 
 import argparse
 import ast
@@ -1834,23 +1834,21 @@ def list_weights(spec: str, members: dict, functions: list, named: str) -> list[
         UserError: there are no weights, or not one for each function.
     """
     lists = {n: [*v] for n, v in members.items() if isinstance(v, list | tuple) and v and all(map(is_weight, v))}
-    target, many = spec.partition("*")[0], f"{len(functions)} functions"
-    preset = getattr(functions, "weights", None)
-    if preset is None and not named and len(functions) > 1:
-        fits = [name for name, values in lists.items() if len(values) == len(functions)]
-        advice = f"{target}*WEIGHTS, after WEIGHTS = {[1.0] * len(functions)} in the file"
-        advice = f"{target}*{fits[0]}" if fits else advice
-        raise UserError(f"got reward {spec!r}: {many} without weights; expected one for each; try {advice}")
-    if not named:
-        weights = [1.0] if preset is None else preset
-    else:
-        need(preset is None, f"got reward {spec!r}: a list with weights of its own, {preset}; expected no others")
+    preset, many = getattr(functions, "weights", None), f"got reward {spec!r}: {len(functions)} functions"
+    if named:
+        got = f"got reward {spec!r}: a list with weights of its own, {preset}"
+        need(preset is None, f"{got}; expected no others")
         expected = f"one of {', '.join(lists)}" if lists else "such a list in the file"
         got = f"got reward {spec!r}: no list of numbers {named!r}"
         need(named in lists, f"{got}; expected {expected}{suggest(named, lists)}")
-        weights = lists[named]
-    got = f"got reward {spec!r}: {many} with {len(weights)} weights"
-    need(len(weights) == len(functions), f"{got}; expected one for each")
+        preset = lists[named]
+    elif preset is None and len(functions) > 1:
+        fits = [name for name, values in lists.items() if len(values) == len(functions)]
+        advice = fits[0] if fits else f"WEIGHTS, after WEIGHTS = {[1.0] * len(functions)} in the file"
+        target = spec.partition("*")[0]
+        raise UserError(f"{many} without weights; expected one for each; try {target}*{advice}")
+    weights = [1.0] if preset is None else preset
+    need(len(weights) == len(functions), f"{many} with {len(weights)} weights; expected one for each")
     return weights
 
 
@@ -1923,22 +1921,16 @@ def weight_of(spec: str) -> float:
     return weight
 
 
-FOREIGN_FORMS = {"queries": "OpenRLHF", "reward_inputs": "EasyR1", "solution_strs": "verl's batch manager"}
-
-
-def refuse_foreign_forms(spec: str, function) -> None:
-    """Raise UserError for a function of another framework's form, such as verl's `compute_score(solution_str, …)`."""
-    target = spec.partition("*")[0]
+def refuse_verls_form(spec: str, function) -> None:
+    """Raise UserError for a function of verl's form, `compute_score(solution_str, …)`."""
     try:
         names = {*inspect.signature(function).parameters}
     except ValueError:  # a builtin
         return
     what = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
+    target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
-    owners = [FOREIGN_FORMS[x] for x in FOREIGN_FORMS.keys() & names if not names & {"completion", "completions"}]
-    what = f"got reward {spec!r}, in the form of {' or '.join(sorted(owners))}; expected {REWARD_FORMS}"
-    need(not owners, f"{what}; try a wrapper of one of these forms that calls it with lists of one")
 
 
 def load_rewards(spec: str) -> list[tuple]:
@@ -1949,7 +1941,7 @@ def load_rewards(spec: str) -> list[tuple]:
     """
     reward, members = find_reward(spec)
     for function in reward if isinstance(reward, list) else [reward]:
-        refuse_foreign_forms(spec, function)
+        refuse_verls_form(spec, function)
     if not isinstance(reward, list):
         return [(reward, weight_of(spec))]
     text = spec_parts(spec)[2]

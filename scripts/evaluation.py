@@ -40,60 +40,60 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 # Contents
 #       154-165  python source       Parses Python source in a process with threads
 #       168-272  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       275-286  bundle              Paths of this bundle and of its embedded model, data and rewards
-#       289-479  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       482-669  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      672-1047  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1050-1119  exit codes          Program exit: errors that a user can fix become a message and an exit code
-#     1122-1362  data files          Open data files as text: decompress, decode, refuse files without data; parse …
-#     1365-1479  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1482-1725  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1728-1834  stated answers      Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1837-1978  answer marks        Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1981-2306  question parts      Detect columns that look like part of the question but are not in the prompt, …
-#     2309-2447  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2450-2476  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2479-2503  prompts             Load training and held-out prompts as token ids
-#     2506-2517  pass rates          Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
-#     2520-2570  text servers        Completions from OpenAI-compatible servers, one per request, with retries if a …
-#     2573-2810  user code           What users' rewards get: texts, copies of the columns, and their own state of …
-#     2813-3087  reward forms        The forms that a reward function may have, and loading rewards from files
-#     3090-3402  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3405-3547  environments        Load and check environments: classes whose methods are tools for the model, or …
-#     3550-3782  tool calls          Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3785-3911  tool runs           Run the calls of many conversations concurrently, each with a time limit; none …
-#     3914-3976  control tokens      Render messages so that their text never becomes control tokens, for versions of …
-#     3979-4234  turn bridge         Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4237-4404  conversations       Conversations with environments: their record, limits, and calls of the …
-#     4407-4560  play                Play a policy's conversations with environments; each turn samples all open …
-#     4563-4729  play setup          Set up and score conversations, for all programs that take --environment
-#     4732-4777  whole models        Refuse what transformers would make a model of by guessing: missing weights, …
-#     4780-5102  models              Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     5105-5113  batches             Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
-#     5116-5403  key cache           The key-value cache while sampling: it grows in blocks, holds shared prompts …
-#     5406-5576  forward             The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     5579-5627  folding             Fold LoRA into the weights while sampling: it saves a third of the kernels for …
-#     5630-5703  norms               Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
-#     5706-5894  cache probe         Probe what a model's cache and attention can do, before sampling and training …
-#     5897-5979  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5982-6219  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
-#     6222-6276  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
-#     6279-6292  rollouts            Sample and score a batch's rows over all processes; slow rewards run while other …
-#     6295-6321  trainer settings    Settings that several trainers have, with their defaults: a trainer's Config …
-#     6324-6475  memory              The memory that a run will need, from the shape of its networks
-#     6478-6532  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
-#     6535-6572  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     6575-6739  paired tests        Intervals, paired tests, pass@k
-#     6742-6794  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     6797-6938  settings            Settings
-#     6941-7107  rows                Rows: reading and checking them, those that the model was trained on, files that …
-#     7110-7392  tasks               What a task is; generation, mathematics, code
-#     7395-7540  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     7543-7729  requests            What is asked of a model: worked examples, templates, token ids; and what was …
-#     7732-7880  own tasks           Tasks of the user: reward functions, conversations with an environment
-#     7883-8150  local model         A model of transformers: batched sampling and scoring; the beginning that all …
-#     8153-8272  models              Models in vLLM, on servers, and none; opening those that were named
-#     8275-8444  run                 Running the tasks, and the command line
+#       275-302  bundle              Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       305-495  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       498-685  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      688-1063  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1066-1135  exit codes          Program exit: errors that a user can fix become a message and an exit code
+#     1138-1378  data files          Open data files as text: decompress, decode, refuse files without data; parse …
+#     1381-1495  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1498-1741  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1744-1850  stated answers      Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1853-1994  answer marks        Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1997-2322  question parts      Detect columns that look like part of the question but are not in the prompt, …
+#     2325-2463  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2466-2492  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2495-2519  prompts             Load training and held-out prompts as token ids
+#     2522-2533  pass rates          Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
+#     2536-2586  text servers        Completions from OpenAI-compatible servers, one per request, with retries if a …
+#     2589-2826  user code           What users' rewards get: texts, copies of the columns, and their own state of …
+#     2829-3095  reward forms        The forms that a reward function may have, and loading rewards from files
+#     3098-3410  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3413-3555  environments        Load and check environments: classes whose methods are tools for the model, or …
+#     3558-3790  tool calls          Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3793-3919  tool runs           Run the calls of many conversations concurrently, each with a time limit; none …
+#     3922-3984  control tokens      Render messages so that their text never becomes control tokens, for versions of …
+#     3987-4242  turn bridge         Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4245-4412  conversations       Conversations with environments: their record, limits, and calls of the …
+#     4415-4568  play                Play a policy's conversations with environments; each turn samples all open …
+#     4571-4737  play setup          Set up and score conversations, for all programs that take --environment
+#     4740-4785  whole models        Refuse what transformers would make a model of by guessing: missing weights, …
+#     4788-5110  models              Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     5113-5121  batches             Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
+#     5124-5411  key cache           The key-value cache while sampling: it grows in blocks, holds shared prompts …
+#     5414-5584  forward             The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     5587-5635  folding             Fold LoRA into the weights while sampling: it saves a third of the kernels for …
+#     5638-5711  norms               Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
+#     5714-5902  cache probe         Probe what a model's cache and attention can do, before sampling and training …
+#     5905-5987  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5990-6227  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
+#     6230-6284  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
+#     6287-6300  rollouts            Sample and score a batch's rows over all processes; slow rewards run while other …
+#     6303-6329  trainer settings    Settings that several trainers have, with their defaults: a trainer's Config …
+#     6332-6483  memory              The memory that a run will need, from the shape of its networks
+#     6486-6540  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
+#     6543-6580  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     6583-6754  paired tests        Intervals, paired tests, pass@k
+#     6757-6809  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#     6812-6953  settings            Settings
+#     6956-7106  rows                Rows: reading and checking them, those that the model was trained on, files that …
+#     7109-7391  tasks               What a task is; generation, mathematics, code
+#     7394-7539  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     7542-7728  requests            What is asked of a model: worked examples, templates, token ids; and what was …
+#     7731-7879  own tasks           Tasks of the user: reward functions, conversations with an environment
+#     7882-8149  local model         A model of transformers: batched sampling and scoring; the beginning that all …
+#     8152-8271  models              Models in vLLM, on servers, and none; opening those that were named
+#     8274-8442  run                 Running the tasks, and the command line
 
 import argparse
 import ast
@@ -284,6 +284,22 @@ EMBEDDED_REWARDS = str(BUNDLE / "examples" / "reward_functions_library.py")
 def in_bundle(path: str) -> str:
     """How a command names a file of this bundle: as it is, if that works from here, else by its whole path."""
     return path if Path(path).is_file() or not (BUNDLE / path).is_file() else shlex.quote(str(BUNDLE / path))
+
+
+SIBLING_LOCK = threading.Lock()
+
+
+@functools.cache
+def sibling(name: str):
+    """Load the script NAME.py, which must lie beside this file or in the bundle's scripts, when it is first needed."""
+    path = next((p for f in (HERE.parent, BUNDLE / "scripts") if (p := f / f"{name}.py").is_file()), None)
+    need(path, f"got no {name}.py in {HERE.parent}; expected it; try copying the bundle's scripts/{name}.py there")
+    with SIBLING_LOCK:
+        if str(path) not in sys.modules:  # another thread may have loaded it
+            spec = importlib.util.spec_from_file_location(str(path), path)
+            sys.modules[str(path)] = module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+        return sys.modules[str(path)]
 
 
 # --------------------------------------------------------------------------- dialect (src/parts/foundation/dialect.py)
@@ -2963,23 +2979,21 @@ def list_weights(spec: str, members: dict, functions: list, named: str) -> list[
         UserError: there are no weights, or not one for each function.
     """
     lists = {n: [*v] for n, v in members.items() if isinstance(v, list | tuple) and v and all(map(is_weight, v))}
-    target, many = spec.partition("*")[0], f"{len(functions)} functions"
-    preset = getattr(functions, "weights", None)
-    if preset is None and not named and len(functions) > 1:
-        fits = [name for name, values in lists.items() if len(values) == len(functions)]
-        advice = f"{target}*WEIGHTS, after WEIGHTS = {[1.0] * len(functions)} in the file"
-        advice = f"{target}*{fits[0]}" if fits else advice
-        raise UserError(f"got reward {spec!r}: {many} without weights; expected one for each; try {advice}")
-    if not named:
-        weights = [1.0] if preset is None else preset
-    else:
-        need(preset is None, f"got reward {spec!r}: a list with weights of its own, {preset}; expected no others")
+    preset, many = getattr(functions, "weights", None), f"got reward {spec!r}: {len(functions)} functions"
+    if named:
+        got = f"got reward {spec!r}: a list with weights of its own, {preset}"
+        need(preset is None, f"{got}; expected no others")
         expected = f"one of {', '.join(lists)}" if lists else "such a list in the file"
         got = f"got reward {spec!r}: no list of numbers {named!r}"
         need(named in lists, f"{got}; expected {expected}{suggest(named, lists)}")
-        weights = lists[named]
-    got = f"got reward {spec!r}: {many} with {len(weights)} weights"
-    need(len(weights) == len(functions), f"{got}; expected one for each")
+        preset = lists[named]
+    elif preset is None and len(functions) > 1:
+        fits = [name for name, values in lists.items() if len(values) == len(functions)]
+        advice = fits[0] if fits else f"WEIGHTS, after WEIGHTS = {[1.0] * len(functions)} in the file"
+        target = spec.partition("*")[0]
+        raise UserError(f"{many} without weights; expected one for each; try {target}*{advice}")
+    weights = [1.0] if preset is None else preset
+    need(len(weights) == len(functions), f"{many} with {len(weights)} weights; expected one for each")
     return weights
 
 
@@ -3052,22 +3066,16 @@ def weight_of(spec: str) -> float:
     return weight
 
 
-FOREIGN_FORMS = {"queries": "OpenRLHF", "reward_inputs": "EasyR1", "solution_strs": "verl's batch manager"}
-
-
-def refuse_foreign_forms(spec: str, function) -> None:
-    """Raise UserError for a function of another framework's form, such as verl's `compute_score(solution_str, …)`."""
-    target = spec.partition("*")[0]
+def refuse_verls_form(spec: str, function) -> None:
+    """Raise UserError for a function of verl's form, `compute_score(solution_str, …)`."""
     try:
         names = {*inspect.signature(function).parameters}
     except ValueError:  # a builtin
         return
     what = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
+    target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
-    owners = [FOREIGN_FORMS[x] for x in FOREIGN_FORMS.keys() & names if not names & {"completion", "completions"}]
-    what = f"got reward {spec!r}, in the form of {' or '.join(sorted(owners))}; expected {REWARD_FORMS}"
-    need(not owners, f"{what}; try a wrapper of one of these forms that calls it with lists of one")
 
 
 def load_rewards(spec: str) -> list[tuple]:
@@ -3078,7 +3086,7 @@ def load_rewards(spec: str) -> list[tuple]:
     """
     reward, members = find_reward(spec)
     for function in reward if isinstance(reward, list) else [reward]:
-        refuse_foreign_forms(spec, function)
+        refuse_verls_form(spec, function)
     if not isinstance(reward, list):
         return [(reward, weight_of(spec))]
     text = spec_parts(spec)[2]
@@ -6608,17 +6616,6 @@ def rows_needed(difference: float, stderr: float, n: int) -> int | None:
     return math.ceil(n * ((Z95 + Z_POWER) * stderr / difference) ** 2) if difference else None
 
 
-def resampled_sums(columns: list, samples: int, seed: int):
-    """Bootstrap sums of columns [n], as [samples, columns]; a sample draws the same rows of all columns."""
-    table, rng = np.asarray(columns, dtype=float).T, np.random.default_rng(seed)  # [n, columns]
-    n, step, sums = len(table), max(1, 2**22 // max(1, len(table))), []
-    for start in range(0, samples, step):
-        picked = rng.integers(0, n, size=(min(step, samples - start), n))
-        with np.errstate(over="ignore"):  # as in `Values.of`
-            sums.append(table[picked].sum(axis=1))
-    return np.concatenate(sums)
-
-
 @dataclass
 class Values:
     """One metric over the rows: the mean of `top`, or f(sum of top / sum of bottom); None means not applicable."""
@@ -6650,6 +6647,29 @@ class Values:
             return math.inf
 
 
+def bootstrap(sides: list[tuple[Values, list, list]], samples: int, seed: int) -> list:
+    """Values [<= samples] of each (metric, top, bottom), from samples that draw the same rows of all.
+
+    Samples in which something would be divided by 0 are left out.
+    """
+    columns = [column for _, *pair in sides for column in pair]
+    table, rng = np.asarray(columns, dtype=float).T, np.random.default_rng(seed)  # [n, columns]
+    n, step, sums = len(table), max(1, 2**22 // max(1, len(table))), []
+    with np.errstate(over="ignore", invalid="ignore"):
+        for start in range(0, samples, step):
+            picked = rng.integers(0, n, size=(min(step, samples - start), n))
+            sums.append(table[picked].sum(axis=1))
+        sums = np.concatenate(sums)
+        sums = sums[(sums[:, 1::2] != 0).all(axis=1)]
+        return [metric.of(sums[:, 2 * i] / sums[:, 2 * i + 1]) for i, (metric, *_) in enumerate(sides)]
+
+
+def middle_95(draws) -> list[float]:
+    """The bounds of the middle 95 % of bootstrap draws."""
+    with np.errstate(invalid="ignore"):
+        return [float(x) for x in np.quantile(draws, [0.025, 0.975])]
+
+
 def summarize(values: Values, samples: int, seed: int) -> dict:
     """Value, standard error and 95 % interval of a metric, and how the interval was computed."""
     rows = [i for i, x in enumerate(values.top) if x is not None]
@@ -6665,12 +6685,9 @@ def summarize(values: Values, samples: int, seed: int) -> dict:
     if values.is_proportion():
         result |= {"ci95": list(wilson_interval(sum(top), n)), "interval": "wilson"}
     elif n > 1:
-        sums = resampled_sums([top, bottom], samples, seed)
-        sums = sums[sums[:, 1] != 0]
+        (draws,) = bootstrap([(values, top, bottom)], samples, seed)
         with np.errstate(over="ignore", invalid="ignore"):
-            draws = values.of(sums[:, 0] / sums[:, 1])
-            ends = [float(x) for x in np.quantile(draws, [0.025, 0.975])]
-            result |= {"ci95": ends, "interval": "bootstrap", "stderr": float(draws.std(ddof=1))}
+            result |= {"ci95": middle_95(draws), "interval": "bootstrap", "stderr": float(draws.std(ddof=1))}
     if n > 1 and values.bottom is None and not values.exp:
         with np.errstate(over="ignore"):
             result["stderr"] = float(np.std(top, ddof=1) / math.sqrt(n))
@@ -6702,16 +6719,14 @@ def compare_values(before: Values, after: Values, samples: int, seed: int) -> di
         result |= {"before_ci95": list(wilson_interval(sum(a), n)), "after_ci95": list(wilson_interval(sum(b), n))}
         stderr = math.sqrt(max(0.0, (up + down) / n - ((up - down) / n) ** 2) / n)
     elif n > 1:
-        sums = resampled_sums([a, a_base, b, b_base], samples, seed)
-        sums = sums[(sums[:, 1] != 0) & (sums[:, 3] != 0)]
+        sides = bootstrap([(before, a, a_base), (after, b, b_base)], samples, seed)
         with np.errstate(over="ignore", invalid="ignore"):
-            sides = before.of(sums[:, 0] / sums[:, 1]), after.of(sums[:, 2] / sums[:, 3])
             draws = sides[1] - sides[0]
             stderr = float(draws.std(ddof=1))
         if not math.isfinite(stderr):
             return None
         for name, drawn in (("ci95", draws), ("before_ci95", sides[0]), ("after_ci95", sides[1])):
-            result[name] = [float(x) for x in np.quantile(drawn, [0.025, 0.975])]
+            result[name] = middle_95(drawn)
         # p: the share of draws as far from the observed difference as that is from 0
         far = (abs(draws - result["difference"]) >= abs(result["difference"]) * (1 - 1e-12)).sum()
         result |= {"test": "paired bootstrap", "p": float((far + 1) / (len(draws) + 1))}
@@ -6943,19 +6958,6 @@ def parse_config(argv: list[str]):
 PROMPT_COLUMNS = ("prompt", "question", "problem", "instruction", "query", "text", "input")
 
 
-def sibling(name: str):
-    """Load NAME.py, which must lie beside this file or in the bundle's scripts, when something first needs it."""
-    module_name = f"evaluation_{name}"
-    if module_name not in sys.modules:
-        here = Path(__file__).resolve().parent
-        path = next((p for f in (here, BUNDLE / "scripts") if (p := f / f"{name}.py").is_file()), None)
-        need(path, f"got no {name}.py beside {Path(__file__).name}; expected it; try copying scripts/{name}.py there")
-        spec = importlib.util.spec_from_file_location(module_name, path)
-        sys.modules[module_name] = module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return sys.modules[module_name]
-
-
 def placed_rows_of(source: str, flag: str = "--data") -> list[tuple[str, dict]]:
     """(place, row) of a file, of a hub id, or of any other form by data_loader.py; never none."""
     need(source, f"got no {flag}; expected a file or hub id; try {flag} {EMBEDDED_EVAL}")
@@ -6977,11 +6979,6 @@ def first_of(row: dict, names) -> object:
     return next((row[name] for name in names if row.get(name) is not None), None)
 
 
-def what_asks(task, row: dict):
-    """What tells a row from others: its prompt; all of it where the answer is one of its choices."""
-    return row if task.logprobs else first_of(row, PROMPT_COLUMNS)
-
-
 def task_rows(config, task) -> tuple[list[dict], list[dict]]:
     """(rows to evaluate, rows for worked examples), checked."""
     placed, shots = placed_rows_of(task.source), []
@@ -6990,12 +6987,14 @@ def task_rows(config, task) -> tuple[list[dict], list[dict]]:
         pool = placed if same_rows else placed_rows_of(config.fewshot_data, "--fewshot_data")
         enough = len(pool) >= config.fewshot + same_rows
         need(enough, f"got {len(pool)} rows; expected more than --fewshot {config.fewshot}; try a lower one")
-        shots, found = [row for _, row in pool[: config.fewshot]], placed
-        shown = [what_asks(task, row) for row in shots]
-        placed = [(place, row) for place, row in found if what_asks(task, row) not in shown]
+        shots, count = [row for _, row in pool[: config.fewshot]], len(placed)
+        # the prompt tells rows apart; where the answer is one of the choices, all of the row does
+        asks = (lambda row: row) if task.logprobs else (lambda row: first_of(row, PROMPT_COLUMNS))
+        shown = [asks(row) for row in shots]
+        placed = [(place, row) for place, row in placed if asks(row) not in shown]
         need(placed, "got no rows besides the worked examples; expected others; try another --fewshot_data")
-        if len(placed) < len(found):
-            say(f"{task.label}: {len(found) - len(placed)} rows serve as worked examples and are not evaluated")
+        if len(placed) < count:
+            say(f"{task.label}: {count - len(placed)} rows serve as worked examples and are not evaluated")
     placed = placed[: task.settings["limit"] or config.limit or None]
     rows = [row for _, row in placed]
     for place, row in placed:
@@ -8280,7 +8279,6 @@ TASKS = {kind.name: kind for kind in KINDS}
 
 def make_task(text: str, config: Config) -> Task:
     name = text.partition(":")[0]
-    need(name != "custom", "got task custom, which was removed; try --task reward:FILE.py:function")
     need(name in TASKS, f"got task {name!r}; expected one of {', '.join(TASKS)}{suggest(name, list(TASKS))}")
     return TASKS[name](text, config)
 

@@ -29,7 +29,7 @@ Exit codes: 0 written (or listed), 2 bad input, or a combination outside the tab
 
 # Contents
 #         50-90  messages  Errors that a user can fix, each with an exit code; messages on stderr; the layout of --help
-#         93-96  bundle    Paths of this bundle and of its embedded model, data and rewards
+#         93-96  bundle    Paths of this bundle and of its embedded model, data and rewards; loading its other scripts
 #        99-266  dialect   Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements for …
 #       269-290  settings  Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
 #       293-560  plan      Plan an image: a row of the table of compatible versions

@@ -24,17 +24,16 @@ The reward library loads this file when a function grades mathematics.
 """
 
 # Contents
-#         66-77  python source   Parses Python source in a process with threads
-#         80-90  messages        Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#        93-244  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
-#       247-388  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#       391-471  contexts        What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
-#       474-792  vocabulary      Patterns, names and units; bringing texts into one notation
-#      795-1192  values          Read answers: expressions, evaluated at sample points, and the structures around them
-#     1195-1375  worker          The worker process that asks math-verify, with limits on its processor time, which …
-#     1378-1619  equality        Equality of values and of answers
-#     1622-1776  answers         Find the final answer in a completion or a gold column, and tell results from copied …
-#     1779-1837  command         The score of a completion, and the command line
+#         65-76  python source   Parses Python source in a process with threads
+#         79-89  messages        Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#        92-243  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
+#       246-387  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#       390-470  contexts        What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
+#       473-791  vocabulary      Patterns, names and units; bringing texts into one notation
+#      794-1191  values          Read answers: expressions, evaluated at sample points, and the structures around them
+#     1194-1374  worker          The worker process that asks math-verify, with limits on its processor time, which …
+#     1377-1618  equality        Equality of values and of answers
+#     1621-1833  answers         Find the final answer in a completion or a gold column; the score; the command line
 
 import argparse
 import ast
@@ -1774,9 +1773,6 @@ def _is_copied(answer: str, expected: str, prompt: str) -> bool:
     spaced = [r"\s*".join(map(re.escape, form)) for form in forms]
     found = any(re.search(rf"(?<![\w.)}}^*/+-]){form}(?![\w(^*/+-]|\.\d)", task) for form in spaced)
     return found or bool(converted and re.search(rf"(?<![\w.]){re.escape(answer)}(?!\w|\.\d)", prompt))  # 5'6"
-
-
-# ----------------------------------------------------------------------- command (src/programs/math_grader/command.py)
 
 
 def math_score(text: str, gold: Any, prompt: str = "") -> float | None:

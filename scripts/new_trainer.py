@@ -41,7 +41,7 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 # Contents
 #       117-128  python source   Parses Python source in a process with threads
 #       131-185  messages        Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       188-209  bundle          Paths of this bundle and of its embedded model, data and rewards
+#       188-209  bundle          Paths of this bundle and of its embedded model, data and rewards; loading its other …
 #       212-402  dialect         Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
 #       405-438  settings        Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
 #       441-468  processes       The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
@@ -55,17 +55,17 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 #     1685-1770  held out        Held-out prompts: split them off, and count or refuse those that also occur in training
 #     1773-1810  extracts        Extract from a Python file what some of its names need
 #     1813-2034  user code       What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2037-2311  reward forms    The forms that a reward function may have, and loading rewards from files
-#     2314-2337  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2340-2363  whole models    Refuse what transformers would make a model of by guessing: missing weights, other …
-#     2366-2409  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
-#     2412-2418  losses          The KL to the reference, policy and value losses, and how losses per token become …
-#     2421-2495  idle settings   Settings without effect in a configuration: named at the start, with what would …
-#     2498-2509  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
-#     2512-2559  run end         Faults reported at a run's end, from its last steps and its held-out figures
-#     2562-2817  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
-#     2820-2942  training        The check of a page, its run, and the results of both
-#     2945-3208  command         The command line
+#     2037-2303  reward forms    The forms that a reward function may have, and loading rewards from files
+#     2306-2329  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2332-2355  whole models    Refuse what transformers would make a model of by guessing: missing weights, other …
+#     2358-2401  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
+#     2404-2410  losses          The KL to the reference, policy and value losses, and how losses per token become …
+#     2413-2487  idle settings   Settings without effect in a configuration: named at the start, with what would …
+#     2490-2501  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
+#     2504-2551  run end         Faults reported at a run's end, from its last steps and its held-out figures
+#     2554-2809  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
+#     2812-2934  training        The check of a page, its run, and the results of both
+#     2937-3200  command         The command line
 
 import argparse
 import ast
@@ -2187,23 +2187,21 @@ def list_weights(spec: str, members: dict, functions: list, named: str) -> list[
         UserError: there are no weights, or not one for each function.
     """
     lists = {n: [*v] for n, v in members.items() if isinstance(v, list | tuple) and v and all(map(is_weight, v))}
-    target, many = spec.partition("*")[0], f"{len(functions)} functions"
-    preset = getattr(functions, "weights", None)
-    if preset is None and not named and len(functions) > 1:
-        fits = [name for name, values in lists.items() if len(values) == len(functions)]
-        advice = f"{target}*WEIGHTS, after WEIGHTS = {[1.0] * len(functions)} in the file"
-        advice = f"{target}*{fits[0]}" if fits else advice
-        raise UserError(f"got reward {spec!r}: {many} without weights; expected one for each; try {advice}")
-    if not named:
-        weights = [1.0] if preset is None else preset
-    else:
-        need(preset is None, f"got reward {spec!r}: a list with weights of its own, {preset}; expected no others")
+    preset, many = getattr(functions, "weights", None), f"got reward {spec!r}: {len(functions)} functions"
+    if named:
+        got = f"got reward {spec!r}: a list with weights of its own, {preset}"
+        need(preset is None, f"{got}; expected no others")
         expected = f"one of {', '.join(lists)}" if lists else "such a list in the file"
         got = f"got reward {spec!r}: no list of numbers {named!r}"
         need(named in lists, f"{got}; expected {expected}{suggest(named, lists)}")
-        weights = lists[named]
-    got = f"got reward {spec!r}: {many} with {len(weights)} weights"
-    need(len(weights) == len(functions), f"{got}; expected one for each")
+        preset = lists[named]
+    elif preset is None and len(functions) > 1:
+        fits = [name for name, values in lists.items() if len(values) == len(functions)]
+        advice = fits[0] if fits else f"WEIGHTS, after WEIGHTS = {[1.0] * len(functions)} in the file"
+        target = spec.partition("*")[0]
+        raise UserError(f"{many} without weights; expected one for each; try {target}*{advice}")
+    weights = [1.0] if preset is None else preset
+    need(len(weights) == len(functions), f"{many} with {len(weights)} weights; expected one for each")
     return weights
 
 
@@ -2276,22 +2274,16 @@ def weight_of(spec: str) -> float:
     return weight
 
 
-FOREIGN_FORMS = {"queries": "OpenRLHF", "reward_inputs": "EasyR1", "solution_strs": "verl's batch manager"}
-
-
-def refuse_foreign_forms(spec: str, function) -> None:
-    """Raise UserError for a function of another framework's form, such as verl's `compute_score(solution_str, …)`."""
-    target = spec.partition("*")[0]
+def refuse_verls_form(spec: str, function) -> None:
+    """Raise UserError for a function of verl's form, `compute_score(solution_str, …)`."""
     try:
         names = {*inspect.signature(function).parameters}
     except ValueError:  # a builtin
         return
     what = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
+    target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
-    owners = [FOREIGN_FORMS[x] for x in FOREIGN_FORMS.keys() & names if not names & {"completion", "completions"}]
-    what = f"got reward {spec!r}, in the form of {' or '.join(sorted(owners))}; expected {REWARD_FORMS}"
-    need(not owners, f"{what}; try a wrapper of one of these forms that calls it with lists of one")
 
 
 def load_rewards(spec: str) -> list[tuple]:
@@ -2302,7 +2294,7 @@ def load_rewards(spec: str) -> list[tuple]:
     """
     reward, members = find_reward(spec)
     for function in reward if isinstance(reward, list) else [reward]:
-        refuse_foreign_forms(spec, function)
+        refuse_verls_form(spec, function)
     if not isinstance(reward, list):
         return [(reward, weight_of(spec))]
     text = spec_parts(spec)[2]

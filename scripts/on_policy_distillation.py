@@ -39,7 +39,7 @@ weights than the policy, 128 + n saved and stopped by signal n.
 # Contents
 #       154-165  python source     Parses Python source in a process with threads
 #       168-272  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       275-298  bundle            Paths of this bundle and of its embedded model, data and rewards
+#       275-298  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
 #       301-491  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
 #       494-728  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
 #      731-1175  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
@@ -55,44 +55,44 @@ weights than the policy, 128 + n saved and stopped by signal n.
 #     2738-2822  prompts           Load training and held-out prompts as token ids
 #     2825-2854  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
 #     2857-3089  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     3092-3366  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3369-3691  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3694-3706  play              Play a policy's conversations with environments; each turn samples all open …
-#     3709-3754  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     3757-4244  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     4247-4463  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     4466-4720  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     4723-5047  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     5050-5098  folding           Fold LoRA into the weights while sampling: it saves a third of the kernels for …
-#     5101-5174  norms             Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
-#     5177-5429  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     5432-5514  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5517-5757  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     5760-5897  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5900-6092  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     6095-6282  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     6285-6360  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     6363-6443  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     6446-6502  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     6505-6667  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     6670-6842  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     6845-7163  memory            The memory that a run will need, from the shape of its networks
-#     7166-7396  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     7399-7483  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     7486-7646  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     7649-7756  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     7759-7806  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     7809-7841  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     7844-7913  summary           summary.json and the lines at the end of a run
-#     7916-8282  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     8285-8387  paired tests      Intervals, paired tests, pass@k
-#     8390-8468  settings          Settings of the trainer, and contradictions between them
-#     8471-8650  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
-#     8653-8847  teachers          The teacher, a local network or a server, and its log-probs of a batch's tokens
-#     8850-8897  models            Inputs of a run and their checks: prompts, student, teacher, an optional reward
-#     8900-8978  evaluation        The held-out gap between student and teacher
-#     8981-9133  step              One step, in the order of the data: rollout, the teacher's scores, update
-#     9136-9221  run               The memory and the plan of a run, its loop, and the command line
+#     3092-3358  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3361-3683  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3686-3698  play              Play a policy's conversations with environments; each turn samples all open …
+#     3701-3746  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     3749-4236  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     4239-4455  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     4458-4712  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     4715-5039  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     5042-5090  folding           Fold LoRA into the weights while sampling: it saves a third of the kernels for …
+#     5093-5166  norms             Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
+#     5169-5421  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     5424-5506  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5509-5749  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     5752-5889  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5892-6084  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     6087-6274  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     6277-6352  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     6355-6435  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     6438-6494  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     6497-6659  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     6662-6834  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     6837-7155  memory            The memory that a run will need, from the shape of its networks
+#     7158-7388  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     7391-7475  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     7478-7638  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     7641-7748  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     7751-7798  run end           Faults reported at a run's end, from its last steps and its held-out figures
+#     7801-7833  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     7836-7905  summary           summary.json and the lines at the end of a run
+#     7908-8274  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     8277-8388  paired tests      Intervals, paired tests, pass@k
+#     8391-8469  settings          Settings of the trainer, and contradictions between them
+#     8472-8651  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
+#     8654-8848  teachers          The teacher, a local network or a server, and its log-probs of a batch's tokens
+#     8851-8898  models            Inputs of a run and their checks: prompts, student, teacher, an optional reward
+#     8901-8979  evaluation        The held-out gap between student and teacher
+#     8982-9134  step              One step, in the order of the data: rollout, the teacher's scores, update
+#     9137-9222  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -3242,23 +3242,21 @@ def list_weights(spec: str, members: dict, functions: list, named: str) -> list[
         UserError: there are no weights, or not one for each function.
     """
     lists = {n: [*v] for n, v in members.items() if isinstance(v, list | tuple) and v and all(map(is_weight, v))}
-    target, many = spec.partition("*")[0], f"{len(functions)} functions"
-    preset = getattr(functions, "weights", None)
-    if preset is None and not named and len(functions) > 1:
-        fits = [name for name, values in lists.items() if len(values) == len(functions)]
-        advice = f"{target}*WEIGHTS, after WEIGHTS = {[1.0] * len(functions)} in the file"
-        advice = f"{target}*{fits[0]}" if fits else advice
-        raise UserError(f"got reward {spec!r}: {many} without weights; expected one for each; try {advice}")
-    if not named:
-        weights = [1.0] if preset is None else preset
-    else:
-        need(preset is None, f"got reward {spec!r}: a list with weights of its own, {preset}; expected no others")
+    preset, many = getattr(functions, "weights", None), f"got reward {spec!r}: {len(functions)} functions"
+    if named:
+        got = f"got reward {spec!r}: a list with weights of its own, {preset}"
+        need(preset is None, f"{got}; expected no others")
         expected = f"one of {', '.join(lists)}" if lists else "such a list in the file"
         got = f"got reward {spec!r}: no list of numbers {named!r}"
         need(named in lists, f"{got}; expected {expected}{suggest(named, lists)}")
-        weights = lists[named]
-    got = f"got reward {spec!r}: {many} with {len(weights)} weights"
-    need(len(weights) == len(functions), f"{got}; expected one for each")
+        preset = lists[named]
+    elif preset is None and len(functions) > 1:
+        fits = [name for name, values in lists.items() if len(values) == len(functions)]
+        advice = fits[0] if fits else f"WEIGHTS, after WEIGHTS = {[1.0] * len(functions)} in the file"
+        target = spec.partition("*")[0]
+        raise UserError(f"{many} without weights; expected one for each; try {target}*{advice}")
+    weights = [1.0] if preset is None else preset
+    need(len(weights) == len(functions), f"{many} with {len(weights)} weights; expected one for each")
     return weights
 
 
@@ -3331,22 +3329,16 @@ def weight_of(spec: str) -> float:
     return weight
 
 
-FOREIGN_FORMS = {"queries": "OpenRLHF", "reward_inputs": "EasyR1", "solution_strs": "verl's batch manager"}
-
-
-def refuse_foreign_forms(spec: str, function) -> None:
-    """Raise UserError for a function of another framework's form, such as verl's `compute_score(solution_str, …)`."""
-    target = spec.partition("*")[0]
+def refuse_verls_form(spec: str, function) -> None:
+    """Raise UserError for a function of verl's form, `compute_score(solution_str, …)`."""
     try:
         names = {*inspect.signature(function).parameters}
     except ValueError:  # a builtin
         return
     what = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
+    target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
-    owners = [FOREIGN_FORMS[x] for x in FOREIGN_FORMS.keys() & names if not names & {"completion", "completions"}]
-    what = f"got reward {spec!r}, in the form of {' or '.join(sorted(owners))}; expected {REWARD_FORMS}"
-    need(not owners, f"{what}; try a wrapper of one of these forms that calls it with lists of one")
 
 
 def load_rewards(spec: str) -> list[tuple]:
@@ -3357,7 +3349,7 @@ def load_rewards(spec: str) -> list[tuple]:
     """
     reward, members = find_reward(spec)
     for function in reward if isinstance(reward, list) else [reward]:
-        refuse_foreign_forms(spec, function)
+        refuse_verls_form(spec, function)
     if not isinstance(reward, list):
         return [(reward, weight_of(spec))]
     text = spec_parts(spec)[2]
@@ -8316,17 +8308,6 @@ def held_out_figures(samples: list[dict], lengths: list[int], rows: list[dict]) 
     return figures
 
 
-def resampled_sums(columns: list, samples: int, seed: int):
-    """Bootstrap sums of columns [n], as [samples, columns]; a sample draws the same rows of all columns."""
-    table, rng = np.asarray(columns, dtype=float).T, np.random.default_rng(seed)  # [n, columns]
-    n, step, sums = len(table), max(1, 2**22 // max(1, len(table))), []
-    for start in range(0, samples, step):
-        picked = rng.integers(0, n, size=(min(step, samples - start), n))
-        with np.errstate(over="ignore"):  # as in `Values.of`
-            sums.append(table[picked].sum(axis=1))
-    return np.concatenate(sums)
-
-
 @dataclass
 class Values:
     """One metric over the rows: the mean of `top`, or f(sum of top / sum of bottom); None means not applicable."""
@@ -8358,6 +8339,29 @@ class Values:
             return math.inf
 
 
+def bootstrap(sides: list[tuple[Values, list, list]], samples: int, seed: int) -> list:
+    """Values [<= samples] of each (metric, top, bottom), from samples that draw the same rows of all.
+
+    Samples in which something would be divided by 0 are left out.
+    """
+    columns = [column for _, *pair in sides for column in pair]
+    table, rng = np.asarray(columns, dtype=float).T, np.random.default_rng(seed)  # [n, columns]
+    n, step, sums = len(table), max(1, 2**22 // max(1, len(table))), []
+    with np.errstate(over="ignore", invalid="ignore"):
+        for start in range(0, samples, step):
+            picked = rng.integers(0, n, size=(min(step, samples - start), n))
+            sums.append(table[picked].sum(axis=1))
+        sums = np.concatenate(sums)
+        sums = sums[(sums[:, 1::2] != 0).all(axis=1)]
+        return [metric.of(sums[:, 2 * i] / sums[:, 2 * i + 1]) for i, (metric, *_) in enumerate(sides)]
+
+
+def middle_95(draws) -> list[float]:
+    """The bounds of the middle 95 % of bootstrap draws."""
+    with np.errstate(invalid="ignore"):
+        return [float(x) for x in np.quantile(draws, [0.025, 0.975])]
+
+
 def summarize(values: Values, samples: int, seed: int) -> dict:
     """Value, standard error and 95 % interval of a metric, and how the interval was computed."""
     rows = [i for i, x in enumerate(values.top) if x is not None]
@@ -8373,12 +8377,9 @@ def summarize(values: Values, samples: int, seed: int) -> dict:
     if values.is_proportion():
         result |= {"ci95": list(wilson_interval(sum(top), n)), "interval": "wilson"}
     elif n > 1:
-        sums = resampled_sums([top, bottom], samples, seed)
-        sums = sums[sums[:, 1] != 0]
+        (draws,) = bootstrap([(values, top, bottom)], samples, seed)
         with np.errstate(over="ignore", invalid="ignore"):
-            draws = values.of(sums[:, 0] / sums[:, 1])
-            ends = [float(x) for x in np.quantile(draws, [0.025, 0.975])]
-            result |= {"ci95": ends, "interval": "bootstrap", "stderr": float(draws.std(ddof=1))}
+            result |= {"ci95": middle_95(draws), "interval": "bootstrap", "stderr": float(draws.std(ddof=1))}
     if n > 1 and values.bottom is None and not values.exp:
         with np.errstate(over="ignore"):
             result["stderr"] = float(np.std(top, ddof=1) / math.sqrt(n))

@@ -39,29 +39,29 @@ Exit codes: 0 the page is written, 2 bad input; if only some runs are readable, 
 #       355-378  user scripts        A user's Python script or notebook, read from its source
 #       381-455  extracts            Extract from a Python file what some of its names need
 #       458-469  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#       472-615  paired tests        Intervals, paired tests, pass@k
-#       618-660  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#       663-772  dialects            Names of metrics and settings in our trainers, TRL, verl and others
-#      775-1079  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
-#     1082-1337  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     1340-1541  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
-#     1544-1763  sample files        Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout …
-#     1766-2043  log reading         Rows of a log as metrics: names, numbers, steps and runs of any dialect, under …
-#     2046-2279  logs                Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
-#     2282-2499  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
-#     2502-2554  cause               Causes: the evidence that they need, the signs that they explain, and the change …
-#     2557-2715  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
-#     2718-2987  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
-#     2990-3304  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
-#     3307-3523  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
-#     3526-3823  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
-#     3826-3989  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
-#     3992-4079  sources             The command line's runs and evaluations, read, and those that cannot be
-#     4082-4237  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
-#     4240-4742  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
-#     4745-4846  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
-#     4849-5935  page                The page
-#     5938-5995  command             The command line
+#       472-625  paired tests        Intervals, paired tests, pass@k
+#       628-670  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#       673-782  dialects            Names of metrics and settings in our trainers, TRL, verl and others
+#      785-1089  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
+#     1092-1347  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     1350-1551  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
+#     1554-1773  sample files        Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout …
+#     1776-2053  log reading         Rows of a log as metrics: names, numbers, steps and runs of any dialect, under …
+#     2056-2289  logs                Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
+#     2292-2509  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
+#     2512-2564  cause               Causes: the evidence that they need, the signs that they explain, and the change …
+#     2567-2725  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
+#     2728-2997  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
+#     3000-3314  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
+#     3317-3533  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
+#     3536-3833  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
+#     3836-3999  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
+#     4002-4089  sources             The command line's runs and evaluations, read, and those that cannot be
+#     4092-4247  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
+#     4250-4752  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
+#     4755-4856  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
+#     4859-5945  page                The page
+#     5948-6005  command             The command line
 
 import argparse
 import ast
@@ -513,17 +513,6 @@ def rows_needed(difference: float, stderr: float, n: int) -> int | None:
     return math.ceil(n * ((Z95 + Z_POWER) * stderr / difference) ** 2) if difference else None
 
 
-def resampled_sums(columns: list, samples: int, seed: int):
-    """Bootstrap sums of columns [n], as [samples, columns]; a sample draws the same rows of all columns."""
-    table, rng = np.asarray(columns, dtype=float).T, np.random.default_rng(seed)  # [n, columns]
-    n, step, sums = len(table), max(1, 2**22 // max(1, len(table))), []
-    for start in range(0, samples, step):
-        picked = rng.integers(0, n, size=(min(step, samples - start), n))
-        with np.errstate(over="ignore"):  # as in `Values.of`
-            sums.append(table[picked].sum(axis=1))
-    return np.concatenate(sums)
-
-
 @dataclass
 class Values:
     """One metric over the rows: the mean of `top`, or f(sum of top / sum of bottom); None means not applicable."""
@@ -555,6 +544,29 @@ class Values:
             return math.inf
 
 
+def bootstrap(sides: list[tuple[Values, list, list]], samples: int, seed: int) -> list:
+    """Values [<= samples] of each (metric, top, bottom), from samples that draw the same rows of all.
+
+    Samples in which something would be divided by 0 are left out.
+    """
+    columns = [column for _, *pair in sides for column in pair]
+    table, rng = np.asarray(columns, dtype=float).T, np.random.default_rng(seed)  # [n, columns]
+    n, step, sums = len(table), max(1, 2**22 // max(1, len(table))), []
+    with np.errstate(over="ignore", invalid="ignore"):
+        for start in range(0, samples, step):
+            picked = rng.integers(0, n, size=(min(step, samples - start), n))
+            sums.append(table[picked].sum(axis=1))
+        sums = np.concatenate(sums)
+        sums = sums[(sums[:, 1::2] != 0).all(axis=1)]
+        return [metric.of(sums[:, 2 * i] / sums[:, 2 * i + 1]) for i, (metric, *_) in enumerate(sides)]
+
+
+def middle_95(draws) -> list[float]:
+    """The bounds of the middle 95 % of bootstrap draws."""
+    with np.errstate(invalid="ignore"):
+        return [float(x) for x in np.quantile(draws, [0.025, 0.975])]
+
+
 def compare_values(before: Values, after: Values, samples: int, seed: int) -> dict | None:
     """Paired test of two runs' values on the same rows, in the same order.
 
@@ -578,16 +590,14 @@ def compare_values(before: Values, after: Values, samples: int, seed: int) -> di
         result |= {"before_ci95": list(wilson_interval(sum(a), n)), "after_ci95": list(wilson_interval(sum(b), n))}
         stderr = math.sqrt(max(0.0, (up + down) / n - ((up - down) / n) ** 2) / n)
     elif n > 1:
-        sums = resampled_sums([a, a_base, b, b_base], samples, seed)
-        sums = sums[(sums[:, 1] != 0) & (sums[:, 3] != 0)]
+        sides = bootstrap([(before, a, a_base), (after, b, b_base)], samples, seed)
         with np.errstate(over="ignore", invalid="ignore"):
-            sides = before.of(sums[:, 0] / sums[:, 1]), after.of(sums[:, 2] / sums[:, 3])
             draws = sides[1] - sides[0]
             stderr = float(draws.std(ddof=1))
         if not math.isfinite(stderr):
             return None
         for name, drawn in (("ci95", draws), ("before_ci95", sides[0]), ("after_ci95", sides[1])):
-            result[name] = [float(x) for x in np.quantile(drawn, [0.025, 0.975])]
+            result[name] = middle_95(drawn)
         # p: the share of draws as far from the observed difference as that is from 0
         far = (abs(draws - result["difference"]) >= abs(result["difference"]) * (1 - 1e-12)).sum()
         result |= {"test": "paired bootstrap", "p": float((far + 1) / (len(draws) + 1))}

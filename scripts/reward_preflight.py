@@ -51,55 +51,55 @@ Exit codes: 0 ready (or listed; --model: RL now), 1 not ready, 2 bad input.
 """
 
 # Contents
-#       163-174  python source          Parses Python source in a process with threads
-#       177-270  messages               Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       273-285  bundle                 Paths of this bundle and of its embedded model, data and rewards
-#       288-455  dialect                Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       458-491  settings               Settings: dataclasses whose fields are flags and YAML keys, and the checks …
-#       494-857  processes              The processes of a run: lazy torch, device, threads, sums, distribution of …
-#       860-878  exit codes             Program exit: errors that a user can fix become a message and an exit code
-#      881-1121  data files             Open data files as text: decompress, decode, refuse files without data; parse …
-#     1124-1238  nested rows            Find rows inside other JSON: an object with a list of rows, columns instead …
-#     1241-1491  rows                   Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1494-1600  stated answers         Find where a text states its final answer, by marks and phrases in 20 …
-#     1603-1769  answer marks           Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` …
-#     1772-2097  question parts         Detect columns that look like part of the question but are not in the prompt, …
-#     2100-2297  chat                   Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2300-2363  prompts                Load training and held-out prompts as token ids
-#     2366-2442  pass rates             Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm …
-#     2445-2682  user code              What users' rewards get: texts, copies of the columns, and their own state of …
-#     2685-2796  schema examples        Example values that a JSON Schema accepts, for tests of rewards
-#     2799-3073  reward forms           The forms that a reward function may have, and loading rewards from files
-#     3076-3388  rewards                The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3391-3533  environments           Load and check environments: classes whose methods are tools for the model, …
-#     3536-3727  tool calls             Parse tool calls in model output, by the tokenizer's response template or one …
-#     3730-3856  tool runs              Run the calls of many conversations concurrently, each with a time limit; …
-#     3859-4026  conversations          Conversations with environments: their record, limits, and calls of the …
-#     4029-4107  scripted play          Scripted conversations: plain texts in place of tokenizer, chat template and …
-#     4110-4263  play                   Play a policy's conversations with environments; each turn samples all open …
-#     4266-4339  play setup             Set up and score conversations, for all programs that take --environment
-#     4342-4387  whole models           Refuse what transformers would make a model of by guessing: missing weights, …
-#     4390-4759  models                 Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     4762-4770  batches                Batches: masked statistics, padding, micro-batches, and packed layouts that …
-#     4773-5027  key cache              The key-value cache while sampling: it grows in blocks, holds shared prompts …
-#     5030-5168  forward                The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     5171-5219  folding                Fold LoRA into the weights while sampling: it saves a third of the kernels …
-#     5222-5295  norms                  Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
-#     5298-5511  cache probe            Probe what a model's cache and attention can do, before sampling and training …
-#     5514-5596  room steps             One more token per row, with fixed shapes and addresses within the cache, as …
-#     5599-5826  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     5829-6000  rollouts               Sample and score a batch's rows over all processes; slow rewards run while …
-#     6003-6122  rows and gold          Rows of the data, and their reference completions (gold)
-#     6125-6319  probes                 Completions that must not be paid
-#     6322-6515  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
-#     6518-6712  scoring                Grading completions, and the findings of all checks
-#     6715-7054  preflight              The checks of a reward and the verdict
-#     7057-7216  policies               Scripted policies, which give the answers of a conversation turn by turn
-#     7219-7313  environment process    The environment's own process: scripted policies play conversations as in a …
-#     7316-7495  environment preflight  The checks of an environment and the verdict
-#     7498-7563  report                 Printed reports and --list
-#     7566-7645  model preflight        --model: how often a model's samples pass, and whether RL, a warm start or …
-#     7648-7765  command                The command line
+#       164-175  python source          Parses Python source in a process with threads
+#       178-271  messages               Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       274-286  bundle                 Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       289-456  dialect                Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       459-492  settings               Settings: dataclasses whose fields are flags and YAML keys, and the checks …
+#       495-858  processes              The processes of a run: lazy torch, device, threads, sums, distribution of …
+#       861-879  exit codes             Program exit: errors that a user can fix become a message and an exit code
+#      882-1122  data files             Open data files as text: decompress, decode, refuse files without data; parse …
+#     1125-1239  nested rows            Find rows inside other JSON: an object with a list of rows, columns instead …
+#     1242-1492  rows                   Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1495-1601  stated answers         Find where a text states its final answer, by marks and phrases in 20 …
+#     1604-1770  answer marks           Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` …
+#     1773-2098  question parts         Detect columns that look like part of the question but are not in the prompt, …
+#     2101-2298  chat                   Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2301-2364  prompts                Load training and held-out prompts as token ids
+#     2367-2443  pass rates             Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm …
+#     2446-2683  user code              What users' rewards get: texts, copies of the columns, and their own state of …
+#     2686-2797  schema examples        Example values that a JSON Schema accepts, for tests of rewards
+#     2800-3066  reward forms           The forms that a reward function may have, and loading rewards from files
+#     3069-3381  rewards                The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3384-3526  environments           Load and check environments: classes whose methods are tools for the model, …
+#     3529-3720  tool calls             Parse tool calls in model output, by the tokenizer's response template or one …
+#     3723-3849  tool runs              Run the calls of many conversations concurrently, each with a time limit; …
+#     3852-4019  conversations          Conversations with environments: their record, limits, and calls of the …
+#     4022-4100  scripted play          Scripted conversations: plain texts in place of tokenizer, chat template and …
+#     4103-4256  play                   Play a policy's conversations with environments; each turn samples all open …
+#     4259-4332  play setup             Set up and score conversations, for all programs that take --environment
+#     4335-4380  whole models           Refuse what transformers would make a model of by guessing: missing weights, …
+#     4383-4752  models                 Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#     4755-4763  batches                Batches: masked statistics, padding, micro-batches, and packed layouts that …
+#     4766-5020  key cache              The key-value cache while sampling: it grows in blocks, holds shared prompts …
+#     5023-5161  forward                The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     5164-5212  folding                Fold LoRA into the weights while sampling: it saves a third of the kernels …
+#     5215-5288  norms                  Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
+#     5291-5504  cache probe            Probe what a model's cache and attention can do, before sampling and training …
+#     5507-5589  room steps             One more token per row, with fixed shapes and addresses within the cache, as …
+#     5592-5819  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     5822-5993  rollouts               Sample and score a batch's rows over all processes; slow rewards run while …
+#     5996-6115  rows and gold          Rows of the data, and their reference completions (gold)
+#     6118-6308  probes                 Completions that must not be paid
+#     6311-6504  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
+#     6507-6696  scoring                Grading completions, and the findings of all checks
+#     6699-7038  preflight              The checks of a reward and the verdict
+#     7041-7199  policies               Scripted policies, which give the answers of a conversation turn by turn
+#     7202-7296  environment process    The environment's own process: scripted policies play conversations as in a …
+#     7299-7479  environment preflight  The checks of an environment and the verdict
+#     7482-7547  report                 Printed reports and --list
+#     7550-7629  model preflight        --model: how often a model's samples pass, and whether RL, a warm start or …
+#     7632-7743  command                The command line
 
 import argparse
 import ast
@@ -159,6 +159,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
+from typing import ClassVar
 
 # --------------------------------------------------------------- python source (src/parts/foundation/python_source.py)
 
@@ -2949,23 +2950,21 @@ def list_weights(spec: str, members: dict, functions: list, named: str) -> list[
         UserError: there are no weights, or not one for each function.
     """
     lists = {n: [*v] for n, v in members.items() if isinstance(v, list | tuple) and v and all(map(is_weight, v))}
-    target, many = spec.partition("*")[0], f"{len(functions)} functions"
-    preset = getattr(functions, "weights", None)
-    if preset is None and not named and len(functions) > 1:
-        fits = [name for name, values in lists.items() if len(values) == len(functions)]
-        advice = f"{target}*WEIGHTS, after WEIGHTS = {[1.0] * len(functions)} in the file"
-        advice = f"{target}*{fits[0]}" if fits else advice
-        raise UserError(f"got reward {spec!r}: {many} without weights; expected one for each; try {advice}")
-    if not named:
-        weights = [1.0] if preset is None else preset
-    else:
-        need(preset is None, f"got reward {spec!r}: a list with weights of its own, {preset}; expected no others")
+    preset, many = getattr(functions, "weights", None), f"got reward {spec!r}: {len(functions)} functions"
+    if named:
+        got = f"got reward {spec!r}: a list with weights of its own, {preset}"
+        need(preset is None, f"{got}; expected no others")
         expected = f"one of {', '.join(lists)}" if lists else "such a list in the file"
         got = f"got reward {spec!r}: no list of numbers {named!r}"
         need(named in lists, f"{got}; expected {expected}{suggest(named, lists)}")
-        weights = lists[named]
-    got = f"got reward {spec!r}: {many} with {len(weights)} weights"
-    need(len(weights) == len(functions), f"{got}; expected one for each")
+        preset = lists[named]
+    elif preset is None and len(functions) > 1:
+        fits = [name for name, values in lists.items() if len(values) == len(functions)]
+        advice = fits[0] if fits else f"WEIGHTS, after WEIGHTS = {[1.0] * len(functions)} in the file"
+        target = spec.partition("*")[0]
+        raise UserError(f"{many} without weights; expected one for each; try {target}*{advice}")
+    weights = [1.0] if preset is None else preset
+    need(len(weights) == len(functions), f"{many} with {len(weights)} weights; expected one for each")
     return weights
 
 
@@ -3038,22 +3037,16 @@ def weight_of(spec: str) -> float:
     return weight
 
 
-FOREIGN_FORMS = {"queries": "OpenRLHF", "reward_inputs": "EasyR1", "solution_strs": "verl's batch manager"}
-
-
-def refuse_foreign_forms(spec: str, function) -> None:
-    """Raise UserError for a function of another framework's form, such as verl's `compute_score(solution_str, …)`."""
-    target = spec.partition("*")[0]
+def refuse_verls_form(spec: str, function) -> None:
+    """Raise UserError for a function of verl's form, `compute_score(solution_str, …)`."""
     try:
         names = {*inspect.signature(function).parameters}
     except ValueError:  # a builtin
         return
     what = f"got reward {spec!r}, which has verl's form; expected {REWARD_FORMS}"
+    target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
-    owners = [FOREIGN_FORMS[x] for x in FOREIGN_FORMS.keys() & names if not names & {"completion", "completions"}]
-    what = f"got reward {spec!r}, in the form of {' or '.join(sorted(owners))}; expected {REWARD_FORMS}"
-    need(not owners, f"{what}; try a wrapper of one of these forms that calls it with lists of one")
 
 
 def load_rewards(spec: str) -> list[tuple]:
@@ -3064,7 +3057,7 @@ def load_rewards(spec: str) -> list[tuple]:
     """
     reward, members = find_reward(spec)
     for function in reward if isinstance(reward, list) else [reward]:
-        refuse_foreign_forms(spec, function)
+        refuse_verls_form(spec, function)
     if not isinstance(reward, list):
         return [(reward, weight_of(spec))]
     text = spec_parts(spec)[2]
@@ -6283,9 +6276,8 @@ def number_of(text: str) -> float | None:
 
 def same_answer(a: str, b: str) -> bool:
     """Whether two answers are the same number or the same text."""
-    if number_of(a) is not None and number_of(b) is not None:
-        return number_of(a) == number_of(b)
-    return a.strip().lower() == b.strip().lower()
+    numbers = number_of(a), number_of(b)
+    return a.strip().lower() == b.strip().lower() if None in numbers else numbers[0] == numbers[1]
 
 
 def distractors(answer: str, others: list[str], rng: random.Random) -> list[str]:
@@ -6304,19 +6296,16 @@ def prepare_probes(rows: list[dict], everything: list[dict], seed: int, limit: i
     """Set `wrong` (answers), `other_gold` (of a row with another answer) and `limit` (characters) in each row."""
     rng = random.Random(seed)
     answers = [row["answer"] for row in everything if row["answer"]]
+
+    def same_task(a: dict, b: dict) -> bool:
+        has_answers = a["answer"] and b["answer"]
+        return same_answer(a["answer"], b["answer"]) if has_answers else a["gold"] == b["gold"]
+
     for i, row in enumerate(rows):
         row["limit"] = limit
         row["wrong"] = distractors(row["answer"], answers, rng) if row["answer"] else []
-        others = rows[i + 1 :] + rows[:i]
-        different = (other["gold"] for other in others if other["gold"] and not same_task(other, row))
-        row["other_gold"] = next(different, "")
-
-
-def same_task(a: dict, b: dict) -> bool:
-    """Whether two rows have the same answer, or the same gold if one has no answer."""
-    if a["answer"] and b["answer"]:
-        return same_answer(a["answer"], b["answer"])
-    return a["gold"] == b["gold"]
+        others = (other["gold"] for other in rows[i + 1 :] + rows[:i] if other["gold"] and not same_task(other, row))
+        row["other_gold"] = next(others, "")
 
 
 # ---------------------------------------------------- reward process (src/programs/reward_preflight/reward_process.py)
@@ -6527,8 +6516,10 @@ PAYING_ROWS = 0.05  # share of rows that may be paid more than allowed; up to it
 class Checks:
     """Base of the checks of rewards and of environments; `report` is what --json prints.
 
-    A subclass has `find(check, message, evidence, failed, advice)`; evidence has the `row` that it is about.
+    A subclass has `evidence(graded) -> dict`: what a finding shows of a completion or conversation.
     """
+
+    advice_on: ClassVar[dict] = {}  # {check: what to try}
 
     def __init__(self, args, rows: list[dict], **about):
         self.args, self.rows = args, rows
@@ -6536,12 +6527,13 @@ class Checks:
         known = {"reward": args.reward, "data": args.data, "rows": len(rows), "seed": args.seed, "gold": None}
         self.report = about | known
 
-    def add(self, check: str, message: str, failed: bool, advice: str, extra: dict) -> None:
-        """Add a finding; `extra`: the evidence."""
+    def find(self, check: str, message: str, graded=None, failed: bool = True, advice: str = "") -> None:
+        """Add a finding, with what was `graded` as evidence; a failure, or else a warning."""
         self.counts[check] += 1
+        advice = advice or self.advice_on.get(check, "")
         entry = {"severity": "fail" if failed else "warning", "check": check, "message": message, "try": advice}
         if self.counts[check] <= 3:
-            self.findings.append(entry | extra)
+            self.findings.append(entry | (self.evidence(graded) if graded else {}))
 
     def verdict(self) -> dict:
         """The report with its end: findings, failures first, and whether all is ready, as none failed."""
@@ -6565,16 +6557,8 @@ class Checks:
             self.find("gold", text, evidence, failed, "look at this row's reference")
 
     def payment(
-        self,
-        line: dict,
-        paid: list[tuple],
-        gold: float,
-        lowest: float,
-        noun: str,
-        advice: str,
-        rows=PAYING_ROWS,
-        own=(),
-    ) -> dict:
+        self, line: dict, paid: list, gold: float, lowest: float, noun: str, advice: str, rows=PAYING_ROWS, own=()
+    ):
         """Complete a line of the report with shares of gold's payment; add findings for rows that are paid too much.
 
         Args:
@@ -6757,18 +6741,18 @@ class Preflight(Checks):
         self.upside_down = False  # whether a form of gold is paid less than wrong answers in that form
         self.whole = {function["name"] for function in self.functions if function["needs_group"]}  # score groups
 
-    def find(
-        self, check: str, message: str, graded: Graded | None = None, failed: bool = True, advice: str = ""
-    ) -> None:
-        advice, extra = advice or ADVICE.get(check, ""), {}
-        if graded:
-            message += f", row {graded.row['number']}, which has no reference" if graded.row["gold"] is None else ""
-            score = self.grader.total(graded)
-            extra = {"row": graded.row["number"], "completion": excerpt(graded.text), "score": score}
-            if len(graded.text) > LONGEST // 2 and not self.args.limit_characters:
-                advice += "; or --max_new_tokens N, if completions of the run are shorter"
+    def find(self, check, message, graded=None, failed=True, advice=""):
+        advice = advice or ADVICE.get(check, "")
+        if graded and graded.row["gold"] is None:
+            message += f", row {graded.row['number']}, which has no reference"
+        if graded and len(graded.text) > LONGEST // 2 and not self.args.limit_characters:
+            advice += "; or --max_new_tokens N, if completions of the run are shorter"
         varies = self.args.profile == "judge" and check in ("not_deterministic", "batch", "state")
-        self.add(check, message, failed and not varies and check not in WARNINGS, advice, extra)
+        super().find(check, message, graded, failed and not varies and check not in WARNINGS, advice)
+
+    def evidence(self, graded):
+        score = self.grader.total(graded)
+        return {"row": graded.row["number"], "completion": excerpt(graded.text), "score": score}
 
     def run(self) -> dict:
         """All checks; returns the report with the verdict."""
@@ -7058,6 +7042,8 @@ def is_number(text: str | None, value) -> bool:
 
 POLICIES = {}  # name -> (share of gold's return it may get, function)
 policy = functools.partial(listed, POLICIES)  # decorates `policy(row, kind, args) -> scripts`
+WITH_TOOLS = ("broken_calls", "unknown_tools", "wrong_arguments")
+WITHOUT_TOOLS = ("echo", "listing")  # a tool, such as a search, may return the answer
 ECHOED = 0.9  # share of rows in which copying may be paid, as it sometimes hits the right one of several options
 HUGE = 10_000_000  # characters of the longest argument where the run sets no limit
 OTHER_TYPES = {"string": {"a": [1]}, "integer": "one", "number": "one", "boolean": "maybe", "array": 1, "object": 1}
@@ -7093,11 +7079,9 @@ def nonsense(row: dict, kind: dict, args) -> list[list[str]]:
 @policy(0.25)
 def broken_calls(row: dict, kind: dict, args) -> list[list[str]]:
     """Calls that cannot be read: cut off, no JSON, no object."""
-    if not kind["tools"]:
-        return []
     name = kind["tools"][0]["function"]["name"]
-    bodies = (f'{{"name": "{name}", "arguments": {{', f"{name}()", f'["{name}"]')
-    bodies += (f'{{"name": "{name}", "arguments": 1}}',)
+    start = f'{{"name": "{name}", "arguments": '
+    bodies = (start + "{", f"{name}()", f'["{name}"]', start + "1}")
     return [[f"<tool_call>\n{body}\n</tool_call>" for body in bodies]]
 
 
@@ -7105,14 +7089,12 @@ def broken_calls(row: dict, kind: dict, args) -> list[list[str]]:
 def unknown_tools(row: dict, kind: dict, args) -> list[list[str]]:
     """Calls of tools that are not there, of the environment's own methods too."""
     names = ("no_such_tool", "get_reward", "__init__")
-    return [[call_text("reset", row["columns"]), *(call_text(name, {}) for name in names)]] if kind["tools"] else []
+    return [[call_text("reset", row["columns"]), *(call_text(name, {}) for name in names)]]
 
 
 @policy(0.25)
 def wrong_arguments(row: dict, kind: dict, args) -> list[list[str]]:
     """Each tool with arguments of other types, without any, and with one too many."""
-    if not kind["tools"]:
-        return []
     names = [tool["function"]["name"] for tool in kind["tools"]]
     none, more = (["".join(call_text(name, given) for name in names)] for given in ({}, {"no_such_argument": 1}))
     return [["".join(call_of(tool, OTHER_TYPES) for tool in kind["tools"]), *none, *more]]
@@ -7128,13 +7110,13 @@ def endless(row: dict, kind: dict, args) -> list[list[str]]:
 @policy(0.5)
 def echo(row: dict, kind: dict, args) -> list[list[str]]:
     """The last number, or the last words, that the environment said, copied: it tells the answer."""
-    return [] if kind["tools"] else [[LAST_NUMBER], [LAST_WORDS]]  # a tool, such as a search, may return the answer
+    return [[LAST_NUMBER], [LAST_WORDS]]
 
 
 @policy(0.25)
 def listing(row: dict, kind: dict, args) -> list[list[str]]:
     """Three answers at once, the right one in the middle, in every form of gold."""
-    if kind["tools"] or not row["answer"]:
+    if not row["answer"]:
         return []
     first, last, *_ = distractors(row["answer"], [], random.Random(0))
     answers = f"{first}, {row['answer']}, {last}"
@@ -7169,7 +7151,8 @@ def shared_scripts(rows: list[dict], kinds: list[dict], name: str, args) -> list
     """(Row, script) pairs of a policy: each row plays all scripts, but injection's are divided among the rows."""
     pairs = []
     for i, (row, kind) in enumerate(zip(rows, kinds, strict=True)):
-        scripts = POLICIES[name][1](row, kind, args)
+        fits = name not in (WITHOUT_TOOLS if kind["tools"] else WITH_TOOLS)
+        scripts = POLICIES[name][1](row, kind, args) if fits else []
         pairs += [(row, script) for script in (scripts[i :: len(rows)] if name == "injection" else scripts)]
     return pairs
 
@@ -7337,6 +7320,8 @@ ENVIRONMENT_ADVICE = {
 class EnvironmentPreflight(Checks):
     """Plays scripted policies and checks what they are paid, what fails, and whether results repeat."""
 
+    advice_on = ENVIRONMENT_ADVICE
+
     def __init__(self, args, rows: list[dict], process: OwnProcess):
         super().__init__(args, rows, environment=args.environment)
         self.process, self.kinds, self.causes = process, process.about, {}
@@ -7360,9 +7345,8 @@ class EnvironmentPreflight(Checks):
         ]
         return self.verdict()
 
-    def find(self, check: str, message: str, play: Graded | None = None, failed: bool = True, advice: str = "") -> None:
-        extra = {"row": play.row["number"], "policy": play.policy} if play else {}
-        self.add(check, message, failed, advice or ENVIRONMENT_ADVICE[check], extra)
+    def evidence(self, play):
+        return {"row": play.row["number"], "policy": play.policy}
 
     def problem(self, kind: str, _, text: str, play: Graded) -> None:
         """Add a finding about a conversation that did not come to its end."""
@@ -7626,7 +7610,7 @@ def print_pass_report(report: dict) -> None:
         f"{report['prompts_with_different_scores']:.3f} of the prompts have samples with different scores"
     )
     for example in report["examples"][:3]:
-        prompt = example["prompt"] if isinstance(example["prompt"], str) else example["prompt"][-1]["content"]
+        prompt = user_text(example["prompt"])
         tell(f"         {prompt[-60:]!r} -> {example['completion'][-80:]!r}, score {example['score']:g}")
     tell(f"verdict  {report['fits']}: {report['why']} ({report['seconds']:.1f} s)")
 
@@ -7665,13 +7649,7 @@ FLAGS = {  # name: (help, placeholder, default or its type, bounds or choices, m
     "tool_timeout": ("seconds for an answer's tool calls, or for a reply", "S", 30.0, (0.01, 1e6), ("environment",)),
     "samples_per_prompt": ("completions that --model samples of each prompt", "N", 16, (1, 1e6), SAMPLED),
     "temperature": ("temperature of --model's samples, as in the run", "T", 1.0, (1e-3, 1e3), SAMPLED),
-    "precision": (
-        "precision of --model, as in the run; auto: bf16 if the GPU supports it",
-        None,
-        "auto",
-        PRECISIONS,
-        SAMPLED,
-    ),
+    "precision": ("--model's, as in the run; auto: bf16 if the GPU supports it", None, "auto", PRECISIONS, SAMPLED),
     "max_prompt_tokens": ("--model leaves out longer prompts", "N", 512, (1, 1e7), SAMPLED),
     "pass_low": ("pass rate below which RL has too little to reinforce", "SHARE", 0.1, (0, 1), SAMPLED),
     "pass_high": ("pass rate above which RL has little left to learn", "SHARE", 0.9, (0, 1), SAMPLED),
