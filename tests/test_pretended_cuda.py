@@ -14,8 +14,8 @@ from torch.nn.functional import embedding
 from torch.utils.checkpoint import checkpoint
 
 from parts.networks import key_cache
-from parts.networks.models import settle_precision
 from parts.networks.norms import one_kernel_norms, replaced
+from parts.networks.precision import settle_precision
 from parts.sampling.room_steps import RoomSteps
 from parts.sampling.sampling import Ended, HFEngine
 from programs.ppo_train.models import load_models

@@ -1,3 +1,15 @@
 """Networks: loading, adapters, batches, caches and the forward pass."""
 
-ROOMS = ("whole_models", "models", "batches", "key_cache", "forward", "folding", "norms", "cache_probe")
+ROOMS = (
+    "whole_models",
+    "precision",
+    "adapters",
+    "tokenizers",
+    "models",
+    "batches",
+    "key_cache",
+    "forward",
+    "folding",
+    "norms",
+    "cache_probe",
+)

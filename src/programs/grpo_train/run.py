@@ -21,7 +21,9 @@ from parts.foundation.exit_codes import exit_code, quiet_environment
 from parts.foundation.messages import DivergedError, RewardError, say
 from parts.foundation.processes import StopRequest, room_for, transformers, world
 from parts.learning.idle_settings import say_idle
-from parts.networks.models import base_of, ending_ids, generation_settings, settle_model, shaped_network
+from parts.networks.adapters import base_of, settle_model
+from parts.networks.models import generation_settings, shaped_network
+from parts.networks.tokenizers import ending_ids
 from parts.running.fit import (
     LOADING,
     SAMPLING,

@@ -21,7 +21,7 @@ from parts.environments.play_setup import (
 from parts.environments.tool_calls import CALL_FORMATS
 from parts.foundation.bundle import BUNDLE, held_out_source, specs_for
 from parts.foundation.messages import need, say
-from parts.networks.models import open_tokenizer
+from parts.networks.tokenizers import open_tokenizer
 from parts.rewards.reward_forms import full_spec
 from parts.rewards.rewards import Reward, call_limits
 from programs.verl_train.data import row_columns, verl_rows, write_parquet_file

@@ -11,7 +11,7 @@ from parts.data.chat import template_text
 from parts.data.rows import hub_is_reached
 from parts.foundation.bundle import EMBEDDED_MODEL
 from parts.foundation.messages import need, say
-from parts.networks.models import ending_ids
+from parts.networks.tokenizers import ending_ids
 from programs.verl_train.settings import Config
 
 

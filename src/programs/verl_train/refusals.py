@@ -7,7 +7,7 @@ from parts.environments.play_setup import check_idle, check_room
 from parts.foundation.messages import need, say
 from parts.learning.own_functions import own_function
 from parts.learning.presets import GROUPED, check_config, is_own
-from parts.networks.models import refuse_adapter
+from parts.networks.adapters import refuse_adapter
 from programs.verl_train.names import ADVANTAGES, FIXED, IDLE_IN_VERL, OWN_NAME, TRAPS
 from programs.verl_train.settings import VERL, Config
 
