@@ -19,8 +19,8 @@ from transformers import AutoTokenizer
 from parts.foundation.exit_codes import exit_code
 from parts.foundation.messages import UserError
 from parts.foundation.processes import note_long_step, start_processes
-from parts.networks import folding
 from parts.networks.cache_probe import groups_gap, load_sampler
+from parts.networks.faster_layers import foldable_layers
 from parts.networks.key_cache import wide_product
 from parts.networks.precision import settle_precision
 from parts.sampling.sampling import HFEngine
@@ -59,7 +59,7 @@ def on_a_gpu(policy, gib: float = 80) -> list:
     """The layers that would be folded on a GPU."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.cuda, "mem_get_info", lambda device: (0, int(gib * 2**30)))
-        return folding.foldable_layers(policy, torch.device("cuda"))
+        return foldable_layers(policy, torch.device("cuda"))
 
 
 # ------------------------------------------------------------------------------------------------ processes
@@ -295,7 +295,7 @@ def test_where_a_copy_does_not_fit_lora_stays_beside_its_base(capsys):
     assert (
         not on_a_gpu(policy, gib=0.001) and "note: LoRA runs beside its base while sampling" in capsys.readouterr().err
     )
-    assert not folding.foldable_layers(policy, CPU)
+    assert not foldable_layers(policy, CPU)
 
 
 def test_a_tied_output_layer_under_lora_is_not_folded(capsys):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from conftest import FAMILIES, TINY_LM, save_random_model
 
-from parts.networks.norms import onednn_linears, replaced
+from parts.networks.faster_layers import onednn_linears, replaced
 
 CPU = torch.device("cpu")
 # prompts of very different lengths, and responses as well

@@ -9,7 +9,6 @@ ROOMS = (
     "batches",
     "key_cache",
     "forward",
-    "folding",
-    "norms",
+    "faster_layers",
     "cache_probe",
 )
