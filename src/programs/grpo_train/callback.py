@@ -28,7 +28,7 @@ from parts.rewards.rewards import refuse_unscored
 from parts.running.checkpoints import note_schedule, trainer_checkpoints
 from parts.running.output_folder import check_folder, follow_umask, write_folder
 from parts.running.progress import is_due, is_sampled
-from parts.running.summary import EXAMPLES
+from parts.running.run_end import EXAMPLES
 from programs.grpo_train.colocated import judge_logprobs
 from programs.grpo_train.data import BatchPlan
 from programs.grpo_train.evaluation import brief, conversation_entry, conversation_metrics, evaluate

@@ -48,7 +48,7 @@ from parts.running.memory import (
 from parts.running.output_folder import make_folder, write_settings
 from parts.running.progress import RunLog, seed_generators
 from parts.running.run_check import check_stop_when
-from parts.running.summary import report, run_summary
+from parts.running.run_end import report, run_summary
 from programs.grpo_train.callback import GrpoRun, Prepared, export_final, resume_point
 from programs.grpo_train.data import left_tokenizer, plan_batches, trl_config, trl_settings
 from programs.grpo_train.evaluation import let_environments_score
