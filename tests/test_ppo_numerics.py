@@ -183,6 +183,7 @@ def test_value_loss(dtype, clip):
         else:
             expected[b, t], slopes[b, t] = 0.5 * (v - r) ** 2, v - r
     close(loss, expected, dtype)
+    close(value_loss(old, old, returns, clip), value_loss(old, old, returns, 0.0), dtype)  # a rollout's first update
     if dtype == torch.float64:  # where both branches are equal, autograd splits the gradient between equal slopes
         loss.sum().backward()
         close(values.grad, slopes)
