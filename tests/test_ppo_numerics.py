@@ -49,22 +49,12 @@ def head_case(seed, dtype, rows=11, hidden=6, vocab=13):
     return states.requires_grad_(), weight.requires_grad_(), targets
 
 
-def head_gradients(dtype, chunk, entropy_grad, temperature=0.7):
-    """Values, and gradients of a loss with random weights on log-probs and entropies."""
+def head_gradients(dtype, run):
+    """Values, and gradients of a loss with random weights on the log-probs and entropies that `run` makes."""
     states, weight, targets = head_case(0, dtype)
     u, v = random_tensors(1, len(states), len(states), dtype=dtype)
-    logprobs, entropy = logprobs_and_entropy(lambda h: h @ weight.T, states, targets, temperature, chunk, entropy_grad)
+    logprobs, entropy = run(states, weight, targets)
     ((u * logprobs).sum() + (v * entropy).sum()).backward()
-    return logprobs.detach(), entropy.detach(), states.grad, weight.grad
-
-
-def head_oracle(dtype, entropy_grad, temperature=0.7):
-    """The same by torch.distributions, from all logits at once."""
-    states, weight, targets = head_case(0, dtype)
-    u, v = random_tensors(1, len(states), len(states), dtype=dtype)
-    distribution = torch.distributions.Categorical(logits=states @ weight.T / temperature)
-    logprobs, entropy = distribution.log_prob(targets), distribution.entropy()
-    ((u * logprobs).sum() + (v * (entropy if entropy_grad else entropy.detach())).sum()).backward()
     return logprobs.detach(), entropy.detach(), states.grad, weight.grad
 
 
@@ -72,9 +62,16 @@ def head_oracle(dtype, entropy_grad, temperature=0.7):
 @pytest.mark.parametrize("entropy_grad", [False, True])
 @pytest.mark.parametrize("chunk", [1, 4, 11, 100])
 def test_logprobs_and_entropy_match_categorical_in_value_and_gradient(dtype, chunk, entropy_grad):
-    got = head_gradients(dtype, chunk, entropy_grad)
-    for mine, theirs in zip(got, head_oracle(dtype, entropy_grad), strict=True):
-        close(mine, theirs, dtype)
+    def ours(states, weight, targets):
+        return logprobs_and_entropy(lambda h: h @ weight.T, states, targets, 0.7, chunk, entropy_grad)
+
+    def theirs(states, weight, targets):
+        distribution = torch.distributions.Categorical(logits=states @ weight.T / 0.7)
+        entropy = distribution.entropy()
+        return distribution.log_prob(targets), entropy if entropy_grad else entropy.detach()
+
+    for got, expected in zip(head_gradients(dtype, ours), head_gradients(dtype, theirs), strict=True):
+        close(got, expected, dtype)
 
 
 def test_bf16_logits_are_widened_before_the_softmax():
