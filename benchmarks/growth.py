@@ -113,7 +113,7 @@ def worker(folder: str, size: dict, device: str) -> None:
     import torch
 
     from parts.foundation.processes import gather_rows, leave_processes, start_processes, world
-    from parts.networks.precision import settle_precision
+    from parts.networks.models import settle_precision
     from programs.ppo_train.models import load_models, make_optimizer
     from programs.ppo_train.settings import Config
 

@@ -123,7 +123,7 @@ def sampling(side: str, args, folder: Path) -> dict:
     import torch
 
     sys.path.insert(0, str(ROOT / "src"))
-    from parts.networks.precision import autocast, settle_precision
+    from parts.networks.models import autocast, settle_precision
     from parts.sampling.sampling import HFEngine
     from programs.ppo_train.models import load_models
     from programs.ppo_train.settings import Config

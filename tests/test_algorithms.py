@@ -49,7 +49,7 @@ from parts.learning.losses import (
 from parts.learning.presets import PRESETS, check_config
 from parts.networks.batches import collate
 from parts.networks.forward import backbone, line_states, predicting_states, token_logprobs
-from parts.networks.models import load_network
+from parts.networks.loading import load_network
 from parts.running.checkpoints import TrainState
 from parts.running.progress import rollout_metrics
 from parts.sampling.rollouts import batch_rows

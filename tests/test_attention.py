@@ -8,7 +8,7 @@ from conftest import TINY_LM, load_script
 from parts.foundation.messages import UserError
 from parts.networks.batches import collate
 from parts.networks.forward import SHARED_PROMPTS, predicting_states, token_logprobs
-from parts.networks.models import ATTENTION_KINDS, load_network, shaped_network
+from parts.networks.loading import ATTENTION_KINDS, load_network, shaped_network
 from parts.sampling.sampling import HFEngine
 from programs.ppo_train.models import load_models
 from programs.ppo_train.settings import Config

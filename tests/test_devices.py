@@ -21,7 +21,7 @@ from parts.foundation.processes import note_long_step, start_processes
 from parts.networks.cache_probe import groups_gap, load_sampler
 from parts.networks.faster_layers import foldable_layers
 from parts.networks.key_cache import wide_product
-from parts.networks.precision import settle_precision
+from parts.networks.models import settle_precision
 from parts.sampling.sampling import HFEngine
 from programs.ppo_train.models import load_models
 from programs.ppo_train.settings import Config

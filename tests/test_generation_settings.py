@@ -11,7 +11,7 @@ from conftest import EVAL_DATA, TINY_LM, TRAIN_DATA, load_script, read_lines, wi
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from parts.foundation.messages import UserError
-from parts.networks.models import sample_plainly
+from parts.networks.loading import sample_plainly
 from parts.networks.tokenizers import end_and_pad_ids
 
 ENDS = [2]

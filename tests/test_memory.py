@@ -8,8 +8,8 @@ import torch
 import transformers
 from conftest import QWEN, ROOT, TINY_LM, load_module, load_script
 
-from parts.networks.adapters import unwrapped
 from parts.networks.forward import backbone, logprobs_and_entropy
+from parts.networks.models import unwrapped
 from parts.running.memory import (
     PassShape,
     adapter_weights,

@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from parts.networks import key_cache
 from parts.networks.faster_layers import one_kernel_norms, replaced
-from parts.networks.precision import settle_precision
+from parts.networks.models import settle_precision
 from parts.sampling.room_steps import RoomSteps
 from parts.sampling.sampling import Ended, HFEngine
 from programs.ppo_train.models import load_models

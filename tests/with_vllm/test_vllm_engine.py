@@ -13,7 +13,7 @@ from vllm_helpers import prompts_of
 
 from parts.foundation.bundle import EMBEDDED_MODEL
 from parts.foundation.messages import UserError
-from parts.networks.adapters import unwrapped
+from parts.networks.models import unwrapped
 from parts.sampling.sampling import HFEngine
 from parts.sampling.sampling_vllm import OURS, VLLM_ABOVE, VLLM_OLDEST, VllmEngine, vllm_options
 from parts.sampling.sync_check import StaleSamplerError, checksums, logprob_gap, same_checksums

@@ -2,10 +2,10 @@
 
 ROOMS = (
     "whole_models",
-    "precision",
     "adapters",
-    "tokenizers",
     "models",
+    "tokenizers",
+    "loading",
     "batches",
     "key_cache",
     "forward",

@@ -1,4 +1,4 @@
-"""LoRA adapters: where their base and tokenizer are, loading, merging, saving, and the frozen one of a reference."""
+"""LoRA adapters: where their base and tokenizer are, loading, merging, saving."""
 
 import contextlib
 import json
@@ -15,8 +15,6 @@ from parts.foundation.settings import BaseConfig
 from parts.networks.whole_models import check_model_folder, load_whole
 
 RENAMED = ".*is_gradient_checkpointing.*deprecated.*"  # a warning that peft causes by using the old name
-
-REFERENCE = "reference"  # peft's name for the frozen copy of the initial adapter
 
 
 def config_file(source: str) -> str | None:
@@ -182,11 +180,6 @@ def load_pretrained(auto_class, source: str, base: str = "", trainable: bool = F
     return with_adapter(base, source, trainable)
 
 
-def unwrapped(model):
-    """The transformers model inside a peft wrapper."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
-
-
 def merged(model):
     """Merge a network's adapter into its weights; a plain network is returned as it is."""
     if not hasattr(model, "merge_and_unload"):
@@ -217,32 +210,6 @@ def note_untied(model) -> None:
 def save_network(model, folder: Path) -> None:
     """Save a plain network, or only the trained adapter of one under LoRA."""
     model.save_pretrained(folder, **({"selected_adapters": ["default"]} if hasattr(model, "peft_config") else {}))
-
-
-def keep_as_reference(policy, source: str) -> None:
-    """Add a frozen copy of the initial adapter `source` to the policy."""
-    try:
-        policy.load_adapter(source, REFERENCE, is_trainable=False)
-    except ValueError as error:  # peft allows only one adapter with biases
-        got = f"got the adapter {source!r} and KL to it, a frozen copy of which peft refuses: {error}"
-        raise UserError(f"{got}; expected LoRA alone; try --kl_coef 0, or {merge_command(source)}") from None
-    policy.eval()
-
-
-@contextlib.contextmanager
-def as_reference(policy):
-    """Context in which a policy under LoRA acts as its reference: with its initial adapter, or as the base."""
-    if not hasattr(policy, "peft_config"):
-        yield
-    elif REFERENCE not in policy.peft_config:
-        with policy.disable_adapter():
-            yield
-    else:
-        policy.set_adapter(REFERENCE, inference_mode=True)
-        try:
-            yield
-        finally:
-            policy.set_adapter("default")
 
 
 def add_lora(model, config: BaseConfig):

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from parts.foundation.messages import is_out_of_memory, need, say
 from parts.foundation.processes import torch, transformers
 from parts.foundation.settings import BaseConfig
-from parts.networks.adapters import unwrapped
 from parts.networks.batches import collate, layout_of, left_pad
 from parts.networks.forward import (
     SHARED_PROMPTS,
@@ -22,8 +21,8 @@ from parts.networks.forward import (
     settle_logits,
 )
 from parts.networks.key_cache import KeptTexts, group_rows, has_plain_layers, select_rows
-from parts.networks.models import Models, load_network
-from parts.networks.precision import autocast, compute_dtype
+from parts.networks.loading import load_network
+from parts.networks.models import Models, autocast, compute_dtype, unwrapped
 from parts.networks.tokenizers import end_and_pad_ids
 
 

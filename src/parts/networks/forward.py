@@ -8,11 +8,9 @@ from collections.abc import Iterator
 from parts.foundation.messages import UserError, is_out_of_memory, need
 from parts.foundation.processes import torch, transformers
 from parts.foundation.settings import BaseConfig
-from parts.networks.adapters import unwrapped
 from parts.networks.batches import Layout, layout_of, micro_batches, own_rows, trimmed
 from parts.networks.key_cache import Groups, give_room
-from parts.networks.models import Models
-from parts.networks.precision import autocast
+from parts.networks.models import Models, autocast, unwrapped
 from parts.networks.tokenizers import token_count
 
 SHARED_PROMPTS = "shared_prompts"  # name under which `shared_attention` is registered in transformers

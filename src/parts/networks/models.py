@@ -1,18 +1,14 @@
-"""Load the networks of a run: attention, 4-bit weights, dropout, dtypes; check prompts against them."""
+"""The networks of a run: their precision, the frozen reference, prompts that they can read."""
 
-import importlib.util
+import contextlib
 from dataclasses import dataclass
-from pathlib import Path
 
-from parts.foundation.messages import UserError, is_out_of_memory, memory_shortage, need
-from parts.foundation.processes import torch, transformers
+from parts.foundation.messages import UserError, need, say
+from parts.foundation.processes import torch
 from parts.foundation.settings import BaseConfig
-from parts.networks.adapters import add_lora, base_of, load_pretrained, unwrapped
-from parts.networks.precision import compute_dtype
-from parts.networks.whole_models import LOADABLE
+from parts.networks.adapters import merge_command
 
-# attention kinds of transformers; auto leaves the choice to it: sdpa if the architecture supports it
-ATTENTION_KINDS = ("auto", "eager", "sdpa", *(f"flash_attention_{i}" for i in (2, 3, 4)), "flex_attention")
+REFERENCE = "reference"  # peft's name for the frozen copy of the initial adapter
 
 
 @dataclass
@@ -33,133 +29,81 @@ class Models:
         return [self.policy, self.critic and self.critic.backbone, self.reference]
 
 
-def disable_dropout(model) -> None:
-    """Set all dropout probabilities to 0, so that an unchanged policy has ratio 1."""
-    for module in model.modules():
-        if type(module).__name__.startswith("Dropout"):
-            module.p = 0.0
-        for name, value in vars(module).items():
-            if "drop" in name and isinstance(value, float):
-                setattr(module, name, 0.0)
+def precision_on(precision: str, device) -> str:
+    """Resolve a precision for a device: auto is bf16 on CUDA GPUs that support it, else fp32."""
+    if precision != "auto":
+        return precision
+    able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return "bf16" if able else "fp32"
 
 
-def nf4_config(compute):
-    """Config for 4-bit weights as in QLoRA (Dettmers 2023), with matrix products in dtype `compute`; CUDA or CPU."""
-    got = "got 4-bit weights without bitsandbytes, which reads them"
-    need(importlib.util.find_spec("bitsandbytes"), f"{got}; try `pip install bitsandbytes`, or weights of 16 bits")
-    kind = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True, "bnb_4bit_compute_dtype": compute}
-    return transformers.BitsAndBytesConfig(load_in_4bit=True, **kind)
+def leave_out_cudnn_attention() -> None:
+    """Disable cuDNN's attention, which plans for 23 to 37 ms at each new length, so at each sampled token."""
+    torch.backends.cuda.enable_cudnn_sdp(False)
 
 
-def keep_differentiable(model) -> None:
-    """Keep bitsandbytes from repacking 4-bit weights for CPU inference, which would block gradients."""
-    for module in model.modules():
-        if hasattr(module, "support_avx512bf16_for_cpu"):
-            module.support_avx512bf16_for_cpu = False
+def settle_precision(config: BaseConfig, device) -> None:
+    """Resolve `auto` in config.precision, allow or forbid TF32, and on a GPU report both.
 
-
-def attention_choice(config: BaseConfig) -> dict:
-    """Arguments that --attn_implementation adds to from_pretrained and from_config."""
-    kind = config.attn_implementation
-    return {} if kind == "auto" else {"attn_implementation": kind}
-
-
-def refuse_attention(config: BaseConfig, source: str, why: object) -> UserError:
-    """The error for an attention that is not installed, or that the architecture or device does not support."""
-    kind = config.attn_implementation
-    package = ", or `pip install kernels`, with which transformers fetches it for a GPU" * kind.startswith("flash")
-    return UserError(
-        f"got --attn_implementation {kind} with model {source!r}: {why}; expected one that is installed and that the "
-        f"architecture has; try --attn_implementation auto{package}"
-    )
-
-
-def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
-    """The UserError for a model that does not load."""
-    if isinstance(error, UserError):
-        return error
-    if is_out_of_memory(error):
-        return memory_shortage(f"while {source!r} was loaded", error, "a smaller model, or a machine with more memory")
-    if config.attn_implementation != "auto" and "attention" in str(error).lower():
-        return refuse_attention(config, source, error)
-    base = base_of(source, getattr(config, "base_model", ""))
-    got = f"got model {source!r}, which" if base == source else f"got the adapter {source!r}, whose base {base!r}"
-    return UserError(f"{got} does not load: {' '.join(str(error).split())}; {LOADABLE}")
-
-
-def shaped_network(config: BaseConfig, source: str):
-    """A causal network on the meta device, with shapes but no weights; UserError if transformers cannot build it."""
-    try:
-        shape = transformers.AutoConfig.from_pretrained(base_of(source), trust_remote_code=False)
-        with torch.device("meta"):
-            return transformers.AutoModelForCausalLM.from_config(shape, **attention_choice(config))
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        raise load_error(config, source, error) from error
-
-
-def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bool = False):
-    """Load a network without dropout, in eval mode; weights are fp32, or the compute dtype under LoRA or if frozen."""
-    extra = attention_choice(config)
-    if config.attn_implementation == "flex_attention" and device.type == "cpu" and not frozen:
-        raise refuse_attention(config, source, "it has no backward pass on a CPU")
-    if config.load_in_4bit:
-        extra |= {"quantization_config": nf4_config(compute_dtype(config, device)), "device_map": {"": device}}
-    try:
-        dtype = compute_dtype(config, device) if config.lora_rank else torch.float32
-        model = load_pretrained(auto_class, source, trainable=not frozen, dtype=dtype, **extra)
-    except Exception as error:  # OSError, ValueError, SafetensorError, …
-        raise load_error(config, source, error) from error
-    disable_dropout(model)
-    keep_differentiable(model)
-    if frozen:  # embeddings and norms stay fp32, like a policy's under autocast, so that both agree exactly
-        kept = {id(p) for m in (model.get_input_embeddings(), model.get_output_embeddings()) for p in m.parameters()}
-        for p in model.parameters():  # packed 4-bit weights are integers and stay as they are
-            if p.dim() > 1 and p.is_floating_point() and id(p) not in kept:
-                p.data = p.data.to(compute_dtype(config, device))
-    model = model if config.load_in_4bit else model.to(device)  # 4-bit weights are placed while loading
-    if frozen or not hasattr(model, "peft_config"):  # else peft has set requires_grad
-        model.requires_grad_(not frozen and not config.lora_rank)
-    return model.eval()
-
-
-def add_sparsely(policy, device) -> None:
-    """Let tied embeddings on a CPU add rows to the output layer's gradient, instead of two more matrices of its size.
-
-    Not for networks in DistributedDataParallel, which would expect a sparse sum.
+    Below fp32, the layers that stay float32 (the output layer) may use TF32, which is still finer than bf16.
     """
-    first, last = policy.get_input_embeddings(), policy.get_output_embeddings()
-    weight = first.weight
-    if device.type != "cpu" or getattr(last, "weight", None) is not weight or not weight.requires_grad:
-        return
-    first.sparse = True
-
-    def densify(weight) -> None:  # if only the embeddings have a gradient, as without a token loss
-        weight.grad = weight.grad.to_dense() if weight.grad.is_sparse else weight.grad
-
-    weight.register_post_accumulate_grad_hook(densify)
-
-
-def load_policy(config: BaseConfig, device, saved: Path | None):
-    """The network to be trained, from the checkpoint folder `saved` if given, else from config.model."""
-    policy = load_network(transformers.AutoModelForCausalLM, str(saved or config.model), config, device)
-    return add_lora(policy, config) if config.lora_rank else policy
+    asked, config.precision = config.precision, precision_on(config.precision, device)
+    exact = config.precision == "fp32"
+    leave_out_cudnn_attention()
+    torch.set_float32_matmul_precision("highest" if exact else "high")
+    if device.type != "cpu":
+        faster = precision_on("auto", device).replace("fp32", "fp16")
+        how = f"without TF32; --precision {faster} is faster" if exact else "may use TF32"
+        note = " (auto)" if asked == "auto" else ""
+        say(f"device {device}, precision {config.precision}{note}; float32 matrix products {how}")
 
 
-def generation_settings(source: str):
-    """A model's generation settings, from generation_config.json or else from config.json."""
+def widest_float(device):
+    """float64, but float32 on Apple's GPUs, which have no wider type."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def compute_dtype(config: BaseConfig, device):
+    """The dtype of matrix products and of frozen weights."""
+    names = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    return names[precision_on(config.precision, device)]
+
+
+def autocast(config: BaseConfig, device):
+    """Context in which the networks run; without effect in fp32."""
+    dtype = compute_dtype(config, device)
+    return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
+
+
+def unwrapped(model):
+    """The transformers model inside a peft wrapper."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def keep_as_reference(policy, source: str) -> None:
+    """Add a frozen copy of the initial adapter `source` to the policy."""
     try:
-        return transformers.GenerationConfig.from_pretrained(source)
-    except OSError:  # no such file
-        return transformers.GenerationConfig.from_model_config(transformers.AutoConfig.from_pretrained(source))
+        policy.load_adapter(source, REFERENCE, is_trainable=False)
+    except ValueError as error:  # peft allows only one adapter with biases
+        got = f"got the adapter {source!r} and KL to it, a frozen copy of which peft refuses: {error}"
+        raise UserError(f"{got}; expected LoRA alone; try --kl_coef 0, or {merge_command(source)}") from None
+    policy.eval()
 
 
-def sample_plainly(model, eos_ids: list[int], pad_id: int) -> None:
-    """Let `generate` draw from the model's own distribution, without the checkpoint's serving settings.
-
-    Penalties, banned tokens or a minimum length would change samples but not the log-probs that are trained.
-    """
-    plain = transformers.GenerationConfig(eos_token_id=eos_ids or None, pad_token_id=pad_id)
-    unwrapped(model).generation_config = plain
+@contextlib.contextmanager
+def as_reference(policy):
+    """Context in which a policy under LoRA acts as its reference: with its initial adapter, or as the base."""
+    if not hasattr(policy, "peft_config"):
+        yield
+    elif REFERENCE not in policy.peft_config:
+        with policy.disable_adapter():
+            yield
+    else:
+        policy.set_adapter(REFERENCE, inference_mode=True)
+        try:
+            yield
+        finally:
+            policy.set_adapter("default")
 
 
 def check_tokens(models: Models, rows: list[dict]) -> None:

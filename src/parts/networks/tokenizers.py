@@ -7,7 +7,8 @@ from parts.data.rows import is_hub_id
 from parts.foundation.messages import UserError, need
 from parts.foundation.processes import transformers
 from parts.foundation.settings import BaseConfig
-from parts.networks.adapters import tokenizer_of, unwrapped
+from parts.networks.adapters import tokenizer_of
+from parts.networks.models import unwrapped
 from parts.networks.whole_models import LOADABLE
 
 

@@ -9,14 +9,12 @@ from collections.abc import Callable, Iterator
 from parts.foundation.messages import DivergedError, say, say_once
 from parts.foundation.processes import LONG_STEP, np, torch, world
 from parts.foundation.settings import BaseConfig
-from parts.networks.adapters import unwrapped
 from parts.networks.batches import left_pad
 from parts.networks.cache_probe import decoding_of_policy
 from parts.networks.faster_layers import foldable_layers, folded, one_kernel_norms, onednn_linears, replaced
 from parts.networks.forward import cached_states, lm_logits, masks_itself, next_states, tempered
 from parts.networks.key_cache import KeptTexts, continued, group_rows, select_rows, worth_grouping
-from parts.networks.models import Models
-from parts.networks.precision import autocast, compute_dtype, widest_float
+from parts.networks.models import Models, autocast, compute_dtype, unwrapped, widest_float
 from parts.sampling.room_steps import RoomSteps
 
 DRAWN_AT_ONCE = 2**24  # probabilities in float64; three tensors of them exist at a time

@@ -7,8 +7,7 @@ from parts.foundation.processes import torch
 from parts.foundation.settings import BaseConfig
 from parts.networks.batches import collate
 from parts.networks.forward import lm_logits, logprobs_and_entropy, predicting_states
-from parts.networks.models import Models
-from parts.networks.precision import autocast
+from parts.networks.models import Models, autocast
 
 
 class StaleSamplerError(UserError):

@@ -9,8 +9,8 @@ from parts.foundation.bundle import EMBEDDED_MODEL
 from parts.foundation.messages import UserError
 from parts.foundation.processes import start_processes, torch, transformers
 from parts.networks.adapters import refuse_adapter
-from parts.networks.models import generation_settings
-from parts.networks.precision import compute_dtype, settle_precision
+from parts.networks.loading import generation_settings
+from parts.networks.models import compute_dtype, settle_precision
 from parts.rewards.text_servers import server_text
 from parts.sampling.sampling_vllm import import_vllm, vllm_options
 from programs.evaluation.local_model import LocalModel

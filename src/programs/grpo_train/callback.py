@@ -23,7 +23,7 @@ from parts.foundation.processes import (
     world,
 )
 from parts.networks.adapters import base_of, load_pretrained, merged, tokenizer_of
-from parts.networks.models import generation_settings
+from parts.networks.loading import generation_settings
 from parts.rewards.rewards import refuse_unscored
 from parts.running.checkpoints import note_schedule, trainer_checkpoints
 from parts.running.output_folder import check_folder, follow_umask, write_folder

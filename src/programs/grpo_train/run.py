@@ -22,7 +22,7 @@ from parts.foundation.messages import DivergedError, RewardError, say
 from parts.foundation.processes import StopRequest, room_for, transformers, world
 from parts.learning.idle_settings import say_idle
 from parts.networks.adapters import base_of, settle_model
-from parts.networks.models import generation_settings, shaped_network
+from parts.networks.loading import generation_settings, shaped_network
 from parts.networks.tokenizers import ending_ids
 from parts.running.fit import (
     LOADING,

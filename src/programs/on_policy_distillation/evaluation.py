@@ -8,7 +8,7 @@ from parts.foundation.processes import np, sum_over_processes, torch
 from parts.learning.losses import kl_estimate
 from parts.networks.batches import collate
 from parts.networks.forward import lm_logits, pieces_of_batch, predicting_states, tempered
-from parts.networks.precision import autocast, widest_float
+from parts.networks.models import autocast, widest_float
 from parts.rewards.rewards import Reward
 from parts.sampling.rollouts import collect
 from programs.on_policy_distillation.objective import gap_figures

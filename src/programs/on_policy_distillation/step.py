@@ -10,7 +10,7 @@ from parts.learning.losses import likelihood_ratio, mismatch_mode, mismatch_weig
 from parts.learning.optimizer import Statistics, run_updates, sum_gradients, switch_checkpointing
 from parts.networks.batches import collate, masked_mean
 from parts.networks.forward import pieces_of_batch, predicting_states, token_logprobs
-from parts.networks.precision import autocast
+from parts.networks.models import autocast
 from parts.running.checkpoints import TrainState
 from parts.running.progress import note_advantages, rollout_metrics, sampling_advice, update_advice
 from parts.sampling.rollouts import batch_rows, collect

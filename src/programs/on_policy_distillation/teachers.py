@@ -8,11 +8,10 @@ from pathlib import Path
 
 from parts.foundation.messages import RewardError, UserError, need, say
 from parts.foundation.processes import torch, transformers
-from parts.networks.adapters import unwrapped
 from parts.networks.cache_probe import check_pads, share_prompts
 from parts.networks.forward import lm_logits, predicting_states, settle_logits, tempered
-from parts.networks.models import Models, load_network
-from parts.networks.precision import autocast
+from parts.networks.loading import load_network
+from parts.networks.models import Models, autocast, unwrapped
 from parts.networks.tokenizers import load_tokenizer
 from parts.rewards.text_servers import is_server, server_json
 from parts.sampling.rollouts import shared_out

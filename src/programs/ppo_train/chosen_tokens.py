@@ -3,8 +3,7 @@
 from parts.foundation.processes import np, of_first_process, sum_over_processes, torch
 from parts.learning.losses import covariance_choice
 from parts.networks.forward import pieces_of_batch, predicting_states, token_logprobs
-from parts.networks.models import Models
-from parts.networks.precision import autocast, widest_float
+from parts.networks.models import Models, autocast, widest_float
 from programs.ppo_train.settings import Config
 
 

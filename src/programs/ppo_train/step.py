@@ -6,11 +6,9 @@ from parts.foundation.processes import LONG_STEP, room_for, stop_before_update, 
 from parts.learning.advantages import agreed_advantages
 from parts.learning.losses import LOSSES, contributing, next_kl_coef, policy_terms, token_weights, value_loss
 from parts.learning.optimizer import Statistics, run_updates, sum_gradients, switch_checkpointing
-from parts.networks.adapters import as_reference
 from parts.networks.batches import collate
 from parts.networks.forward import pieces_of_batch, predicting_states, token_logprobs, token_values
-from parts.networks.models import Models
-from parts.networks.precision import autocast
+from parts.networks.models import Models, as_reference, autocast
 from parts.rewards.rewards import is_scored
 from parts.running.checkpoints import TrainState
 from parts.running.progress import note_advantages, sampling_advice, update_advice

@@ -10,8 +10,7 @@ from parts.foundation.messages import say, tell
 from parts.foundation.processes import start_processes
 from parts.foundation.settings import BaseConfig
 from parts.networks.cache_probe import load_sampler
-from parts.networks.models import check_context
-from parts.networks.precision import settle_precision
+from parts.networks.models import check_context, settle_precision
 from parts.networks.tokenizers import load_tokenizer
 from parts.rewards.rewards import Reward
 from parts.sampling.rollouts import collect

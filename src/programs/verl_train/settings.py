@@ -8,7 +8,7 @@ from parts.foundation.dialect import flag_values
 from parts.foundation.settings import build_parser, in_order, parse_flags, parse_settings, setting, yaml_flags
 from parts.learning.own_functions import NamesOrFiles
 from parts.learning.trainer_settings import PolicySettings
-from parts.networks.precision import precision_on
+from parts.networks.models import precision_on
 from programs.verl_train.names import ADVANTAGES, AGGREGATIONS, LOSSES
 
 VERL = "0.9.1"

@@ -11,7 +11,7 @@ from parts.data.prompts import encode_text, load_splits
 from parts.foundation.bundle import specs_for
 from parts.foundation.messages import need, say
 from parts.networks.adapters import base_of
-from parts.networks.models import generation_settings
+from parts.networks.loading import generation_settings
 from parts.networks.tokenizers import ending_ids, load_tokenizer
 from parts.rewards.rewards import Reward, call_limits
 from parts.rewards.text_servers import is_server
