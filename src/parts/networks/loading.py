@@ -103,23 +103,6 @@ def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bo
     return model.eval()
 
 
-def add_sparsely(policy, device) -> None:
-    """Let tied embeddings on a CPU add rows to the output layer's gradient, instead of two more matrices of its size.
-
-    Not for networks in DistributedDataParallel, which would expect a sparse sum.
-    """
-    first, last = policy.get_input_embeddings(), policy.get_output_embeddings()
-    weight = first.weight
-    if device.type != "cpu" or getattr(last, "weight", None) is not weight or not weight.requires_grad:
-        return
-    first.sparse = True
-
-    def densify(weight) -> None:  # if only the embeddings have a gradient, as without a token loss
-        weight.grad = weight.grad.to_dense() if weight.grad.is_sparse else weight.grad
-
-    weight.register_post_accumulate_grad_hook(densify)
-
-
 def load_policy(config: BaseConfig, device, saved: Path | None):
     """The network to be trained, from the checkpoint folder `saved` if given, else from config.model."""
     policy = load_network(transformers.AutoModelForCausalLM, str(saved or config.model), config, device)

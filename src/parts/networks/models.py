@@ -106,6 +106,23 @@ def as_reference(policy):
             policy.set_adapter("default")
 
 
+def add_sparsely(policy, device) -> None:
+    """Let tied embeddings on a CPU add rows to the output layer's gradient, instead of two more matrices of its size.
+
+    Not for networks in DistributedDataParallel, which would expect a sparse sum.
+    """
+    first, last = policy.get_input_embeddings(), policy.get_output_embeddings()
+    weight = first.weight
+    if device.type != "cpu" or getattr(last, "weight", None) is not weight or not weight.requires_grad:
+        return
+    first.sparse = True
+
+    def densify(weight) -> None:  # if only the embeddings have a gradient, as without a token loss
+        weight.grad = weight.grad.to_dense() if weight.grad.is_sparse else weight.grad
+
+    weight.register_post_accumulate_grad_hook(densify)
+
+
 def check_tokens(models: Models, rows: list[dict]) -> None:
     """Raise UserError if a prompt has a token without an embedding."""
     known = unwrapped(models.policy).get_input_embeddings().weight.shape[0]

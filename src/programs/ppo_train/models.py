@@ -27,8 +27,8 @@ from parts.learning.presets import check_config
 from parts.networks.adapters import adapter_settings, add_lora
 from parts.networks.cache_probe import check_pads, share_prompts
 from parts.networks.forward import settle_logits
-from parts.networks.loading import add_sparsely, load_network, load_policy
-from parts.networks.models import Models, check_context, check_tokens, keep_as_reference, unwrapped
+from parts.networks.loading import load_network, load_policy
+from parts.networks.models import Models, add_sparsely, check_context, check_tokens, keep_as_reference, unwrapped
 from parts.networks.tokenizers import end_and_pad_ids, load_tokenizer
 from parts.rewards.rewards import Reward, call_limits
 from parts.sampling.rollouts import collect
