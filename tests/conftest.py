@@ -301,6 +301,19 @@ HYBRIDS = {  # layers with recurrent or convolution states, Llama 4's chunks and
 FALCON = ("FalconConfig", {"hidden_dropout": 0.1, "parallel_attn": False, "alibi": False})
 
 
+QWEN = {  # the config.json of Qwen2.5-0.5B
+    **{"model_type": "qwen2", "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24},
+    **{"num_attention_heads": 14, "num_key_value_heads": 2, "vocab_size": 151_936, "rms_norm_eps": 1e-6},
+    **{"hidden_act": "silu", "tie_word_embeddings": True},
+}
+
+
+@pytest.fixture(scope="session")
+def saved(tmp_path_factory):
+    """saved(family, seed) -> folder of a random model, made once and for reading only."""
+    return functools.cache(lambda family, seed=0: save_random_model(family, tmp_path_factory.mktemp(family), seed))
+
+
 def save_random_model(family: str, folder: Path, seed: int = 0, chat_template: bool = True, pad: bool = True) -> str:
     """Save a tiny random model of a family, with the embedded tokenizer; dropout is on in its configuration.
 

@@ -12,15 +12,9 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from parts.foundation.messages import UserError
-from parts.networks.models import (
-    as_reference,
-    base_of,
-    keep_as_reference,
-    load_error,
-    load_pretrained,
-    merged,
-    tokenizer_of,
-)
+from parts.networks.adapters import base_of, load_pretrained, merged, tokenizer_of
+from parts.networks.loading import load_error
+from parts.networks.models import as_reference, keep_as_reference
 
 TOKENS = torch.arange(3, 40)[None]
 TARGETS = {"q_proj", "v_proj", "up_proj"}

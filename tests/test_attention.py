@@ -8,7 +8,7 @@ from conftest import TINY_LM, load_script
 from parts.foundation.messages import UserError
 from parts.networks.batches import collate
 from parts.networks.forward import SHARED_PROMPTS, predicting_states, token_logprobs
-from parts.networks.models import ATTENTION_KINDS, load_network, shaped_network
+from parts.networks.loading import ATTENTION_KINDS, load_network, shaped_network
 from parts.sampling.sampling import HFEngine
 from programs.ppo_train.models import load_models
 from programs.ppo_train.settings import Config
@@ -49,19 +49,12 @@ def test_eager_samples_and_trains_as_sdpa_does():
         gradient = torch.cat([p.grad.flatten() for p in models.policy.parameters()])
         gap = (logprobs.detach() - batch["rollout_logprobs"]).abs().max()
         assert gap < 1e-5, "sampler and trainer agree"
-        found[kind] = (
-            models.policy.config._attn_implementation,
-            [ids for ids, _ in sampled],
-            logprobs.detach(),
-            gradient,
-        )
-    assert [found[kind][0] for kind in found] == ["sdpa", "sdpa", "eager"]
-    assert torch.equal(found["auto"][3], found["sdpa"][3])
-    assert found["eager"][1] == found["sdpa"][1]
-    torch.testing.assert_close(found["eager"][2], found["sdpa"][2], rtol=0, atol=1e-5)
-    torch.testing.assert_close(
-        found["eager"][3], found["sdpa"][3], rtol=1e-5, atol=1e-5 * found["sdpa"][3].abs().max().item()
-    )
+        assert models.policy.config._attn_implementation == ("eager" if kind == "eager" else "sdpa")
+        found[kind] = [ids for ids, _ in sampled], logprobs.detach(), gradient
+    (ids, logprobs, gradient), eager = found["sdpa"], found["eager"]
+    assert torch.equal(found["auto"][2], gradient) and eager[0] == ids
+    torch.testing.assert_close(eager[1], logprobs, rtol=0, atol=1e-5)
+    torch.testing.assert_close(eager[2], gradient, rtol=1e-5, atol=1e-5 * gradient.abs().max().item())
 
 
 def test_a_kind_that_is_not_there_is_told(tmp_path):

@@ -7,20 +7,19 @@ import signal
 import socket
 import sys
 import time
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from conftest import TINY_LM, TRAIN_DATA, pytest_configure, read_lines, run_script, save_random_model, write_lines
+from conftest import TINY_LM, TRAIN_DATA, read_lines, run_script, save_random_model, write_lines
 from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
 from parts.foundation.exit_codes import exit_code
 from parts.foundation.messages import UserError
 from parts.foundation.processes import note_long_step, start_processes
-from parts.networks import folding
 from parts.networks.cache_probe import groups_gap, load_sampler
+from parts.networks.faster_layers import foldable_layers
 from parts.networks.key_cache import wide_product
 from parts.networks.models import settle_precision
 from parts.sampling.sampling import HFEngine
@@ -59,7 +58,7 @@ def on_a_gpu(policy, gib: float = 80) -> list:
     """The layers that would be folded on a GPU."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.cuda, "mem_get_info", lambda device: (0, int(gib * 2**30)))
-        return folding.foldable_layers(policy, torch.device("cuda"))
+        return foldable_layers(policy, torch.device("cuda"))
 
 
 # ------------------------------------------------------------------------------------------------ processes
@@ -169,13 +168,6 @@ def test_a_step_longer_than_torchruns_patience_is_said(monkeypatch, capsys):
     assert "a step takes 45 s" in (said := capsys.readouterr().err) and "--shutdown_timeout 90" in said
     monkeypatch.setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "120")
     assert not note_long_step(45)
-
-
-def test_real_gpus_are_hidden_from_all_tests_but_the_marked_ones(monkeypatch):
-    for marked, visible in (("", ""), ("not long", ""), ("not gpu", ""), ("gpu", "0")):
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
-        pytest_configure(SimpleNamespace(option=SimpleNamespace(markexpr=marked)))
-        assert os.environ["CUDA_VISIBLE_DEVICES"] == visible
 
 
 # ------------------------------------------------------------------------------------------------ precision
@@ -295,7 +287,7 @@ def test_where_a_copy_does_not_fit_lora_stays_beside_its_base(capsys):
     assert (
         not on_a_gpu(policy, gib=0.001) and "note: LoRA runs beside its base while sampling" in capsys.readouterr().err
     )
-    assert not folding.foldable_layers(policy, CPU)
+    assert not foldable_layers(policy, CPU)
 
 
 def test_a_tied_output_layer_under_lora_is_not_folded(capsys):

@@ -11,7 +11,7 @@ from conftest import EVAL_DATA, run_script, without_clock
 
 from parts.data.prompts import load_prompts
 from parts.foundation.messages import RewardError
-from parts.networks.models import load_tokenizer
+from parts.networks.tokenizers import load_tokenizer
 from parts.rewards.rewards import CallLimits, Reward
 from parts.sampling import sampling
 from parts.sampling.rollouts import collect, scores_alone

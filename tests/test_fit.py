@@ -11,7 +11,7 @@ import types
 
 import pytest
 import torch
-from conftest import ROOT, TINY_LM, load_script, read_lines
+from conftest import QWEN, ROOT, TINY_LM, load_script, read_lines
 
 from parts.foundation.exit_codes import code_of
 from parts.foundation.messages import MemoryShortage, UserError, is_out_of_memory
@@ -139,10 +139,7 @@ def test_what_would_fit_is_named_with_its_need_and_fits():
     network = torch.nn.Linear(1, 1, device="meta")
     network.weight = torch.nn.Parameter(torch.empty(494_000_000, device="meta"))
     network.config = type("C", (), {"_attn_implementation": "sdpa", "get_text_config": lambda self: self})()
-    network.config.to_dict = lambda: {
-        **{"model_type": "qwen2", "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24},
-        **{"num_attention_heads": 14, "num_key_value_heads": 2, "vocab_size": 151_936, "rms_norm_eps": 1e-6},
-    }
+    network.config.to_dict = lambda: QWEN
     sizes = ppo.rollout_sizes(config, lambda c: ppo.memory_estimate(c, network, 100, 1), 100, 1)
     advised = list(ppo.lighter_that_fit(config, sizes, 4 * GIB))
     assert len(advised) == 1 and advised[0].startswith("--lora_rank 16")  # neither recomputing nor short answers help

@@ -68,11 +68,27 @@ def assert_same_adapters(one, two):
         torch.testing.assert_close(x, second[name], rtol=0, atol=2e-5, msg=lambda text, name=name: f"{name}: {text}")
 
 
+RUNS = {  # name: (script, further flags, those of the packed run, those of the run on rounded weights)
+    "PPO": (ppo, [], [f"--model={TINY_LM}", *LORA], ["--model={rounded}", LORA[1]]),
+    "a shared critic, recomputed": (
+        *(ppo, ["--critic=shared", "--gradient_checkpointing"]),
+        *([f"--model={TINY_LM}", *LORA], ["--model={rounded}", LORA[1]]),
+    ),
+    "a teacher": (
+        *(od, ["--model={student}", LORA[1]]),
+        *([f"--teacher={TINY_LM}", "--teacher_in_4bit"], ["--teacher={rounded}"]),
+    ),
+    "a student": (od, ["--teacher={student}"], [f"--model={TINY_LM}", *LORA], ["--model={rounded}", LORA[1]]),
+}
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("more", [[], ["--critic=shared", "--gradient_checkpointing"]], ids=["separate", "shared"])
-def test_ppo_with_4_bits_is_ppo_on_the_rounded_weights(rounded, task, tmp_path, more):
-    for name, flags in (("packed", [f"--model={TINY_LM}", *LORA]), ("plain", [f"--model={rounded}", LORA[1]])):
-        assert ppo.main([*task, *OURS, *flags, *more, f"--output_dir={tmp_path / name}"]) == 0
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_with_4_bits_is_that_on_the_rounded_weights(rounded, saved, task, tmp_path, name):
+    script, more, packed, plain = RUNS[name]
+    for out, flags in (("packed", packed), ("plain", plain)):
+        own = [flag.format(rounded=rounded, student=saved("llama")) for flag in (*more, *flags)]
+        assert script.main([*task, *OURS, *own, f"--output_dir={tmp_path / out}"]) == 0
     assert_same_adapters(tmp_path / "packed", tmp_path / "plain")
     for line in (tmp_path / "packed" / "metrics.jsonl").read_text().splitlines():
         assert json.loads(line).get("rollout/logprob_gap_max", 0) < 1e-4
@@ -108,19 +124,6 @@ def test_a_teacher_in_4_bits_is_the_teacher_of_the_rounded_weights(rounded, prec
         assert kinds == {torch.uint8 if packed else {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]}
         found.append(local.logprobs(local.states(piece)[0]))
     torch.testing.assert_close(*found, rtol=0, atol=1e-4 if precision == "fp32" else 0.3)
-
-
-@pytest.mark.long
-def test_distillation_with_4_bits_is_that_on_the_rounded_weights(rounded, task, tmp_path):
-    student = save_random_model("llama", tmp_path / "student")
-    flags = [*task, *OURS, f"--model={student}", "--lora_rank=4"]
-    assert od.main([*flags, f"--teacher={TINY_LM}", "--teacher_in_4bit", f"--output_dir={tmp_path / 'packed'}"]) == 0
-    assert od.main([*flags, f"--teacher={rounded}", f"--output_dir={tmp_path / 'plain'}"]) == 0
-    assert_same_adapters(tmp_path / "packed", tmp_path / "plain")
-    own = [*task, *OURS, f"--teacher={student}"]
-    for name, model in (("student4", [f"--model={TINY_LM}", *LORA]), ("plain4", [f"--model={rounded}", LORA[1]])):
-        assert od.main([*own, *model, f"--output_dir={tmp_path / name}"]) == 0
-    assert_same_adapters(tmp_path / "student4", tmp_path / "plain4")
 
 
 @pytest.mark.long

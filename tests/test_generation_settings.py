@@ -11,7 +11,8 @@ from conftest import EVAL_DATA, TINY_LM, TRAIN_DATA, load_script, read_lines, wi
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from parts.foundation.messages import UserError
-from parts.networks.models import end_and_pad_ids, sample_plainly
+from parts.networks.loading import sample_plainly
+from parts.networks.tokenizers import end_and_pad_ids
 
 ENDS = [2]
 FIELDS = {
@@ -83,33 +84,27 @@ def run_of(folder, script, model, *flags):
     return without_clock(out), (out / "samples.jsonl").read_text(), out
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("adapters", [(), ("--lora_rank=2", "--merge_lora")], ids=["whole", "lora"])
-def test_trl_rollouts_and_held_out_figures_are_the_models_own(harsh, tmp_path, no_curves, adapters):
-    sizes = ["--per_device_train_batch_size=8", "--num_generations=4", "--max_completion_length=24", "--save_steps=1"]
-    flags = [*sizes, "--sample_every=1", *adapters]
-    plain, spoilt = (run_of(tmp_path / m.name, "grpo_train", m, *flags) for m in (TINY_LM, harsh))
-    assert spoilt[:2] == plain[:2]
-    names = ["final"] if adapters else ["final", "checkpoints/checkpoint-1"]
-    for name in names:
-        for made, came in ((plain, TINY_LM), (spoilt, harsh)):
-            own, saved = (GenerationConfig.from_pretrained(x).to_dict() for x in (came, made[2] / name))
-            assert own == saved
+TRL = ["--per_device_train_batch_size=8", "--num_generations=4", "--max_completion_length=24", "--save_steps=1"]
+RUNS = {  # name: (script, flags, the folders that are saved with the settings of the model that came)
+    "TRL": ("grpo_train", TRL, ["final", "checkpoints/checkpoint-1"]),
+    "TRL, LoRA": ("grpo_train", [*TRL, "--lora_rank=2", "--merge_lora"], ["final"]),
+    "GRPO": ("ppo_train", "--algorithm=grpo --batch_size=16 --group_size=4 --max_new_tokens=24".split(), ["final"]),
+    "distillation": (
+        *("on_policy_distillation", [f"--teacher={TINY_LM}", "--batch_size=8", "--max_new_tokens=24"]),
+        ["final"],
+    ),
+}
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("script", "flags"),
-    [
-        ("ppo_train", ["--algorithm=grpo", "--batch_size=16", "--group_size=4", "--sample_every=1"]),
-        ("on_policy_distillation", [f"--teacher={TINY_LM}", "--batch_size=8", "--sample_every=1"]),
-    ],
-)
-def test_our_own_loops_obey_none_of_them(harsh, tmp_path, no_curves, script, flags):
-    plain, spoilt = (run_of(tmp_path / m.name, script, m, "--max_new_tokens=24", *flags) for m in (TINY_LM, harsh))
+@pytest.mark.parametrize("name", RUNS)
+def test_rollouts_and_held_out_figures_are_the_models_own(harsh, tmp_path, no_curves, name):
+    script, flags, folders = RUNS[name]
+    plain, spoilt = (run_of(tmp_path / m.name, script, m, *flags, "--sample_every=1") for m in (TINY_LM, harsh))
     assert spoilt[:2] == plain[:2]
-    own, saved = (GenerationConfig.from_pretrained(x).to_dict() for x in (harsh, spoilt[2] / "final"))
-    assert own == saved
+    for folder in folders:
+        own, saved = (GenerationConfig.from_pretrained(x).to_dict() for x in (harsh, spoilt[2] / folder))
+        assert own == saved
 
 
 @pytest.mark.parametrize(

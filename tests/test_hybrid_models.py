@@ -7,7 +7,7 @@ import json
 
 import pytest
 import torch
-from conftest import HYBRIDS, load_script, save_random_model
+from conftest import HYBRIDS, load_script
 from transformers import AutoModelForCausalLM
 
 pytestmark = pytest.mark.usefixtures("no_curves")
@@ -21,19 +21,6 @@ REWARD = """
 def vowels(prompts, completions, **kwargs):
     return [float(sum(text.count(v) for v in "aeiou")) - 0.1 * len(text) for text in completions]
 """
-
-
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory):
-    """saved(family, seed) -> folder of a random model."""
-    made = {}
-
-    def get(family, seed=0):
-        if (family, seed) not in made:
-            made[family, seed] = save_random_model(family, tmp_path_factory.mktemp(family), seed)
-        return made[family, seed]
-
-    return get
 
 
 @pytest.fixture(scope="module")
@@ -69,9 +56,18 @@ def text_logprobs(model, prompt, response):
 
 # states beside attention, chunks, states alone, a cache whose rows cannot leave, delta rules
 @pytest.mark.parametrize("family", ["falcon_h1", "llama4", "mamba", "minimax", "qwen3_next"])
-def test_ppo_trains_two_steps(saved, files, tmp_path, family):
-    assert ppo.main([f"--model={saved(family)}", *files, *SIZES, f"--output_dir={tmp_path}"]) == 0
+@pytest.mark.parametrize("rank", [0, pytest.param(2, marks=pytest.mark.long)])
+def test_ppo_trains_two_steps(saved, files, tmp_path, family, rank):
+    """No adapters on Llama 4's router, which returns two tensors, nor on Mamba's out_proj, which fused kernels read."""
+    flags = [f"--model={saved(family)}", *files, *SIZES, f"--lora_rank={rank}"]
+    assert ppo.main([*flags, f"--output_dir={tmp_path}"]) == 0
     lines = two_lines(tmp_path)
+    if rank:
+        return
+    flags[-1] = f"--teacher={saved(family, 1)}"
+    if family in ("minimax", "qwen3_next"):
+        assert od.main([*flags, f"--output_dir={tmp_path / 'student'}"]) == 0
+        two_lines(tmp_path / "student")
     assert lines[0]["kl/ref"] == pytest.approx(0, abs=1e-5) and abs(lines[1]["kl/ref"]) > 1e-5
     before, after = (AutoModelForCausalLM.from_pretrained(x) for x in (saved(family), tmp_path / "final"))
     assert type(before) is type(after)
@@ -97,13 +93,6 @@ def test_sampled_and_trained_logprobs_are_those_of_the_texts(saved, family):
         expected = text_logprobs(model, prompt, ids)
         torch.testing.assert_close(torch.tensor(logprobs), expected, rtol=0, atol=5e-4)
         torch.testing.assert_close(trained[row][batch["response_mask"][row].bool()], expected, rtol=0, atol=5e-4)
-
-
-@pytest.mark.parametrize("family", ["minimax", "qwen3_next"])  # a cache whose rows cannot leave, and one whose can
-def test_distillation_trains_two_steps(saved, files, tmp_path, family):
-    flags = [f"--model={saved(family)}", f"--teacher={saved(family, 1)}", *files, *SIZES, "--steps=2"]
-    assert od.main([*flags, f"--output_dir={tmp_path}"]) == 0
-    two_lines(tmp_path)
 
 
 @pytest.mark.parametrize("family", ["minimax", "llama4", "mamba"])  # engine and caches are those of the test above
@@ -176,15 +165,6 @@ def test_a_cache_that_forgets_is_refused(saved, files, tmp_path, capsys, monkeyp
     model = ev.LocalModel(ev.Config(task=["math"], cache=False), saved("lfm2"), CPU)
     with pytest.raises(ev.UserError, match="one token at a time"):
         model.generate([ev.Request(ids=IDS[1], limit=4, sample=0, stops=[])], print)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("family", ["falcon_h1", "llama4", "mamba", "qwen3_next"])
-def test_adapters_train_where_a_layer_bears_them(saved, files, tmp_path, family):
-    """None on Llama 4's router, which returns two tensors, nor on Mamba's out_proj, which fused kernels read."""
-    flags = [f"--model={saved(family)}", *files, *SIZES, "--lora_rank=2", f"--output_dir={tmp_path}"]
-    assert ppo.main(flags) == 0
-    two_lines(tmp_path)
 
 
 @pytest.mark.long

@@ -1,9 +1,7 @@
 """Settings that do nothing: named at the start, and only where they do nothing."""
 
 import pytest
-import torch
 from conftest import EVAL_DATA, TINY_LM, load_script
-from safetensors.torch import load_file
 
 from parts.learning.idle_settings import idle_settings
 from parts.learning.presets import PRESETS
@@ -59,44 +57,3 @@ def test_a_setting_that_acts_is_not_named(flags, capsys):
 def test_what_a_preset_is_named_for_acts(preset):
     config = load_script("ppo_train").Config(algorithm=preset)
     assert idle_settings(config, config.ppo_epochs * config.minibatches, PRESETS[preset]) == []
-
-
-@pytest.fixture(scope="module")
-def weights(tmp_path_factory):
-    """weights(*flags) -> the policy after two steps of 16 completions whose scores differ."""
-    folder = tmp_path_factory.mktemp("weights")
-    (folder / "pay.py").write_text("def pay(prompt, completion):\n    return sum(map(ord, completion)) % 7 / 7\n")
-    script = load_script("ppo_train")
-
-    def run(*flags: str) -> torch.Tensor:
-        out = folder / f"run{len(list(folder.iterdir()))}"
-        sizes = "--steps=2 --batch_size=16 --max_new_tokens=6 --plot_every=0 --save_every=0 --precision=fp32".split()
-        data = [f"--data={EVAL_DATA}", f"--reward={folder / 'pay.py'}:pay", f"--output_dir={out}"]
-        assert script.main([*sizes, "--device=cpu", *data, *flags]) == 0
-        return torch.cat([x.flatten() for x in load_file(out / "final" / "model.safetensors").values()])
-
-    return run
-
-
-VALUES = {  # two values that differ where they act, with the preset and the updates per rollout
-    "clip_eps_high": ("grpo", "0.0001", "0.5"),
-    "clip_eps_low": ("grpo", "0.0001", "0.5"),
-    "loss": ("grpo", "clip", "cispo"),
-    "sapo_tau_pos": ("sapo", "0.2", "20"),
-    "kl_cov_coef": ("kl_cov", "0.5", "50"),
-    "value_clip": ("ppo", "0.0001", "5"),
-}
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("minibatches", [1, 4])
-@pytest.mark.parametrize("name", VALUES)
-def test_two_values_give_other_weights_or_the_line_is_there(name, minibatches, weights, capsys):
-    preset, *values = VALUES[name]
-    more = {"kl_cov": ["--cov_frac=0.5"], "sapo": ["--lr=0.01"], "ppo": ["--ppo_epochs=1"]}.get(preset, [])
-    more += [f"--algorithm={preset}", f"--minibatches={minibatches}"]
-    found = [weights(*more, f"--{name}={value}") for value in values]
-    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("note: ") and name in line]
-    assert bool(told) == (minibatches == 1)
-    difference = (found[0] - found[1]).abs().max().item()
-    assert difference < 1e-6 if told else difference > 1e-6

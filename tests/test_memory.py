@@ -6,7 +6,7 @@ import json
 import pytest
 import torch
 import transformers
-from conftest import ROOT, TINY_LM, load_module, load_script
+from conftest import QWEN, ROOT, TINY_LM, load_module, load_script
 
 from parts.networks.forward import backbone, logprobs_and_entropy
 from parts.networks.models import unwrapped
@@ -23,16 +23,9 @@ from parts.running.memory import (
 ppo, od, verl = (load_script(name) for name in ("ppo_train", "on_policy_distillation", "verl_train"))
 
 SIZES = {
-    "vocab_size": 97,
-    "hidden_size": 96,
-    "intermediate_size": 224,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 6,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 128,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
+    **{"vocab_size": 97, "hidden_size": 96, "intermediate_size": 224, "num_hidden_layers": 4},
+    **{"num_attention_heads": 6, "num_key_value_heads": 2, "max_position_embeddings": 128},
+    **{"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
 }
 FAMILIES = {
     "llama": ("LlamaConfig", {}),
@@ -157,14 +150,9 @@ def test_widths_that_a_config_leaves_out():
     assert attention_kind("flash_attention_2") == "flash" and attention_kind(None) == "sdpa"
 
 
-def test_a_half_billion_model_by_hand(tmp_path):
+def test_a_half_billion_model_by_hand():
     """Qwen2.5-0.5B at 8,192 tokens in float32: what its layers keep, token by token."""
-    config = {
-        **{"model_type": "qwen2", "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24},
-        **{"num_attention_heads": 14, "num_key_value_heads": 2, "vocab_size": 151_936, "rms_norm_eps": 1e-6},
-        **{"hidden_act": "silu", "tie_word_embeddings": True},
-    }
-    shape, run = decoder_shape(config), PassShape(16, 512)
+    shape, run = decoder_shape(QWEN), PassShape(16, 512)
     norms_and_inputs, attention, mlp = 2 * 2 * 896 + 2 * 896, 4 * 896 + 14, 4 * 4864  # numbers per token and layer
     by_hand = 8192 * 24 * 4 * (norms_and_inputs + attention + mlp) + 24 * 16 * 512**2 * 4 + 8192 * 2 * 896 * 4
     assert saved_for_backward(shape, run) == pytest.approx(by_hand, rel=1e-9)
@@ -173,9 +161,7 @@ def test_a_half_billion_model_by_hand(tmp_path):
 
 def test_the_weights_with_lora_in_them_are_counted_on_a_gpu(monkeypatch):
     """Qwen2.5-0.5B in bf16: q and o, k and v, gate, up and down of 24 layers."""
-    config = {"hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14}
-    config |= {"num_key_value_heads": 2, "vocab_size": 151_936, "rms_norm_eps": 1e-6, "hidden_act": "silu"}
-    shape, run = decoder_shape(config), PassShape(16, 512, 2, 2, lora_rank=8)
+    shape, run = decoder_shape(QWEN), PassShape(16, 512, 2, 2, lora_rank=8)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
 
     def counted(gib: float, **settings) -> float:

@@ -12,7 +12,8 @@ from conftest import FAMILIES, load_script, read_lines, save_random_model, write
 
 from parts.data.rows import is_hub_id
 from parts.foundation.messages import UserError
-from parts.networks.models import adapter_settings, add_lora, load_pretrained, read_tokenizer
+from parts.networks.adapters import adapter_settings, add_lora, load_pretrained
+from parts.networks.tokenizers import read_tokenizer
 from parts.sampling.saved_models import load_plainly
 
 # peft says that it handles GPT-2's transposed layers

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parts.learning.advantages import gae, shape_rewards
-from parts.learning.losses import kl_estimate, next_kl_coef, policy_loss, value_loss
+from parts.learning.losses import next_kl_coef, value_loss
 from parts.learning.optimizer import lr_factor
 from parts.networks.batches import explained_variance, masked_mean, masked_whiten
 from parts.networks.forward import logprobs_and_entropy
@@ -49,22 +49,12 @@ def head_case(seed, dtype, rows=11, hidden=6, vocab=13):
     return states.requires_grad_(), weight.requires_grad_(), targets
 
 
-def head_gradients(dtype, chunk, entropy_grad, temperature=0.7):
-    """Values, and gradients of a loss with random weights on log-probs and entropies."""
+def head_gradients(dtype, run):
+    """Values, and gradients of a loss with random weights on the log-probs and entropies that `run` makes."""
     states, weight, targets = head_case(0, dtype)
     u, v = random_tensors(1, len(states), len(states), dtype=dtype)
-    logprobs, entropy = logprobs_and_entropy(lambda h: h @ weight.T, states, targets, temperature, chunk, entropy_grad)
+    logprobs, entropy = run(states, weight, targets)
     ((u * logprobs).sum() + (v * entropy).sum()).backward()
-    return logprobs.detach(), entropy.detach(), states.grad, weight.grad
-
-
-def head_oracle(dtype, entropy_grad, temperature=0.7):
-    """The same by torch.distributions, from all logits at once."""
-    states, weight, targets = head_case(0, dtype)
-    u, v = random_tensors(1, len(states), len(states), dtype=dtype)
-    distribution = torch.distributions.Categorical(logits=states @ weight.T / temperature)
-    logprobs, entropy = distribution.log_prob(targets), distribution.entropy()
-    ((u * logprobs).sum() + (v * (entropy if entropy_grad else entropy.detach())).sum()).backward()
     return logprobs.detach(), entropy.detach(), states.grad, weight.grad
 
 
@@ -72,21 +62,16 @@ def head_oracle(dtype, entropy_grad, temperature=0.7):
 @pytest.mark.parametrize("entropy_grad", [False, True])
 @pytest.mark.parametrize("chunk", [1, 4, 11, 100])
 def test_logprobs_and_entropy_match_categorical_in_value_and_gradient(dtype, chunk, entropy_grad):
-    got = head_gradients(dtype, chunk, entropy_grad)
-    for mine, theirs in zip(got, head_oracle(dtype, entropy_grad), strict=True):
-        close(mine, theirs, dtype)
+    def ours(states, weight, targets):
+        return logprobs_and_entropy(lambda h: h @ weight.T, states, targets, 0.7, chunk, entropy_grad)
 
+    def theirs(states, weight, targets):
+        distribution = torch.distributions.Categorical(logits=states @ weight.T / 0.7)
+        entropy = distribution.entropy()
+        return distribution.log_prob(targets), entropy if entropy_grad else entropy.detach()
 
-def test_gradients_of_a_tied_head_add_up_over_chunks():
-    """The embedding gets gradient through the hidden states and through the head, chunk by chunk."""
-    (table,) = random_tensors(5, (9, 4))
-    ids, targets = torch.tensor([1, 8, 3, 3, 0, 7, 2]), torch.tensor([8, 3, 3, 0, 7, 2, 1])
-    mine, oracle = (table.clone().requires_grad_() for _ in range(2))
-    logprobs, entropy = logprobs_and_entropy(lambda h: h @ mine.T, torch.tanh(mine[ids]), targets, 0.9, 3, True)
-    (logprobs - 0.1 * entropy).sum().backward()
-    distribution = torch.distributions.Categorical(logits=torch.tanh(oracle[ids]) @ oracle.T / 0.9)
-    (distribution.log_prob(targets) - 0.1 * distribution.entropy()).sum().backward()
-    close(mine.grad, oracle.grad)
+    for got, expected in zip(head_gradients(dtype, ours), head_gradients(dtype, theirs), strict=True):
+        close(got, expected, dtype)
 
 
 def test_bf16_logits_are_widened_before_the_softmax():
@@ -117,14 +102,9 @@ def test_no_more_than_a_chunk_of_logits_exists(grad):
 # ------------------------------------------------------------------------------------------------ masked statistics
 
 
-@both_precisions
-def test_masked_mean(dtype):
-    (x,), mask = random_tensors(0, (5, 9), dtype=dtype), random_mask(0, (5, 9))
-    close(masked_mean(x, mask), x.double().numpy()[mask.numpy() == 1].mean(), dtype)
-
-
-def test_masked_mean_of_nothing_is_zero():
-    assert masked_mean(torch.ones(2, 3), torch.zeros(2, 3)).item() == 0.0
+def test_masked_mean():
+    assert masked_mean(torch.tensor([[1.0, 2.0, 90.0], [6.0, 90.0, 90.0]]), torch.tensor([[1, 1, 0], [1, 0, 0]])) == 3
+    assert masked_mean(torch.ones(2, 3), torch.zeros(2, 3)) == 0
 
 
 @both_precisions
@@ -139,36 +119,10 @@ def test_masked_whiten(dtype, shift_mean):
     close(masked_whiten(x, mask, shift_mean), expected, dtype)
 
 
-@quick
-@given(seed=st.integers(0, 10**6), scale=st.floats(0.1, 100), shift=st.floats(-50, 50))
-def test_whitening_ignores_scale_shift_and_masked_entries(seed, scale, shift):
-    (x, junk), mask = random_tensors(seed, (4, 6), (4, 6)), random_mask(seed, (4, 6))
-    white = masked_whiten(x, mask)
-    again = masked_whiten((x * scale + shift) * mask + 1e3 * junk * (1 - mask), mask)
-    torch.testing.assert_close(again, white, rtol=1e-5, atol=1e-5)
-    assert (white[mask == 0] == 0).all()
-
-
 @pytest.mark.parametrize("x", [[[2.0, 5.0]], [[3.0, 3.0]]])
 def test_whitening_one_token_or_equal_tokens_stays_finite(x):
     mask = torch.tensor([[1, 1 if x[0][0] == x[0][1] else 0]])
     assert masked_whiten(torch.tensor(x), mask).tolist() == [[0.0, 0.0]]
-
-
-# ------------------------------------------------------------------------------------------------ KL
-
-
-@both_precisions
-@pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
-def test_kl_estimate_in_value_and_gradient(dtype, estimator):
-    p, q = (x.requires_grad_() for x in random_tensors(0, (3, 4), (3, 4), dtype=dtype))
-    got = kl_estimate(p, q, estimator)
-    d = p.detach().double().numpy() - q.detach().double().numpy()
-    close(got, {"k1": d, "k2": 0.5 * d * d, "k3": 1 / np.exp(d) - 1 + d}[estimator], dtype)
-    got.sum().backward()
-    slope = {"k1": np.ones_like(d), "k2": d, "k3": 1 - np.exp(-d)}[estimator]
-    close(p.grad, slope, dtype)
-    close(q.grad, -slope, dtype)
 
 
 # ------------------------------------------------------------------------------------------------ rewards, GAE
@@ -208,59 +162,6 @@ def test_gae_equals_the_double_sum_for_any_mask(dtype, seed, gamma, lam, data):
         close(got, expected, dtype)
 
 
-# ------------------------------------------------------------------------------------------------ policy loss
-
-
-def policy_loss_oracle(logprob, old, advantage, low, high, dual):
-    """One token, with Python floats: (loss, ratio, clipped, d loss / d logprob)."""
-    log_ratio = logprob - old
-    ratio = math.exp(min(max(log_ratio, -20.0), 20.0))
-    slope = ratio if -20.0 < log_ratio < 20.0 else 0.0
-    limited = min(max(ratio, 1 - low), 1 + high)
-    surrogate = min(advantage * ratio, advantage * limited)
-    clipped = advantage * limited < advantage * ratio
-    gradient = -advantage * slope if not clipped else 0.0
-    if dual and advantage < 0 and surrogate < dual * advantage:
-        surrogate, gradient, clipped = dual * advantage, 0.0, True
-    return -surrogate, ratio, float(clipped), gradient
-
-
-def check_policy_loss(logprobs, old, advantages, low, high, dual, dtype):
-    logprobs = torch.tensor(logprobs, dtype=dtype, requires_grad=True)
-    old, advantages = (torch.tensor(x, dtype=dtype) for x in (old, advantages))
-    loss, ratio, clipped = policy_loss(logprobs, old, advantages, low, high, dual)
-    loss.sum().backward()
-    cases = zip(logprobs.tolist(), old.tolist(), advantages.tolist(), strict=True)
-    expected = [policy_loss_oracle(*case, low, high, dual) for case in cases]
-    for got, column in zip((loss, ratio, clipped, logprobs.grad), zip(*expected, strict=True), strict=True):
-        close(got.to(dtype), column, dtype)
-
-
-@both_precisions
-@pytest.mark.parametrize(("low", "high"), [(0.2, 0.2), (0.2, 0.28), (0.5, 0.1)])
-@pytest.mark.parametrize("dual", [0.0, 3.0])
-def test_policy_loss_with_clip_asymmetric_clip_and_dual_clip(dtype, low, high, dual):
-    ratios = [0.3, 0.45, 0.6, 0.79, 0.81, 1.0, 1.05, 1.15, 1.19, 1.21, 1.27, 1.29, 2.9, 3.1, 8.0]
-    grid = [(math.log(r), a) for r in ratios for a in (1.5, -0.7, 0.0)]
-    log_ratios, advantages = (list(column) for column in zip(*grid, strict=True))
-    old = [-1.0 - 0.1 * i for i in range(len(grid))]
-    logprobs = [d + o for d, o in zip(log_ratios, old, strict=True)]
-    check_policy_loss(logprobs, old, advantages, low, high, dual, dtype)
-
-
-@pytest.mark.parametrize("dual", [0.0, 3.0])
-def test_policy_loss_bounds_the_log_ratio(dual):
-    check_policy_loss(
-        [-1.0, -50.0, -1.0, -50.0],
-        [-50.0, -1.0, -50.0, -1.0],
-        [1.0, 1.0, -1.0, -1.0],
-        0.2,
-        0.2,
-        dual,
-        torch.float64,
-    )
-
-
 # ------------------------------------------------------------------------------------------------ value loss
 
 
@@ -279,20 +180,13 @@ def test_value_loss(dtype, clip):
         else:
             expected[b, t], slopes[b, t] = 0.5 * (v - r) ** 2, v - r
     close(loss, expected, dtype)
+    close(value_loss(old, old, returns, clip), value_loss(old, old, returns, 0.0), dtype)  # a rollout's first update
     if dtype == torch.float64:  # where both branches are equal, autograd splits the gradient between equal slopes
         loss.sum().backward()
         close(values.grad, slopes)
 
 
 # ------------------------------------------------------------------------------------------------ small formulas
-
-
-def test_explained_variance():
-    (values, noise), mask = random_tensors(9, (5, 8), (5, 8)), random_mask(9, (5, 8))
-    returns = 2 * values + 0.3 * noise + 4
-    keep = mask.numpy() == 1
-    r, v = returns.numpy()[keep], values.numpy()[keep]
-    assert explained_variance(values, returns, mask) == pytest.approx(1 - np.var(r - v) / np.var(r), abs=1e-10)
 
 
 def test_explained_variance_of_perfect_constant_and_useless_values():
@@ -313,13 +207,6 @@ def test_explained_variance_of_perfect_constant_and_useless_values():
 )
 def test_lr_factor_with_four_steps_of_warmup_and_eight_after(schedule, expected):
     assert [lr_factor(step, 12, 4, schedule) for step in range(12)] == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
-def test_lr_factor_at_the_edges(schedule):
-    assert lr_factor(0, 10, 0, schedule) == 1.0
-    assert lr_factor(2, 3, 3, schedule) == 1.0
-    assert all(0 < lr_factor(step, 10, 2, schedule) <= 1 for step in range(10))
 
 
 def test_next_kl_coef():
@@ -351,53 +238,3 @@ def test_inverse_cdf_never_draws_a_token_of_probability_zero(weights, uniform):
     log_probs = torch.log_softmax(torch.tensor([weights]).log(), -1)
     drawn = inverse_cdf(log_probs, torch.tensor([uniform], dtype=torch.float64)).item()
     assert weights[drawn] > 0
-
-
-# ------------------------------------------------------------------------------------------------ the whole gradient
-
-VOCAB = 3
-SEQUENCES = list(itertools.product(range(VOCAB), repeat=2))
-
-
-class TwoTokenPolicy:
-    """All sequences of two tokens from a tabular policy, so that every expectation is a finite sum."""
-
-    def __init__(self, seed: int):
-        first, second = random_tensors(seed, VOCAB, (VOCAB, VOCAB))
-        self.first, self.second = first.requires_grad_(), second.requires_grad_()
-
-    def logprobs(self):
-        """[9, 2]: one row per sequence."""
-        a, b = torch.log_softmax(self.first, -1), torch.log_softmax(self.second, -1)
-        return torch.stack([torch.stack([a[x], b[x, y]]) for x, y in SEQUENCES])
-
-    def gradient(self, scalar):
-        return torch.cat([g.flatten() for g in torch.autograd.grad(scalar, [self.first, self.second])])
-
-
-def ppo_gradient(policy, scores, values, reference, kl_coef):
-    """Gradient of the PPO loss at ratio 1, each sequence weighted by its probability."""
-    logprobs = policy.logprobs()
-    old, mask = logprobs.detach(), torch.ones(len(SEQUENCES), 2)
-    kl = kl_estimate(old, reference, "k1")
-    rewards = shape_rewards(scores, kl, mask, kl_coef)
-    advantages, _ = gae(rewards, values, mask, 1.0, 1.0)
-    loss, ratio, _ = policy_loss(logprobs, old, advantages, 0.2, 0.2, 3.0)
-    assert (ratio == 1).all()
-    return policy.gradient((old.sum(1).exp() * loss.sum(1)).sum())
-
-
-@pytest.mark.parametrize("with_values", [False, True])
-@pytest.mark.parametrize("kl_coef", [0.0, 0.3])
-def test_ppo_gradient_is_the_exact_gradient_of_the_expected_reward(with_values, kl_coef):
-    """-grad of E[score] - kl_coef KL(policy || reference); values, as functions of the prefix, change nothing."""
-    policy, reference = TwoTokenPolicy(0), TwoTokenPolicy(1).logprobs().detach()
-    scores, prefix_values = random_tensors(2, len(SEQUENCES), VOCAB + 1)
-    values = torch.zeros(len(SEQUENCES), 2, dtype=torch.float64)
-    if with_values:
-        values = torch.stack([torch.stack([prefix_values[VOCAB], prefix_values[x]]) for x, _ in SEQUENCES])
-    got = ppo_gradient(policy, scores, values, reference, kl_coef)
-    logprobs = policy.logprobs().sum(1)
-    p = logprobs.exp()
-    objective = (p * scores).sum() - kl_coef * (p * (logprobs - reference.sum(1))).sum()
-    close(got, -policy.gradient(objective))

@@ -22,18 +22,16 @@ def brief(prompts, completions, **kwargs):
     return [-len(str(c)) / 100 for c in completions]
 '''
 
-NOTING = '''
+NOTING = """
 import os
 import pathlib
-
+{}
 
 def mixed(prompts, completions, **kwargs):
-    """As that of the other runs; notes for how many completions each call was."""
-    with open(pathlib.Path(__file__).with_name(f"calls {os.environ.get('RANK', 0)}"), "a") as file:
+    with open(pathlib.Path(__file__).with_name(f"calls {{os.environ.get('RANK', 0)}}"), "a") as file:
         print(len(completions), file=file)
-    pairs = [(str(p), str(c)) for p, c in zip(prompts, completions, strict=True)]
-    return [1.0 if sum(map(ord, p)) % 2 else sum(map(ord, c)) % 97 / 97 for p, c in pairs]
-'''
+    return of_all(prompts, completions)
+""".format(REWARDS.replace("def mixed", "def of_all"))  # notes for how many completions each call was
 
 SEEDING = "import os\nimport torch\n\ntorch.manual_seed(int(os.environ.get('RANK', 0)))\n" + REWARDS
 

@@ -8,7 +8,6 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from conftest import save_random_model
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from parts.foundation.messages import UserError
@@ -26,20 +25,30 @@ PROMPTS = [STARTS[i // 2] for i in range(8)]  # each twice
 
 
 @pytest.fixture(scope="module")
-def engines(tmp_path_factory):
+def engines(saved):
     """engine(family, settings) of a random model, loaded once; one token in seven ends an answer."""
     made = {}
 
     def engine(family: str, **settings) -> HFEngine:
         config = Config(algorithm="grpo", kl_coef=0.0, max_new_tokens=LIMIT, batch_size=8, precision="fp32", **settings)
         if family not in made:
-            config.model = save_random_model(family, tmp_path_factory.mktemp(family))
+            config.model = saved(family)
             made[family] = HFEngine(config, load_models(config, torch.device("cpu")))
         loaded, copy = made[family], HFEngine.__new__(HFEngine)
         copy.__dict__ = {**vars(loaded), "config": config}
         return copy
 
     return engine
+
+
+@pytest.fixture
+def read(monkeypatch):
+    """The shapes of token ids that have gone through the network with a cache."""
+    shapes, real = [], sampling.cached_states
+    monkeypatch.setattr(
+        sampling, "cached_states", lambda m, ids, *rest: shapes.append(ids.shape) or real(m, ids, *rest)
+    )
+    return shapes
 
 
 def text_logprobs(engine, prompt: list[int], answer: list[int]) -> list[float]:
@@ -88,14 +97,10 @@ def played(engine, generate, turns: int = 3):
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gpt2", "gpt_neox"])
-def test_turns_gone_on_with_are_those_of_the_whole_text(engines, family, monkeypatch):
+def test_turns_gone_on_with_are_those_of_the_whole_text(engines, family, read):
     engine = engines(family)
     assert engine.decoding.plain
-    read = []
-    real = sampling.cached_states
-    monkeypatch.setattr(
-        sampling, "cached_states", lambda m, ids, *rest: (read.append(ids.shape), real(m, ids, *rest))[1]
-    )
+    read.clear()
     played(engine, turn_sampler(engine))
     assert read[0][0] == 4, "equal prompts are read once"
     assert [rows for rows, _ in read[1:]] == [2, 6, 4], "only what is new, long texts apart"
@@ -155,12 +160,9 @@ def test_a_text_that_is_no_continuation_is_read_whole(engines):
     check(engine, others, sampler.generate(others, noise(1), list(range(8))), noise(1))
 
 
-def test_without_reuse_every_prompt_is_read(engines, monkeypatch):
-    engine, read = engines("llama", reuse_prefill=False), []
-    real = sampling.cached_states
-    monkeypatch.setattr(
-        sampling, "cached_states", lambda m, ids, *rest: (read.append(ids.shape), real(m, ids, *rest))[1]
-    )
+def test_without_reuse_every_prompt_is_read(engines, read):
+    engine = engines("llama", reuse_prefill=False)
+    read.clear()
     assert played(engine, turn_sampler(engine)) == played(engines("llama"), turn_sampler(engines("llama")))
     assert [rows for rows, _ in read[:3]] == [8, 8, 4] and read[2][1] > 20
 
@@ -243,12 +245,12 @@ def test_what_holding_once_takes_and_saves(engines, held, monkeypatch):
 
 
 @pytest.mark.long
-def test_where_a_prompt_is_held_once(engines, held, monkeypatch, tmp_path):
+def test_where_a_prompt_is_held_once(engines, held, monkeypatch, saved):
     config = engines("llama").config
     for settings in ({"share_prompts": False}, {"reuse_prefill": False}, {"attn_implementation": "eager"}):
         own = dataclasses.replace(config, **settings)
         assert not HFEngine(own, load_models(own, torch.device("cpu"))).decoding.groups
-    windowed = dataclasses.replace(config, model=save_random_model("mistral", tmp_path))
+    windowed = dataclasses.replace(config, model=saved("mistral"))
     assert not HFEngine(windowed, load_models(windowed, torch.device("cpu"))).decoding.groups
     for settings in ({"lora_rank": 2}, {"precision": "bf16"}):
         own = dataclasses.replace(config, **settings)

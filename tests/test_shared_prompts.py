@@ -6,7 +6,6 @@ import math
 import pytest
 import torch
 import transformers
-from conftest import save_random_model
 
 from parts.learning.optimizer import switch_checkpointing
 from parts.networks import forward
@@ -22,19 +21,6 @@ CPU = torch.device("cpu")
 PROMPTS = [[40 + i for i in range(11)], [90, 91, 92, 93, 94], [150 + 3 * i for i in range(16)]]
 REPLIES = [7, 1, 12, 3, 9, 2, 10, 4, 6, 6, 1, 8]  # tokens; the rows of a prompt stand apart from each other
 SCALER = torch.amp.GradScaler("cpu", enabled=False)
-
-
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory):
-    """saved(family, seed) -> folder of a random model."""
-    made = {}
-
-    def get(family="llama", seed=0):
-        if (family, seed) not in made:
-            made[family, seed] = save_random_model(family, tmp_path_factory.mktemp(family), seed)
-        return made[family, seed]
-
-    return get
 
 
 def made_up_samples(turns=False, alone=False):
@@ -136,7 +122,7 @@ def test_experience_loss_and_every_gradient_are_those_of_the_plain_way(saved, li
 
 
 def test_autocast_stays_near_float32(saved, lines):
-    wide, half = (ppo_figures(saved(), True, **GRPO, precision=precision) for precision in ("fp32", "bf16"))
+    wide, half = (ppo_figures(saved("llama"), True, **GRPO, precision=precision) for precision in ("fp32", "bf16"))
     assert len(lines) == 6
     torch.testing.assert_close(half[0]["ref_logprobs"], wide[0]["ref_logprobs"], rtol=0.05, atol=0.25)
     assert relative(half[2], wide[2]) < 0.2
@@ -145,7 +131,7 @@ def test_autocast_stays_near_float32(saved, lines):
 def distillation_figures(saved, shared, **given):
     """(batch, sums, gradients) of one minibatch of all samples in on_policy_distillation.py."""
     given = {"batch_size": 12, "group_size": 4, "max_new_tokens": 16} | given
-    config = od_settings.Config(model=saved(), teacher=saved("qwen2", 1), share_prompts=shared, **given)
+    config = od_settings.Config(model=saved("llama"), teacher=saved("qwen2", 1), share_prompts=shared, **given)
     loaded = od_models.load_models(config, CPU)
     batch = od_step.make_experience(config, loaded, made_up_samples(), config.kl_coef)
     statistics = od_step.accumulate_gradients(config, loaded, batch, list(range(12)), SCALER)
@@ -210,7 +196,7 @@ def test_rows_of_one_length_are_attended_to_where_they_stand(saved, lines):
     assert layout_of(batch, math.inf).back is None
     assert layout_of(collate(made_up_samples(alone=True), 0, CPU), math.inf).back is not None
     assert layout_of(batch, 7) is None
-    policy = models.load_models(settings.Config(model=saved(), **GRPO, batch_size=12), CPU).policy
+    policy = models.load_models(settings.Config(model=saved("llama"), **GRPO, batch_size=12), CPU).policy
     lines.clear()
     with torch.no_grad():
         found = predicting_states(policy, batch)[:, 4:]
@@ -224,7 +210,7 @@ def test_rows_of_one_length_are_attended_to_where_they_stand(saved, lines):
 
 @pytest.mark.parametrize("given", [{}, {"alone": True}, {"turns": True}])
 def test_the_last_mlp_sees_only_what_predicts_a_sampled_token(saved, given):
-    policy = models.load_models(settings.Config(model=saved(), **GRPO, batch_size=12), CPU).policy
+    policy = models.load_models(settings.Config(model=saved("llama"), **GRPO, batch_size=12), CPU).policy
     batch, seen = collate(made_up_samples(**given), 0, CPU), []
     for layer in policy.model.layers:
         layer.mlp.down_proj.register_forward_hook(lambda module, args, output: seen.append(output.shape[:-1].numel()))
@@ -237,7 +223,7 @@ def test_the_last_mlp_sees_only_what_predicts_a_sampled_token(saved, given):
 
 
 def test_an_mlp_that_must_see_all_tokens_does_so(saved, capsys):
-    config = settings.Config(model=saved(), **GRPO, batch_size=12)
+    config = settings.Config(model=saved("llama"), **GRPO, batch_size=12)
     loaded = models.load_models(config, CPU)
     set_attention(loaded.policy, "sdpa")
     mlp = loaded.policy.model.layers[-1].mlp
@@ -270,13 +256,8 @@ DEEP = {
 @pytest.mark.parametrize("family", DEEP)
 def test_a_deep_network_is_probed_by_its_first_layers_and_left_as_it_was(monkeypatch, family):
     extra, needed = DEEP[family]
-    sizes = {
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "head_dim": 8,
-    }
+    sizes = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 4, "head_dim": 8}
+    sizes |= {"num_key_value_heads": 2}
     shape = transformers.AutoConfig.for_model(
         family, num_hidden_layers=12, vocab_size=101, pad_token_id=0, **sizes, **extra
     )

@@ -1,6 +1,5 @@
 """The state of a run, and what an update measures."""
 
-import dataclasses
 import json
 import shutil
 import subprocess
@@ -18,11 +17,6 @@ from parts.running.checkpoints import TrainState, checkpoints, restore, save_che
 from parts.running.output_folder import make_folder, write_folder
 from parts.running.progress import RunLog, forget_after
 from programs.ppo_train.settings import Config
-
-
-def test_the_state_is_written_in_one_place():
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        TrainState().step = 1
 
 
 @pytest.mark.parametrize(
@@ -56,22 +50,25 @@ def test_statistics_add_sums_and_means_and_keep_the_largest():
     assert {name: value.item() for name, value in statistics.values.items()} == {"loss": 1.5, "kl": 2.0, "ratio": 3.0}
 
 
-def test_a_step_whose_evaluation_was_made_after_its_checkpoint_is_saved_again(tmp_path, monkeypatch):
+@pytest.fixture
+def save(tmp_path, monkeypatch):
+    """save(**state) writes a checkpoint of networks without weights, of which one is kept."""
     for name in ("save_network", "save_tokenizer"):
         monkeypatch.setattr(f"parts.running.checkpoints.{name}", lambda model, folder: folder.mkdir(exist_ok=True))
-    parts = SimpleNamespace(state_dict=dict)
-    models, config = SimpleNamespace(policy=None, critic=None, tokenizer=None), Config(output_dir=str(tmp_path))
+    parts, models = SimpleNamespace(state_dict=dict), SimpleNamespace(policy=None, critic=None, tokenizer=None)
+    config = Config(output_dir=str(tmp_path), keep_checkpoints=1)
+    return lambda **state: save_checkpoint(config, models, parts, parts, TrainState(**state))
+
+
+def test_a_step_whose_evaluation_was_made_after_its_checkpoint_is_saved_again(tmp_path, save):
     for pending in ({"reward/mean": 0.5}, None):
-        save_checkpoint(config, models, parts, parts, TrainState(step=4, pending=pending))
+        save(step=4, pending=pending)
         saved = json.loads((tmp_path / "checkpoints" / "step-000004" / "state.json").read_text())
         assert saved["pending"] == pending
 
 
-def test_a_kill_while_an_old_checkpoint_is_deleted_leaves_no_half_of_one(tmp_path, monkeypatch):
-    for name in ("save_network", "save_tokenizer"):
-        monkeypatch.setattr(f"parts.running.checkpoints.{name}", lambda model, folder: folder.mkdir(exist_ok=True))
-    parts, models = SimpleNamespace(state_dict=dict), SimpleNamespace(policy=None, critic=None, tokenizer=None)
-    config, delete = Config(output_dir=str(tmp_path), keep_checkpoints=1), shutil.rmtree
+def test_a_kill_while_an_old_checkpoint_is_deleted_leaves_no_half_of_one(tmp_path, save, monkeypatch):
+    delete = shutil.rmtree
 
     def killed(folder, **flags):
         if (folder / "optimizer.pt").exists():
@@ -79,12 +76,12 @@ def test_a_kill_while_an_old_checkpoint_is_deleted_leaves_no_half_of_one(tmp_pat
             raise KeyboardInterrupt
         delete(folder, **flags)
 
-    save_checkpoint(config, models, parts, parts, TrainState(step=1))
+    save(step=1)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(shutil, "rmtree", killed)
-        save_checkpoint(config, models, parts, parts, TrainState(step=2))
-    assert [path.name for path in checkpoints(config)] == ["step-000002"]
-    save_checkpoint(config, models, parts, parts, TrainState(step=3))
+        save(step=2)
+    assert [path.name for path in checkpoints(Config(output_dir=str(tmp_path)))] == ["step-000002"]
+    save(step=3)
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-000003"]
 
 
@@ -107,7 +104,7 @@ REPORT = r"""
 import sys
 from types import SimpleNamespace
 sys.path.insert(0, "{src}")
-from parts.running.summary import report
+from parts.running.run_end import report
 one = {{"examples": [{{"prompt": "1 \u20ac", "completion": "\u4e2d\ud800"}}], "metrics": {{}}}}
 summary = {{"steps": 1, "seconds": 1.0, "eval_before": one, "eval_after": one}}
 report(SimpleNamespace(output_dir="{folder}", lr=0.1), summary)

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from parts.foundation.messages import Help, UserError, need, say, tell
 from parts.foundation.settings import parse_flags
-from parts.networks.models import adapter_settings, note_untied, tokenizer_of, untie, with_adapter
+from parts.networks.adapters import adapter_settings, note_untied, tokenizer_of, untie, with_adapter
 from parts.networks.whole_models import check_model_folder, load_whole
 from parts.running.output_folder import write_folder
 

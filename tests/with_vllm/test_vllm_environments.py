@@ -8,7 +8,7 @@ from vllm_helpers import SAMPLED, with_wider_heads
 
 from parts.data.prompts import load_splits
 from parts.environments.play_setup import load_with_reward, make_play_setup, playable_rows
-from parts.networks.models import load_tokenizer
+from parts.networks.tokenizers import load_tokenizer
 from parts.sampling.sampling import HFEngine
 from parts.sampling.sampling_vllm import VllmEngine
 from programs.ppo_train.models import load_models

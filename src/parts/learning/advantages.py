@@ -144,12 +144,7 @@ def gdpo_advantages(parts, groups, mask, config, weights=None, alone: float = 0.
 
 def discounted_returns(rewards, mask, gamma: float):
     """Sum of the rewards from each token on, discounted; all [B, T], passing over tokens outside the mask."""
-    returns, running = torch.zeros_like(rewards), torch.zeros_like(rewards[:, 0])
-    for t in reversed(range(rewards.shape[1])):
-        here = rewards[:, t] + gamma * running
-        running = torch.where(mask[:, t].bool(), here, running)
-        returns[:, t] = here * mask[:, t]
-    return returns
+    return gae(rewards, torch.zeros_like(rewards), mask, gamma, 1.0)[0]
 
 
 def reinforce_pp_advantages(rewards, mask, config, **_):

@@ -6,7 +6,7 @@ from parts.foundation.bundle import EMBEDDED_DATA, EMBEDDED_MODEL
 from parts.foundation.messages import need
 from parts.foundation.settings import BaseConfig, in_order, setting
 from parts.learning.presets import GROUP_DEFAULTS, PRESETS
-from parts.networks.models import ATTENTION_KINDS
+from parts.networks.loading import ATTENTION_KINDS
 
 
 @dataclass

@@ -68,11 +68,11 @@ class Layout:
     ids: object  # [N]
     positions: object  # [N], position in its text, from 0
     prompts: object  # [n, P], tokens that attend within their row only: distinct prompts, or whole texts
-    responses: object  # [B, C], tokens that also attend to their prompt; [0, …] if the line has whole texts
-    texts: object  # [B or 0, P + C], each row's prompt and, from column P on, its response
+    responses: object  # [B, C], tokens that also attend to their prompt; C is 0 if the line has whole texts
+    texts: object  # [B, P + C], each row's prompt and, from column P on, its response
     back: object  # [N], index of each token in flattened `prompts` + `responses`; None if the line is `prompts`
     predicting: object  # [B, T], for each sampled token the place of the token before it
-    seen: object  # [B or 1, 1, C, P + C], whether a response token attends to a text token; None without responses
+    seen: object  # [B or 1, 1, C, P + C], whether a response token attends to a text token
     masks: dict = field(default_factory=dict)
 
     @functools.cached_property
@@ -107,60 +107,42 @@ def layout_of(piece: dict, longest: float) -> Layout | None:
     tokens, cells = int(lengths.sum()) - len(lengths), len(lengths) * (int(lengths.max()) - 1)
     once = tokens - int(mask[:, :start].sum()) + int(mask[first, :start].sum())
     if cost_of_pass(once, mask.numel()) < cost_of_pass(tokens, cells):
-        return layout_of_groups(piece, start, which, first)
-    return layout_of_texts(piece)
+        return layout_of_rows(piece, start, which, first)
+    every = torch.arange(len(mask), device=mask.device)
+    return layout_of_rows(piece, mask.shape[1], every, every)
 
 
-def layout_of_texts(piece: dict) -> Layout:
-    """The layout of whole texts, each without its last token."""
-    ids, mask = piece["input_ids"], piece["attention_mask"]
-    lengths, begins = mask.sum(1) - 1, mask.argmax(1)
-    columns, total = torch.arange(int(lengths.max()), device=ids.device), int(lengths.sum())
-    places = places_in_line(lengths, 0, total)
-    back = (places < total).flatten().nonzero().squeeze(1)
-    moved = ids.gather(1, (begins[:, None] + columns).clamp(max=ids.shape[1] - 1))  # [B, P], from column 0 on
-    before = torch.arange(ids.shape[1], device=ids.device) - begins[:, None] - 1
-    predicting = places.gather(1, before.clamp(0, len(columns) - 1))
-    predicting = predicting.masked_fill(piece["response_mask"] == 0, total)
-    return Layout(
-        ids=moved.flatten()[back],
-        positions=columns.expand(len(ids), -1).flatten()[back],
-        prompts=places,
-        responses=places[:0],
-        texts=places[:0],
-        back=None if len(back) == places.numel() else back,
-        predicting=predicting,
-        seen=None,
-    )
+def layout_of_rows(piece: dict, start: int, which, first) -> Layout:
+    """The layout that holds each distinct prompt once; further arguments are the result of `same_prompts`.
 
-
-def layout_of_groups(piece: dict, start: int, which, first) -> Layout:
-    """The layout that holds each distinct prompt once; further arguments are the result of `same_prompts`."""
+    Where `start` is T, the prompts are whole texts, and there are no responses.
+    """
     ids, mask = piece["input_ids"], piece["attention_mask"].bool()
-    of_prompt, of_response = mask[first, :start], mask[:, start:-1] & mask[:, start + 1 :]
+    (rows, columns), device = ids.shape, ids.device
+    followed = mask & torch.nn.functional.pad(mask[:, 1:], (0, 1))  # all but each text's last token
+    of_prompt, of_response = (followed if start == columns else mask)[first, :start], followed[:, start:-1]
     lengths, replies = of_prompt.sum(1), of_response.sum(1)
     before, total = int(lengths.sum()), int(lengths.sum() + replies.sum())
     prompts, responses = places_in_line(lengths, 0, total), places_in_line(replies, before, total)
-    texts = torch.cat([prompts[which], responses], dim=1)
-    (n, width), (count, reach) = prompts.shape, responses.shape
-    sees = torch.ones(reach, reach, dtype=torch.bool, device=ids.device).tril().expand(count, -1, -1)
+    reach = responses.shape[1]
+    line = torch.stack([ids, mask.cumsum(1) - 1])
+    line = torch.cat([line[:, first, :start][:, of_prompt], line[:, :, start:-1][:, of_response]], dim=1)
+    places = torch.full_like(ids, total)  # of each token in the line
+    places[:, :start] = places[first, :start].masked_scatter(of_prompt, torch.arange(before, device=device))[which]
+    places[:, start:-1].masked_scatter_(of_response, torch.arange(before, total, device=device))
+    sees = torch.ones(reach, reach, dtype=torch.bool, device=device).tril().expand(rows, -1, -1)
     seen = torch.cat([(prompts < total)[which, None].expand(-1, reach, -1), sees], dim=2)[:, None]
-    columns = torch.arange(max(width, reach), device=ids.device)
-    there = torch.cat([(table < total).flatten() for table in (prompts, responses)])
-    positions = [columns[:width].expand(n, -1), lengths[which, None] + columns[:reach]]
-    predicting = torch.full_like(ids, total)
-    predicting[:, start] = (lengths.cumsum(0) - 1)[which]
-    predicting[:, start + 1 : start + 1 + reach] = responses
-    predicting.masked_fill_(piece["response_mask"] == 0, total)
+    back = torch.cat([(table < total).flatten() for table in (prompts, responses)]).nonzero().squeeze(1)
+    no_pads = bool((lengths == prompts.shape[1]).all())
     return Layout(
-        ids=torch.cat([ids[first, :start][of_prompt], ids[:, start:-1][of_response]]),
-        positions=torch.cat([x.flatten() for x in positions])[there],
+        ids=line[0],
+        positions=line[1],
         prompts=prompts,
         responses=responses,
-        texts=texts,
-        back=there.nonzero().squeeze(1),
-        predicting=predicting,
-        seen=seen[:1] if bool((lengths == width).all()) else seen,
+        texts=torch.cat([prompts[which], responses], dim=1),
+        back=back if reach or not no_pads else None,
+        predicting=places.roll(1, dims=1).masked_fill(piece["response_mask"] == 0, total),
+        seen=seen[:1] if no_pads else seen,
     )
 
 

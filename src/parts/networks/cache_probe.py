@@ -21,7 +21,9 @@ from parts.networks.forward import (
     settle_logits,
 )
 from parts.networks.key_cache import KeptTexts, group_rows, has_plain_layers, select_rows
-from parts.networks.models import Models, autocast, compute_dtype, end_and_pad_ids, load_network, unwrapped
+from parts.networks.loading import load_network
+from parts.networks.models import Models, autocast, compute_dtype, unwrapped
+from parts.networks.tokenizers import end_and_pad_ids
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from parts.foundation.processes import torch, transformers
 from parts.foundation.settings import BaseConfig
 from parts.networks.batches import Layout, layout_of, micro_batches, own_rows, trimmed
 from parts.networks.key_cache import Groups, give_room
-from parts.networks.models import Models, autocast, token_count, unwrapped
+from parts.networks.models import Models, autocast, unwrapped
+from parts.networks.tokenizers import token_count
 
 SHARED_PROMPTS = "shared_prompts"  # name under which `shared_attention` is registered in transformers
 

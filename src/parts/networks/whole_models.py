@@ -7,6 +7,7 @@ from pathlib import Path
 from parts.foundation.messages import UserError, need
 from parts.foundation.processes import transformers
 
+LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
 # where a run's folder has its models, the best first
 MODELS_OF_RUN = ("final", "policy", "step-*/policy", "checkpoint-*", "checkpoints/*/policy", "checkpoints/*-*")
 

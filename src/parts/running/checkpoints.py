@@ -14,7 +14,9 @@ from parts.foundation.messages import say
 from parts.foundation.processes import gather_rows, of_first_process, raised_in_all, torch, transformers, world
 from parts.foundation.settings import BaseConfig
 from parts.learning.optimizer import lr_factor
-from parts.networks.models import Models, merged, save_network, save_tokenizer
+from parts.networks.adapters import merged, save_network
+from parts.networks.models import Models
+from parts.networks.tokenizers import save_tokenizer
 from parts.running.output_folder import check_folder, saved_settings, write_folder
 from parts.sampling.sampling import restore_rng, rng_state
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from parts.foundation.processes import device_name
 from parts.foundation.settings import BaseConfig
-from parts.networks.folding import copy_fits
+from parts.networks.faster_layers import copy_fits
 
 FOUR_NORMS = {"gemma2", "gemma3", "gemma3_text", "glm4"}  # norms before and after attention and MLP
 QK_NORM = {"qwen3", "qwen3_moe", "gemma3", "gemma3_text"}  # norms of queries and keys, per head

@@ -36,7 +36,7 @@ from parts.running.checkpoints import TrainState, export, save_checkpoint
 from parts.running.output_folder import WRITTEN, make_folder, write_settings, write_text
 from parts.running.pictures import SAMPLE_KEYS, plot_curves, token_figures
 from parts.running.run_check import check_stop_when, is_broken
-from parts.running.summary import EXAMPLES, report, run_summary
+from parts.running.run_end import EXAMPLES, report, run_summary
 from parts.sampling.sampling import restore_rng, rng_state
 
 LOGGED = 8  # samples of a step or an evaluation
@@ -167,10 +167,11 @@ class RunLog:
         """Append one line to metrics.jsonl, and tell the trackers and who watches."""
         if not self.active:
             return
+        rounded = {k: float(f"{v:.7g}") for k, v in metrics.items()}
         with (self.dir / "metrics.jsonl").open("a", encoding="utf-8") as f:
-            f.write(json.dumps({"step": step, **{k: float(f"{v:.7g}") for k, v in metrics.items()}}) + "\n")
+            f.write(json.dumps({"step": step, **rounded}) + "\n")
         if self.config.metrics_file:
-            self.in_own_names(step, {k: v for k, v in metrics.items() if not k.startswith("eval/")})
+            self.in_own_names(step, {k: v for k, v in rounded.items() if not k.startswith("eval/")})
         for track, _ in self.trackers:
             track(metrics, step)
         self.show(step, metrics)
@@ -182,13 +183,13 @@ class RunLog:
 
     def in_own_names(self, step: int, metrics: dict) -> None:
         """Append one line to --metrics_file for an update: `step`, and the metrics of --metric_names or all."""
-        path, rounded = Path(self.config.metrics_file), {k: float(f"{v:.7g}") for k, v in metrics.items()}
+        path = Path(self.config.metrics_file)
         wrong = next((name for name in self.names.values() if metrics and name not in metrics), "")
         if wrong and not path.exists():  # a step without an update lacks some, too
             known = f"step {step} has {', '.join(metrics)}{suggest(wrong, [*metrics])}"
             say(f"warning: --metric_names has {wrong}, written as null; {known}")
         if metrics:
-            chosen = {own: rounded.get(name) for own, name in self.names.items()} or rounded
+            chosen = {own: metrics.get(name) for own, name in self.names.items()} or metrics
             with path.open("a", encoding="utf-8") as f:
                 f.write(json.dumps({"step": step, **chosen}) + "\n")
 

@@ -11,11 +11,10 @@ from parts.foundation.processes import LONG_STEP, np, torch, world
 from parts.foundation.settings import BaseConfig
 from parts.networks.batches import left_pad
 from parts.networks.cache_probe import decoding_of_policy
-from parts.networks.folding import foldable_layers, folded
+from parts.networks.faster_layers import foldable_layers, folded, one_kernel_norms, onednn_linears, replaced
 from parts.networks.forward import cached_states, lm_logits, masks_itself, next_states, tempered
 from parts.networks.key_cache import KeptTexts, continued, group_rows, select_rows, worth_grouping
 from parts.networks.models import Models, autocast, compute_dtype, unwrapped, widest_float
-from parts.networks.norms import one_kernel_norms, onednn_linears, replaced
 from parts.sampling.room_steps import RoomSteps
 
 DRAWN_AT_ONCE = 2**24  # probabilities in float64; three tensors of them exist at a time

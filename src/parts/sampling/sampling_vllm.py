@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from parts.foundation.messages import UserError, need, suggest
 from parts.foundation.processes import raised_in_all, torch, transformers, world
 from parts.foundation.settings import BaseConfig
-from parts.networks.models import Models, adapter_settings, base_of, compute_dtype, merge_command, unwrapped
+from parts.networks.adapters import adapter_settings, base_of, merge_command
+from parts.networks.models import Models, compute_dtype, unwrapped
 from parts.sampling.sampling import untouched_generators
 from parts.sampling.sync_check import SyncCheck, logprob_gap
 

@@ -5,7 +5,8 @@ import warnings
 from pathlib import Path
 
 from parts.foundation.processes import torch, transformers
-from parts.networks.models import ending_ids, sample_plainly
+from parts.networks.loading import sample_plainly
+from parts.networks.tokenizers import ending_ids
 from parts.networks.whole_models import load_whole
 
 

@@ -15,7 +15,7 @@ from parts.data.held_out import asked_words, of_swapped
 from parts.data.question_parts import head_of, odd_answers
 from parts.foundation.messages import Help, UserError, need, say, tell
 from parts.foundation.settings import parse_flags
-from parts.networks.models import read_tokenizer
+from parts.networks.tokenizers import read_tokenizer
 from programs.data_loader.bad_rows import KINDS, TARGETS, Names, shown
 from programs.data_loader.batches import prompt_ids
 from programs.data_loader.row_reader import GOLD_FIELDS, RowReader, Settings, digest

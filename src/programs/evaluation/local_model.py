@@ -11,22 +11,12 @@ from pathlib import Path
 from parts.data.chat import give_template
 from parts.foundation.messages import DivergedError, UserError, is_out_of_memory, need, say
 from parts.foundation.processes import THREADS, np, torch, transformers
+from parts.networks.adapters import base_of, load_pretrained, merged
 from parts.networks.forward import all_logits, cached_states, logprobs_and_entropy, plain_states, settle_logits
 from parts.networks.key_cache import KeptTexts, pairs_of, roomy_layer
-from parts.networks.models import (
-    Models,
-    attention_choice,
-    autocast,
-    base_of,
-    check_tokens,
-    compute_dtype,
-    ending_ids,
-    load_error,
-    load_pretrained,
-    merged,
-    read_tokenizer,
-    widest_float,
-)
+from parts.networks.loading import attention_choice, load_error
+from parts.networks.models import Models, autocast, check_tokens, compute_dtype, widest_float
+from parts.networks.tokenizers import ending_ids, read_tokenizer
 from parts.rewards.user_code import visible_text
 from parts.running.fit import USABLE_SHARE, gib, memory_for_each
 from parts.running.memory import PassShape, attention_kind, sampling_bytes, shape_of

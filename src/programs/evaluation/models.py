@@ -8,7 +8,9 @@ from parts.data.chat import give_template, template_settings
 from parts.foundation.bundle import EMBEDDED_MODEL
 from parts.foundation.messages import UserError
 from parts.foundation.processes import start_processes, torch, transformers
-from parts.networks.models import compute_dtype, generation_settings, refuse_adapter, settle_precision
+from parts.networks.adapters import refuse_adapter
+from parts.networks.loading import generation_settings
+from parts.networks.models import compute_dtype, settle_precision
 from parts.rewards.text_servers import server_text
 from parts.sampling.sampling_vllm import import_vllm, vllm_options
 from programs.evaluation.local_model import LocalModel

@@ -10,7 +10,7 @@ from parts.foundation.bundle import EMBEDDED_MODEL
 from parts.foundation.messages import need
 from parts.foundation.settings import check_numbers, in_order, parse_settings, setting
 from parts.learning.trainer_settings import ConversationSettings
-from parts.networks.models import ATTENTION_KINDS
+from parts.networks.loading import ATTENTION_KINDS
 
 
 @in_order(task="", engine="tool_format")

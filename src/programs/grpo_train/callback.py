@@ -22,12 +22,13 @@ from parts.foundation.processes import (
     transformers,
     world,
 )
-from parts.networks.models import base_of, generation_settings, load_pretrained, merged, tokenizer_of
+from parts.networks.adapters import base_of, load_pretrained, merged, tokenizer_of
+from parts.networks.loading import generation_settings
 from parts.rewards.rewards import refuse_unscored
 from parts.running.checkpoints import note_schedule, trainer_checkpoints
 from parts.running.output_folder import check_folder, follow_umask, write_folder
 from parts.running.progress import is_due, is_sampled
-from parts.running.summary import EXAMPLES
+from parts.running.run_end import EXAMPLES
 from programs.grpo_train.colocated import judge_logprobs
 from programs.grpo_train.data import BatchPlan
 from programs.grpo_train.evaluation import brief, conversation_entry, conversation_metrics, evaluate

@@ -5,7 +5,9 @@ import functools
 from collections.abc import Callable, Iterator
 
 from parts.foundation.processes import raised_in_all, transformers
-from parts.networks.models import base_of, token_count, unwrapped
+from parts.networks.adapters import base_of
+from parts.networks.models import unwrapped
+from parts.networks.tokenizers import token_count
 from parts.sampling.sampling_vllm import VLLM_PIP, cut_vocabulary, import_vllm, vllm_options
 from parts.sampling.sync_check import SyncCheck
 from programs.grpo_train.settings import Config

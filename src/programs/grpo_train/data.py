@@ -8,7 +8,9 @@ from pathlib import Path
 from parts.data.chat import template_settings
 from parts.foundation.messages import UserError, need
 from parts.foundation.processes import torch
-from parts.networks.models import attention_choice, open_tokenizer, precision_on
+from parts.networks.loading import attention_choice
+from parts.networks.models import precision_on
+from parts.networks.tokenizers import open_tokenizer
 from parts.sampling.rollouts import batch_rows
 from programs.grpo_train.settings import Config, trainer_fields
 

@@ -21,7 +21,9 @@ from parts.foundation.exit_codes import exit_code, quiet_environment
 from parts.foundation.messages import DivergedError, RewardError, say
 from parts.foundation.processes import StopRequest, room_for, transformers, world
 from parts.learning.idle_settings import say_idle
-from parts.networks.models import base_of, ending_ids, generation_settings, settle_model, shaped_network
+from parts.networks.adapters import base_of, settle_model
+from parts.networks.loading import generation_settings, shaped_network
+from parts.networks.tokenizers import ending_ids
 from parts.running.fit import (
     LOADING,
     SAMPLING,
@@ -46,7 +48,7 @@ from parts.running.memory import (
 from parts.running.output_folder import make_folder, write_settings
 from parts.running.progress import RunLog, seed_generators
 from parts.running.run_check import check_stop_when
-from parts.running.summary import report, run_summary
+from parts.running.run_end import report, run_summary
 from programs.grpo_train.callback import GrpoRun, Prepared, export_final, resume_point
 from programs.grpo_train.data import left_tokenizer, plan_batches, trl_config, trl_settings
 from programs.grpo_train.evaluation import let_environments_score

@@ -11,7 +11,7 @@ from parts.foundation.processes import torch, transformers
 from parts.foundation.settings import check_numbers, in_order, parse_settings, setting
 from parts.learning.optimizer import default_learning_rate
 from parts.learning.trainer_settings import ConversationSettings, TrainerSettings
-from parts.networks.models import refuse_attention
+from parts.networks.loading import refuse_attention
 from parts.sampling.sampling_vllm import VLLM_PIP
 
 

@@ -7,16 +7,9 @@ from unittest import mock
 from parts.environments.play_setup import check_fits
 from parts.foundation.messages import UserError, say
 from parts.foundation.processes import room_for, torch, transformers, world
-from parts.networks.models import (
-    adapter_settings,
-    base_of,
-    check_context,
-    keep_differentiable,
-    leave_out_cudnn_attention,
-    nf4_config,
-    sample_plainly,
-    with_adapter,
-)
+from parts.networks.adapters import adapter_settings, base_of, with_adapter
+from parts.networks.loading import keep_differentiable, nf4_config, sample_plainly
+from parts.networks.models import check_context, leave_out_cudnn_attention
 from parts.networks.whole_models import load_whole
 from programs.grpo_train.callback import GrpoRun, Prepared, make_callback
 from programs.grpo_train.colocated import engine_arguments, sample_tokens_only, watch_copies

@@ -8,7 +8,9 @@ from parts.foundation.messages import need
 from parts.learning.optimizer import adamw, default_learning_rate
 from parts.networks.cache_probe import check_pads, share_prompts
 from parts.networks.forward import settle_logits
-from parts.networks.models import add_sparsely, end_and_pad_ids, load_policy, load_tokenizer
+from parts.networks.loading import load_policy
+from parts.networks.models import add_sparsely
+from parts.networks.tokenizers import end_and_pad_ids, load_tokenizer
 from parts.rewards.rewards import Reward, call_limits
 from parts.rewards.text_servers import is_server
 from programs.on_policy_distillation.settings import Config

@@ -8,7 +8,9 @@ import time
 from parts.foundation.exit_codes import exit_code, quiet_environment
 from parts.foundation.messages import RewardError
 from parts.foundation.processes import device_name, room_for, start_processes, torch, world
-from parts.networks.models import check_context, settle_model, settle_precision, shaped_network
+from parts.networks.adapters import settle_model
+from parts.networks.loading import shaped_network
+from parts.networks.models import check_context, settle_precision
 from parts.rewards.text_servers import is_server
 from parts.running.checkpoints import find_checkpoint, restore
 from parts.running.fit import LOADING, Sizes, batch_plan, rollout_sizes, settle_or_refuse, show_plan

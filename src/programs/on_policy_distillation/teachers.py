@@ -10,7 +10,9 @@ from parts.foundation.messages import RewardError, UserError, need, say
 from parts.foundation.processes import torch, transformers
 from parts.networks.cache_probe import check_pads, share_prompts
 from parts.networks.forward import lm_logits, predicting_states, settle_logits, tempered
-from parts.networks.models import Models, autocast, load_network, load_tokenizer, unwrapped
+from parts.networks.loading import load_network
+from parts.networks.models import Models, autocast, unwrapped
+from parts.networks.tokenizers import load_tokenizer
 from parts.rewards.text_servers import is_server, server_json
 from parts.sampling.rollouts import shared_out
 from programs.on_policy_distillation.objective import COMPARED

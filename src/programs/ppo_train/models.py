@@ -24,22 +24,12 @@ from parts.learning.advantages import ADVANTAGES, estimator
 from parts.learning.losses import check_loss
 from parts.learning.optimizer import adamw, learning_rates
 from parts.learning.presets import check_config
+from parts.networks.adapters import adapter_settings, add_lora
 from parts.networks.cache_probe import check_pads, share_prompts
 from parts.networks.forward import settle_logits
-from parts.networks.models import (
-    Models,
-    adapter_settings,
-    add_lora,
-    add_sparsely,
-    check_context,
-    check_tokens,
-    end_and_pad_ids,
-    keep_as_reference,
-    load_network,
-    load_policy,
-    load_tokenizer,
-    unwrapped,
-)
+from parts.networks.loading import load_network, load_policy
+from parts.networks.models import Models, add_sparsely, check_context, check_tokens, keep_as_reference, unwrapped
+from parts.networks.tokenizers import end_and_pad_ids, load_tokenizer
 from parts.rewards.rewards import Reward, call_limits
 from parts.sampling.rollouts import collect
 from programs.ppo_train.pass_band import check_band

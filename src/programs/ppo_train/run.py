@@ -11,7 +11,10 @@ from parts.foundation.messages import RewardError
 from parts.foundation.processes import device_name, room_for, start_processes, torch, world
 from parts.learning.advantages import estimator
 from parts.learning.optimizer import learning_rates
-from parts.networks.models import end_and_pad_ids, settle_model, settle_precision, shaped_network
+from parts.networks.adapters import settle_model
+from parts.networks.loading import shaped_network
+from parts.networks.models import settle_precision
+from parts.networks.tokenizers import end_and_pad_ids
 from parts.running.checkpoints import find_checkpoint, restore
 from parts.running.fit import LOADING, Sizes, batch_plan, environment_plan, rollout_sizes, settle_or_refuse, show_plan
 from parts.running.memory import memory_of_trainer, network_weights

@@ -10,7 +10,8 @@ from parts.foundation.messages import say, tell
 from parts.foundation.processes import start_processes
 from parts.foundation.settings import BaseConfig
 from parts.networks.cache_probe import load_sampler
-from parts.networks.models import check_context, load_tokenizer, settle_precision
+from parts.networks.models import check_context, settle_precision
+from parts.networks.tokenizers import load_tokenizer
 from parts.rewards.rewards import Reward
 from parts.rewards.user_code import user_text
 from parts.sampling.rollouts import collect

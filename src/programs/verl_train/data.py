@@ -13,7 +13,7 @@ from parts.data.rows import hub_is_reached, parquet_records, prompt_of
 from parts.data.verl_layout import OWN_INFO, ground_truth_of, info_key
 from parts.foundation.bundle import EMBEDDED_MODEL
 from parts.foundation.messages import need, say
-from parts.networks.models import ending_ids
+from parts.networks.tokenizers import ending_ids
 from programs.verl_train.settings import Config
 
 FOREIGN = {"data_source", "prompt", "reward_model"}  # the columns that tell a row in verl's form

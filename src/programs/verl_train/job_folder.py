@@ -30,7 +30,7 @@ from parts.foundation.bundle import BUNDLE, held_out_source, specs_for
 from parts.foundation.file_text import file_text, with_values
 from parts.foundation.messages import UserError, need, say
 from parts.learning.presets import is_own
-from parts.networks.models import open_tokenizer
+from parts.networks.tokenizers import open_tokenizer
 from parts.rewards.reward_forms import full_spec, load_rewards
 from parts.rewards.rewards import Reward, call_limits
 from parts.rewards.user_code import trial_texts

@@ -8,7 +8,7 @@ from parts.environments.play_setup import check_idle, check_room
 from parts.foundation.messages import need, say
 from parts.learning.own_functions import own_function
 from parts.learning.presets import GROUPED, check_config, is_own
-from parts.networks.models import refuse_adapter
+from parts.networks.adapters import refuse_adapter
 from parts.running.memory import PassShape, adapter_weights, backward_peak, decoder_shape
 from programs.verl_train.data import model_shape
 from programs.verl_train.settings import ADVANTAGES, OWN_NAME, VERL, Config

@@ -12,7 +12,9 @@ from parts.foundation.bundle import BUNDLE, HERE
 from parts.foundation.exit_codes import exit_code, quiet_environment
 from parts.foundation.messages import need, say, tell
 from parts.foundation.processes import StopRequested, device_name, start_processes, torch
-from parts.networks.models import check_context, settle_model, settle_precision, shaped_network
+from parts.networks.adapters import settle_model
+from parts.networks.loading import shaped_network
+from parts.networks.models import check_context, settle_precision
 from parts.rewards.text_servers import is_server
 from parts.running.checkpoints import export
 from parts.running.fit import (

@@ -10,7 +10,9 @@ from parts.data.held_out import asked_words, split_command
 from parts.data.prompts import encode_text, load_splits
 from parts.foundation.bundle import specs_for
 from parts.foundation.messages import need, say
-from parts.networks.models import base_of, ending_ids, generation_settings, load_tokenizer
+from parts.networks.adapters import base_of
+from parts.networks.loading import generation_settings
+from parts.networks.tokenizers import ending_ids, load_tokenizer
 from parts.rewards.rewards import Reward, call_limits
 from parts.rewards.text_servers import is_server
 from parts.rewards.user_code import visible_text

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from parts.foundation.messages import DivergedError, UserError, say
 from parts.foundation.processes import StopRequest, StopRequested, room_for, torch, transformers
-from parts.networks.models import load_tokenizer, save_tokenizer, unwrapped
+from parts.networks.models import unwrapped
+from parts.networks.tokenizers import load_tokenizer, save_tokenizer
 from parts.running.checkpoints import trainer_checkpoints
 from parts.running.output_folder import write_folder
 from programs.warm_start.settings import Config, settled_training

@@ -13,7 +13,9 @@ from parts.foundation.messages import MemoryShortage, need, say
 from parts.foundation.processes import StopRequest, StopRequested, room_for, torch
 from parts.networks.cache_probe import check_pads, load_sampler
 from parts.networks.forward import settle_logits
-from parts.networks.models import Models, check_context, end_and_pad_ids, load_policy, load_tokenizer
+from parts.networks.loading import load_policy
+from parts.networks.models import Models, check_context
+from parts.networks.tokenizers import end_and_pad_ids, load_tokenizer
 from parts.rewards.rewards import Reward
 from parts.rewards.text_servers import server_json, server_text
 from parts.running.output_folder import write_text
