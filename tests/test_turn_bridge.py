@@ -7,9 +7,8 @@ import pytest
 from chat_tokenizers import chat_tokenizer, end_ids, template_of
 from conftest import ROOT
 
-from parts.environments.control_tokens import sanitized_ids
 from parts.environments.environments import EnvironmentKind, Environments
-from parts.environments.turn_bridge import TurnBridge, training_template, turn_bridge
+from parts.environments.turn_bridge import TurnBridge, sanitized_ids, training_template, turn_bridge
 from parts.foundation.messages import UserError
 
 SCHEMA = {
