@@ -149,7 +149,6 @@ def yaml_flags(path: str, names: list[str], lists: list[str] | None = None) -> l
 
 
 def flags_of(parser: argparse.ArgumentParser) -> list[str]:
-    """The names of a parser's flags, with `_` for `-`."""
     return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
 
 

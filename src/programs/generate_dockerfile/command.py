@@ -44,11 +44,9 @@ class ImagePlan:
 
     @property
     def requirements(self) -> list[str]:
-        """All pins that the image installs, as NAME==VERSION."""
         return [f"{name}=={version}" for name, version in {"torch": self.torch, **self.pins}.items()]
 
     def context(self, output: Path) -> Path:
-        """The folder that the build may copy from."""
         return BUNDLE if self.style == "base" else output.absolute().parent
 
     @property
@@ -101,7 +99,6 @@ def make_plan(style: str, cuda: str, sglang: bool) -> ImagePlan:
 
 
 def read_flags(argv: list[str] | None) -> argparse.Namespace:
-    """Read the command line; flags work with `_` and `-`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=Help, allow_abbrev=False)
     parser.add_argument("--style", default="base", choices=list(STYLES), help="what the image is for")
     parser.add_argument("--cuda", default="", help="CUDA version, such as 12.8, or cpu (default: the style's first)")
@@ -129,7 +126,6 @@ def compose(plan: ImagePlan, output: Path) -> str:
 
 
 def devcontainer(plan: ImagePlan, output: Path) -> str:
-    """devcontainer.json for the folder of the Dockerfile."""
     content = json.loads(DEVCONTAINER)
     folder = output.absolute().parent / ".devcontainer"
     content["name"] = plan.name

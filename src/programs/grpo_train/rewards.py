@@ -57,11 +57,9 @@ class Scorer:
         check_columns(functions, row, others=(*TRL_EXTRAS, "environments"))
 
     def enter(self, stage: Stage) -> None:
-        """Let only a stage's functions score from now on."""
         self.active, self.weights = {*stage.weights}, stage.weights
 
     def for_trl(self) -> list[Callable]:
-        """One function per name for TRL's reward_funcs."""
 
         def named(name: str) -> Callable:
             def reward(prompts, completions, **given):
@@ -98,7 +96,6 @@ class Scorer:
     def as_samples(
         self, rows: list[dict], completions: list, ids: list[list[int]], rewards: dict, weights: dict
     ) -> list:
-        """Completions as samples, with their rewards by name."""
         samples = []
         for i, row in enumerate(rows):
             parts = {name: values[i] for name, values in rewards.items()}
@@ -109,7 +106,6 @@ class Scorer:
         return samples
 
     def samples(self) -> list[dict]:
-        """The latest rollout of this process."""
         seen = self.latest
         return self.as_samples(seen["rows"], seen["completions"], seen["completion_ids"], seen["rewards"], self.weights)
 

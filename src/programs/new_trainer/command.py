@@ -42,8 +42,6 @@ from programs.new_trainer.training import STOPS, check_reward, checked, is_jsonl
 HINTS = {"reward": "FILE.py:function", "environment": "FILE.py:Class", "data": "FILE.jsonl", "teacher": "FOLDER"}
 OWN_CHECKS = {"advantage": "group_advantages", "loss": "policy_clip"}  # of the page's own ones, not of the user's
 NO_ACCURACY = "no accuracy before and after is measured; try --hold_out N, or --eval_data FILE.jsonl with other prompts"
-
-
 CLIPS = ("clip_eps_low", "clip_eps_high", "dual_clip")
 REPLACED = {"monte_carlo": ("gae_lambda",), "cispo": CLIPS, "loss": CLIPS}  # what a change, or an own loss, leaves idle
 OF_LORA = "change lora: the default lr is for all weights; try ten times that: --lr 1e-5 for 50M parameters or more"
@@ -128,11 +126,9 @@ def read_data(args, given: dict, started: bool) -> tuple[dict[str, list[dict]], 
 
 def check_missing(source: str, given: dict) -> None:
     """Raise UserError for settings that a run of the page needs and the command line does not give."""
-    required = [name for name, setting in settings_of(source).items() if setting["default"] is None]
-    missing = [name for name in required if name not in given]
-    flags, beside = (
-        ", ".join(f"--{name}" for name in names) for names in (missing, [x for x in OF_A_RUN if x in given])
-    )
+    missing = [x for x, setting in settings_of(source).items() if setting["default"] is None and x not in given]
+    named = [x for x in OF_A_RUN if x in given]
+    flags, beside = (", ".join(f"--{name}" for name in names) for names in (missing, named))
     remedy = " ".join(f"--{name} {HINTS.get(name, '…')}" for name in missing)
     need(not missing, f"got {beside} without {flags}, which check and run need; try {remedy}, or FILE alone")
 
@@ -153,7 +149,6 @@ def edited_page(args, rest: list[str], theirs: dict[str, str]) -> tuple[str, lis
 
 
 def given_settings(kind: str, source: str, words: list[str]) -> dict:
-    """The settings of the page that a command line names."""
     found = vars(parse_flags(page_parser(kind, source), words))
     given = {name: value for name, value in found.items() if value is not None}
     check_settings(source, given)
@@ -236,7 +231,6 @@ def stop(number, frame) -> None:
 
 
 def catalogue() -> str:
-    """All pages with their changes and settings, as text."""
     lines = []
     for kind in PAGES:
         source = page_text(kind)

@@ -38,7 +38,6 @@ class DistillationModels(Models):
 
     @property
     def networks(self) -> list:
-        """The student and a local teacher."""
         return [self.policy, self.teacher.model] if isinstance(self.teacher, LocalTeacher) else [self.policy]
 
 
@@ -234,7 +233,6 @@ def load_reward(config: Config) -> Reward:
 
 
 def load_inputs(config: Config) -> tuple[object, Reward, list[dict], list[dict]]:
-    """(tokenizer, reward, rows, held-out rows), checked."""
     reward, tokenizer = load_reward(config), load_tokenizer(config)
     rows, held_out = load_splits(config, tokenizer)
     for row in (rows + held_out)[:: max(1, len(rows))]:
