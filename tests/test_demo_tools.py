@@ -93,18 +93,6 @@ def test_words_of_a_call_are_tokens_and_digits_stand_alone(maker, committed):
     assert tokenizer.decode(tokenizer(text, add_special_tokens=False).input_ids) == text
 
 
-def test_the_warm_up_trains_answers_only_and_a_few_of_its_later_ones_call(maker, committed):
-    tokenizer, first = committed[1], []
-    for progress in (0.0, 0.9):
-        ids, labels = maker.talks(tokenizer, [], 64, 0)(progress)
-        assert ((labels == ids) | (labels == -100)).all()
-        said = [tokenizer.decode(row[row != -100]) for row in labels]
-        turn = r"<tool_call>\n\{.*?\}\}\n</tool_call><\|end\|>"
-        assert all(re.fullmatch(rf"({turn}){{1,2}}Done\.<\|end\|>", text) for text in said)
-        first.append(sum("calculate" in text for text in said))
-    assert first[0] == 64 and 0 < first[1] < 24  # 8 are expected
-
-
 def test_the_warm_up_never_sees_held_out_rows(maker, committed, monkeypatch):
     class Few(random.Random):
         """Draws 100 and 101 only."""

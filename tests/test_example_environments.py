@@ -1,7 +1,5 @@
 """The five environments of examples/environments.py: what they pay, hostile input, tools that TRL takes."""
 
-import sys
-
 import pytest
 from conftest import ROOT, load_module
 
@@ -123,27 +121,20 @@ def test_the_first_answer_that_is_submitted_counts():
         ("print(sum(range(10)))", "45"),
         ("print('a')\n1 / 0", "a\n\nZeroDivisionError: division by zero"),
         ("x = 1", "(nothing was printed)"),
-        ("", "(nothing was printed)"),
         ("def f(", "SyntaxError"),
         ("while True: pass", "timeout: more than 3.0 s"),
         ("print('x' * 10**7)", "output limit"),
         ("x = ' ' * 10**10", "MemoryError"),
         ("import socket; socket.socket()", "Error"),
         ("open('/etc/passwd').read()", "Error"),
-        ("import sys; print(sys.stdin.read() + 'end'); sys.exit(3)", "end\n\nthe process ended with status 3"),
         ("import os; os.kill(os.getppid(), 9)", "Error"),
+        ("import sys; print(sys.stdin.read() + 'end'); sys.exit(3)", "end\n\nthe process ended with status 3"),
+        ("import sys; print('pytest' in sys.modules, 'torch' in sys.modules)", "False False"),
     ],
 )
 def test_python_runs_in_the_sandbox(code, seen):
     said = begun("PythonInterpreter", answer="1").python(code)
     assert seen in said and len(said) < 3000
-
-
-def test_python_is_not_this_process():
-    environment = begun("PythonInterpreter", answer="1")
-    assert environment.python("import sys; print('pytest' in sys.modules, 'torch' in sys.modules)") == "False False"
-    environment.python("import builtins; builtins.print = None")
-    assert environment.python("print(1)") == "1" and "pytest" in sys.modules
 
 
 def test_guess_the_number():

@@ -153,8 +153,7 @@ def test_top_k_is_the_divergence_of_k_tokens_and_the_rest(objective, top_k_of):
     s, dist = torch.log_softmax(z, -1), torch.log_softmax(t, -1)
     head, value, gradient = od.divergence_head(config, z, s.detach(), {}, dist)
     (ours,) = torch.autograd.grad(head, z, gradient)
-    beta = {"reverse_kl": 1.0, "forward_kl": 0.0, "jsd": 0.3}[objective]
-    total = 0.0
+    beta, total = {"reverse_kl": 1.0, "forward_kl": 0.0, "jsd": 0.3}[objective], 0.0
     for row in range(5):
         source = dist if top_k_of == "teacher" else s
         best = sorted(range(9), key=lambda i: -source[row, i].item())[:3]

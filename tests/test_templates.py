@@ -497,24 +497,6 @@ def test_a_column_named_step_does_not_replace_the_steps_number(folder):
     assert [sample["step"] for sample in read_lines(folder / "out" / "samples.jsonl")] == [1, 1]
 
 
-@pytest.mark.parametrize(
-    ("file", "names", "says"),
-    [
-        ("out/metrics.jsonl", "", "the run's own log"),
-        ("out", "", "a folder"),
-        ("second.jsonl", "loss=policy/los", "got metric_names with loss=policy/los; expected NAME=METRIC with one of"),
-        ("second.jsonl", "loss", "got metric_names with loss; expected NAME=METRIC"),
-    ],
-)
-def test_a_second_log_that_cannot_be_is_refused(file, names, says, folder, tmp_path):
-    mine = changed("grpo", "metrics_file", tmp_path)
-    paths = {"data": str(folder / "train.jsonl"), "reward": f"{folder}/my.py:reward", "out": str(folder / "out")}
-    logs = {"metrics_file": str(folder / file), "metric_names": names}
-    sizes = {"steps": 1, "prompts": 1, "group_size": 2, "max_new_tokens": 4}
-    with pytest.raises(SystemExit, match=says):
-        mine.train(mine.Config(model=str(TINY_LM), **paths, **logs, **sizes))
-
-
 def test_a_distillation_without_reward_has_none_to_stop_at(folder, tmp_path):
     mine, sizes = changed("distillation", "stop_rule", tmp_path), {"steps": 2, "batch_size": 2, "max_new_tokens": 4}
     paths = {"data": str(folder / "train.jsonl"), "out": str(folder / "out"), "teacher": str(TINY_LM)}
@@ -625,10 +607,34 @@ def test_a_reward_that_fell_is_said_at_the_end(name, folder, train, capsys):
     assert "warning" not in capsys.readouterr().out
 
 
-def reverse_kl_by_hand(config, models, rows) -> float:
-    """Mean over the sampled tokens of KL(student || teacher), each completion alone, from the models' own logits."""
+def test_distillation_measures_the_reverse_kl_of_held_out_prompts(tmp_path):
+    """By hand: the mean over the sampled tokens, each completion alone; without a reward, with weights in bf16.
+
+    An evaluation leaves the draws of the training as they are.
+    """
+    student, teacher = (AutoModelForCausalLM.from_pretrained(TINY_LM) for _ in range(2))
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for p in teacher.parameters():
+            p.add_(torch.randn_like(p), alpha=0.02)
+    for name, model in (("student", student.to(torch.bfloat16)), ("teacher", teacher)):
+        model.save_pretrained(tmp_path / name)
+        AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(tmp_path / name)
+    given = {name: str(tmp_path / name) for name in ("teacher", "out")} | {"model": str(tmp_path / "student")}
+    given |= {"data": write_lines(tmp_path / "train.jsonl", read_lines(TRAIN_DATA)[:8]), "lr": 1e-4}
+    given |= {"steps": 1, "batch_size": 8, "max_new_tokens": 6, "temperature": 0.7, "seed": 3}
+    held_out = write_lines(tmp_path / "test.jsonl", read_lines(EVAL_DATA)[:130])  # two parts
+    config = distillation.Config(**given, eval_data=held_out)
+    distillation.train(config)
+    first, step, last = read_lines(tmp_path / "out/metrics.jsonl")
+    assert set(first) == {"step", "eval/reverse_kl", "eval/rows"} == set(last) and first["eval/rows"] == 130
+    result = json.loads((tmp_path / "out/result.json").read_text())
+    assert result.pop("before") is None and result.pop("after") is None
+    assert result == {"kl_before": first["eval/reverse_kl"], "kl_after": last["eval/reverse_kl"]}
+    assert result["kl_after"] < result["kl_before"]
+    models = distillation.load_models(dataclasses.replace(config, model=config.out))  # the weights as saved
+    rows, found = distillation.load_rows(config, models.tokenizer, config.eval_data), []
     torch.manual_seed(config.seed)
-    found = []
     for part in (rows[:128], rows[128:]):
         batch = distillation.generate(config, models, [row["prompt_ids"] for row in part])
         for ids, real, own in zip(*(batch[k] for k in ("input_ids", "attention_mask", "response_mask")), strict=True):
@@ -637,51 +643,11 @@ def reverse_kl_by_hand(config, models, rows) -> float:
                 logits = [n(ids).logits[0, :-1][own].float() for n in (models.policy, models.teacher)]
             p, q = (torch.log_softmax(x / config.temperature, -1) for x in logits)
             found += (p.exp() * (p - q)).sum(-1).tolist()
-    return sum(found) / len(found)
-
-
-@pytest.fixture(scope="module")
-def held_out_run(tmp_path_factory):
-    """(its folder, config) of a run of one step with held-out prompts, without a reward, of weights in bf16."""
-    folder = tmp_path_factory.mktemp("held_out")
-    student, teacher = (AutoModelForCausalLM.from_pretrained(TINY_LM) for _ in range(2))
-    tokenizer = AutoTokenizer.from_pretrained(TINY_LM)
-    torch.manual_seed(0)
-    with torch.no_grad():
-        for p in teacher.parameters():
-            p.add_(torch.randn_like(p), alpha=0.02)
-    for name, model in (("student", student.to(torch.bfloat16)), ("teacher", teacher)):
-        model.save_pretrained(folder / name)
-        tokenizer.save_pretrained(folder / name)
-    write_lines(folder / "train.jsonl", read_lines(TRAIN_DATA)[:8])
-    write_lines(folder / "test.jsonl", read_lines(EVAL_DATA)[:130])  # two parts
-    paths = {name: str(folder / path) for name, path in {"model": "student", "out": "out"}.items()}
-    paths |= {"teacher": str(folder / "teacher"), "data": str(folder / "train.jsonl")}
-    settings = {"steps": 1, "batch_size": 8, "max_new_tokens": 6, "temperature": 0.7, "seed": 3, "lr": 1e-4}
-    config = distillation.Config(**paths, **settings, eval_data=str(folder / "test.jsonl"))
-    distillation.train(config)
-    return folder / "out", config
-
-
-def test_distillation_measures_the_reverse_kl_of_held_out_prompts(held_out_run):
-    out, config = held_out_run
-    first, _, last = read_lines(out / "metrics.jsonl")
-    assert set(first) == {"step", "eval/reverse_kl", "eval/rows"} == set(last) and first["eval/rows"] == 130
-    result = json.loads((out / "result.json").read_text())
-    assert result.pop("before") is None and result.pop("after") is None
-    assert result == {"kl_before": first["eval/reverse_kl"], "kl_after": last["eval/reverse_kl"]}
-    assert result["kl_after"] < result["kl_before"]
-    models = distillation.load_models(dataclasses.replace(config, model=str(out)))  # the weights as saved
-    rows = distillation.load_rows(config, models.tokenizer, config.eval_data)
-    assert result["kl_after"] == pytest.approx(reverse_kl_by_hand(config, models, rows), rel=1e-4)
-
-
-def test_an_evaluation_leaves_the_draws_of_the_training_as_they_are(held_out_run):
-    out, config = held_out_run
-    plain = dataclasses.replace(config, eval_data="", out=f"{out}_plain")
-    distillation.train(plain)
-    (_, with_it, _), (without,) = (read_lines(Path(folder) / "metrics.jsonl") for folder in (out, plain.out))
-    assert {k: x for k, x in with_it.items() if "time/" not in k}.items() <= without.items()
+    assert result["kl_after"] == pytest.approx(sum(found) / len(found), rel=1e-4)
+    distillation.train(dataclasses.replace(config, eval_data="", out=str(tmp_path / "plain")))
+    (without,) = read_lines(tmp_path / "plain/metrics.jsonl")
+    assert {k: x for k, x in step.items() if "time/" not in k}.items() <= without.items()
+    assert not (tmp_path / "plain/result.json").exists()  # nothing was held out
 
 
 def test_a_string_is_a_users_turn_unless_the_flag_is_off(folder):
@@ -691,15 +657,10 @@ def test_a_string_is_a_users_turn_unless_the_flag_is_off(folder):
         prompts[chat] = [tokenizer.decode(row["prompt_ids"]) for row in rows]
     assert prompts[True][-1] == "<|user|>1+1=<|end|><|assistant|>" and prompts[False][-1] == "1+1="
     assert prompts[True][:-1] == prompts[False][:-1]
-
-
-def test_both_forms_of_a_reward_score_alike(folder):
-    tokenizer, settings = AutoTokenizer.from_pretrained(TINY_LM), SimpleNamespace(chat=True, max_prompt_tokens=99)
-    rows = ppo.load_rows(settings, tokenizer, folder / "train.jsonl")[-3:]
-    assert len({type(row["columns"]["prompt"]) for row in rows}) == 2  # each completion has the form of its own prompt
-    texts = [rows[0]["columns"]["answer"], "nothing", "so 2"]
-    for name in ("reward", "batch"):
-        assert ppo.load_reward(f"{folder}/my.py:{name}")(rows, texts) == [1.0, 0.0, 1.0]
+    assert len({type(row["columns"]["prompt"]) for row in rows[-3:]}) == 2  # each completion has its own prompt's form
+    texts = [rows[-3]["columns"]["answer"], "nothing", "so 2"]
+    for name in ("reward", "batch"):  # both forms of a reward score alike
+        assert ppo.load_reward(f"{folder}/my.py:{name}")(rows[-3:], texts) == [1.0, 0.0, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -761,14 +722,6 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_spares_the_weights(name, fo
     assert all(torch.equal(a, b) for a, b in zip(kept.parameters(), start.parameters(), strict=True))
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", ALL)
-def test_minutes_end_a_run_with_everything_saved(name, folder, train):
-    train(name, "--steps", "100000", "--minutes", "0.001", "--eval_data", "test.jsonl")
-    assert [row["step"] for row in read_lines(folder / "out" / "metrics.jsonl")] == [0, 1, 1]  # one step is always made
-    AutoModelForCausalLM.from_pretrained(folder / "out")
-
-
 STOPS = """import os, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell starts `command &`
 sys.path.insert(0, {examples!r})
@@ -791,7 +744,10 @@ class Game(SecondAttempt):
 
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "number"), [*zip(ALL, ("SIGINT", "SIGTERM") * 2, strict=True)])
-def test_a_signal_ends_a_run_with_everything_saved(name, number, folder):
+def test_a_signal_or_minutes_end_a_run_with_everything_saved(name, number, folder, train):
+    train(name, "--steps", "100000", "--minutes", "0.001", "--eval_data", "test.jsonl")
+    assert [row["step"] for row in read_lines(folder / "out" / "metrics.jsonl")] == [0, 1, 1]  # one step is always made
+    AutoModelForCausalLM.from_pretrained(folder / "out")
     (folder / "stops.py").write_text(STOPS.format(examples=str(ROOT / "examples"), number=number))
     pays = ["--environment", "stops.py:Game"] if name == "multi_turn" else ["--reward", "stops.py:reward"]
     done = run(name, folder, *pays, "--steps", "100000", "--eval_data", "test.jsonl")

@@ -73,14 +73,16 @@ def check_file(file: str, force: bool) -> None:
 
 def check_out(source: str, given: dict, out: Path) -> None:
     """Raise UserError where the output folder is not an earlier run's, or the metrics file exists already."""
-    free = "out" not in given or not out.exists() or (out / "settings.json").is_file()
+    if "out" not in given:
+        return
+    free = not out.exists() or (out / "settings.json").is_file()
     need(free, f"got --out {out}, which exists and is not an earlier run; expected a new folder")
     name = given.get("metrics_file", settings_of(source).get("metrics_file", {}).get("default", "").strip("'"))
-    log = Path(name).resolve()
-    own_log = log in [out.resolve() / f"{name}.jsonl" for name in ("metrics", "samples")]
-    kept = out.resolve() not in log.parents and log.exists() and (log.is_dir() or log.stat().st_size)
+    log, folder = Path(name).resolve(), out.resolve()
+    own_log = log in (folder / "metrics.jsonl", folder / "samples.jsonl")
+    kept = folder not in log.parents and log.exists() and (log.is_dir() or log.stat().st_size)
     got = f"got --metrics_file {name}, a folder, not empty or the run's own log; expected a new file; try another name"
-    need(not name or "out" not in given or not (own_log or kept), got)
+    need(not name or not (own_log or kept), got)
 
 
 def rows_text(rows: list[dict]) -> str:
