@@ -486,8 +486,8 @@ def test_data_without_solutions_or_held_out_prompts_say_what_to_try(tmp_path, ca
     ("value", "fits", "code"), [("1", "harder prompts", 1), ("0", "warm start", 1), ("len(c) % 2", "RL now", 0)]
 )
 def test_the_preflight_of_a_model_says_what_fits(value, fits, code, tmp_path, capsys):
-    code = f"def r(prompts, completions, **kwargs):\n    return [{value} for c in map(str, completions)]\n"
-    (tmp_path / "r.py").write_text(code)
+    source = f"def r(prompts, completions, **kwargs):\n    return [{value} for c in map(str, completions)]\n"
+    (tmp_path / "r.py").write_text(source)
     flags = [f"--model={TINY_LM}", f"--reward={tmp_path / 'r.py'}:r", f"--data={EVAL_DATA}", "--limit=4"]
     flags += ["--samples_per_prompt=8", "--group_size=4", "--max_new_tokens=24", "--json"]
     assert load_script("reward_preflight").main(flags) == code
