@@ -38,62 +38,64 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 """
 
 # Contents
-#       154-165  python source       Parses Python source in a process with threads
-#       168-272  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       275-302  bundle              Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       305-495  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       498-685  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      688-1063  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1066-1135  exit codes          Program exit: errors that a user can fix become a message and an exit code
-#     1138-1378  data files          Open data files as text: decompress, decode, refuse files without data; parse …
-#     1381-1495  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1498-1741  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1744-1850  stated answers      Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1853-1994  answer marks        Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1997-2322  question parts      Detect columns that look like part of the question but are not in the prompt, …
-#     2325-2463  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2466-2492  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2495-2519  prompts             Load training and held-out prompts as token ids
-#     2522-2533  pass rates          Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
-#     2536-2586  text servers        Completions from OpenAI-compatible servers, one per request, with retries if a …
-#     2589-2826  user code           What users' rewards get: texts, copies of the columns, and their own state of …
-#     2829-3095  reward forms        The forms that a reward function may have, and loading rewards from files
-#     3098-3410  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3413-3555  environments        Load and check environments: classes whose methods are tools for the model, or …
-#     3558-3790  tool calls          Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3793-3919  tool runs           Run the calls of many conversations concurrently, each with a time limit; none …
-#     3922-3984  control tokens      Render messages so that their text never becomes control tokens, for versions of …
-#     3987-4242  turn bridge         Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4245-4412  conversations       Conversations with environments: their record, limits, and calls of the …
-#     4415-4568  play                Play a policy's conversations with environments; each turn samples all open …
-#     4571-4737  play setup          Set up and score conversations, for all programs that take --environment
-#     4740-4785  whole models        Refuse what transformers would make a model of by guessing: missing weights, …
-#     4788-5110  models              Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     5113-5121  batches             Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
-#     5124-5411  key cache           The key-value cache while sampling: it grows in blocks, holds shared prompts …
-#     5414-5584  forward             The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     5587-5635  folding             Fold LoRA into the weights while sampling: it saves a third of the kernels for …
-#     5638-5711  norms               Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
-#     5714-5902  cache probe         Probe what a model's cache and attention can do, before sampling and training …
-#     5905-5987  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5990-6227  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
-#     6230-6284  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
-#     6287-6300  rollouts            Sample and score a batch's rows over all processes; slow rewards run while other …
-#     6303-6329  trainer settings    Settings that several trainers have, with their defaults: a trainer's Config …
-#     6332-6483  memory              The memory that a run will need, from the shape of its networks
-#     6486-6540  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
-#     6543-6580  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     6583-6754  paired tests        Intervals, paired tests, pass@k
-#     6757-6809  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     6812-6953  settings            Settings
-#     6956-7106  rows                Rows: reading and checking them, those that the model was trained on, files that …
-#     7109-7391  tasks               What a task is; generation, mathematics, code
-#     7394-7539  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     7542-7728  requests            What is asked of a model: worked examples, templates, token ids; and what was …
-#     7731-7879  own tasks           Tasks of the user: reward functions, conversations with an environment
-#     7882-8149  local model         A model of transformers: batched sampling and scoring; the beginning that all …
-#     8152-8271  models              Models in vLLM, on servers, and none; opening those that were named
-#     8274-8442  run                 Running the tasks, and the command line
+#       156-167  python source       Parses Python source in a process with threads
+#       170-274  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       277-304  bundle              Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       307-497  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       500-687  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      690-1065  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1068-1137  exit codes          Program exit: errors that a user can fix become a message and an exit code
+#     1140-1380  data files          Open data files as text: decompress, decode, refuse files without data; parse …
+#     1383-1497  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1500-1743  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1746-1852  stated answers      Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1855-1996  answer marks        Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1999-2324  question parts      Detect columns that look like part of the question but are not in the prompt, …
+#     2327-2465  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2468-2494  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2497-2521  prompts             Load training and held-out prompts as token ids
+#     2524-2535  pass rates          Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
+#     2538-2588  text servers        Completions from OpenAI-compatible servers, one per request, with retries if a …
+#     2591-2828  user code           What users' rewards get: texts, copies of the columns, and their own state of …
+#     2831-3097  reward forms        The forms that a reward function may have, and loading rewards from files
+#     3100-3412  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3415-3557  environments        Load and check environments: classes whose methods are tools for the model, or …
+#     3560-3792  tool calls          Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3795-3921  tool runs           Run the calls of many conversations concurrently, each with a time limit; none …
+#     3924-3986  control tokens      Render messages so that their text never becomes control tokens, for versions of …
+#     3989-4244  turn bridge         Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4247-4414  conversations       Conversations with environments: their record, limits, and calls of the …
+#     4417-4570  play                Play a policy's conversations with environments; each turn samples all open …
+#     4573-4739  play setup          Set up and score conversations, for all programs that take --environment
+#     4742-4788  whole models        Refuse what transformers would make a model of by guessing: missing weights, …
+#     4791-4967  adapters            LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     4970-5047  models              The networks of a run: their precision, the frozen reference, prompts that they …
+#     5050-5079  tokenizers          Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     5082-5122  loading             Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     5125-5133  batches             Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
+#     5136-5423  key cache           The key-value cache while sampling: it grows in blocks, holds shared prompts …
+#     5426-5596  forward             The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     5599-5719  faster layers       Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     5722-5910  cache probe         Probe what a model's cache and attention can do, before sampling and training …
+#     5913-5995  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5998-6235  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
+#     6238-6292  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
+#     6295-6308  rollouts            Sample and score a batch's rows over all processes; slow rewards run while other …
+#     6311-6337  trainer settings    Settings that several trainers have, with their defaults: a trainer's Config …
+#     6340-6491  memory              The memory that a run will need, from the shape of its networks
+#     6494-6548  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
+#     6551-6588  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     6591-6762  paired tests        Intervals, paired tests, pass@k
+#     6765-6817  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#     6820-6961  settings            Settings
+#     6964-7114  rows                Rows: reading and checking them, those that the model was trained on, files that …
+#     7117-7399  tasks               What a task is; generation, mathematics, code
+#     7402-7547  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     7550-7736  requests            What is asked of a model: worked examples, templates, token ids; and what was …
+#     7739-7887  own tasks           Tasks of the user: reward functions, conversations with an environment
+#     7890-8157  local model         A model of transformers: batched sampling and scoring; the beginning that all …
+#     8160-8279  models              Models in vLLM, on servers, and none; opening those that were named
+#     8282-8450  run                 Running the tasks, and the command line
 
 import argparse
 import ast
@@ -4739,6 +4741,7 @@ def pieces(tokenizer, conversation: Conversation) -> list[dict]:
 
 # ------------------------------------------------------------------- whole models (src/parts/networks/whole_models.py)
 
+LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
 # where a run's folder has its models, the best first
 MODELS_OF_RUN = ("final", "policy", "step-*/policy", "checkpoint-*", "checkpoints/*/policy", "checkpoints/*-*")
 
@@ -4785,58 +4788,9 @@ def load_whole(load, source: str, **options):
     raise UserError(f"{got}, such as {missing[0]}{others}; expected all of them; try {advice}")
 
 
-# ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
+# --------------------------------------------------------------------------- adapters (src/parts/networks/adapters.py)
 
 RENAMED = ".*is_gradient_checkpointing.*deprecated.*"  # a warning that peft causes by using the old name
-LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
-# attention kinds of transformers; auto leaves the choice to it: sdpa if the architecture supports it
-ATTENTION_KINDS = ("auto", "eager", "sdpa", *(f"flash_attention_{i}" for i in (2, 3, 4)), "flex_attention")
-
-
-def precision_on(precision: str, device) -> str:
-    """Resolve a precision for a device: auto is bf16 on CUDA GPUs that support it, else fp32."""
-    if precision != "auto":
-        return precision
-    able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    return "bf16" if able else "fp32"
-
-
-def leave_out_cudnn_attention() -> None:
-    """Disable cuDNN's attention, which plans for 23 to 37 ms at each new length, so at each sampled token."""
-    torch.backends.cuda.enable_cudnn_sdp(False)
-
-
-def settle_precision(config: BaseConfig, device) -> None:
-    """Resolve `auto` in config.precision, allow or forbid TF32, and on a GPU report both.
-
-    Below fp32, the layers that stay float32 (the output layer) may use TF32, which is still finer than bf16.
-    """
-    asked, config.precision = config.precision, precision_on(config.precision, device)
-    exact = config.precision == "fp32"
-    leave_out_cudnn_attention()
-    torch.set_float32_matmul_precision("highest" if exact else "high")
-    if device.type != "cpu":
-        faster = precision_on("auto", device).replace("fp32", "fp16")
-        how = f"without TF32; --precision {faster} is faster" if exact else "may use TF32"
-        note = " (auto)" if asked == "auto" else ""
-        say(f"device {device}, precision {config.precision}{note}; float32 matrix products {how}")
-
-
-def widest_float(device):
-    """float64, but float32 on Apple's GPUs, which have no wider type."""
-    return torch.float32 if device.type == "mps" else torch.float64
-
-
-def compute_dtype(config: BaseConfig, device):
-    """The dtype of matrix products and of frozen weights."""
-    names = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-    return names[precision_on(config.precision, device)]
-
-
-def autocast(config: BaseConfig, device):
-    """Context in which the networks run; without effect in fp32."""
-    dtype = compute_dtype(config, device)
-    return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
 
 
 def config_file(source: str) -> str | None:
@@ -5013,6 +4967,89 @@ def note_untied(model) -> None:
         model.config.tie_word_embeddings = False
 
 
+# ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
+
+
+@dataclass
+class Models:
+    """The networks of a run and what they share."""
+
+    policy: object
+    critic: object  # None unless advantages are GAE's
+    reference: object  # None without KL; under LoRA the policy itself, used in `as_reference`
+    tokenizer: object
+    eos_ids: list[int]
+    pad_id: int
+    device: object
+
+    @property
+    def networks(self) -> list:
+        """[policy, critic's backbone, reference]; None for those that the run does not have."""
+        return [self.policy, self.critic and self.critic.backbone, self.reference]
+
+
+def precision_on(precision: str, device) -> str:
+    """Resolve a precision for a device: auto is bf16 on CUDA GPUs that support it, else fp32."""
+    if precision != "auto":
+        return precision
+    able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return "bf16" if able else "fp32"
+
+
+def leave_out_cudnn_attention() -> None:
+    """Disable cuDNN's attention, which plans for 23 to 37 ms at each new length, so at each sampled token."""
+    torch.backends.cuda.enable_cudnn_sdp(False)
+
+
+def settle_precision(config: BaseConfig, device) -> None:
+    """Resolve `auto` in config.precision, allow or forbid TF32, and on a GPU report both.
+
+    Below fp32, the layers that stay float32 (the output layer) may use TF32, which is still finer than bf16.
+    """
+    asked, config.precision = config.precision, precision_on(config.precision, device)
+    exact = config.precision == "fp32"
+    leave_out_cudnn_attention()
+    torch.set_float32_matmul_precision("highest" if exact else "high")
+    if device.type != "cpu":
+        faster = precision_on("auto", device).replace("fp32", "fp16")
+        how = f"without TF32; --precision {faster} is faster" if exact else "may use TF32"
+        note = " (auto)" if asked == "auto" else ""
+        say(f"device {device}, precision {config.precision}{note}; float32 matrix products {how}")
+
+
+def widest_float(device):
+    """float64, but float32 on Apple's GPUs, which have no wider type."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def compute_dtype(config: BaseConfig, device):
+    """The dtype of matrix products and of frozen weights."""
+    names = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    return names[precision_on(config.precision, device)]
+
+
+def autocast(config: BaseConfig, device):
+    """Context in which the networks run; without effect in fp32."""
+    dtype = compute_dtype(config, device)
+    return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
+
+
+def unwrapped(model):
+    """The transformers model inside a peft wrapper."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def check_tokens(models: Models, rows: list[dict]) -> None:
+    """Raise UserError if a prompt has a token without an embedding."""
+    known = unwrapped(models.policy).get_input_embeddings().weight.shape[0]
+    largest = max((max(row["prompt_ids"], default=0) for row in rows), default=0)
+    got = f"got a prompt with token {largest}, and a model that embeds {known}: one was added to the tokenizer alone"
+    need(largest < known, f"{got}; try model.resize_token_embeddings(len(tokenizer)), and save both")
+
+
+# ----------------------------------------------------------------------- tokenizers (src/parts/networks/tokenizers.py)
+
+
 def read_tokenizer(source: str, base: str = "", **options):
     """A model's tokenizer; UserError if it does not load, or if transformers finds none and builds an empty one."""
     known = Path(source).is_dir() or is_hub_id(source)
@@ -5032,22 +5069,20 @@ def read_tokenizer(source: str, base: str = "", **options):
     return tokenizer
 
 
-@dataclass
-class Models:
-    """The networks of a run and what they share."""
+def ending_ids(ends: int | list[int] | None, tokenizer) -> list[int]:
+    """Sorted ids of the tokens that end an answer: a model's eos_token_id (one or a list) and the tokenizer's."""
+    return sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
 
-    policy: object
-    critic: object  # None unless advantages are GAE's
-    reference: object  # None without KL; under LoRA the policy itself, used in `as_reference`
-    tokenizer: object
-    eos_ids: list[int]
-    pad_id: int
-    device: object
 
-    @property
-    def networks(self) -> list:
-        """[policy, critic's backbone, reference]; None for those that the run does not have."""
-        return [self.policy, self.critic and self.critic.backbone, self.reference]
+def token_count(tokenizer, eos_ids: list[int]) -> int:
+    """Number of embedding rows that belong to tokens; rows beyond only round up the size and must not be sampled."""
+    return 1 + max(*tokenizer.get_vocab().values(), *eos_ids)
+
+
+# ----------------------------------------------------------------------------- loading (src/parts/networks/loading.py)
+
+# attention kinds of transformers; auto leaves the choice to it: sdpa if the architecture supports it
+ATTENTION_KINDS = ("auto", "eager", "sdpa", *(f"flash_attention_{i}" for i in (2, 3, 4)), "flex_attention")
 
 
 def attention_choice(config: BaseConfig) -> dict:
@@ -5079,35 +5114,12 @@ def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
     return UserError(f"{got} does not load: {' '.join(str(error).split())}; {LOADABLE}")
 
 
-def ending_ids(ends: int | list[int] | None, tokenizer) -> list[int]:
-    """Sorted ids of the tokens that end an answer: a model's eos_token_id (one or a list) and the tokenizer's."""
-    return sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
-
-
-def token_count(tokenizer, eos_ids: list[int]) -> int:
-    """Number of embedding rows that belong to tokens; rows beyond only round up the size and must not be sampled."""
-    return 1 + max(*tokenizer.get_vocab().values(), *eos_ids)
-
-
 def generation_settings(source: str):
     """A model's generation settings, from generation_config.json or else from config.json."""
     try:
         return transformers.GenerationConfig.from_pretrained(source)
     except OSError:  # no such file
         return transformers.GenerationConfig.from_model_config(transformers.AutoConfig.from_pretrained(source))
-
-
-def unwrapped(model):
-    """The transformers model inside a peft wrapper."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
-
-
-def check_tokens(models: Models, rows: list[dict]) -> None:
-    """Raise UserError if a prompt has a token without an embedding."""
-    known = unwrapped(models.policy).get_input_embeddings().weight.shape[0]
-    largest = max((max(row["prompt_ids"], default=0) for row in rows), default=0)
-    got = f"got a prompt with token {largest}, and a model that embeds {known}: one was added to the tokenizer alone"
-    need(largest < known, f"{got}; try model.resize_token_embeddings(len(tokenizer)), and save both")
 
 
 # ----------------------------------------------------------------------------- batches (src/parts/networks/batches.py)
@@ -5584,9 +5596,11 @@ def settle_logits(config: BaseConfig, models: Models) -> None:
         unwrapped(network).known_tokens = count if count < logits.shape[-1] else None
 
 
-# ----------------------------------------------------------------------------- folding (src/parts/networks/folding.py)
+# ----------------------------------------------------------------- faster layers (src/parts/networks/faster_layers.py)
 
 SHARE = 6  # a copy of the weights may take 1/6 of the GPU's memory: 13 GiB of 80, enough for a 7B model
+LARGE = 2**18  # weights; in smaller layers a call costs more than it saves
+EXACT = 1e-6  # largest relative difference to transformers' norm in float32 that the order of sums explains
 
 
 def copy_fits(size: float, device) -> bool:
@@ -5633,12 +5647,6 @@ def folded(layers: list) -> Iterator[None]:
         for layer, weight, data in kept:
             weight.data = data
             layer.merged_adapters.clear()
-
-
-# --------------------------------------------------------------------------------- norms (src/parts/networks/norms.py)
-
-LARGE = 2**18  # weights; in smaller layers a call costs more than it saves
-EXACT = 1e-6  # largest relative difference to transformers' norm in float32 that the order of sums explains
 
 
 def plain_norm(module, x, eps: float):

@@ -36,60 +36,62 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 """
 
 # Contents
-#       149-160  python source     Parses Python source in a process with threads
-#       163-267  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       270-315  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       318-508  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       511-702  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      705-1042  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1045-1114  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1117-1357  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1360-1474  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1477-1727  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1730-1836  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1839-1980  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1983-2308  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2311-2508  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2511-2602  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2605-2689  prompts           Load training and held-out prompts as token ids
-#     2692-2924  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2927-3193  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3196-3482  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3485-3627  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     3630-3862  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3865-3991  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     3994-4056  control tokens    Render messages so that their text never becomes control tokens, for versions of …
-#     4059-4314  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4317-4484  conversations     Conversations with environments: their record, limits, and calls of the …
-#     4487-4652  play              Play a policy's conversations with environments; each turn samples all open …
-#     4655-4793  play setup        Set up and score conversations, for all programs that take --environment
-#     4796-4841  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     4844-5196  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     5199-5321  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5324-5385  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5388-5404  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     5407-5413  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5416-5496  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5499-5606  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5609-5627  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5630-5892  memory            The memory that a run will need, from the shape of its networks
-#     5895-6103  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     6106-6190  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     6193-6353  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6356-6375  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6378-6425  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     6428-6460  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     6463-6532  summary           summary.json and the lines at the end of a run
-#     6535-6731  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6734-6765  paired tests      Intervals, paired tests, pass@k
-#     6768-7004  settings          Settings under TRL's names, profiles, and contradictions between settings
-#     7007-7120  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
-#     7123-7312  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
-#     7315-7467  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
-#     7470-7584  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
-#     7587-7832  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
-#     7835-7937  trainer           TRL's trainer with this bundle's weights, prompts and sampler
-#     7940-8164  run               Loading and checks before the first step, --dry_run, the run, and the command line
+#       151-162  python source     Parses Python source in a process with threads
+#       165-269  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       272-317  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       320-510  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       513-704  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      707-1044  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1047-1116  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1119-1359  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1362-1476  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1479-1729  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1732-1838  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1841-1982  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1985-2310  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2313-2510  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2513-2604  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2607-2691  prompts           Load training and held-out prompts as token ids
+#     2694-2926  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2929-3195  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3198-3484  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3487-3629  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3632-3864  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3867-3993  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     3996-4058  control tokens    Render messages so that their text never becomes control tokens, for versions of …
+#     4061-4316  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4319-4486  conversations     Conversations with environments: their record, limits, and calls of the …
+#     4489-4654  play              Play a policy's conversations with environments; each turn samples all open …
+#     4657-4795  play setup        Set up and score conversations, for all programs that take --environment
+#     4798-4844  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     4847-5033  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     5036-5092  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     5095-5131  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     5134-5208  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     5211-5333  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5336-5397  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5400-5416  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     5419-5425  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5428-5508  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5511-5618  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5621-5639  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5642-5904  memory            The memory that a run will need, from the shape of its networks
+#     5907-6115  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     6118-6202  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     6205-6365  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6368-6387  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6390-6505  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
+#     6508-6540  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     6543-6740  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     6743-6774  paired tests      Intervals, paired tests, pass@k
+#     6777-7013  settings          Settings under TRL's names, profiles, and contradictions between settings
+#     7016-7129  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
+#     7132-7321  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
+#     7324-7476  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
+#     7479-7593  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
+#     7596-7841  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
+#     7844-7946  trainer           TRL's trainer with this bundle's weights, prompts and sampler
+#     7949-8173  run               Loading and checks before the first step, --dry_run, the run, and the command line
 
 import argparse
 import ast
@@ -4795,6 +4797,7 @@ def pieces(tokenizer, conversation: Conversation) -> list[dict]:
 
 # ------------------------------------------------------------------- whole models (src/parts/networks/whole_models.py)
 
+LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
 # where a run's folder has its models, the best first
 MODELS_OF_RUN = ("final", "policy", "step-*/policy", "checkpoint-*", "checkpoints/*/policy", "checkpoints/*-*")
 
@@ -4841,25 +4844,9 @@ def load_whole(load, source: str, **options):
     raise UserError(f"{got}, such as {missing[0]}{others}; expected all of them; try {advice}")
 
 
-# ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
+# --------------------------------------------------------------------------- adapters (src/parts/networks/adapters.py)
 
 RENAMED = ".*is_gradient_checkpointing.*deprecated.*"  # a warning that peft causes by using the old name
-LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
-# attention kinds of transformers; auto leaves the choice to it: sdpa if the architecture supports it
-ATTENTION_KINDS = ("auto", "eager", "sdpa", *(f"flash_attention_{i}" for i in (2, 3, 4)), "flex_attention")
-
-
-def precision_on(precision: str, device) -> str:
-    """Resolve a precision for a device: auto is bf16 on CUDA GPUs that support it, else fp32."""
-    if precision != "auto":
-        return precision
-    able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    return "bf16" if able else "fp32"
-
-
-def leave_out_cudnn_attention() -> None:
-    """Disable cuDNN's attention, which plans for 23 to 37 ms at each new length, so at each sampled token."""
-    torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 def config_file(source: str) -> str | None:
@@ -5046,6 +5033,68 @@ def note_untied(model) -> None:
         model.config.tie_word_embeddings = False
 
 
+# ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
+
+
+@dataclass
+class Models:
+    """The networks of a run and what they share."""
+
+    policy: object
+    critic: object  # None unless advantages are GAE's
+    reference: object  # None without KL; under LoRA the policy itself, used in `as_reference`
+    tokenizer: object
+    eos_ids: list[int]
+    pad_id: int
+    device: object
+
+    @property
+    def networks(self) -> list:
+        """[policy, critic's backbone, reference]; None for those that the run does not have."""
+        return [self.policy, self.critic and self.critic.backbone, self.reference]
+
+
+def precision_on(precision: str, device) -> str:
+    """Resolve a precision for a device: auto is bf16 on CUDA GPUs that support it, else fp32."""
+    if precision != "auto":
+        return precision
+    able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return "bf16" if able else "fp32"
+
+
+def leave_out_cudnn_attention() -> None:
+    """Disable cuDNN's attention, which plans for 23 to 37 ms at each new length, so at each sampled token."""
+    torch.backends.cuda.enable_cudnn_sdp(False)
+
+
+def unwrapped(model):
+    """The transformers model inside a peft wrapper."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def check_tokens(models: Models, rows: list[dict]) -> None:
+    """Raise UserError if a prompt has a token without an embedding."""
+    known = unwrapped(models.policy).get_input_embeddings().weight.shape[0]
+    largest = max((max(row["prompt_ids"], default=0) for row in rows), default=0)
+    got = f"got a prompt with token {largest}, and a model that embeds {known}: one was added to the tokenizer alone"
+    need(largest < known, f"{got}; try model.resize_token_embeddings(len(tokenizer)), and save both")
+
+
+def check_context(config: BaseConfig, models: Models, rows: list[dict]) -> None:
+    """Raise UserError if prompt and completion exceed the model's positions, or if a token has no embedding."""
+    check_tokens(models, rows)
+    longest = max(len(row["prompt_ids"]) for row in rows)
+    got = f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens"
+    for network in map(unwrapped, filter(None, models.networks)):
+        limit = getattr(network.config.get_text_config(), "max_position_embeddings", None)
+        expected = f"expected at most {limit} together, all that {network.name_or_path} reads"
+        fits = not limit or longest + config.max_new_tokens <= limit
+        need(fits, f"{got}; {expected}; try a lower --max_new_tokens or --max_prompt_tokens")
+
+
+# ----------------------------------------------------------------------- tokenizers (src/parts/networks/tokenizers.py)
+
+
 def read_tokenizer(source: str, base: str = "", **options):
     """A model's tokenizer; UserError if it does not load, or if transformers finds none and builds an empty one."""
     known = Path(source).is_dir() or is_hub_id(source)
@@ -5072,22 +5121,20 @@ def open_tokenizer(config: BaseConfig, **options):
     return tokenizer
 
 
-@dataclass
-class Models:
-    """The networks of a run and what they share."""
+def ending_ids(ends: int | list[int] | None, tokenizer) -> list[int]:
+    """Sorted ids of the tokens that end an answer: a model's eos_token_id (one or a list) and the tokenizer's."""
+    return sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
 
-    policy: object
-    critic: object  # None unless advantages are GAE's
-    reference: object  # None without KL; under LoRA the policy itself, used in `as_reference`
-    tokenizer: object
-    eos_ids: list[int]
-    pad_id: int
-    device: object
 
-    @property
-    def networks(self) -> list:
-        """[policy, critic's backbone, reference]; None for those that the run does not have."""
-        return [self.policy, self.critic and self.critic.backbone, self.reference]
+def token_count(tokenizer, eos_ids: list[int]) -> int:
+    """Number of embedding rows that belong to tokens; rows beyond only round up the size and must not be sampled."""
+    return 1 + max(*tokenizer.get_vocab().values(), *eos_ids)
+
+
+# ----------------------------------------------------------------------------- loading (src/parts/networks/loading.py)
+
+# attention kinds of transformers; auto leaves the choice to it: sdpa if the architecture supports it
+ATTENTION_KINDS = ("auto", "eager", "sdpa", *(f"flash_attention_{i}" for i in (2, 3, 4)), "flex_attention")
 
 
 def nf4_config(compute):
@@ -5144,16 +5191,6 @@ def shaped_network(config: BaseConfig, source: str):
         raise load_error(config, source, error) from error
 
 
-def ending_ids(ends: int | list[int] | None, tokenizer) -> list[int]:
-    """Sorted ids of the tokens that end an answer: a model's eos_token_id (one or a list) and the tokenizer's."""
-    return sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
-
-
-def token_count(tokenizer, eos_ids: list[int]) -> int:
-    """Number of embedding rows that belong to tokens; rows beyond only round up the size and must not be sampled."""
-    return 1 + max(*tokenizer.get_vocab().values(), *eos_ids)
-
-
 def generation_settings(source: str):
     """A model's generation settings, from generation_config.json or else from config.json."""
     try:
@@ -5169,31 +5206,6 @@ def sample_plainly(model, eos_ids: list[int], pad_id: int) -> None:
     """
     plain = transformers.GenerationConfig(eos_token_id=eos_ids or None, pad_token_id=pad_id)
     unwrapped(model).generation_config = plain
-
-
-def unwrapped(model):
-    """The transformers model inside a peft wrapper."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
-
-
-def check_tokens(models: Models, rows: list[dict]) -> None:
-    """Raise UserError if a prompt has a token without an embedding."""
-    known = unwrapped(models.policy).get_input_embeddings().weight.shape[0]
-    largest = max((max(row["prompt_ids"], default=0) for row in rows), default=0)
-    got = f"got a prompt with token {largest}, and a model that embeds {known}: one was added to the tokenizer alone"
-    need(largest < known, f"{got}; try model.resize_token_embeddings(len(tokenizer)), and save both")
-
-
-def check_context(config: BaseConfig, models: Models, rows: list[dict]) -> None:
-    """Raise UserError if prompt and completion exceed the model's positions, or if a token has no embedding."""
-    check_tokens(models, rows)
-    longest = max(len(row["prompt_ids"]) for row in rows)
-    got = f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens"
-    for network in map(unwrapped, filter(None, models.networks)):
-        limit = getattr(network.config.get_text_config(), "max_position_embeddings", None)
-        expected = f"expected at most {limit} together, all that {network.name_or_path} reads"
-        fits = not limit or longest + config.max_new_tokens <= limit
-        need(fits, f"{got}; {expected}; try a lower --max_new_tokens or --max_prompt_tokens")
 
 
 # ----------------------------------------------------------------------- sync check (src/parts/sampling/sync_check.py)
@@ -6379,6 +6391,9 @@ def note_schedule(schedule: str, factor: Callable[[int, int], float], step: int,
 
 LAST = 3  # steps at the end that are judged, fewer in a run as short
 KL_LOST = 10.0  # nats a token; an even choice among 22,000 tokens has an entropy of 10
+EXAMPLES, SHOWN = 32, 4  # kept of an evaluation; shown of these, those that changed first
+LINE = 200  # characters of a message that are shown
+HELD_OUT = {"accuracy": ("accuracy", ".3f"), "reverse_kl": ("reverse KL", ".4g")}  # eval/KEY: its name and format
 
 
 def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
@@ -6423,48 +6438,6 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
     if cut and lengths and max(lengths) <= 1.01 and max(cut) < 0.5:
         faults.append(f"the policy says nothing: completions are empty; {lower}, or a reward that pays 0 for them")
     return faults
-
-
-# -------------------------------------------------------------------------- run check (src/parts/running/run_check.py)
-
-DIAGNOSE = BUNDLE / "scripts" / "diagnose.py"
-LIMIT_S = 60
-
-
-def check_stop_when(stop_when: str) -> None:
-    """Raise UserError for --stop_when broken without the script that judges."""
-    got = f"got --stop_when broken without {DIAGNOSE}; expected it there"
-    need(stop_when != "broken" or DIAGNOSE.is_file(), f"{got}; try --stop_when never")
-
-
-def is_broken(folder: Path, step: int, last: str) -> tuple[bool, str]:
-    """(whether a run is broken, its certain cause, plus " said" once reported); `last` is the last call's cause."""
-    if not DIAGNOSE.is_file():
-        return False, last
-    command = [sys.executable, str(DIAGNOSE), str(folder), "--json"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
-        judged = json.loads(done.stdout)["runs"][0]
-    except (subprocess.TimeoutExpired, OSError, ValueError, LookupError):
-        return False, last
-    cause = next((cause for cause in judged.get("causes", ()) if cause["certainty"] == "certain"), None)
-    if not cause:
-        return False, last if last.endswith(" said") else ""
-    name, broken = cause["cause"], judged["verdict"] == "broken"
-    before, _, said = last.partition(" ")
-    if name != before and not broken:
-        return broken, name  # a young run may look so by chance: it is said where it is found again
-    if name != before or not said:
-        evidence = cause["evidence"][0]["text"]
-        say(f"step {step}: {judged['verdict']}, {name}: {cause['says']} ({evidence}). To change: {cause['change']}")
-    return broken, f"{name} said"
-
-
-# ------------------------------------------------------------------------------ summary (src/parts/running/summary.py)
-
-EXAMPLES, SHOWN = 32, 4  # kept of an evaluation; shown of these, those that changed first
-LINE = 200  # characters of a message that are shown
-HELD_OUT = {"accuracy": ("accuracy", ".3f"), "reverse_kl": ("reverse KL", ".4g")}  # eval/KEY: its name and format
 
 
 def run_summary(config: BaseConfig, state: dict) -> dict:
@@ -6530,6 +6503,41 @@ def with_interval(summary: dict, key: str, form: str, when: str) -> str:
     """A figure of the summary, and its interval where there is one."""
     ends = summary.get(f"{key}_interval_{when}")
     return format(summary[f"{key}_{when}"], form) + (f" ({ends[0]:{form}} to {ends[1]:{form}})" if ends else "")
+
+
+# -------------------------------------------------------------------------- run check (src/parts/running/run_check.py)
+
+DIAGNOSE = BUNDLE / "scripts" / "diagnose.py"
+LIMIT_S = 60
+
+
+def check_stop_when(stop_when: str) -> None:
+    """Raise UserError for --stop_when broken without the script that judges."""
+    got = f"got --stop_when broken without {DIAGNOSE}; expected it there"
+    need(stop_when != "broken" or DIAGNOSE.is_file(), f"{got}; try --stop_when never")
+
+
+def is_broken(folder: Path, step: int, last: str) -> tuple[bool, str]:
+    """(whether a run is broken, its certain cause, plus " said" once reported); `last` is the last call's cause."""
+    if not DIAGNOSE.is_file():
+        return False, last
+    command = [sys.executable, str(DIAGNOSE), str(folder), "--json"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+        judged = json.loads(done.stdout)["runs"][0]
+    except (subprocess.TimeoutExpired, OSError, ValueError, LookupError):
+        return False, last
+    cause = next((cause for cause in judged.get("causes", ()) if cause["certainty"] == "certain"), None)
+    if not cause:
+        return False, last if last.endswith(" said") else ""
+    name, broken = cause["cause"], judged["verdict"] == "broken"
+    before, _, said = last.partition(" ")
+    if name != before and not broken:
+        return broken, name  # a young run may look so by chance: it is said where it is found again
+    if name != before or not said:
+        evidence = cause["evidence"][0]["text"]
+        say(f"step {step}: {judged['verdict']}, {name}: {cause['says']} ({evidence}). To change: {cause['change']}")
+    return broken, f"{name} said"
 
 
 # ---------------------------------------------------------------------------- progress (src/parts/running/progress.py)
@@ -6641,10 +6649,11 @@ class RunLog:
         """Append one line to metrics.jsonl, and tell the trackers and who watches."""
         if not self.active:
             return
+        rounded = {k: float(f"{v:.7g}") for k, v in metrics.items()}
         with (self.dir / "metrics.jsonl").open("a", encoding="utf-8") as f:
-            f.write(json.dumps({"step": step, **{k: float(f"{v:.7g}") for k, v in metrics.items()}}) + "\n")
+            f.write(json.dumps({"step": step, **rounded}) + "\n")
         if self.config.metrics_file:
-            self.in_own_names(step, {k: v for k, v in metrics.items() if not k.startswith("eval/")})
+            self.in_own_names(step, {k: v for k, v in rounded.items() if not k.startswith("eval/")})
         for track, _ in self.trackers:
             track(metrics, step)
         self.show(step, metrics)
@@ -6656,13 +6665,13 @@ class RunLog:
 
     def in_own_names(self, step: int, metrics: dict) -> None:
         """Append one line to --metrics_file for an update: `step`, and the metrics of --metric_names or all."""
-        path, rounded = Path(self.config.metrics_file), {k: float(f"{v:.7g}") for k, v in metrics.items()}
+        path = Path(self.config.metrics_file)
         wrong = next((name for name in self.names.values() if metrics and name not in metrics), "")
         if wrong and not path.exists():  # a step without an update lacks some, too
             known = f"step {step} has {', '.join(metrics)}{suggest(wrong, [*metrics])}"
             say(f"warning: --metric_names has {wrong}, written as null; {known}")
         if metrics:
-            chosen = {own: rounded.get(name) for own, name in self.names.items()} or rounded
+            chosen = {own: metrics.get(name) for own, name in self.names.items()} or metrics
             with path.open("a", encoding="utf-8") as f:
                 f.write(json.dumps({"step": step, **chosen}) + "\n")
 

@@ -29,7 +29,7 @@ Exit codes: 0 written, 1 written, but the adapter changes nothing, 2 bad input (
 #       314-332  processes      The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
 #       335-360  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
 #       363-408  whole models   Refuse what transformers would make a model of by guessing: missing weights, other …
-#       411-562  models         Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
+#       411-562  adapters       LoRA adapters: where their base and tokenizer are, loading, merging, saving
 #       565-602  output folder  The output folder: which run owns it, folders written whole or not at all, modes by …
 #       605-762  merge adapter  Merge a LoRA adapter into its base: one plain folder for transformers, vLLM or …
 
@@ -408,7 +408,7 @@ def load_whole(load, source: str, **options):
     raise UserError(f"{got}, such as {missing[0]}{others}; expected all of them; try {advice}")
 
 
-# ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
+# --------------------------------------------------------------------------- adapters (src/parts/networks/adapters.py)
 
 RENAMED = ".*is_gradient_checkpointing.*deprecated.*"  # a warning that peft causes by using the old name
 

@@ -37,62 +37,63 @@ weights than the policy, 128 + n saved and stopped by signal n.
 """
 
 # Contents
-#       154-165  python source     Parses Python source in a process with threads
-#       168-272  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       275-298  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       301-491  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       494-728  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      731-1175  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1178-1247  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1250-1490  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1493-1607  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1610-1860  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1863-1969  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1972-2113  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2116-2441  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2444-2641  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2644-2735  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2738-2822  prompts           Load training and held-out prompts as token ids
-#     2825-2854  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
-#     2857-3089  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     3092-3358  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3361-3683  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3686-3698  play              Play a policy's conversations with environments; each turn samples all open …
-#     3701-3746  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     3749-4236  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     4239-4455  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     4458-4712  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     4715-5039  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     5042-5090  folding           Fold LoRA into the weights while sampling: it saves a third of the kernels for …
-#     5093-5166  norms             Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
-#     5169-5421  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     5424-5506  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5509-5749  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     5752-5889  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5892-6084  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     6087-6274  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     6277-6352  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     6355-6435  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     6438-6494  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     6497-6659  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     6662-6834  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     6837-7155  memory            The memory that a run will need, from the shape of its networks
-#     7158-7388  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     7391-7475  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     7478-7638  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     7641-7748  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     7751-7798  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#     7801-7833  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     7836-7905  summary           summary.json and the lines at the end of a run
-#     7908-8274  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     8277-8388  paired tests      Intervals, paired tests, pass@k
-#     8391-8469  settings          Settings of the trainer, and contradictions between them
-#     8472-8651  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
-#     8654-8848  teachers          The teacher, a local network or a server, and its log-probs of a batch's tokens
-#     8851-8898  models            Inputs of a run and their checks: prompts, student, teacher, an optional reward
-#     8901-8979  evaluation        The held-out gap between student and teacher
-#     8982-9134  step              One step, in the order of the data: rollout, the teacher's scores, update
-#     9137-9222  run               The memory and the plan of a run, its loop, and the command line
+#       155-166  python source     Parses Python source in a process with threads
+#       169-273  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       276-299  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       302-492  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       495-729  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      732-1176  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1179-1248  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1251-1491  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1494-1608  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1611-1861  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1864-1970  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1973-2114  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2117-2442  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2445-2642  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2645-2736  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2739-2823  prompts           Load training and held-out prompts as token ids
+#     2826-2855  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
+#     2858-3090  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     3093-3359  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3362-3684  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3687-3699  play              Play a policy's conversations with environments; each turn samples all open …
+#     3702-3748  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     3751-3968  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     3971-4077  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     4080-4146  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     4149-4247  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     4250-4448  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     4451-4705  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     4708-5032  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     5035-5155  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     5158-5410  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     5413-5495  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5498-5738  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     5741-5878  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5881-6073  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     6076-6263  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     6266-6341  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     6344-6424  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     6427-6500  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     6503-6665  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     6668-6840  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     6843-7161  memory            The memory that a run will need, from the shape of its networks
+#     7164-7394  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     7397-7481  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     7484-7644  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     7647-7754  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     7757-7872  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
+#     7875-7907  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     7910-8277  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     8280-8391  paired tests      Intervals, paired tests, pass@k
+#     8394-8472  settings          Settings of the trainer, and contradictions between them
+#     8475-8654  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
+#     8657-8851  teachers          The teacher, a local network or a server, and its log-probs of a batch's tokens
+#     8854-8901  models            Inputs of a run and their checks: prompts, student, teacher, an optional reward
+#     8904-8982  evaluation        The held-out gap between student and teacher
+#     8985-9137  step              One step, in the order of the data: rollout, the teacher's scores, update
+#     9140-9225  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -3700,6 +3701,7 @@ def play_metrics(conversations: list) -> dict[str, float]:
 
 # ------------------------------------------------------------------- whole models (src/parts/networks/whole_models.py)
 
+LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
 # where a run's folder has its models, the best first
 MODELS_OF_RUN = ("final", "policy", "step-*/policy", "checkpoint-*", "checkpoints/*/policy", "checkpoints/*-*")
 
@@ -3746,58 +3748,9 @@ def load_whole(load, source: str, **options):
     raise UserError(f"{got}, such as {missing[0]}{others}; expected all of them; try {advice}")
 
 
-# ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
+# --------------------------------------------------------------------------- adapters (src/parts/networks/adapters.py)
 
 RENAMED = ".*is_gradient_checkpointing.*deprecated.*"  # a warning that peft causes by using the old name
-LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
-# attention kinds of transformers; auto leaves the choice to it: sdpa if the architecture supports it
-ATTENTION_KINDS = ("auto", "eager", "sdpa", *(f"flash_attention_{i}" for i in (2, 3, 4)), "flex_attention")
-
-
-def precision_on(precision: str, device) -> str:
-    """Resolve a precision for a device: auto is bf16 on CUDA GPUs that support it, else fp32."""
-    if precision != "auto":
-        return precision
-    able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    return "bf16" if able else "fp32"
-
-
-def leave_out_cudnn_attention() -> None:
-    """Disable cuDNN's attention, which plans for 23 to 37 ms at each new length, so at each sampled token."""
-    torch.backends.cuda.enable_cudnn_sdp(False)
-
-
-def settle_precision(config: BaseConfig, device) -> None:
-    """Resolve `auto` in config.precision, allow or forbid TF32, and on a GPU report both.
-
-    Below fp32, the layers that stay float32 (the output layer) may use TF32, which is still finer than bf16.
-    """
-    asked, config.precision = config.precision, precision_on(config.precision, device)
-    exact = config.precision == "fp32"
-    leave_out_cudnn_attention()
-    torch.set_float32_matmul_precision("highest" if exact else "high")
-    if device.type != "cpu":
-        faster = precision_on("auto", device).replace("fp32", "fp16")
-        how = f"without TF32; --precision {faster} is faster" if exact else "may use TF32"
-        note = " (auto)" if asked == "auto" else ""
-        say(f"device {device}, precision {config.precision}{note}; float32 matrix products {how}")
-
-
-def widest_float(device):
-    """float64, but float32 on Apple's GPUs, which have no wider type."""
-    return torch.float32 if device.type == "mps" else torch.float64
-
-
-def compute_dtype(config: BaseConfig, device):
-    """The dtype of matrix products and of frozen weights."""
-    names = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-    return names[precision_on(config.precision, device)]
-
-
-def autocast(config: BaseConfig, device):
-    """Context in which the networks run; without effect in fp32."""
-    dtype = compute_dtype(config, device)
-    return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
 
 
 def config_file(source: str) -> str | None:
@@ -3989,6 +3942,144 @@ def save_network(model, folder: Path) -> None:
     model.save_pretrained(folder, **({"selected_adapters": ["default"]} if hasattr(model, "peft_config") else {}))
 
 
+def add_lora(model, config: BaseConfig):
+    """Wrap a network in new LoRA adapters on all linear layers that support them, unless it has adapters already."""
+    from peft import LoraConfig, get_peft_model
+
+    if hasattr(model, "peft_config"):
+        return model
+    modules = {name: type(module).__name__ for name, module in model.named_modules()}
+    broken = [name for name, kind in modules.items() if kind == "Llama4Router"]  # returns a pair
+    broken += [name for name in modules if name.endswith(("mamba.out_proj", "mixer.out_proj"))]  # kernels read weights
+    lora = LoraConfig(
+        r=config.lora_rank,
+        lora_alpha=config.lora_alpha or 2 * config.lora_rank,
+        target_modules="all-linear",
+        exclude_modules=broken or None,
+        fan_in_fan_out="Conv1D" in modules.values(),  # GPT-2 stores weights transposed
+    )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=RENAMED)
+        adapted = get_peft_model(model, lora).eval()
+    bare = [p for name, p in adapted.named_parameters() if re.search(r"\.experts\.\w+$", name)]
+    share = sum(p.numel() for p in bare) / sum(p.numel() for p in adapted.parameters())
+    if share >= 0.01:
+        say(f"note: LoRA does not adapt the experts of {type(model).__name__}, {share:.0%} of its weights")
+    return adapted
+
+
+# ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
+
+
+@dataclass
+class Models:
+    """The networks of a run and what they share."""
+
+    policy: object
+    critic: object  # None unless advantages are GAE's
+    reference: object  # None without KL; under LoRA the policy itself, used in `as_reference`
+    tokenizer: object
+    eos_ids: list[int]
+    pad_id: int
+    device: object
+
+    @property
+    def networks(self) -> list:
+        """[policy, critic's backbone, reference]; None for those that the run does not have."""
+        return [self.policy, self.critic and self.critic.backbone, self.reference]
+
+
+def precision_on(precision: str, device) -> str:
+    """Resolve a precision for a device: auto is bf16 on CUDA GPUs that support it, else fp32."""
+    if precision != "auto":
+        return precision
+    able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return "bf16" if able else "fp32"
+
+
+def leave_out_cudnn_attention() -> None:
+    """Disable cuDNN's attention, which plans for 23 to 37 ms at each new length, so at each sampled token."""
+    torch.backends.cuda.enable_cudnn_sdp(False)
+
+
+def settle_precision(config: BaseConfig, device) -> None:
+    """Resolve `auto` in config.precision, allow or forbid TF32, and on a GPU report both.
+
+    Below fp32, the layers that stay float32 (the output layer) may use TF32, which is still finer than bf16.
+    """
+    asked, config.precision = config.precision, precision_on(config.precision, device)
+    exact = config.precision == "fp32"
+    leave_out_cudnn_attention()
+    torch.set_float32_matmul_precision("highest" if exact else "high")
+    if device.type != "cpu":
+        faster = precision_on("auto", device).replace("fp32", "fp16")
+        how = f"without TF32; --precision {faster} is faster" if exact else "may use TF32"
+        note = " (auto)" if asked == "auto" else ""
+        say(f"device {device}, precision {config.precision}{note}; float32 matrix products {how}")
+
+
+def widest_float(device):
+    """float64, but float32 on Apple's GPUs, which have no wider type."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def compute_dtype(config: BaseConfig, device):
+    """The dtype of matrix products and of frozen weights."""
+    names = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    return names[precision_on(config.precision, device)]
+
+
+def autocast(config: BaseConfig, device):
+    """Context in which the networks run; without effect in fp32."""
+    dtype = compute_dtype(config, device)
+    return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
+
+
+def unwrapped(model):
+    """The transformers model inside a peft wrapper."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def add_sparsely(policy, device) -> None:
+    """Let tied embeddings on a CPU add rows to the output layer's gradient, instead of two more matrices of its size.
+
+    Not for networks in DistributedDataParallel, which would expect a sparse sum.
+    """
+    first, last = policy.get_input_embeddings(), policy.get_output_embeddings()
+    weight = first.weight
+    if device.type != "cpu" or getattr(last, "weight", None) is not weight or not weight.requires_grad:
+        return
+    first.sparse = True
+
+    def densify(weight) -> None:  # if only the embeddings have a gradient, as without a token loss
+        weight.grad = weight.grad.to_dense() if weight.grad.is_sparse else weight.grad
+
+    weight.register_post_accumulate_grad_hook(densify)
+
+
+def check_tokens(models: Models, rows: list[dict]) -> None:
+    """Raise UserError if a prompt has a token without an embedding."""
+    known = unwrapped(models.policy).get_input_embeddings().weight.shape[0]
+    largest = max((max(row["prompt_ids"], default=0) for row in rows), default=0)
+    got = f"got a prompt with token {largest}, and a model that embeds {known}: one was added to the tokenizer alone"
+    need(largest < known, f"{got}; try model.resize_token_embeddings(len(tokenizer)), and save both")
+
+
+def check_context(config: BaseConfig, models: Models, rows: list[dict]) -> None:
+    """Raise UserError if prompt and completion exceed the model's positions, or if a token has no embedding."""
+    check_tokens(models, rows)
+    longest = max(len(row["prompt_ids"]) for row in rows)
+    got = f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens"
+    for network in map(unwrapped, filter(None, models.networks)):
+        limit = getattr(network.config.get_text_config(), "max_position_embeddings", None)
+        expected = f"expected at most {limit} together, all that {network.name_or_path} reads"
+        fits = not limit or longest + config.max_new_tokens <= limit
+        need(fits, f"{got}; {expected}; try a lower --max_new_tokens or --max_prompt_tokens")
+
+
+# ----------------------------------------------------------------------- tokenizers (src/parts/networks/tokenizers.py)
+
+
 def read_tokenizer(source: str, base: str = "", **options):
     """A model's tokenizer; UserError if it does not load, or if transformers finds none and builds an empty one."""
     known = Path(source).is_dir() or is_hub_id(source)
@@ -4034,22 +4125,31 @@ def save_tokenizer(tokenizer, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-@dataclass
-class Models:
-    """The networks of a run and what they share."""
+def ending_ids(ends: int | list[int] | None, tokenizer) -> list[int]:
+    """Sorted ids of the tokens that end an answer: a model's eos_token_id (one or a list) and the tokenizer's."""
+    return sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
 
-    policy: object
-    critic: object  # None unless advantages are GAE's
-    reference: object  # None without KL; under LoRA the policy itself, used in `as_reference`
-    tokenizer: object
-    eos_ids: list[int]
-    pad_id: int
-    device: object
 
-    @property
-    def networks(self) -> list:
-        """[policy, critic's backbone, reference]; None for those that the run does not have."""
-        return [self.policy, self.critic and self.critic.backbone, self.reference]
+def end_and_pad_ids(config: BaseConfig, policy, tokenizer) -> tuple[list[int], int]:
+    """(ids of tokens that end a completion, pad id). Masks never depend on the pad."""
+    rows = range(unwrapped(policy).get_input_embeddings().weight.shape[0])  # an id beyond them has no embedding
+    given = ending_ids(unwrapped(policy).generation_config.eos_token_id, tokenizer)
+    ends = [i for i in given if i in rows]
+    wrong = f", whose end tokens {given} have no embedding" if given else " without an end token"
+    expected = f"expected an id below {len(rows)}; try setting eos_token_id in its generation_config.json"
+    need(ends, f"got model {config.model!r}{wrong}; {expected}")
+    return ends, tokenizer.pad_token_id if tokenizer.pad_token_id in rows else ends[0]
+
+
+def token_count(tokenizer, eos_ids: list[int]) -> int:
+    """Number of embedding rows that belong to tokens; rows beyond only round up the size and must not be sampled."""
+    return 1 + max(*tokenizer.get_vocab().values(), *eos_ids)
+
+
+# ----------------------------------------------------------------------------- loading (src/parts/networks/loading.py)
+
+# attention kinds of transformers; auto leaves the choice to it: sdpa if the architecture supports it
+ATTENTION_KINDS = ("auto", "eager", "sdpa", *(f"flash_attention_{i}" for i in (2, 3, 4)), "flex_attention")
 
 
 def disable_dropout(model) -> None:
@@ -4141,99 +4241,10 @@ def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bo
     return model.eval()
 
 
-def add_sparsely(policy, device) -> None:
-    """Let tied embeddings on a CPU add rows to the output layer's gradient, instead of two more matrices of its size.
-
-    Not for networks in DistributedDataParallel, which would expect a sparse sum.
-    """
-    first, last = policy.get_input_embeddings(), policy.get_output_embeddings()
-    weight = first.weight
-    if device.type != "cpu" or getattr(last, "weight", None) is not weight or not weight.requires_grad:
-        return
-    first.sparse = True
-
-    def densify(weight) -> None:  # if only the embeddings have a gradient, as without a token loss
-        weight.grad = weight.grad.to_dense() if weight.grad.is_sparse else weight.grad
-
-    weight.register_post_accumulate_grad_hook(densify)
-
-
-def add_lora(model, config: BaseConfig):
-    """Wrap a network in new LoRA adapters on all linear layers that support them, unless it has adapters already."""
-    from peft import LoraConfig, get_peft_model
-
-    if hasattr(model, "peft_config"):
-        return model
-    modules = {name: type(module).__name__ for name, module in model.named_modules()}
-    broken = [name for name, kind in modules.items() if kind == "Llama4Router"]  # returns a pair
-    broken += [name for name in modules if name.endswith(("mamba.out_proj", "mixer.out_proj"))]  # kernels read weights
-    lora = LoraConfig(
-        r=config.lora_rank,
-        lora_alpha=config.lora_alpha or 2 * config.lora_rank,
-        target_modules="all-linear",
-        exclude_modules=broken or None,
-        fan_in_fan_out="Conv1D" in modules.values(),  # GPT-2 stores weights transposed
-    )
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=RENAMED)
-        adapted = get_peft_model(model, lora).eval()
-    bare = [p for name, p in adapted.named_parameters() if re.search(r"\.experts\.\w+$", name)]
-    share = sum(p.numel() for p in bare) / sum(p.numel() for p in adapted.parameters())
-    if share >= 0.01:
-        say(f"note: LoRA does not adapt the experts of {type(model).__name__}, {share:.0%} of its weights")
-    return adapted
-
-
 def load_policy(config: BaseConfig, device, saved: Path | None):
     """The network to be trained, from the checkpoint folder `saved` if given, else from config.model."""
     policy = load_network(transformers.AutoModelForCausalLM, str(saved or config.model), config, device)
     return add_lora(policy, config) if config.lora_rank else policy
-
-
-def ending_ids(ends: int | list[int] | None, tokenizer) -> list[int]:
-    """Sorted ids of the tokens that end an answer: a model's eos_token_id (one or a list) and the tokenizer's."""
-    return sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
-
-
-def end_and_pad_ids(config: BaseConfig, policy, tokenizer) -> tuple[list[int], int]:
-    """(ids of tokens that end a completion, pad id). Masks never depend on the pad."""
-    rows = range(unwrapped(policy).get_input_embeddings().weight.shape[0])  # an id beyond them has no embedding
-    given = ending_ids(unwrapped(policy).generation_config.eos_token_id, tokenizer)
-    ends = [i for i in given if i in rows]
-    wrong = f", whose end tokens {given} have no embedding" if given else " without an end token"
-    expected = f"expected an id below {len(rows)}; try setting eos_token_id in its generation_config.json"
-    need(ends, f"got model {config.model!r}{wrong}; {expected}")
-    return ends, tokenizer.pad_token_id if tokenizer.pad_token_id in rows else ends[0]
-
-
-def token_count(tokenizer, eos_ids: list[int]) -> int:
-    """Number of embedding rows that belong to tokens; rows beyond only round up the size and must not be sampled."""
-    return 1 + max(*tokenizer.get_vocab().values(), *eos_ids)
-
-
-def unwrapped(model):
-    """The transformers model inside a peft wrapper."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
-
-
-def check_tokens(models: Models, rows: list[dict]) -> None:
-    """Raise UserError if a prompt has a token without an embedding."""
-    known = unwrapped(models.policy).get_input_embeddings().weight.shape[0]
-    largest = max((max(row["prompt_ids"], default=0) for row in rows), default=0)
-    got = f"got a prompt with token {largest}, and a model that embeds {known}: one was added to the tokenizer alone"
-    need(largest < known, f"{got}; try model.resize_token_embeddings(len(tokenizer)), and save both")
-
-
-def check_context(config: BaseConfig, models: Models, rows: list[dict]) -> None:
-    """Raise UserError if prompt and completion exceed the model's positions, or if a token has no embedding."""
-    check_tokens(models, rows)
-    longest = max(len(row["prompt_ids"]) for row in rows)
-    got = f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens"
-    for network in map(unwrapped, filter(None, models.networks)):
-        limit = getattr(network.config.get_text_config(), "max_position_embeddings", None)
-        expected = f"expected at most {limit} together, all that {network.name_or_path} reads"
-        fits = not limit or longest + config.max_new_tokens <= limit
-        need(fits, f"{got}; {expected}; try a lower --max_new_tokens or --max_prompt_tokens")
 
 
 # ----------------------------------------------------------------------------- batches (src/parts/networks/batches.py)
@@ -4279,11 +4290,11 @@ class Layout:
     ids: object  # [N]
     positions: object  # [N], position in its text, from 0
     prompts: object  # [n, P], tokens that attend within their row only: distinct prompts, or whole texts
-    responses: object  # [B, C], tokens that also attend to their prompt; [0, …] if the line has whole texts
-    texts: object  # [B or 0, P + C], each row's prompt and, from column P on, its response
+    responses: object  # [B, C], tokens that also attend to their prompt; C is 0 if the line has whole texts
+    texts: object  # [B, P + C], each row's prompt and, from column P on, its response
     back: object  # [N], index of each token in flattened `prompts` + `responses`; None if the line is `prompts`
     predicting: object  # [B, T], for each sampled token the place of the token before it
-    seen: object  # [B or 1, 1, C, P + C], whether a response token attends to a text token; None without responses
+    seen: object  # [B or 1, 1, C, P + C], whether a response token attends to a text token
     masks: dict = field(default_factory=dict)
 
     @functools.cached_property
@@ -4318,60 +4329,42 @@ def layout_of(piece: dict, longest: float) -> Layout | None:
     tokens, cells = int(lengths.sum()) - len(lengths), len(lengths) * (int(lengths.max()) - 1)
     once = tokens - int(mask[:, :start].sum()) + int(mask[first, :start].sum())
     if cost_of_pass(once, mask.numel()) < cost_of_pass(tokens, cells):
-        return layout_of_groups(piece, start, which, first)
-    return layout_of_texts(piece)
+        return layout_of_rows(piece, start, which, first)
+    every = torch.arange(len(mask), device=mask.device)
+    return layout_of_rows(piece, mask.shape[1], every, every)
 
 
-def layout_of_texts(piece: dict) -> Layout:
-    """The layout of whole texts, each without its last token."""
-    ids, mask = piece["input_ids"], piece["attention_mask"]
-    lengths, begins = mask.sum(1) - 1, mask.argmax(1)
-    columns, total = torch.arange(int(lengths.max()), device=ids.device), int(lengths.sum())
-    places = places_in_line(lengths, 0, total)
-    back = (places < total).flatten().nonzero().squeeze(1)
-    moved = ids.gather(1, (begins[:, None] + columns).clamp(max=ids.shape[1] - 1))  # [B, P], from column 0 on
-    before = torch.arange(ids.shape[1], device=ids.device) - begins[:, None] - 1
-    predicting = places.gather(1, before.clamp(0, len(columns) - 1))
-    predicting = predicting.masked_fill(piece["response_mask"] == 0, total)
-    return Layout(
-        ids=moved.flatten()[back],
-        positions=columns.expand(len(ids), -1).flatten()[back],
-        prompts=places,
-        responses=places[:0],
-        texts=places[:0],
-        back=None if len(back) == places.numel() else back,
-        predicting=predicting,
-        seen=None,
-    )
+def layout_of_rows(piece: dict, start: int, which, first) -> Layout:
+    """The layout that holds each distinct prompt once; further arguments are the result of `same_prompts`.
 
-
-def layout_of_groups(piece: dict, start: int, which, first) -> Layout:
-    """The layout that holds each distinct prompt once; further arguments are the result of `same_prompts`."""
+    Where `start` is T, the prompts are whole texts, and there are no responses.
+    """
     ids, mask = piece["input_ids"], piece["attention_mask"].bool()
-    of_prompt, of_response = mask[first, :start], mask[:, start:-1] & mask[:, start + 1 :]
+    (rows, columns), device = ids.shape, ids.device
+    followed = mask & torch.nn.functional.pad(mask[:, 1:], (0, 1))  # all but each text's last token
+    of_prompt, of_response = (followed if start == columns else mask)[first, :start], followed[:, start:-1]
     lengths, replies = of_prompt.sum(1), of_response.sum(1)
     before, total = int(lengths.sum()), int(lengths.sum() + replies.sum())
     prompts, responses = places_in_line(lengths, 0, total), places_in_line(replies, before, total)
-    texts = torch.cat([prompts[which], responses], dim=1)
-    (n, width), (count, reach) = prompts.shape, responses.shape
-    sees = torch.ones(reach, reach, dtype=torch.bool, device=ids.device).tril().expand(count, -1, -1)
+    reach = responses.shape[1]
+    line = torch.stack([ids, mask.cumsum(1) - 1])
+    line = torch.cat([line[:, first, :start][:, of_prompt], line[:, :, start:-1][:, of_response]], dim=1)
+    places = torch.full_like(ids, total)  # of each token in the line
+    places[:, :start] = places[first, :start].masked_scatter(of_prompt, torch.arange(before, device=device))[which]
+    places[:, start:-1].masked_scatter_(of_response, torch.arange(before, total, device=device))
+    sees = torch.ones(reach, reach, dtype=torch.bool, device=device).tril().expand(rows, -1, -1)
     seen = torch.cat([(prompts < total)[which, None].expand(-1, reach, -1), sees], dim=2)[:, None]
-    columns = torch.arange(max(width, reach), device=ids.device)
-    there = torch.cat([(table < total).flatten() for table in (prompts, responses)])
-    positions = [columns[:width].expand(n, -1), lengths[which, None] + columns[:reach]]
-    predicting = torch.full_like(ids, total)
-    predicting[:, start] = (lengths.cumsum(0) - 1)[which]
-    predicting[:, start + 1 : start + 1 + reach] = responses
-    predicting.masked_fill_(piece["response_mask"] == 0, total)
+    back = torch.cat([(table < total).flatten() for table in (prompts, responses)]).nonzero().squeeze(1)
+    no_pads = bool((lengths == prompts.shape[1]).all())
     return Layout(
-        ids=torch.cat([ids[first, :start][of_prompt], ids[:, start:-1][of_response]]),
-        positions=torch.cat([x.flatten() for x in positions])[there],
+        ids=line[0],
+        positions=line[1],
         prompts=prompts,
         responses=responses,
-        texts=texts,
-        back=there.nonzero().squeeze(1),
-        predicting=predicting,
-        seen=seen[:1] if bool((lengths == width).all()) else seen,
+        texts=torch.cat([prompts[which], responses], dim=1),
+        back=back if reach or not no_pads else None,
+        predicting=places.roll(1, dims=1).masked_fill(piece["response_mask"] == 0, total),
+        seen=seen[:1] if no_pads else seen,
     )
 
 
@@ -5039,9 +5032,11 @@ def token_logprobs(config: BaseConfig, model, hidden, piece: dict, entropy_grad:
     return tuple(x.new_zeros(mask.shape).masked_scatter(mask, x) for x in flat)
 
 
-# ----------------------------------------------------------------------------- folding (src/parts/networks/folding.py)
+# ----------------------------------------------------------------- faster layers (src/parts/networks/faster_layers.py)
 
 SHARE = 6  # a copy of the weights may take 1/6 of the GPU's memory: 13 GiB of 80, enough for a 7B model
+LARGE = 2**18  # weights; in smaller layers a call costs more than it saves
+EXACT = 1e-6  # largest relative difference to transformers' norm in float32 that the order of sums explains
 
 
 def copy_fits(size: float, device) -> bool:
@@ -5088,12 +5083,6 @@ def folded(layers: list) -> Iterator[None]:
         for layer, weight, data in kept:
             weight.data = data
             layer.merged_adapters.clear()
-
-
-# --------------------------------------------------------------------------------- norms (src/parts/networks/norms.py)
-
-LARGE = 2**18  # weights; in smaller layers a call costs more than it saves
-EXACT = 1e-6  # largest relative difference to transformers' norm in float32 that the order of sums explains
 
 
 def plain_norm(module, x, eps: float):
@@ -6486,12 +6475,29 @@ def rloo_advantages(scores, groups, alone: float = 0.0, **_):
 
 def discounted_returns(rewards, mask, gamma: float):
     """Sum of the rewards from each token on, discounted; all [B, T], passing over tokens outside the mask."""
-    returns, running = torch.zeros_like(rewards), torch.zeros_like(rewards[:, 0])
-    for t in reversed(range(rewards.shape[1])):
-        here = rewards[:, t] + gamma * running
-        running = torch.where(mask[:, t].bool(), here, running)
-        returns[:, t] = here * mask[:, t]
-    return returns
+    return gae(rewards, torch.zeros_like(rewards), mask, gamma, 1.0)[0]
+
+
+def gae(rewards, values, response_mask, gamma: float, gae_lambda: float):
+    """Generalized advantage estimation (Schulman 2016, eq. 16), all [B, T].
+
+    Tokens outside the mask (tool output, pads) are passed over: V_{t+1} and A_{t+1} are carried through them.
+
+    Returns:
+        (advantages, returns) with returns = advantages + values, both 0 outside the mask.
+    """
+    next_value = torch.zeros_like(values[:, 0])
+    next_advantage = torch.zeros_like(values[:, 0])
+    advantages = torch.zeros_like(values)
+    start = int(response_mask.any(dim=0).int().argmax())  # no column before it has a response token
+    for t in reversed(range(start, values.shape[1])):
+        delta = rewards[:, t] + gamma * next_value - values[:, t]
+        advantage = delta + gamma * gae_lambda * next_advantage
+        keep = response_mask[:, t].bool()
+        next_value = torch.where(keep, values[:, t], next_value)
+        next_advantage = torch.where(keep, advantage, next_advantage)
+        advantages[:, t] = torch.where(keep, advantage, torch.zeros_like(advantage))
+    return advantages, (advantages + values) * response_mask
 
 
 # ----------------------------------------------------------- trainer settings (src/parts/learning/trainer_settings.py)
@@ -7752,6 +7758,9 @@ def export(config: BaseConfig, models: Models, target: Path) -> None:
 
 LAST = 3  # steps at the end that are judged, fewer in a run as short
 KL_LOST = 10.0  # nats a token; an even choice among 22,000 tokens has an entropy of 10
+EXAMPLES, SHOWN = 32, 4  # kept of an evaluation; shown of these, those that changed first
+LINE = 200  # characters of a message that are shown
+HELD_OUT = {"accuracy": ("accuracy", ".3f"), "reverse_kl": ("reverse KL", ".4g")}  # eval/KEY: its name and format
 
 
 def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
@@ -7796,48 +7805,6 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
     if cut and lengths and max(lengths) <= 1.01 and max(cut) < 0.5:
         faults.append(f"the policy says nothing: completions are empty; {lower}, or a reward that pays 0 for them")
     return faults
-
-
-# -------------------------------------------------------------------------- run check (src/parts/running/run_check.py)
-
-DIAGNOSE = BUNDLE / "scripts" / "diagnose.py"
-LIMIT_S = 60
-
-
-def check_stop_when(stop_when: str) -> None:
-    """Raise UserError for --stop_when broken without the script that judges."""
-    got = f"got --stop_when broken without {DIAGNOSE}; expected it there"
-    need(stop_when != "broken" or DIAGNOSE.is_file(), f"{got}; try --stop_when never")
-
-
-def is_broken(folder: Path, step: int, last: str) -> tuple[bool, str]:
-    """(whether a run is broken, its certain cause, plus " said" once reported); `last` is the last call's cause."""
-    if not DIAGNOSE.is_file():
-        return False, last
-    command = [sys.executable, str(DIAGNOSE), str(folder), "--json"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
-        judged = json.loads(done.stdout)["runs"][0]
-    except (subprocess.TimeoutExpired, OSError, ValueError, LookupError):
-        return False, last
-    cause = next((cause for cause in judged.get("causes", ()) if cause["certainty"] == "certain"), None)
-    if not cause:
-        return False, last if last.endswith(" said") else ""
-    name, broken = cause["cause"], judged["verdict"] == "broken"
-    before, _, said = last.partition(" ")
-    if name != before and not broken:
-        return broken, name  # a young run may look so by chance: it is said where it is found again
-    if name != before or not said:
-        evidence = cause["evidence"][0]["text"]
-        say(f"step {step}: {judged['verdict']}, {name}: {cause['says']} ({evidence}). To change: {cause['change']}")
-    return broken, f"{name} said"
-
-
-# ------------------------------------------------------------------------------ summary (src/parts/running/summary.py)
-
-EXAMPLES, SHOWN = 32, 4  # kept of an evaluation; shown of these, those that changed first
-LINE = 200  # characters of a message that are shown
-HELD_OUT = {"accuracy": ("accuracy", ".3f"), "reverse_kl": ("reverse KL", ".4g")}  # eval/KEY: its name and format
 
 
 def run_summary(config: BaseConfig, state: dict) -> dict:
@@ -7903,6 +7870,41 @@ def with_interval(summary: dict, key: str, form: str, when: str) -> str:
     """A figure of the summary, and its interval where there is one."""
     ends = summary.get(f"{key}_interval_{when}")
     return format(summary[f"{key}_{when}"], form) + (f" ({ends[0]:{form}} to {ends[1]:{form}})" if ends else "")
+
+
+# -------------------------------------------------------------------------- run check (src/parts/running/run_check.py)
+
+DIAGNOSE = BUNDLE / "scripts" / "diagnose.py"
+LIMIT_S = 60
+
+
+def check_stop_when(stop_when: str) -> None:
+    """Raise UserError for --stop_when broken without the script that judges."""
+    got = f"got --stop_when broken without {DIAGNOSE}; expected it there"
+    need(stop_when != "broken" or DIAGNOSE.is_file(), f"{got}; try --stop_when never")
+
+
+def is_broken(folder: Path, step: int, last: str) -> tuple[bool, str]:
+    """(whether a run is broken, its certain cause, plus " said" once reported); `last` is the last call's cause."""
+    if not DIAGNOSE.is_file():
+        return False, last
+    command = [sys.executable, str(DIAGNOSE), str(folder), "--json"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+        judged = json.loads(done.stdout)["runs"][0]
+    except (subprocess.TimeoutExpired, OSError, ValueError, LookupError):
+        return False, last
+    cause = next((cause for cause in judged.get("causes", ()) if cause["certainty"] == "certain"), None)
+    if not cause:
+        return False, last if last.endswith(" said") else ""
+    name, broken = cause["cause"], judged["verdict"] == "broken"
+    before, _, said = last.partition(" ")
+    if name != before and not broken:
+        return broken, name  # a young run may look so by chance: it is said where it is found again
+    if name != before or not said:
+        evidence = cause["evidence"][0]["text"]
+        say(f"step {step}: {judged['verdict']}, {name}: {cause['says']} ({evidence}). To change: {cause['change']}")
+    return broken, f"{name} said"
 
 
 # ---------------------------------------------------------------------------- progress (src/parts/running/progress.py)
@@ -8035,10 +8037,11 @@ class RunLog:
         """Append one line to metrics.jsonl, and tell the trackers and who watches."""
         if not self.active:
             return
+        rounded = {k: float(f"{v:.7g}") for k, v in metrics.items()}
         with (self.dir / "metrics.jsonl").open("a", encoding="utf-8") as f:
-            f.write(json.dumps({"step": step, **{k: float(f"{v:.7g}") for k, v in metrics.items()}}) + "\n")
+            f.write(json.dumps({"step": step, **rounded}) + "\n")
         if self.config.metrics_file:
-            self.in_own_names(step, {k: v for k, v in metrics.items() if not k.startswith("eval/")})
+            self.in_own_names(step, {k: v for k, v in rounded.items() if not k.startswith("eval/")})
         for track, _ in self.trackers:
             track(metrics, step)
         self.show(step, metrics)
@@ -8050,13 +8053,13 @@ class RunLog:
 
     def in_own_names(self, step: int, metrics: dict) -> None:
         """Append one line to --metrics_file for an update: `step`, and the metrics of --metric_names or all."""
-        path, rounded = Path(self.config.metrics_file), {k: float(f"{v:.7g}") for k, v in metrics.items()}
+        path = Path(self.config.metrics_file)
         wrong = next((name for name in self.names.values() if metrics and name not in metrics), "")
         if wrong and not path.exists():  # a step without an update lacks some, too
             known = f"step {step} has {', '.join(metrics)}{suggest(wrong, [*metrics])}"
             say(f"warning: --metric_names has {wrong}, written as null; {known}")
         if metrics:
-            chosen = {own: rounded.get(name) for own, name in self.names.items()} or rounded
+            chosen = {own: metrics.get(name) for own, name in self.names.items()} or metrics
             with path.open("a", encoding="utf-8") as f:
                 f.write(json.dumps({"step": step, **chosen}) + "\n")
 

@@ -40,70 +40,71 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 """
 
 # Contents
-#       164-175  python source     Parses Python source in a process with threads
-#       178-282  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       285-330  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       333-523  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       526-760  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      763-1207  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1210-1279  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1282-1522  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1525-1639  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1642-1892  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1895-2001  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     2004-2145  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2148-2473  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2476-2673  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2676-2767  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2770-2854  prompts           Load training and held-out prompts as token ids
-#     2857-3089  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     3092-3358  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3361-3690  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3693-3835  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     3838-4070  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     4073-4199  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     4202-4264  control tokens    Render messages so that their text never becomes control tokens, for versions of …
-#     4267-4522  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4525-4692  conversations     Conversations with environments: their record, limits, and calls of the …
-#     4695-4860  play              Play a policy's conversations with environments; each turn samples all open …
-#     4863-5036  play setup        Set up and score conversations, for all programs that take --environment
-#     5039-5084  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     5087-5601  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     5604-5841  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     5844-6131  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     6134-6455  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     6458-6506  folding           Fold LoRA into the weights while sampling: it saves a third of the kernels for …
-#     6509-6582  norms             Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
-#     6585-6837  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     6840-6922  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     6925-7204  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     7207-7344  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     7347-7539  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     7542-7729  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     7732-8021  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     8024-8104  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     8107-8412  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     8415-8523  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     8526-8820  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     8823-8916  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     8919-9098  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     9101-9419  memory            The memory that a run will need, from the shape of its networks
-#     9422-9661  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     9664-9748  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     9751-9911  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#    9914-10021  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#   10024-10071  run end           Faults reported at a run's end, from its last steps and its held-out figures
-#   10074-10106  run check         diagnose.py's verdict on a run, while it trains and at its end
-#   10109-10178  summary           summary.json and the lines at the end of a run
-#   10181-10547  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#   10550-10581  paired tests      Intervals, paired tests, pass@k
-#   10584-10607  settings          Settings of the trainer
-#   10610-10679  pass band         Draw prompts by their running pass rate: those outside a band rarely, none dropped …
-#   10682-10867  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
-#   10870-10986  models            Inputs of a run and their checks: prompts, rewards, environments, networks
-#   10989-11008  chosen tokens     Tokens that Clip-Cov and KL-Cov treat separately, chosen from a whole minibatch
-#   11011-11173  step              One step: rollout, experience, update, in the order of the data
-#   11176-11263  run               The memory and the plan of a run, its loop, and the command line
+#       165-176  python source     Parses Python source in a process with threads
+#       179-283  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       286-331  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       334-524  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       527-761  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      764-1208  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1211-1280  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1283-1523  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1526-1640  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1643-1893  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1896-2002  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     2005-2146  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2149-2474  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2477-2674  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2677-2768  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2771-2855  prompts           Load training and held-out prompts as token ids
+#     2858-3090  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     3093-3359  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3362-3691  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3694-3836  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3839-4071  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     4074-4200  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     4203-4265  control tokens    Render messages so that their text never becomes control tokens, for versions of …
+#     4268-4523  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4526-4693  conversations     Conversations with environments: their record, limits, and calls of the …
+#     4696-4861  play              Play a policy's conversations with environments; each turn samples all open …
+#     4864-5037  play setup        Set up and score conversations, for all programs that take --environment
+#     5040-5086  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     5089-5306  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     5309-5443  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     5446-5512  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     5515-5613  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     5616-5835  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     5838-6125  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     6128-6449  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     6452-6572  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     6575-6827  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     6830-6912  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     6915-7194  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     7197-7334  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     7337-7529  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     7532-7719  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     7722-8011  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     8014-8094  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     8097-8397  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     8400-8508  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     8511-8805  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     8808-8901  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     8904-9083  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     9086-9404  memory            The memory that a run will need, from the shape of its networks
+#     9407-9646  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     9649-9733  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     9736-9896  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#    9899-10006  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#   10009-10124  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
+#   10127-10159  run check         diagnose.py's verdict on a run, while it trains and at its end
+#   10162-10529  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#   10532-10563  paired tests      Intervals, paired tests, pass@k
+#   10566-10589  settings          Settings of the trainer
+#   10592-10661  pass band         Draw prompts by their running pass rate: those outside a band rarely, none dropped …
+#   10664-10849  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
+#   10852-10968  models            Inputs of a run and their checks: prompts, rewards, environments, networks
+#   10971-10990  chosen tokens     Tokens that Clip-Cov and KL-Cov treat separately, chosen from a whole minibatch
+#   10993-11155  step              One step: rollout, experience, update, in the order of the data
+#   11158-11245  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -5038,6 +5039,7 @@ def pieces(tokenizer, conversation: Conversation) -> list[dict]:
 
 # ------------------------------------------------------------------- whole models (src/parts/networks/whole_models.py)
 
+LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
 # where a run's folder has its models, the best first
 MODELS_OF_RUN = ("final", "policy", "step-*/policy", "checkpoint-*", "checkpoints/*/policy", "checkpoints/*-*")
 
@@ -5084,59 +5086,9 @@ def load_whole(load, source: str, **options):
     raise UserError(f"{got}, such as {missing[0]}{others}; expected all of them; try {advice}")
 
 
-# ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
+# --------------------------------------------------------------------------- adapters (src/parts/networks/adapters.py)
 
 RENAMED = ".*is_gradient_checkpointing.*deprecated.*"  # a warning that peft causes by using the old name
-REFERENCE = "reference"  # peft's name for the frozen copy of the initial adapter
-LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
-# attention kinds of transformers; auto leaves the choice to it: sdpa if the architecture supports it
-ATTENTION_KINDS = ("auto", "eager", "sdpa", *(f"flash_attention_{i}" for i in (2, 3, 4)), "flex_attention")
-
-
-def precision_on(precision: str, device) -> str:
-    """Resolve a precision for a device: auto is bf16 on CUDA GPUs that support it, else fp32."""
-    if precision != "auto":
-        return precision
-    able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    return "bf16" if able else "fp32"
-
-
-def leave_out_cudnn_attention() -> None:
-    """Disable cuDNN's attention, which plans for 23 to 37 ms at each new length, so at each sampled token."""
-    torch.backends.cuda.enable_cudnn_sdp(False)
-
-
-def settle_precision(config: BaseConfig, device) -> None:
-    """Resolve `auto` in config.precision, allow or forbid TF32, and on a GPU report both.
-
-    Below fp32, the layers that stay float32 (the output layer) may use TF32, which is still finer than bf16.
-    """
-    asked, config.precision = config.precision, precision_on(config.precision, device)
-    exact = config.precision == "fp32"
-    leave_out_cudnn_attention()
-    torch.set_float32_matmul_precision("highest" if exact else "high")
-    if device.type != "cpu":
-        faster = precision_on("auto", device).replace("fp32", "fp16")
-        how = f"without TF32; --precision {faster} is faster" if exact else "may use TF32"
-        note = " (auto)" if asked == "auto" else ""
-        say(f"device {device}, precision {config.precision}{note}; float32 matrix products {how}")
-
-
-def widest_float(device):
-    """float64, but float32 on Apple's GPUs, which have no wider type."""
-    return torch.float32 if device.type == "mps" else torch.float64
-
-
-def compute_dtype(config: BaseConfig, device):
-    """The dtype of matrix products and of frozen weights."""
-    names = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-    return names[precision_on(config.precision, device)]
-
-
-def autocast(config: BaseConfig, device):
-    """Context in which the networks run; without effect in fp32."""
-    dtype = compute_dtype(config, device)
-    return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
 
 
 def config_file(source: str) -> str | None:
@@ -5328,6 +5280,106 @@ def save_network(model, folder: Path) -> None:
     model.save_pretrained(folder, **({"selected_adapters": ["default"]} if hasattr(model, "peft_config") else {}))
 
 
+def add_lora(model, config: BaseConfig):
+    """Wrap a network in new LoRA adapters on all linear layers that support them, unless it has adapters already."""
+    from peft import LoraConfig, get_peft_model
+
+    if hasattr(model, "peft_config"):
+        return model
+    modules = {name: type(module).__name__ for name, module in model.named_modules()}
+    broken = [name for name, kind in modules.items() if kind == "Llama4Router"]  # returns a pair
+    broken += [name for name in modules if name.endswith(("mamba.out_proj", "mixer.out_proj"))]  # kernels read weights
+    lora = LoraConfig(
+        r=config.lora_rank,
+        lora_alpha=config.lora_alpha or 2 * config.lora_rank,
+        target_modules="all-linear",
+        exclude_modules=broken or None,
+        fan_in_fan_out="Conv1D" in modules.values(),  # GPT-2 stores weights transposed
+    )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=RENAMED)
+        adapted = get_peft_model(model, lora).eval()
+    bare = [p for name, p in adapted.named_parameters() if re.search(r"\.experts\.\w+$", name)]
+    share = sum(p.numel() for p in bare) / sum(p.numel() for p in adapted.parameters())
+    if share >= 0.01:
+        say(f"note: LoRA does not adapt the experts of {type(model).__name__}, {share:.0%} of its weights")
+    return adapted
+
+
+# ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
+
+REFERENCE = "reference"  # peft's name for the frozen copy of the initial adapter
+
+
+@dataclass
+class Models:
+    """The networks of a run and what they share."""
+
+    policy: object
+    critic: object  # None unless advantages are GAE's
+    reference: object  # None without KL; under LoRA the policy itself, used in `as_reference`
+    tokenizer: object
+    eos_ids: list[int]
+    pad_id: int
+    device: object
+
+    @property
+    def networks(self) -> list:
+        """[policy, critic's backbone, reference]; None for those that the run does not have."""
+        return [self.policy, self.critic and self.critic.backbone, self.reference]
+
+
+def precision_on(precision: str, device) -> str:
+    """Resolve a precision for a device: auto is bf16 on CUDA GPUs that support it, else fp32."""
+    if precision != "auto":
+        return precision
+    able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return "bf16" if able else "fp32"
+
+
+def leave_out_cudnn_attention() -> None:
+    """Disable cuDNN's attention, which plans for 23 to 37 ms at each new length, so at each sampled token."""
+    torch.backends.cuda.enable_cudnn_sdp(False)
+
+
+def settle_precision(config: BaseConfig, device) -> None:
+    """Resolve `auto` in config.precision, allow or forbid TF32, and on a GPU report both.
+
+    Below fp32, the layers that stay float32 (the output layer) may use TF32, which is still finer than bf16.
+    """
+    asked, config.precision = config.precision, precision_on(config.precision, device)
+    exact = config.precision == "fp32"
+    leave_out_cudnn_attention()
+    torch.set_float32_matmul_precision("highest" if exact else "high")
+    if device.type != "cpu":
+        faster = precision_on("auto", device).replace("fp32", "fp16")
+        how = f"without TF32; --precision {faster} is faster" if exact else "may use TF32"
+        note = " (auto)" if asked == "auto" else ""
+        say(f"device {device}, precision {config.precision}{note}; float32 matrix products {how}")
+
+
+def widest_float(device):
+    """float64, but float32 on Apple's GPUs, which have no wider type."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def compute_dtype(config: BaseConfig, device):
+    """The dtype of matrix products and of frozen weights."""
+    names = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    return names[precision_on(config.precision, device)]
+
+
+def autocast(config: BaseConfig, device):
+    """Context in which the networks run; without effect in fp32."""
+    dtype = compute_dtype(config, device)
+    return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
+
+
+def unwrapped(model):
+    """The transformers model inside a peft wrapper."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
 def keep_as_reference(policy, source: str) -> None:
     """Add a frozen copy of the initial adapter `source` to the policy."""
     try:
@@ -5352,6 +5404,46 @@ def as_reference(policy):
             yield
         finally:
             policy.set_adapter("default")
+
+
+def add_sparsely(policy, device) -> None:
+    """Let tied embeddings on a CPU add rows to the output layer's gradient, instead of two more matrices of its size.
+
+    Not for networks in DistributedDataParallel, which would expect a sparse sum.
+    """
+    first, last = policy.get_input_embeddings(), policy.get_output_embeddings()
+    weight = first.weight
+    if device.type != "cpu" or getattr(last, "weight", None) is not weight or not weight.requires_grad:
+        return
+    first.sparse = True
+
+    def densify(weight) -> None:  # if only the embeddings have a gradient, as without a token loss
+        weight.grad = weight.grad.to_dense() if weight.grad.is_sparse else weight.grad
+
+    weight.register_post_accumulate_grad_hook(densify)
+
+
+def check_tokens(models: Models, rows: list[dict]) -> None:
+    """Raise UserError if a prompt has a token without an embedding."""
+    known = unwrapped(models.policy).get_input_embeddings().weight.shape[0]
+    largest = max((max(row["prompt_ids"], default=0) for row in rows), default=0)
+    got = f"got a prompt with token {largest}, and a model that embeds {known}: one was added to the tokenizer alone"
+    need(largest < known, f"{got}; try model.resize_token_embeddings(len(tokenizer)), and save both")
+
+
+def check_context(config: BaseConfig, models: Models, rows: list[dict]) -> None:
+    """Raise UserError if prompt and completion exceed the model's positions, or if a token has no embedding."""
+    check_tokens(models, rows)
+    longest = max(len(row["prompt_ids"]) for row in rows)
+    got = f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens"
+    for network in map(unwrapped, filter(None, models.networks)):
+        limit = getattr(network.config.get_text_config(), "max_position_embeddings", None)
+        expected = f"expected at most {limit} together, all that {network.name_or_path} reads"
+        fits = not limit or longest + config.max_new_tokens <= limit
+        need(fits, f"{got}; {expected}; try a lower --max_new_tokens or --max_prompt_tokens")
+
+
+# ----------------------------------------------------------------------- tokenizers (src/parts/networks/tokenizers.py)
 
 
 def read_tokenizer(source: str, base: str = "", **options):
@@ -5399,22 +5491,31 @@ def save_tokenizer(tokenizer, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-@dataclass
-class Models:
-    """The networks of a run and what they share."""
+def ending_ids(ends: int | list[int] | None, tokenizer) -> list[int]:
+    """Sorted ids of the tokens that end an answer: a model's eos_token_id (one or a list) and the tokenizer's."""
+    return sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
 
-    policy: object
-    critic: object  # None unless advantages are GAE's
-    reference: object  # None without KL; under LoRA the policy itself, used in `as_reference`
-    tokenizer: object
-    eos_ids: list[int]
-    pad_id: int
-    device: object
 
-    @property
-    def networks(self) -> list:
-        """[policy, critic's backbone, reference]; None for those that the run does not have."""
-        return [self.policy, self.critic and self.critic.backbone, self.reference]
+def end_and_pad_ids(config: BaseConfig, policy, tokenizer) -> tuple[list[int], int]:
+    """(ids of tokens that end a completion, pad id). Masks never depend on the pad."""
+    rows = range(unwrapped(policy).get_input_embeddings().weight.shape[0])  # an id beyond them has no embedding
+    given = ending_ids(unwrapped(policy).generation_config.eos_token_id, tokenizer)
+    ends = [i for i in given if i in rows]
+    wrong = f", whose end tokens {given} have no embedding" if given else " without an end token"
+    expected = f"expected an id below {len(rows)}; try setting eos_token_id in its generation_config.json"
+    need(ends, f"got model {config.model!r}{wrong}; {expected}")
+    return ends, tokenizer.pad_token_id if tokenizer.pad_token_id in rows else ends[0]
+
+
+def token_count(tokenizer, eos_ids: list[int]) -> int:
+    """Number of embedding rows that belong to tokens; rows beyond only round up the size and must not be sampled."""
+    return 1 + max(*tokenizer.get_vocab().values(), *eos_ids)
+
+
+# ----------------------------------------------------------------------------- loading (src/parts/networks/loading.py)
+
+# attention kinds of transformers; auto leaves the choice to it: sdpa if the architecture supports it
+ATTENTION_KINDS = ("auto", "eager", "sdpa", *(f"flash_attention_{i}" for i in (2, 3, 4)), "flex_attention")
 
 
 def disable_dropout(model) -> None:
@@ -5506,99 +5607,10 @@ def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bo
     return model.eval()
 
 
-def add_sparsely(policy, device) -> None:
-    """Let tied embeddings on a CPU add rows to the output layer's gradient, instead of two more matrices of its size.
-
-    Not for networks in DistributedDataParallel, which would expect a sparse sum.
-    """
-    first, last = policy.get_input_embeddings(), policy.get_output_embeddings()
-    weight = first.weight
-    if device.type != "cpu" or getattr(last, "weight", None) is not weight or not weight.requires_grad:
-        return
-    first.sparse = True
-
-    def densify(weight) -> None:  # if only the embeddings have a gradient, as without a token loss
-        weight.grad = weight.grad.to_dense() if weight.grad.is_sparse else weight.grad
-
-    weight.register_post_accumulate_grad_hook(densify)
-
-
-def add_lora(model, config: BaseConfig):
-    """Wrap a network in new LoRA adapters on all linear layers that support them, unless it has adapters already."""
-    from peft import LoraConfig, get_peft_model
-
-    if hasattr(model, "peft_config"):
-        return model
-    modules = {name: type(module).__name__ for name, module in model.named_modules()}
-    broken = [name for name, kind in modules.items() if kind == "Llama4Router"]  # returns a pair
-    broken += [name for name in modules if name.endswith(("mamba.out_proj", "mixer.out_proj"))]  # kernels read weights
-    lora = LoraConfig(
-        r=config.lora_rank,
-        lora_alpha=config.lora_alpha or 2 * config.lora_rank,
-        target_modules="all-linear",
-        exclude_modules=broken or None,
-        fan_in_fan_out="Conv1D" in modules.values(),  # GPT-2 stores weights transposed
-    )
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=RENAMED)
-        adapted = get_peft_model(model, lora).eval()
-    bare = [p for name, p in adapted.named_parameters() if re.search(r"\.experts\.\w+$", name)]
-    share = sum(p.numel() for p in bare) / sum(p.numel() for p in adapted.parameters())
-    if share >= 0.01:
-        say(f"note: LoRA does not adapt the experts of {type(model).__name__}, {share:.0%} of its weights")
-    return adapted
-
-
 def load_policy(config: BaseConfig, device, saved: Path | None):
     """The network to be trained, from the checkpoint folder `saved` if given, else from config.model."""
     policy = load_network(transformers.AutoModelForCausalLM, str(saved or config.model), config, device)
     return add_lora(policy, config) if config.lora_rank else policy
-
-
-def ending_ids(ends: int | list[int] | None, tokenizer) -> list[int]:
-    """Sorted ids of the tokens that end an answer: a model's eos_token_id (one or a list) and the tokenizer's."""
-    return sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
-
-
-def end_and_pad_ids(config: BaseConfig, policy, tokenizer) -> tuple[list[int], int]:
-    """(ids of tokens that end a completion, pad id). Masks never depend on the pad."""
-    rows = range(unwrapped(policy).get_input_embeddings().weight.shape[0])  # an id beyond them has no embedding
-    given = ending_ids(unwrapped(policy).generation_config.eos_token_id, tokenizer)
-    ends = [i for i in given if i in rows]
-    wrong = f", whose end tokens {given} have no embedding" if given else " without an end token"
-    expected = f"expected an id below {len(rows)}; try setting eos_token_id in its generation_config.json"
-    need(ends, f"got model {config.model!r}{wrong}; {expected}")
-    return ends, tokenizer.pad_token_id if tokenizer.pad_token_id in rows else ends[0]
-
-
-def token_count(tokenizer, eos_ids: list[int]) -> int:
-    """Number of embedding rows that belong to tokens; rows beyond only round up the size and must not be sampled."""
-    return 1 + max(*tokenizer.get_vocab().values(), *eos_ids)
-
-
-def unwrapped(model):
-    """The transformers model inside a peft wrapper."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
-
-
-def check_tokens(models: Models, rows: list[dict]) -> None:
-    """Raise UserError if a prompt has a token without an embedding."""
-    known = unwrapped(models.policy).get_input_embeddings().weight.shape[0]
-    largest = max((max(row["prompt_ids"], default=0) for row in rows), default=0)
-    got = f"got a prompt with token {largest}, and a model that embeds {known}: one was added to the tokenizer alone"
-    need(largest < known, f"{got}; try model.resize_token_embeddings(len(tokenizer)), and save both")
-
-
-def check_context(config: BaseConfig, models: Models, rows: list[dict]) -> None:
-    """Raise UserError if prompt and completion exceed the model's positions, or if a token has no embedding."""
-    check_tokens(models, rows)
-    longest = max(len(row["prompt_ids"]) for row in rows)
-    got = f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens"
-    for network in map(unwrapped, filter(None, models.networks)):
-        limit = getattr(network.config.get_text_config(), "max_position_embeddings", None)
-        expected = f"expected at most {limit} together, all that {network.name_or_path} reads"
-        fits = not limit or longest + config.max_new_tokens <= limit
-        need(fits, f"{got}; {expected}; try a lower --max_new_tokens or --max_prompt_tokens")
 
 
 # ----------------------------------------------------------------------------- batches (src/parts/networks/batches.py)
@@ -5665,11 +5677,11 @@ class Layout:
     ids: object  # [N]
     positions: object  # [N], position in its text, from 0
     prompts: object  # [n, P], tokens that attend within their row only: distinct prompts, or whole texts
-    responses: object  # [B, C], tokens that also attend to their prompt; [0, …] if the line has whole texts
-    texts: object  # [B or 0, P + C], each row's prompt and, from column P on, its response
+    responses: object  # [B, C], tokens that also attend to their prompt; C is 0 if the line has whole texts
+    texts: object  # [B, P + C], each row's prompt and, from column P on, its response
     back: object  # [N], index of each token in flattened `prompts` + `responses`; None if the line is `prompts`
     predicting: object  # [B, T], for each sampled token the place of the token before it
-    seen: object  # [B or 1, 1, C, P + C], whether a response token attends to a text token; None without responses
+    seen: object  # [B or 1, 1, C, P + C], whether a response token attends to a text token
     masks: dict = field(default_factory=dict)
 
     @functools.cached_property
@@ -5704,60 +5716,42 @@ def layout_of(piece: dict, longest: float) -> Layout | None:
     tokens, cells = int(lengths.sum()) - len(lengths), len(lengths) * (int(lengths.max()) - 1)
     once = tokens - int(mask[:, :start].sum()) + int(mask[first, :start].sum())
     if cost_of_pass(once, mask.numel()) < cost_of_pass(tokens, cells):
-        return layout_of_groups(piece, start, which, first)
-    return layout_of_texts(piece)
+        return layout_of_rows(piece, start, which, first)
+    every = torch.arange(len(mask), device=mask.device)
+    return layout_of_rows(piece, mask.shape[1], every, every)
 
 
-def layout_of_texts(piece: dict) -> Layout:
-    """The layout of whole texts, each without its last token."""
-    ids, mask = piece["input_ids"], piece["attention_mask"]
-    lengths, begins = mask.sum(1) - 1, mask.argmax(1)
-    columns, total = torch.arange(int(lengths.max()), device=ids.device), int(lengths.sum())
-    places = places_in_line(lengths, 0, total)
-    back = (places < total).flatten().nonzero().squeeze(1)
-    moved = ids.gather(1, (begins[:, None] + columns).clamp(max=ids.shape[1] - 1))  # [B, P], from column 0 on
-    before = torch.arange(ids.shape[1], device=ids.device) - begins[:, None] - 1
-    predicting = places.gather(1, before.clamp(0, len(columns) - 1))
-    predicting = predicting.masked_fill(piece["response_mask"] == 0, total)
-    return Layout(
-        ids=moved.flatten()[back],
-        positions=columns.expand(len(ids), -1).flatten()[back],
-        prompts=places,
-        responses=places[:0],
-        texts=places[:0],
-        back=None if len(back) == places.numel() else back,
-        predicting=predicting,
-        seen=None,
-    )
+def layout_of_rows(piece: dict, start: int, which, first) -> Layout:
+    """The layout that holds each distinct prompt once; further arguments are the result of `same_prompts`.
 
-
-def layout_of_groups(piece: dict, start: int, which, first) -> Layout:
-    """The layout that holds each distinct prompt once; further arguments are the result of `same_prompts`."""
+    Where `start` is T, the prompts are whole texts, and there are no responses.
+    """
     ids, mask = piece["input_ids"], piece["attention_mask"].bool()
-    of_prompt, of_response = mask[first, :start], mask[:, start:-1] & mask[:, start + 1 :]
+    (rows, columns), device = ids.shape, ids.device
+    followed = mask & torch.nn.functional.pad(mask[:, 1:], (0, 1))  # all but each text's last token
+    of_prompt, of_response = (followed if start == columns else mask)[first, :start], followed[:, start:-1]
     lengths, replies = of_prompt.sum(1), of_response.sum(1)
     before, total = int(lengths.sum()), int(lengths.sum() + replies.sum())
     prompts, responses = places_in_line(lengths, 0, total), places_in_line(replies, before, total)
-    texts = torch.cat([prompts[which], responses], dim=1)
-    (n, width), (count, reach) = prompts.shape, responses.shape
-    sees = torch.ones(reach, reach, dtype=torch.bool, device=ids.device).tril().expand(count, -1, -1)
+    reach = responses.shape[1]
+    line = torch.stack([ids, mask.cumsum(1) - 1])
+    line = torch.cat([line[:, first, :start][:, of_prompt], line[:, :, start:-1][:, of_response]], dim=1)
+    places = torch.full_like(ids, total)  # of each token in the line
+    places[:, :start] = places[first, :start].masked_scatter(of_prompt, torch.arange(before, device=device))[which]
+    places[:, start:-1].masked_scatter_(of_response, torch.arange(before, total, device=device))
+    sees = torch.ones(reach, reach, dtype=torch.bool, device=device).tril().expand(rows, -1, -1)
     seen = torch.cat([(prompts < total)[which, None].expand(-1, reach, -1), sees], dim=2)[:, None]
-    columns = torch.arange(max(width, reach), device=ids.device)
-    there = torch.cat([(table < total).flatten() for table in (prompts, responses)])
-    positions = [columns[:width].expand(n, -1), lengths[which, None] + columns[:reach]]
-    predicting = torch.full_like(ids, total)
-    predicting[:, start] = (lengths.cumsum(0) - 1)[which]
-    predicting[:, start + 1 : start + 1 + reach] = responses
-    predicting.masked_fill_(piece["response_mask"] == 0, total)
+    back = torch.cat([(table < total).flatten() for table in (prompts, responses)]).nonzero().squeeze(1)
+    no_pads = bool((lengths == prompts.shape[1]).all())
     return Layout(
-        ids=torch.cat([ids[first, :start][of_prompt], ids[:, start:-1][of_response]]),
-        positions=torch.cat([x.flatten() for x in positions])[there],
+        ids=line[0],
+        positions=line[1],
         prompts=prompts,
         responses=responses,
-        texts=texts,
-        back=there.nonzero().squeeze(1),
-        predicting=predicting,
-        seen=seen[:1] if bool((lengths == width).all()) else seen,
+        texts=torch.cat([prompts[which], responses], dim=1),
+        back=back if reach or not no_pads else None,
+        predicting=places.roll(1, dims=1).masked_fill(piece["response_mask"] == 0, total),
+        seen=seen[:1] if no_pads else seen,
     )
 
 
@@ -6455,9 +6449,11 @@ def token_values(critic, hidden):
         return critic.head(hidden.float()).squeeze(-1)
 
 
-# ----------------------------------------------------------------------------- folding (src/parts/networks/folding.py)
+# ----------------------------------------------------------------- faster layers (src/parts/networks/faster_layers.py)
 
 SHARE = 6  # a copy of the weights may take 1/6 of the GPU's memory: 13 GiB of 80, enough for a 7B model
+LARGE = 2**18  # weights; in smaller layers a call costs more than it saves
+EXACT = 1e-6  # largest relative difference to transformers' norm in float32 that the order of sums explains
 
 
 def copy_fits(size: float, device) -> bool:
@@ -6504,12 +6500,6 @@ def folded(layers: list) -> Iterator[None]:
         for layer, weight, data in kept:
             weight.data = data
             layer.merged_adapters.clear()
-
-
-# --------------------------------------------------------------------------------- norms (src/parts/networks/norms.py)
-
-LARGE = 2**18  # weights; in smaller layers a call costs more than it saves
-EXACT = 1e-6  # largest relative difference to transformers' norm in float32 that the order of sums explains
 
 
 def plain_norm(module, x, eps: float):
@@ -8239,12 +8229,7 @@ def gdpo_advantages(parts, groups, mask, config, weights=None, alone: float = 0.
 
 def discounted_returns(rewards, mask, gamma: float):
     """Sum of the rewards from each token on, discounted; all [B, T], passing over tokens outside the mask."""
-    returns, running = torch.zeros_like(rewards), torch.zeros_like(rewards[:, 0])
-    for t in reversed(range(rewards.shape[1])):
-        here = rewards[:, t] + gamma * running
-        running = torch.where(mask[:, t].bool(), here, running)
-        returns[:, t] = here * mask[:, t]
-    return returns
+    return gae(rewards, torch.zeros_like(rewards), mask, gamma, 1.0)[0]
 
 
 def reinforce_pp_advantages(rewards, mask, config, **_):
@@ -10025,6 +10010,9 @@ def export(config: BaseConfig, models: Models, target: Path) -> None:
 
 LAST = 3  # steps at the end that are judged, fewer in a run as short
 KL_LOST = 10.0  # nats a token; an even choice among 22,000 tokens has an entropy of 10
+EXAMPLES, SHOWN = 32, 4  # kept of an evaluation; shown of these, those that changed first
+LINE = 200  # characters of a message that are shown
+HELD_OUT = {"accuracy": ("accuracy", ".3f"), "reverse_kl": ("reverse KL", ".4g")}  # eval/KEY: its name and format
 
 
 def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
@@ -10069,48 +10057,6 @@ def faults_at_end(rows: list[dict], summary: dict, rate: str) -> list[str]:
     if cut and lengths and max(lengths) <= 1.01 and max(cut) < 0.5:
         faults.append(f"the policy says nothing: completions are empty; {lower}, or a reward that pays 0 for them")
     return faults
-
-
-# -------------------------------------------------------------------------- run check (src/parts/running/run_check.py)
-
-DIAGNOSE = BUNDLE / "scripts" / "diagnose.py"
-LIMIT_S = 60
-
-
-def check_stop_when(stop_when: str) -> None:
-    """Raise UserError for --stop_when broken without the script that judges."""
-    got = f"got --stop_when broken without {DIAGNOSE}; expected it there"
-    need(stop_when != "broken" or DIAGNOSE.is_file(), f"{got}; try --stop_when never")
-
-
-def is_broken(folder: Path, step: int, last: str) -> tuple[bool, str]:
-    """(whether a run is broken, its certain cause, plus " said" once reported); `last` is the last call's cause."""
-    if not DIAGNOSE.is_file():
-        return False, last
-    command = [sys.executable, str(DIAGNOSE), str(folder), "--json"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
-        judged = json.loads(done.stdout)["runs"][0]
-    except (subprocess.TimeoutExpired, OSError, ValueError, LookupError):
-        return False, last
-    cause = next((cause for cause in judged.get("causes", ()) if cause["certainty"] == "certain"), None)
-    if not cause:
-        return False, last if last.endswith(" said") else ""
-    name, broken = cause["cause"], judged["verdict"] == "broken"
-    before, _, said = last.partition(" ")
-    if name != before and not broken:
-        return broken, name  # a young run may look so by chance: it is said where it is found again
-    if name != before or not said:
-        evidence = cause["evidence"][0]["text"]
-        say(f"step {step}: {judged['verdict']}, {name}: {cause['says']} ({evidence}). To change: {cause['change']}")
-    return broken, f"{name} said"
-
-
-# ------------------------------------------------------------------------------ summary (src/parts/running/summary.py)
-
-EXAMPLES, SHOWN = 32, 4  # kept of an evaluation; shown of these, those that changed first
-LINE = 200  # characters of a message that are shown
-HELD_OUT = {"accuracy": ("accuracy", ".3f"), "reverse_kl": ("reverse KL", ".4g")}  # eval/KEY: its name and format
 
 
 def run_summary(config: BaseConfig, state: dict) -> dict:
@@ -10176,6 +10122,41 @@ def with_interval(summary: dict, key: str, form: str, when: str) -> str:
     """A figure of the summary, and its interval where there is one."""
     ends = summary.get(f"{key}_interval_{when}")
     return format(summary[f"{key}_{when}"], form) + (f" ({ends[0]:{form}} to {ends[1]:{form}})" if ends else "")
+
+
+# -------------------------------------------------------------------------- run check (src/parts/running/run_check.py)
+
+DIAGNOSE = BUNDLE / "scripts" / "diagnose.py"
+LIMIT_S = 60
+
+
+def check_stop_when(stop_when: str) -> None:
+    """Raise UserError for --stop_when broken without the script that judges."""
+    got = f"got --stop_when broken without {DIAGNOSE}; expected it there"
+    need(stop_when != "broken" or DIAGNOSE.is_file(), f"{got}; try --stop_when never")
+
+
+def is_broken(folder: Path, step: int, last: str) -> tuple[bool, str]:
+    """(whether a run is broken, its certain cause, plus " said" once reported); `last` is the last call's cause."""
+    if not DIAGNOSE.is_file():
+        return False, last
+    command = [sys.executable, str(DIAGNOSE), str(folder), "--json"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+        judged = json.loads(done.stdout)["runs"][0]
+    except (subprocess.TimeoutExpired, OSError, ValueError, LookupError):
+        return False, last
+    cause = next((cause for cause in judged.get("causes", ()) if cause["certainty"] == "certain"), None)
+    if not cause:
+        return False, last if last.endswith(" said") else ""
+    name, broken = cause["cause"], judged["verdict"] == "broken"
+    before, _, said = last.partition(" ")
+    if name != before and not broken:
+        return broken, name  # a young run may look so by chance: it is said where it is found again
+    if name != before or not said:
+        evidence = cause["evidence"][0]["text"]
+        say(f"step {step}: {judged['verdict']}, {name}: {cause['says']} ({evidence}). To change: {cause['change']}")
+    return broken, f"{name} said"
 
 
 # ---------------------------------------------------------------------------- progress (src/parts/running/progress.py)
@@ -10308,10 +10289,11 @@ class RunLog:
         """Append one line to metrics.jsonl, and tell the trackers and who watches."""
         if not self.active:
             return
+        rounded = {k: float(f"{v:.7g}") for k, v in metrics.items()}
         with (self.dir / "metrics.jsonl").open("a", encoding="utf-8") as f:
-            f.write(json.dumps({"step": step, **{k: float(f"{v:.7g}") for k, v in metrics.items()}}) + "\n")
+            f.write(json.dumps({"step": step, **rounded}) + "\n")
         if self.config.metrics_file:
-            self.in_own_names(step, {k: v for k, v in metrics.items() if not k.startswith("eval/")})
+            self.in_own_names(step, {k: v for k, v in rounded.items() if not k.startswith("eval/")})
         for track, _ in self.trackers:
             track(metrics, step)
         self.show(step, metrics)
@@ -10323,13 +10305,13 @@ class RunLog:
 
     def in_own_names(self, step: int, metrics: dict) -> None:
         """Append one line to --metrics_file for an update: `step`, and the metrics of --metric_names or all."""
-        path, rounded = Path(self.config.metrics_file), {k: float(f"{v:.7g}") for k, v in metrics.items()}
+        path = Path(self.config.metrics_file)
         wrong = next((name for name in self.names.values() if metrics and name not in metrics), "")
         if wrong and not path.exists():  # a step without an update lacks some, too
             known = f"step {step} has {', '.join(metrics)}{suggest(wrong, [*metrics])}"
             say(f"warning: --metric_names has {wrong}, written as null; {known}")
         if metrics:
-            chosen = {own: rounded.get(name) for own, name in self.names.items()} or rounded
+            chosen = {own: metrics.get(name) for own, name in self.names.items()} or metrics
             with path.open("a", encoding="utf-8") as f:
                 f.write(json.dumps({"step": step, **chosen}) + "\n")
 

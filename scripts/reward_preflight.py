@@ -51,55 +51,57 @@ Exit codes: 0 ready (or listed; --model: RL now), 1 not ready, 2 bad input.
 """
 
 # Contents
-#       164-175  python source          Parses Python source in a process with threads
-#       178-271  messages               Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       274-286  bundle                 Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       289-456  dialect                Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       459-492  settings               Settings: dataclasses whose fields are flags and YAML keys, and the checks …
-#       495-858  processes              The processes of a run: lazy torch, device, threads, sums, distribution of …
-#       861-879  exit codes             Program exit: errors that a user can fix become a message and an exit code
-#      882-1122  data files             Open data files as text: decompress, decode, refuse files without data; parse …
-#     1125-1239  nested rows            Find rows inside other JSON: an object with a list of rows, columns instead …
-#     1242-1492  rows                   Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1495-1601  stated answers         Find where a text states its final answer, by marks and phrases in 20 …
-#     1604-1770  answer marks           Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` …
-#     1773-2098  question parts         Detect columns that look like part of the question but are not in the prompt, …
-#     2101-2298  chat                   Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2301-2364  prompts                Load training and held-out prompts as token ids
-#     2367-2443  pass rates             Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm …
-#     2446-2683  user code              What users' rewards get: texts, copies of the columns, and their own state of …
-#     2686-2797  schema examples        Example values that a JSON Schema accepts, for tests of rewards
-#     2800-3066  reward forms           The forms that a reward function may have, and loading rewards from files
-#     3069-3381  rewards                The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3384-3526  environments           Load and check environments: classes whose methods are tools for the model, …
-#     3529-3720  tool calls             Parse tool calls in model output, by the tokenizer's response template or one …
-#     3723-3849  tool runs              Run the calls of many conversations concurrently, each with a time limit; …
-#     3852-4019  conversations          Conversations with environments: their record, limits, and calls of the …
-#     4022-4100  scripted play          Scripted conversations: plain texts in place of tokenizer, chat template and …
-#     4103-4256  play                   Play a policy's conversations with environments; each turn samples all open …
-#     4259-4332  play setup             Set up and score conversations, for all programs that take --environment
-#     4335-4380  whole models           Refuse what transformers would make a model of by guessing: missing weights, …
-#     4383-4752  models                 Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     4755-4763  batches                Batches: masked statistics, padding, micro-batches, and packed layouts that …
-#     4766-5020  key cache              The key-value cache while sampling: it grows in blocks, holds shared prompts …
-#     5023-5161  forward                The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     5164-5212  folding                Fold LoRA into the weights while sampling: it saves a third of the kernels …
-#     5215-5288  norms                  Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
-#     5291-5504  cache probe            Probe what a model's cache and attention can do, before sampling and training …
-#     5507-5589  room steps             One more token per row, with fixed shapes and addresses within the cache, as …
-#     5592-5819  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     5822-5993  rollouts               Sample and score a batch's rows over all processes; slow rewards run while …
-#     5996-6115  rows and gold          Rows of the data, and their reference completions (gold)
-#     6118-6308  probes                 Completions that must not be paid
-#     6311-6504  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
-#     6507-6696  scoring                Grading completions, and the findings of all checks
-#     6699-7038  preflight              The checks of a reward and the verdict
-#     7041-7199  policies               Scripted policies, which give the answers of a conversation turn by turn
-#     7202-7296  environment process    The environment's own process: scripted policies play conversations as in a …
-#     7299-7479  environment preflight  The checks of an environment and the verdict
-#     7482-7547  report                 Printed reports and --list
-#     7550-7629  model preflight        --model: how often a model's samples pass, and whether RL, a warm start or …
-#     7632-7743  command                The command line
+#       166-177  python source          Parses Python source in a process with threads
+#       180-273  messages               Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       276-288  bundle                 Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       291-458  dialect                Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       461-494  settings               Settings: dataclasses whose fields are flags and YAML keys, and the checks …
+#       497-860  processes              The processes of a run: lazy torch, device, threads, sums, distribution of …
+#       863-881  exit codes             Program exit: errors that a user can fix become a message and an exit code
+#      884-1124  data files             Open data files as text: decompress, decode, refuse files without data; parse …
+#     1127-1241  nested rows            Find rows inside other JSON: an object with a list of rows, columns instead …
+#     1244-1494  rows                   Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1497-1603  stated answers         Find where a text states its final answer, by marks and phrases in 20 …
+#     1606-1772  answer marks           Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` …
+#     1775-2100  question parts         Detect columns that look like part of the question but are not in the prompt, …
+#     2103-2300  chat                   Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2303-2366  prompts                Load training and held-out prompts as token ids
+#     2369-2445  pass rates             Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm …
+#     2448-2685  user code              What users' rewards get: texts, copies of the columns, and their own state of …
+#     2688-2799  schema examples        Example values that a JSON Schema accepts, for tests of rewards
+#     2802-3068  reward forms           The forms that a reward function may have, and loading rewards from files
+#     3071-3383  rewards                The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3386-3528  environments           Load and check environments: classes whose methods are tools for the model, …
+#     3531-3722  tool calls             Parse tool calls in model output, by the tokenizer's response template or one …
+#     3725-3851  tool runs              Run the calls of many conversations concurrently, each with a time limit; …
+#     3854-4021  conversations          Conversations with environments: their record, limits, and calls of the …
+#     4024-4102  scripted play          Scripted conversations: plain texts in place of tokenizer, chat template and …
+#     4105-4258  play                   Play a policy's conversations with environments; each turn samples all open …
+#     4261-4334  play setup             Set up and score conversations, for all programs that take --environment
+#     4337-4383  whole models           Refuse what transformers would make a model of by guessing: missing weights, …
+#     4386-4529  adapters               LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     4532-4621  models                 The networks of a run: their precision, the frozen reference, prompts that …
+#     4624-4681  tokenizers             Tokenizers: loading and saving, the tokens that end a completion, the rows …
+#     4684-4763  loading                Load networks: attention, 4-bit weights, dropout, dtypes, generation …
+#     4766-4774  batches                Batches: masked statistics, padding, micro-batches, and packed layouts that …
+#     4777-5031  key cache              The key-value cache while sampling: it grows in blocks, holds shared prompts …
+#     5034-5172  forward                The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     5175-5295  faster layers          Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     5298-5511  cache probe            Probe what a model's cache and attention can do, before sampling and training …
+#     5514-5596  room steps             One more token per row, with fixed shapes and addresses within the cache, as …
+#     5599-5826  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     5829-6000  rollouts               Sample and score a batch's rows over all processes; slow rewards run while …
+#     6003-6122  rows and gold          Rows of the data, and their reference completions (gold)
+#     6125-6315  probes                 Completions that must not be paid
+#     6318-6511  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
+#     6514-6703  scoring                Grading completions, and the findings of all checks
+#     6706-7045  preflight              The checks of a reward and the verdict
+#     7048-7206  policies               Scripted policies, which give the answers of a conversation turn by turn
+#     7209-7303  environment process    The environment's own process: scripted policies play conversations as in a …
+#     7306-7486  environment preflight  The checks of an environment and the verdict
+#     7489-7554  report                 Printed reports and --list
+#     7557-7636  model preflight        --model: how often a model's samples pass, and whether RL, a warm start or …
+#     7639-7750  command                The command line
 
 import argparse
 import ast
@@ -4334,6 +4336,7 @@ def score_weights(reward: Reward, names) -> dict[str, float]:
 
 # ------------------------------------------------------------------- whole models (src/parts/networks/whole_models.py)
 
+LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
 # where a run's folder has its models, the best first
 MODELS_OF_RUN = ("final", "policy", "step-*/policy", "checkpoint-*", "checkpoints/*/policy", "checkpoints/*-*")
 
@@ -4380,56 +4383,9 @@ def load_whole(load, source: str, **options):
     raise UserError(f"{got}, such as {missing[0]}{others}; expected all of them; try {advice}")
 
 
-# ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
+# --------------------------------------------------------------------------- adapters (src/parts/networks/adapters.py)
 
 RENAMED = ".*is_gradient_checkpointing.*deprecated.*"  # a warning that peft causes by using the old name
-LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
-
-
-def precision_on(precision: str, device) -> str:
-    """Resolve a precision for a device: auto is bf16 on CUDA GPUs that support it, else fp32."""
-    if precision != "auto":
-        return precision
-    able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    return "bf16" if able else "fp32"
-
-
-def leave_out_cudnn_attention() -> None:
-    """Disable cuDNN's attention, which plans for 23 to 37 ms at each new length, so at each sampled token."""
-    torch.backends.cuda.enable_cudnn_sdp(False)
-
-
-def settle_precision(config: BaseConfig, device) -> None:
-    """Resolve `auto` in config.precision, allow or forbid TF32, and on a GPU report both.
-
-    Below fp32, the layers that stay float32 (the output layer) may use TF32, which is still finer than bf16.
-    """
-    asked, config.precision = config.precision, precision_on(config.precision, device)
-    exact = config.precision == "fp32"
-    leave_out_cudnn_attention()
-    torch.set_float32_matmul_precision("highest" if exact else "high")
-    if device.type != "cpu":
-        faster = precision_on("auto", device).replace("fp32", "fp16")
-        how = f"without TF32; --precision {faster} is faster" if exact else "may use TF32"
-        note = " (auto)" if asked == "auto" else ""
-        say(f"device {device}, precision {config.precision}{note}; float32 matrix products {how}")
-
-
-def widest_float(device):
-    """float64, but float32 on Apple's GPUs, which have no wider type."""
-    return torch.float32 if device.type == "mps" else torch.float64
-
-
-def compute_dtype(config: BaseConfig, device):
-    """The dtype of matrix products and of frozen weights."""
-    names = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-    return names[precision_on(config.precision, device)]
-
-
-def autocast(config: BaseConfig, device):
-    """Context in which the networks run; without effect in fp32."""
-    dtype = compute_dtype(config, device)
-    return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
 
 
 def config_file(source: str) -> str | None:
@@ -4573,6 +4529,101 @@ def load_pretrained(auto_class, source: str, base: str = "", trainable: bool = F
     return with_adapter(base, source, trainable)
 
 
+# ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
+
+
+@dataclass
+class Models:
+    """The networks of a run and what they share."""
+
+    policy: object
+    critic: object  # None unless advantages are GAE's
+    reference: object  # None without KL; under LoRA the policy itself, used in `as_reference`
+    tokenizer: object
+    eos_ids: list[int]
+    pad_id: int
+    device: object
+
+    @property
+    def networks(self) -> list:
+        """[policy, critic's backbone, reference]; None for those that the run does not have."""
+        return [self.policy, self.critic and self.critic.backbone, self.reference]
+
+
+def precision_on(precision: str, device) -> str:
+    """Resolve a precision for a device: auto is bf16 on CUDA GPUs that support it, else fp32."""
+    if precision != "auto":
+        return precision
+    able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return "bf16" if able else "fp32"
+
+
+def leave_out_cudnn_attention() -> None:
+    """Disable cuDNN's attention, which plans for 23 to 37 ms at each new length, so at each sampled token."""
+    torch.backends.cuda.enable_cudnn_sdp(False)
+
+
+def settle_precision(config: BaseConfig, device) -> None:
+    """Resolve `auto` in config.precision, allow or forbid TF32, and on a GPU report both.
+
+    Below fp32, the layers that stay float32 (the output layer) may use TF32, which is still finer than bf16.
+    """
+    asked, config.precision = config.precision, precision_on(config.precision, device)
+    exact = config.precision == "fp32"
+    leave_out_cudnn_attention()
+    torch.set_float32_matmul_precision("highest" if exact else "high")
+    if device.type != "cpu":
+        faster = precision_on("auto", device).replace("fp32", "fp16")
+        how = f"without TF32; --precision {faster} is faster" if exact else "may use TF32"
+        note = " (auto)" if asked == "auto" else ""
+        say(f"device {device}, precision {config.precision}{note}; float32 matrix products {how}")
+
+
+def widest_float(device):
+    """float64, but float32 on Apple's GPUs, which have no wider type."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def compute_dtype(config: BaseConfig, device):
+    """The dtype of matrix products and of frozen weights."""
+    names = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    return names[precision_on(config.precision, device)]
+
+
+def autocast(config: BaseConfig, device):
+    """Context in which the networks run; without effect in fp32."""
+    dtype = compute_dtype(config, device)
+    return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
+
+
+def unwrapped(model):
+    """The transformers model inside a peft wrapper."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def check_tokens(models: Models, rows: list[dict]) -> None:
+    """Raise UserError if a prompt has a token without an embedding."""
+    known = unwrapped(models.policy).get_input_embeddings().weight.shape[0]
+    largest = max((max(row["prompt_ids"], default=0) for row in rows), default=0)
+    got = f"got a prompt with token {largest}, and a model that embeds {known}: one was added to the tokenizer alone"
+    need(largest < known, f"{got}; try model.resize_token_embeddings(len(tokenizer)), and save both")
+
+
+def check_context(config: BaseConfig, models: Models, rows: list[dict]) -> None:
+    """Raise UserError if prompt and completion exceed the model's positions, or if a token has no embedding."""
+    check_tokens(models, rows)
+    longest = max(len(row["prompt_ids"]) for row in rows)
+    got = f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens"
+    for network in map(unwrapped, filter(None, models.networks)):
+        limit = getattr(network.config.get_text_config(), "max_position_embeddings", None)
+        expected = f"expected at most {limit} together, all that {network.name_or_path} reads"
+        fits = not limit or longest + config.max_new_tokens <= limit
+        need(fits, f"{got}; {expected}; try a lower --max_new_tokens or --max_prompt_tokens")
+
+
+# ----------------------------------------------------------------------- tokenizers (src/parts/networks/tokenizers.py)
+
+
 def read_tokenizer(source: str, base: str = "", **options):
     """A model's tokenizer; UserError if it does not load, or if transformers finds none and builds an empty one."""
     known = Path(source).is_dir() or is_hub_id(source)
@@ -4609,22 +4660,28 @@ def load_tokenizer(config: BaseConfig):
     return tokenizer
 
 
-@dataclass
-class Models:
-    """The networks of a run and what they share."""
+def ending_ids(ends: int | list[int] | None, tokenizer) -> list[int]:
+    """Sorted ids of the tokens that end an answer: a model's eos_token_id (one or a list) and the tokenizer's."""
+    return sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
 
-    policy: object
-    critic: object  # None unless advantages are GAE's
-    reference: object  # None without KL; under LoRA the policy itself, used in `as_reference`
-    tokenizer: object
-    eos_ids: list[int]
-    pad_id: int
-    device: object
 
-    @property
-    def networks(self) -> list:
-        """[policy, critic's backbone, reference]; None for those that the run does not have."""
-        return [self.policy, self.critic and self.critic.backbone, self.reference]
+def end_and_pad_ids(config: BaseConfig, policy, tokenizer) -> tuple[list[int], int]:
+    """(ids of tokens that end a completion, pad id). Masks never depend on the pad."""
+    rows = range(unwrapped(policy).get_input_embeddings().weight.shape[0])  # an id beyond them has no embedding
+    given = ending_ids(unwrapped(policy).generation_config.eos_token_id, tokenizer)
+    ends = [i for i in given if i in rows]
+    wrong = f", whose end tokens {given} have no embedding" if given else " without an end token"
+    expected = f"expected an id below {len(rows)}; try setting eos_token_id in its generation_config.json"
+    need(ends, f"got model {config.model!r}{wrong}; {expected}")
+    return ends, tokenizer.pad_token_id if tokenizer.pad_token_id in rows else ends[0]
+
+
+def token_count(tokenizer, eos_ids: list[int]) -> int:
+    """Number of embedding rows that belong to tokens; rows beyond only round up the size and must not be sampled."""
+    return 1 + max(*tokenizer.get_vocab().values(), *eos_ids)
+
+
+# ----------------------------------------------------------------------------- loading (src/parts/networks/loading.py)
 
 
 def disable_dropout(model) -> None:
@@ -4704,52 +4761,6 @@ def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bo
     if frozen or not hasattr(model, "peft_config"):  # else peft has set requires_grad
         model.requires_grad_(not frozen and not config.lora_rank)
     return model.eval()
-
-
-def ending_ids(ends: int | list[int] | None, tokenizer) -> list[int]:
-    """Sorted ids of the tokens that end an answer: a model's eos_token_id (one or a list) and the tokenizer's."""
-    return sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
-
-
-def end_and_pad_ids(config: BaseConfig, policy, tokenizer) -> tuple[list[int], int]:
-    """(ids of tokens that end a completion, pad id). Masks never depend on the pad."""
-    rows = range(unwrapped(policy).get_input_embeddings().weight.shape[0])  # an id beyond them has no embedding
-    given = ending_ids(unwrapped(policy).generation_config.eos_token_id, tokenizer)
-    ends = [i for i in given if i in rows]
-    wrong = f", whose end tokens {given} have no embedding" if given else " without an end token"
-    expected = f"expected an id below {len(rows)}; try setting eos_token_id in its generation_config.json"
-    need(ends, f"got model {config.model!r}{wrong}; {expected}")
-    return ends, tokenizer.pad_token_id if tokenizer.pad_token_id in rows else ends[0]
-
-
-def token_count(tokenizer, eos_ids: list[int]) -> int:
-    """Number of embedding rows that belong to tokens; rows beyond only round up the size and must not be sampled."""
-    return 1 + max(*tokenizer.get_vocab().values(), *eos_ids)
-
-
-def unwrapped(model):
-    """The transformers model inside a peft wrapper."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
-
-
-def check_tokens(models: Models, rows: list[dict]) -> None:
-    """Raise UserError if a prompt has a token without an embedding."""
-    known = unwrapped(models.policy).get_input_embeddings().weight.shape[0]
-    largest = max((max(row["prompt_ids"], default=0) for row in rows), default=0)
-    got = f"got a prompt with token {largest}, and a model that embeds {known}: one was added to the tokenizer alone"
-    need(largest < known, f"{got}; try model.resize_token_embeddings(len(tokenizer)), and save both")
-
-
-def check_context(config: BaseConfig, models: Models, rows: list[dict]) -> None:
-    """Raise UserError if prompt and completion exceed the model's positions, or if a token has no embedding."""
-    check_tokens(models, rows)
-    longest = max(len(row["prompt_ids"]) for row in rows)
-    got = f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens"
-    for network in map(unwrapped, filter(None, models.networks)):
-        limit = getattr(network.config.get_text_config(), "max_position_embeddings", None)
-        expected = f"expected at most {limit} together, all that {network.name_or_path} reads"
-        fits = not limit or longest + config.max_new_tokens <= limit
-        need(fits, f"{got}; {expected}; try a lower --max_new_tokens or --max_prompt_tokens")
 
 
 # ----------------------------------------------------------------------------- batches (src/parts/networks/batches.py)
@@ -5161,9 +5172,11 @@ def settle_logits(config: BaseConfig, models: Models) -> None:
         unwrapped(network).known_tokens = count if count < logits.shape[-1] else None
 
 
-# ----------------------------------------------------------------------------- folding (src/parts/networks/folding.py)
+# ----------------------------------------------------------------- faster layers (src/parts/networks/faster_layers.py)
 
 SHARE = 6  # a copy of the weights may take 1/6 of the GPU's memory: 13 GiB of 80, enough for a 7B model
+LARGE = 2**18  # weights; in smaller layers a call costs more than it saves
+EXACT = 1e-6  # largest relative difference to transformers' norm in float32 that the order of sums explains
 
 
 def copy_fits(size: float, device) -> bool:
@@ -5210,12 +5223,6 @@ def folded(layers: list) -> Iterator[None]:
         for layer, weight, data in kept:
             weight.data = data
             layer.merged_adapters.clear()
-
-
-# --------------------------------------------------------------------------------- norms (src/parts/networks/norms.py)
-
-LARGE = 2**18  # weights; in smaller layers a call costs more than it saves
-EXACT = 1e-6  # largest relative difference to transformers' norm in float32 that the order of sums explains
 
 
 def plain_norm(module, x, eps: float):

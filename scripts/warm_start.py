@@ -41,55 +41,57 @@ Exit codes: 0 RL can begin, 1 not yet (--resume --rounds N continues), 2 bad inp
 """
 
 # Contents
-#       151-162  python source     Parses Python source in a process with threads
-#       165-269  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       272-317  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       320-510  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       513-704  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      707-1093  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1096-1165  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1168-1408  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1411-1525  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1528-1788  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1791-1897  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1900-2041  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2044-2369  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2372-2569  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2572-2657  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2660-2744  prompts           Load training and held-out prompts as token ids
-#     2747-2823  pass rates        Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
-#     2826-2881  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
-#     2884-3116  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     3119-3385  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3388-3700  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3703-3748  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     3751-4229  models            Load and save networks: precision, LoRA adapters, tokenizers, 4-bit weights, …
-#     4232-4395  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     4398-4652  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     4655-4862  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     4865-4913  folding           Fold LoRA into the weights while sampling: it saves a third of the kernels for …
-#     4916-4989  norms             Run layers in faster forms while sampling: RMS norms in one kernel on a GPU, …
-#     4992-5205  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     5208-5290  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5293-5533  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     5536-5673  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5676-5868  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5871-6058  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     6061-6067  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     6070-6150  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     6153-6199  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     6202-6220  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     6223-6495  memory            The memory that a run will need, from the shape of its networks
-#     6498-6701  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     6704-6864  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6867-6894  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6897-6903  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6906-7025  settings          Settings of the warm start, and contradictions between them
-#     7028-7155  solutions         Prompts that may train, and their solutions as token ids with the end token
-#     7158-7315  workshop          The tools of a run: the policy of a round, its sampler, its files, and the signal …
-#     7318-7521  samples           Samples of a round: written in parts, filtered, and judged: can RL take over?
-#     7524-7648  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
-#     7651-7887  run               The memory and the plan, the rounds, the handover to RL, and the command line
+#       153-164  python source     Parses Python source in a process with threads
+#       167-271  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       274-319  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       322-512  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       515-706  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      709-1095  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1098-1167  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1170-1410  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1413-1527  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1530-1790  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1793-1899  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1902-2043  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2046-2371  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2374-2571  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2574-2659  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2662-2746  prompts           Load training and held-out prompts as token ids
+#     2749-2825  pass rates        Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
+#     2828-2883  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
+#     2886-3118  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     3121-3387  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3390-3702  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3705-3751  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     3754-3971  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     3974-4063  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     4066-4132  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     4135-4241  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     4244-4389  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     4392-4646  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     4649-4856  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     4859-4979  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     4982-5195  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     5198-5280  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5283-5523  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     5526-5663  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5666-5858  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5861-6048  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     6051-6057  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     6060-6140  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     6143-6189  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     6192-6210  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     6213-6485  memory            The memory that a run will need, from the shape of its networks
+#     6488-6691  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     6694-6854  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6857-6884  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6887-6893  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     6896-7015  settings          Settings of the warm start, and contradictions between them
+#     7018-7145  solutions         Prompts that may train, and their solutions as token ids with the end token
+#     7148-7305  workshop          The tools of a run: the policy of a round, its sampler, its files, and the signal …
+#     7308-7511  samples           Samples of a round: written in parts, filtered, and judged: can RL take over?
+#     7514-7638  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
+#     7641-7877  run               The memory and the plan, the rounds, the handover to RL, and the command line
 
 import argparse
 import ast
@@ -3702,6 +3704,7 @@ class Reward:
 
 # ------------------------------------------------------------------- whole models (src/parts/networks/whole_models.py)
 
+LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
 # where a run's folder has its models, the best first
 MODELS_OF_RUN = ("final", "policy", "step-*/policy", "checkpoint-*", "checkpoints/*/policy", "checkpoints/*-*")
 
@@ -3748,58 +3751,9 @@ def load_whole(load, source: str, **options):
     raise UserError(f"{got}, such as {missing[0]}{others}; expected all of them; try {advice}")
 
 
-# ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
+# --------------------------------------------------------------------------- adapters (src/parts/networks/adapters.py)
 
 RENAMED = ".*is_gradient_checkpointing.*deprecated.*"  # a warning that peft causes by using the old name
-LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
-# attention kinds of transformers; auto leaves the choice to it: sdpa if the architecture supports it
-ATTENTION_KINDS = ("auto", "eager", "sdpa", *(f"flash_attention_{i}" for i in (2, 3, 4)), "flex_attention")
-
-
-def precision_on(precision: str, device) -> str:
-    """Resolve a precision for a device: auto is bf16 on CUDA GPUs that support it, else fp32."""
-    if precision != "auto":
-        return precision
-    able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-    return "bf16" if able else "fp32"
-
-
-def leave_out_cudnn_attention() -> None:
-    """Disable cuDNN's attention, which plans for 23 to 37 ms at each new length, so at each sampled token."""
-    torch.backends.cuda.enable_cudnn_sdp(False)
-
-
-def settle_precision(config: BaseConfig, device) -> None:
-    """Resolve `auto` in config.precision, allow or forbid TF32, and on a GPU report both.
-
-    Below fp32, the layers that stay float32 (the output layer) may use TF32, which is still finer than bf16.
-    """
-    asked, config.precision = config.precision, precision_on(config.precision, device)
-    exact = config.precision == "fp32"
-    leave_out_cudnn_attention()
-    torch.set_float32_matmul_precision("highest" if exact else "high")
-    if device.type != "cpu":
-        faster = precision_on("auto", device).replace("fp32", "fp16")
-        how = f"without TF32; --precision {faster} is faster" if exact else "may use TF32"
-        note = " (auto)" if asked == "auto" else ""
-        say(f"device {device}, precision {config.precision}{note}; float32 matrix products {how}")
-
-
-def widest_float(device):
-    """float64, but float32 on Apple's GPUs, which have no wider type."""
-    return torch.float32 if device.type == "mps" else torch.float64
-
-
-def compute_dtype(config: BaseConfig, device):
-    """The dtype of matrix products and of frozen weights."""
-    names = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-    return names[precision_on(config.precision, device)]
-
-
-def autocast(config: BaseConfig, device):
-    """Context in which the networks run; without effect in fp32."""
-    dtype = compute_dtype(config, device)
-    return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
 
 
 def config_file(source: str) -> str | None:
@@ -3991,6 +3945,127 @@ def save_network(model, folder: Path) -> None:
     model.save_pretrained(folder, **({"selected_adapters": ["default"]} if hasattr(model, "peft_config") else {}))
 
 
+def add_lora(model, config: BaseConfig):
+    """Wrap a network in new LoRA adapters on all linear layers that support them, unless it has adapters already."""
+    from peft import LoraConfig, get_peft_model
+
+    if hasattr(model, "peft_config"):
+        return model
+    modules = {name: type(module).__name__ for name, module in model.named_modules()}
+    broken = [name for name, kind in modules.items() if kind == "Llama4Router"]  # returns a pair
+    broken += [name for name in modules if name.endswith(("mamba.out_proj", "mixer.out_proj"))]  # kernels read weights
+    lora = LoraConfig(
+        r=config.lora_rank,
+        lora_alpha=config.lora_alpha or 2 * config.lora_rank,
+        target_modules="all-linear",
+        exclude_modules=broken or None,
+        fan_in_fan_out="Conv1D" in modules.values(),  # GPT-2 stores weights transposed
+    )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=RENAMED)
+        adapted = get_peft_model(model, lora).eval()
+    bare = [p for name, p in adapted.named_parameters() if re.search(r"\.experts\.\w+$", name)]
+    share = sum(p.numel() for p in bare) / sum(p.numel() for p in adapted.parameters())
+    if share >= 0.01:
+        say(f"note: LoRA does not adapt the experts of {type(model).__name__}, {share:.0%} of its weights")
+    return adapted
+
+
+# ------------------------------------------------------------------------------- models (src/parts/networks/models.py)
+
+
+@dataclass
+class Models:
+    """The networks of a run and what they share."""
+
+    policy: object
+    critic: object  # None unless advantages are GAE's
+    reference: object  # None without KL; under LoRA the policy itself, used in `as_reference`
+    tokenizer: object
+    eos_ids: list[int]
+    pad_id: int
+    device: object
+
+    @property
+    def networks(self) -> list:
+        """[policy, critic's backbone, reference]; None for those that the run does not have."""
+        return [self.policy, self.critic and self.critic.backbone, self.reference]
+
+
+def precision_on(precision: str, device) -> str:
+    """Resolve a precision for a device: auto is bf16 on CUDA GPUs that support it, else fp32."""
+    if precision != "auto":
+        return precision
+    able = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return "bf16" if able else "fp32"
+
+
+def leave_out_cudnn_attention() -> None:
+    """Disable cuDNN's attention, which plans for 23 to 37 ms at each new length, so at each sampled token."""
+    torch.backends.cuda.enable_cudnn_sdp(False)
+
+
+def settle_precision(config: BaseConfig, device) -> None:
+    """Resolve `auto` in config.precision, allow or forbid TF32, and on a GPU report both.
+
+    Below fp32, the layers that stay float32 (the output layer) may use TF32, which is still finer than bf16.
+    """
+    asked, config.precision = config.precision, precision_on(config.precision, device)
+    exact = config.precision == "fp32"
+    leave_out_cudnn_attention()
+    torch.set_float32_matmul_precision("highest" if exact else "high")
+    if device.type != "cpu":
+        faster = precision_on("auto", device).replace("fp32", "fp16")
+        how = f"without TF32; --precision {faster} is faster" if exact else "may use TF32"
+        note = " (auto)" if asked == "auto" else ""
+        say(f"device {device}, precision {config.precision}{note}; float32 matrix products {how}")
+
+
+def widest_float(device):
+    """float64, but float32 on Apple's GPUs, which have no wider type."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+def compute_dtype(config: BaseConfig, device):
+    """The dtype of matrix products and of frozen weights."""
+    names = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    return names[precision_on(config.precision, device)]
+
+
+def autocast(config: BaseConfig, device):
+    """Context in which the networks run; without effect in fp32."""
+    dtype = compute_dtype(config, device)
+    return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
+
+
+def unwrapped(model):
+    """The transformers model inside a peft wrapper."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def check_tokens(models: Models, rows: list[dict]) -> None:
+    """Raise UserError if a prompt has a token without an embedding."""
+    known = unwrapped(models.policy).get_input_embeddings().weight.shape[0]
+    largest = max((max(row["prompt_ids"], default=0) for row in rows), default=0)
+    got = f"got a prompt with token {largest}, and a model that embeds {known}: one was added to the tokenizer alone"
+    need(largest < known, f"{got}; try model.resize_token_embeddings(len(tokenizer)), and save both")
+
+
+def check_context(config: BaseConfig, models: Models, rows: list[dict]) -> None:
+    """Raise UserError if prompt and completion exceed the model's positions, or if a token has no embedding."""
+    check_tokens(models, rows)
+    longest = max(len(row["prompt_ids"]) for row in rows)
+    got = f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens"
+    for network in map(unwrapped, filter(None, models.networks)):
+        limit = getattr(network.config.get_text_config(), "max_position_embeddings", None)
+        expected = f"expected at most {limit} together, all that {network.name_or_path} reads"
+        fits = not limit or longest + config.max_new_tokens <= limit
+        need(fits, f"{got}; {expected}; try a lower --max_new_tokens or --max_prompt_tokens")
+
+
+# ----------------------------------------------------------------------- tokenizers (src/parts/networks/tokenizers.py)
+
+
 def read_tokenizer(source: str, base: str = "", **options):
     """A model's tokenizer; UserError if it does not load, or if transformers finds none and builds an empty one."""
     known = Path(source).is_dir() or is_hub_id(source)
@@ -4036,22 +4111,31 @@ def save_tokenizer(tokenizer, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-@dataclass
-class Models:
-    """The networks of a run and what they share."""
+def ending_ids(ends: int | list[int] | None, tokenizer) -> list[int]:
+    """Sorted ids of the tokens that end an answer: a model's eos_token_id (one or a list) and the tokenizer's."""
+    return sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
 
-    policy: object
-    critic: object  # None unless advantages are GAE's
-    reference: object  # None without KL; under LoRA the policy itself, used in `as_reference`
-    tokenizer: object
-    eos_ids: list[int]
-    pad_id: int
-    device: object
 
-    @property
-    def networks(self) -> list:
-        """[policy, critic's backbone, reference]; None for those that the run does not have."""
-        return [self.policy, self.critic and self.critic.backbone, self.reference]
+def end_and_pad_ids(config: BaseConfig, policy, tokenizer) -> tuple[list[int], int]:
+    """(ids of tokens that end a completion, pad id). Masks never depend on the pad."""
+    rows = range(unwrapped(policy).get_input_embeddings().weight.shape[0])  # an id beyond them has no embedding
+    given = ending_ids(unwrapped(policy).generation_config.eos_token_id, tokenizer)
+    ends = [i for i in given if i in rows]
+    wrong = f", whose end tokens {given} have no embedding" if given else " without an end token"
+    expected = f"expected an id below {len(rows)}; try setting eos_token_id in its generation_config.json"
+    need(ends, f"got model {config.model!r}{wrong}; {expected}")
+    return ends, tokenizer.pad_token_id if tokenizer.pad_token_id in rows else ends[0]
+
+
+def token_count(tokenizer, eos_ids: list[int]) -> int:
+    """Number of embedding rows that belong to tokens; rows beyond only round up the size and must not be sampled."""
+    return 1 + max(*tokenizer.get_vocab().values(), *eos_ids)
+
+
+# ----------------------------------------------------------------------------- loading (src/parts/networks/loading.py)
+
+# attention kinds of transformers; auto leaves the choice to it: sdpa if the architecture supports it
+ATTENTION_KINDS = ("auto", "eager", "sdpa", *(f"flash_attention_{i}" for i in (2, 3, 4)), "flex_attention")
 
 
 def disable_dropout(model) -> None:
@@ -4143,57 +4227,10 @@ def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bo
     return model.eval()
 
 
-def add_lora(model, config: BaseConfig):
-    """Wrap a network in new LoRA adapters on all linear layers that support them, unless it has adapters already."""
-    from peft import LoraConfig, get_peft_model
-
-    if hasattr(model, "peft_config"):
-        return model
-    modules = {name: type(module).__name__ for name, module in model.named_modules()}
-    broken = [name for name, kind in modules.items() if kind == "Llama4Router"]  # returns a pair
-    broken += [name for name in modules if name.endswith(("mamba.out_proj", "mixer.out_proj"))]  # kernels read weights
-    lora = LoraConfig(
-        r=config.lora_rank,
-        lora_alpha=config.lora_alpha or 2 * config.lora_rank,
-        target_modules="all-linear",
-        exclude_modules=broken or None,
-        fan_in_fan_out="Conv1D" in modules.values(),  # GPT-2 stores weights transposed
-    )
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=RENAMED)
-        adapted = get_peft_model(model, lora).eval()
-    bare = [p for name, p in adapted.named_parameters() if re.search(r"\.experts\.\w+$", name)]
-    share = sum(p.numel() for p in bare) / sum(p.numel() for p in adapted.parameters())
-    if share >= 0.01:
-        say(f"note: LoRA does not adapt the experts of {type(model).__name__}, {share:.0%} of its weights")
-    return adapted
-
-
 def load_policy(config: BaseConfig, device, saved: Path | None):
     """The network to be trained, from the checkpoint folder `saved` if given, else from config.model."""
     policy = load_network(transformers.AutoModelForCausalLM, str(saved or config.model), config, device)
     return add_lora(policy, config) if config.lora_rank else policy
-
-
-def ending_ids(ends: int | list[int] | None, tokenizer) -> list[int]:
-    """Sorted ids of the tokens that end an answer: a model's eos_token_id (one or a list) and the tokenizer's."""
-    return sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
-
-
-def end_and_pad_ids(config: BaseConfig, policy, tokenizer) -> tuple[list[int], int]:
-    """(ids of tokens that end a completion, pad id). Masks never depend on the pad."""
-    rows = range(unwrapped(policy).get_input_embeddings().weight.shape[0])  # an id beyond them has no embedding
-    given = ending_ids(unwrapped(policy).generation_config.eos_token_id, tokenizer)
-    ends = [i for i in given if i in rows]
-    wrong = f", whose end tokens {given} have no embedding" if given else " without an end token"
-    expected = f"expected an id below {len(rows)}; try setting eos_token_id in its generation_config.json"
-    need(ends, f"got model {config.model!r}{wrong}; {expected}")
-    return ends, tokenizer.pad_token_id if tokenizer.pad_token_id in rows else ends[0]
-
-
-def token_count(tokenizer, eos_ids: list[int]) -> int:
-    """Number of embedding rows that belong to tokens; rows beyond only round up the size and must not be sampled."""
-    return 1 + max(*tokenizer.get_vocab().values(), *eos_ids)
 
 
 def generation_settings(source: str):
@@ -4202,31 +4239,6 @@ def generation_settings(source: str):
         return transformers.GenerationConfig.from_pretrained(source)
     except OSError:  # no such file
         return transformers.GenerationConfig.from_model_config(transformers.AutoConfig.from_pretrained(source))
-
-
-def unwrapped(model):
-    """The transformers model inside a peft wrapper."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
-
-
-def check_tokens(models: Models, rows: list[dict]) -> None:
-    """Raise UserError if a prompt has a token without an embedding."""
-    known = unwrapped(models.policy).get_input_embeddings().weight.shape[0]
-    largest = max((max(row["prompt_ids"], default=0) for row in rows), default=0)
-    got = f"got a prompt with token {largest}, and a model that embeds {known}: one was added to the tokenizer alone"
-    need(largest < known, f"{got}; try model.resize_token_embeddings(len(tokenizer)), and save both")
-
-
-def check_context(config: BaseConfig, models: Models, rows: list[dict]) -> None:
-    """Raise UserError if prompt and completion exceed the model's positions, or if a token has no embedding."""
-    check_tokens(models, rows)
-    longest = max(len(row["prompt_ids"]) for row in rows)
-    got = f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens"
-    for network in map(unwrapped, filter(None, models.networks)):
-        limit = getattr(network.config.get_text_config(), "max_position_embeddings", None)
-        expected = f"expected at most {limit} together, all that {network.name_or_path} reads"
-        fits = not limit or longest + config.max_new_tokens <= limit
-        need(fits, f"{got}; {expected}; try a lower --max_new_tokens or --max_prompt_tokens")
 
 
 # ----------------------------------------------------------------------------- batches (src/parts/networks/batches.py)
@@ -4267,11 +4279,11 @@ class Layout:
     ids: object  # [N]
     positions: object  # [N], position in its text, from 0
     prompts: object  # [n, P], tokens that attend within their row only: distinct prompts, or whole texts
-    responses: object  # [B, C], tokens that also attend to their prompt; [0, …] if the line has whole texts
-    texts: object  # [B or 0, P + C], each row's prompt and, from column P on, its response
+    responses: object  # [B, C], tokens that also attend to their prompt; C is 0 if the line has whole texts
+    texts: object  # [B, P + C], each row's prompt and, from column P on, its response
     back: object  # [N], index of each token in flattened `prompts` + `responses`; None if the line is `prompts`
     predicting: object  # [B, T], for each sampled token the place of the token before it
-    seen: object  # [B or 1, 1, C, P + C], whether a response token attends to a text token; None without responses
+    seen: object  # [B or 1, 1, C, P + C], whether a response token attends to a text token
     masks: dict = field(default_factory=dict)
 
     @functools.cached_property
@@ -4306,60 +4318,42 @@ def layout_of(piece: dict, longest: float) -> Layout | None:
     tokens, cells = int(lengths.sum()) - len(lengths), len(lengths) * (int(lengths.max()) - 1)
     once = tokens - int(mask[:, :start].sum()) + int(mask[first, :start].sum())
     if cost_of_pass(once, mask.numel()) < cost_of_pass(tokens, cells):
-        return layout_of_groups(piece, start, which, first)
-    return layout_of_texts(piece)
+        return layout_of_rows(piece, start, which, first)
+    every = torch.arange(len(mask), device=mask.device)
+    return layout_of_rows(piece, mask.shape[1], every, every)
 
 
-def layout_of_texts(piece: dict) -> Layout:
-    """The layout of whole texts, each without its last token."""
-    ids, mask = piece["input_ids"], piece["attention_mask"]
-    lengths, begins = mask.sum(1) - 1, mask.argmax(1)
-    columns, total = torch.arange(int(lengths.max()), device=ids.device), int(lengths.sum())
-    places = places_in_line(lengths, 0, total)
-    back = (places < total).flatten().nonzero().squeeze(1)
-    moved = ids.gather(1, (begins[:, None] + columns).clamp(max=ids.shape[1] - 1))  # [B, P], from column 0 on
-    before = torch.arange(ids.shape[1], device=ids.device) - begins[:, None] - 1
-    predicting = places.gather(1, before.clamp(0, len(columns) - 1))
-    predicting = predicting.masked_fill(piece["response_mask"] == 0, total)
-    return Layout(
-        ids=moved.flatten()[back],
-        positions=columns.expand(len(ids), -1).flatten()[back],
-        prompts=places,
-        responses=places[:0],
-        texts=places[:0],
-        back=None if len(back) == places.numel() else back,
-        predicting=predicting,
-        seen=None,
-    )
+def layout_of_rows(piece: dict, start: int, which, first) -> Layout:
+    """The layout that holds each distinct prompt once; further arguments are the result of `same_prompts`.
 
-
-def layout_of_groups(piece: dict, start: int, which, first) -> Layout:
-    """The layout that holds each distinct prompt once; further arguments are the result of `same_prompts`."""
+    Where `start` is T, the prompts are whole texts, and there are no responses.
+    """
     ids, mask = piece["input_ids"], piece["attention_mask"].bool()
-    of_prompt, of_response = mask[first, :start], mask[:, start:-1] & mask[:, start + 1 :]
+    (rows, columns), device = ids.shape, ids.device
+    followed = mask & torch.nn.functional.pad(mask[:, 1:], (0, 1))  # all but each text's last token
+    of_prompt, of_response = (followed if start == columns else mask)[first, :start], followed[:, start:-1]
     lengths, replies = of_prompt.sum(1), of_response.sum(1)
     before, total = int(lengths.sum()), int(lengths.sum() + replies.sum())
     prompts, responses = places_in_line(lengths, 0, total), places_in_line(replies, before, total)
-    texts = torch.cat([prompts[which], responses], dim=1)
-    (n, width), (count, reach) = prompts.shape, responses.shape
-    sees = torch.ones(reach, reach, dtype=torch.bool, device=ids.device).tril().expand(count, -1, -1)
+    reach = responses.shape[1]
+    line = torch.stack([ids, mask.cumsum(1) - 1])
+    line = torch.cat([line[:, first, :start][:, of_prompt], line[:, :, start:-1][:, of_response]], dim=1)
+    places = torch.full_like(ids, total)  # of each token in the line
+    places[:, :start] = places[first, :start].masked_scatter(of_prompt, torch.arange(before, device=device))[which]
+    places[:, start:-1].masked_scatter_(of_response, torch.arange(before, total, device=device))
+    sees = torch.ones(reach, reach, dtype=torch.bool, device=device).tril().expand(rows, -1, -1)
     seen = torch.cat([(prompts < total)[which, None].expand(-1, reach, -1), sees], dim=2)[:, None]
-    columns = torch.arange(max(width, reach), device=ids.device)
-    there = torch.cat([(table < total).flatten() for table in (prompts, responses)])
-    positions = [columns[:width].expand(n, -1), lengths[which, None] + columns[:reach]]
-    predicting = torch.full_like(ids, total)
-    predicting[:, start] = (lengths.cumsum(0) - 1)[which]
-    predicting[:, start + 1 : start + 1 + reach] = responses
-    predicting.masked_fill_(piece["response_mask"] == 0, total)
+    back = torch.cat([(table < total).flatten() for table in (prompts, responses)]).nonzero().squeeze(1)
+    no_pads = bool((lengths == prompts.shape[1]).all())
     return Layout(
-        ids=torch.cat([ids[first, :start][of_prompt], ids[:, start:-1][of_response]]),
-        positions=torch.cat([x.flatten() for x in positions])[there],
+        ids=line[0],
+        positions=line[1],
         prompts=prompts,
         responses=responses,
-        texts=texts,
-        back=there.nonzero().squeeze(1),
-        predicting=predicting,
-        seen=seen[:1] if bool((lengths == width).all()) else seen,
+        texts=torch.cat([prompts[which], responses], dim=1),
+        back=back if reach or not no_pads else None,
+        predicting=places.roll(1, dims=1).masked_fill(piece["response_mask"] == 0, total),
+        seen=seen[:1] if no_pads else seen,
     )
 
 
@@ -4862,9 +4856,11 @@ def predicting_states(model, piece: dict):
     return torch.cat([hidden[:, :1], hidden[:, :-1]], dim=1)
 
 
-# ----------------------------------------------------------------------------- folding (src/parts/networks/folding.py)
+# ----------------------------------------------------------------- faster layers (src/parts/networks/faster_layers.py)
 
 SHARE = 6  # a copy of the weights may take 1/6 of the GPU's memory: 13 GiB of 80, enough for a 7B model
+LARGE = 2**18  # weights; in smaller layers a call costs more than it saves
+EXACT = 1e-6  # largest relative difference to transformers' norm in float32 that the order of sums explains
 
 
 def copy_fits(size: float, device) -> bool:
@@ -4911,12 +4907,6 @@ def folded(layers: list) -> Iterator[None]:
         for layer, weight, data in kept:
             weight.data = data
             layer.merged_adapters.clear()
-
-
-# --------------------------------------------------------------------------------- norms (src/parts/networks/norms.py)
-
-LARGE = 2**18  # weights; in smaller layers a call costs more than it saves
-EXACT = 1e-6  # largest relative difference to transformers' norm in float32 that the order of sums explains
 
 
 def plain_norm(module, x, eps: float):

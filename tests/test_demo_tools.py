@@ -3,7 +3,6 @@
 import json
 import random
 import re
-import sys
 from types import SimpleNamespace
 
 import pytest
@@ -80,24 +79,6 @@ def test_the_committed_data_and_tokenizer_are_the_generators(maker, tmp_path):
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         assert (tmp_path / name).read_bytes() == (MODEL / name).read_bytes(), name
     assert sum(path.stat().st_size for path in MODEL.iterdir()) <= 2_000_000
-
-
-def test_the_same_seed_gives_the_same_bytes(maker, tmp_path, monkeypatch, capsys):
-    evaluation, rest = maker.split_products()
-    monkeypatch.setattr(
-        maker, "split_products", lambda: (evaluation[:2], rest[:2])
-    )  # the report takes most of the time
-    for name in "ab":
-        small = ["--steps=2", "--batch=4", "--hidden=16", "--layers=1", f"--data_out={tmp_path / name}"]
-        monkeypatch.setattr(sys, "argv", ["make_tiny_lm.py", "--tools", *small, f"--out={tmp_path / name}"])
-        maker.main()
-        shares = json.loads(capsys.readouterr().out.splitlines()[-1])
-        assert shares["parameters"] < 20_000 and 0 <= shares["greedy_right_after_result"] <= 1
-    files = [{path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in "ab"]
-    assert files[0] == files[1] and {EVAL.name, TRAIN.name, "model.safetensors", "config.json"} < set(files[0])
-
-
-def test_the_data_are_right_and_disjoint():
     rows = [json.loads(line) for path in (EVAL, TRAIN) for line in path.read_text().splitlines()]
     assert all(row["answer"] == str(operands(row)[0] * operands(row)[1]) for row in rows)
     assert len({operands(row) for row in rows}) == len(rows) == 256 + 1024
@@ -110,18 +91,6 @@ def test_words_of_a_call_are_tokens_and_digits_stand_alone(maker, committed):
     assert tokenizer.tokenize("347*58") == list("347*58")
     text = "1+1=2, “ß” 漢\n <tool_call>"
     assert tokenizer.decode(tokenizer(text, add_special_tokens=False).input_ids) == text
-
-
-def test_the_warm_up_trains_answers_only_and_a_few_of_its_later_ones_call(maker, committed):
-    tokenizer, first = committed[1], []
-    for progress in (0.0, 0.9):
-        ids, labels = maker.talks(tokenizer, [], 64, 0)(progress)
-        assert ((labels == ids) | (labels == -100)).all()
-        said = [tokenizer.decode(row[row != -100]) for row in labels]
-        turn = r"<tool_call>\n\{.*?\}\}\n</tool_call><\|end\|>"
-        assert all(re.fullmatch(rf"({turn}){{1,2}}Done\.<\|end\|>", text) for text in said)
-        first.append(sum("calculate" in text for text in said))
-    assert first[0] == 64 and 0 < first[1] < 24  # 8 are expected
 
 
 def test_the_warm_up_never_sees_held_out_rows(maker, committed, monkeypatch):
@@ -183,9 +152,7 @@ def test_the_demo_is_a_run_of_ppo_train_with_a_calculator(flags, ppo, monkeypatc
     assert "left out" not in err and plan["settings"]["max_turns"] == 3
 
 
-def test_a_step_of_the_demo_prints_a_conversation_before_and_after(
-    flags, ppo, no_curves, monkeypatch, capsys, tmp_path
-):
+def test_a_step_of_the_demo_prints_its_conversations(flags, ppo, no_curves, monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(ROOT)
     (tmp_path / "eval.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS[:2]))
     small = ["--steps=1", "--batch_size=16", "--plot_every=0", f"--eval_data={tmp_path / 'eval.jsonl'}"]

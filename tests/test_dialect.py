@@ -1,11 +1,9 @@
 """One setting by several names: understood where they mean the same; else the relation is told."""
 
 import json
-import subprocess
-import sys
 
 import pytest
-from conftest import ROOT, load_script, run_script, script_env
+from conftest import load_script, run_script
 
 from parts.foundation.dialect import in_own_words, own_name
 
@@ -53,6 +51,9 @@ def test_keys_of_a_settings_file_too(tmp_path):
     config = parse("ppo_train", f"--config {tmp_path}/a.yaml --lr 3e-4 --epsilon 0.1")
     found = (config.lr, config.clip_eps_low, config.clip_eps_high, config.group_size)
     assert found == (3e-4, 0.1, 0.28, 4)  # the flag wins; what the file gives stays
+    (tmp_path / "a.yaml").write_text("batch_size: 128\n")
+    with pytest.raises(load_script("grpo_train").UserError, match="try --per_device_train_batch_size 16"):
+        parse("grpo_train", f"--config {tmp_path}/a.yaml")
 
 
 @pytest.mark.parametrize(
@@ -99,12 +100,6 @@ def test_another_unit_or_two_values_are_told(program, words, told, capsys):
     assert told in str(caught.value) + capsys.readouterr().err
 
 
-def test_a_settings_file_is_told_the_relation(tmp_path):
-    (tmp_path / "a.yaml").write_text("batch_size: 128\n")
-    with pytest.raises(load_script("grpo_train").UserError, match="try --per_device_train_batch_size 16"):
-        parse("grpo_train", f"--config {tmp_path}/a.yaml")
-
-
 @pytest.mark.parametrize(
     ("program", "words"),
     [
@@ -133,35 +128,21 @@ def test_programs_without_settings_files_too(program, words, capsys):
 )
 def test_words_are_renamed_and_no_others(words, expected):
     assert in_own_words(words, ["lr", "data"]) == expected
-
-
-def test_a_name_of_its_own_is_never_renamed():
     assert own_name("beta", ["beta", "kl_coef"]) == "beta" and own_name("samples", ["n"]) == ""
 
 
-def test_a_page_by_new_trainer(tmp_path):
-    words = ["grpo", f"{tmp_path}/mine.py", "--learning_rate", "0.003", "--num_generations", "4", "--beta", "0.02"]
-    done = run_script_text("new_trainer", *words, "--epsilon", "0.3")
-    page = (tmp_path / "mine.py").read_text()
-    assert (
-        "    lr: float = 0.003" in page and "    group_size: int = 4" in page and json.loads(done)["changes"] == ["kl"]
-    )
-    assert "    clip_eps_low: float = 0.3" in page and "    clip_eps_high: float = 0.3" in page
-    with pytest.raises(AssertionError, match=r"epochs 2 x minibatches 4 of them each; try --steps 2"):
-        run_script_text("new_trainer", "ppo", f"{tmp_path}/b.py", "--max_steps", "16")
-
-
-def run_script_text(name, *words):
-    """A script's stdout; its stderr as an AssertionError where it fails."""
-    command = [sys.executable, str(ROOT / "scripts" / f"{name}.py"), *words]
-    done = subprocess.run(command, env=script_env(), capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 @pytest.mark.long  # a page imports torch
-def test_a_page_names_its_own_words():
-    done = run_script(ROOT / "templates/grpo.py", *"--model a --data b --reward c --learning_rate 1".split())
+def test_a_page_by_new_trainer_and_its_own_words(tmp_path, capsys):
+    new = load_script("new_trainer")
+    words = "--learning_rate 0.003 --num_generations 4 --beta 0.02 --epsilon 0.3"
+    assert new.main(["grpo", f"{tmp_path}/mine.py", *words.split()]) == 0
+    page = (tmp_path / "mine.py").read_text()
+    for line in ("lr: float = 0.003", "group_size: int = 4", "clip_eps_low: float = 0.3", "clip_eps_high: float = 0.3"):
+        assert f"    {line}" in page
+    assert json.loads(capsys.readouterr().out)["changes"] == ["kl"]
+    assert new.main(["ppo", f"{tmp_path}/b.py", "--max_steps", "16"]) == 2
+    assert "epochs 2 x minibatches 4 of them each; try --steps 2" in capsys.readouterr().err
+    done = run_script(tmp_path / "mine.py", *"--model a --data b --reward c --learning_rate 1".split())
     assert done.returncode == 1 and "got --learning_rate" in done.stderr and "learning_rate is --lr" in done.stderr
     assert "Traceback" not in done.stderr
 

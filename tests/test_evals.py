@@ -6,7 +6,7 @@ import shlex
 import shutil
 
 import pytest
-from conftest import ROOT, TINY_LM, load_module, load_script, run_script, warm_grading
+from conftest import ROOT, TINY_LM, edited, load_module, load_script, run_script, warm_grading
 
 grade = load_module(ROOT / "evals" / "grade.py", "evals_grade")
 grade.run = warm_grading(grade.run)
@@ -25,19 +25,13 @@ def test_evals_have_the_form_of_the_guide():
     for case in CASES.values():
         assert KEYS <= {*case} <= KEYS | {"makes"} and case["set"] in ("seen", "fresh"), case["name"]
         assert all(case[key] for key in KEYS - {"files"}), case["name"]
-    assert [case["id"] for case in EVALS["evals"]] == [*range(1, len(CASES) + 1)]
-
-
-def test_files_exist_and_are_all_used():
-    named = {name for case in CASES.values() for name in case["files"]}
-    assert all((ROOT / name).exists() for name in named)
-    assert {f"evals/files/{p.name}" for p in (ROOT / "evals/files").iterdir() if p.name != "__pycache__"} <= named
-
-
-def test_prompts_name_their_files():
-    for case in CASES.values():
         for name in case["files"]:
-            assert name.split("/")[-1].split(".")[0] in case["prompt"], (case["name"], name)
+            assert (ROOT / name).exists() and name.split("/")[-1].split(".")[0] in case["prompt"], (case["name"], name)
+    assert [case["id"] for case in EVALS["evals"]] == [*range(1, len(CASES) + 1)]
+    named = {name for case in CASES.values() for name in case["files"]}
+    assert {f"evals/files/{p.name}" for p in (ROOT / "evals/files").iterdir() if p.name != "__pycache__"} <= named
+    for text in [*(case["prompt"] for case in CASES.values()), *(row["query"] for row in QUERIES)]:
+        assert not re.search(r"rl-training-code|SKILL\.md|scripts/", text), text
 
 
 def test_every_assertion_can_be_checked():
@@ -52,11 +46,6 @@ def test_every_assertion_can_be_checked():
                 compile(words[2], case["name"], "exec")
             scripts = [word.replace("$SKILL", str(ROOT)) for word in words if word.startswith("$SKILL")]
             assert all((ROOT / script).exists() for script in scripts)
-
-
-def test_prompts_do_not_name_the_skill():
-    for text in [*(case["prompt"] for case in CASES.values()), *(row["query"] for row in QUERIES)]:
-        assert not re.search(r"rl-training-code|SKILL\.md|scripts/", text), text
 
 
 def test_readme_has_the_tables_of_the_records():
@@ -130,14 +119,15 @@ ANSWERS = {
     "group-signal": {"answer.json": json.dumps({f"g{n}": 0.95**n + 0.05**n for n in (8, 16)})},
     "verl-launch": {"run.sh": LAUNCH},
     "is-rl-right": {"answer.md": "SFT on the chats. There is no checker, so RL has no reward. Then preference pairs."},
+    "code-reward": {"answer.md": "No network, no files, bounded memory.\n"},
+    "ppo-first-run": {"says.py": SAYS},
     "ppotrainer-missing": {"answer.md": "Removed from TRL, not renamed. Use scripts/ppo_train.py.\n"},
 }
 
 
 def fixed_grpo(folder) -> None:
     """old_grpo.py with today's names."""
-    text = (folder / "old_grpo.py").read_text()
-    for old, new in (
+    pairs = (
         ("def reward(completions, answer):", "def reward(completions, answer, **kwargs):"),
         ("        warmup_ratio=0.1,\n", "        warmup_steps=0.1,\n        use_cpu=True,\n        bf16=False,\n"),
         ("        max_prompt_length=256,\n", ""),
@@ -145,10 +135,8 @@ def fixed_grpo(folder) -> None:
         ('"torch_dtype"', '"dtype"'),
         ("tokenizer=Auto", "processing_class=Auto"),
         ('split="train"),', 'split="train").filter(lambda row: len(row["prompt"]) < 256),'),
-    ):
-        assert old in text
-        text = text.replace(old, new)
-    (folder / "fixed.py").write_text(text)
+    )
+    (folder / "fixed.py").write_text(edited((folder / "old_grpo.py").read_text(), pairs))
 
 
 def median_trainer(folder) -> None:
@@ -174,19 +162,11 @@ ADVANTAGES = {
     (folder / "my_reward.py").write_text(SAYS)
 
 
-def verdicts(folder) -> None:
-    """What the sandbox says."""
+def sandbox_verdicts(folder) -> None:
     sandbox = load_script("sandbox")
     rows = [json.loads(line) for line in (folder / "programs.jsonl").read_text().splitlines()]
     found = {row["id"]: sandbox.run_code(row["code"], row["tests"], timeout_s=1.0).all_passed for row in rows}
     (folder / "verdicts.json").write_text(json.dumps(found))
-
-
-def first_run(folder) -> None:
-    """Three steps of PPO."""
-    (folder / "says.py").write_text(SAYS)
-    flags = "--steps 3 --batch_size 16 --max_new_tokens 8 --eval_every 0 --output_dir run --lr 1e-4".split()
-    script(folder, "ppo_train", "--model=tiny_lm", "--data=sums.jsonl", "--reward=says.py:says", *flags)
 
 
 def merged_adapter(folder) -> None:
@@ -215,29 +195,16 @@ def two_accuracies(folder) -> None:
     (folder / "answer.json").write_text(json.dumps(answer))
 
 
-def page_with_short_answers(name: str) -> str:
-    """A one-page trainer for answers of a few tokens, as the embedded model gives."""
+def own_script(folder, name: str, *pairs, file: str = "", **result) -> None:
+    """A one-page trainer for answers of a few tokens; that it learns is tested elsewhere."""
     page = (ROOT / "templates" / f"{name}.py").read_text(encoding="utf-8")
-    assert page.count("max_new_tokens: int = 256") == 1
-    return page.replace("max_new_tokens: int = 256", "max_new_tokens: int = 32")
-
-
-def own_ppo(folder) -> None:
-    """The one-page trainer; that it learns is tested where it lives."""
-    (folder / "my_ppo.py").write_text(page_with_short_answers("ppo"))
-    (folder / "result.json").write_text('{"before": 0.43, "after": 0.99}')
-
-
-def own_grpo(folder) -> None:
-    """The one-page trainer with its upper clip moved."""
-    page = page_with_short_answers("grpo")
-    assert page.count("clip_eps_high: float = 0.2 ") == 1
-    (folder / "my_grpo.py").write_text(page.replace("clip_eps_high: float = 0.2 ", "clip_eps_high: float = 0.28 "))
-    (folder / "result.json").write_text('{"before": 0.43, "after": 0.99}')
+    page = edited(page, [("max_new_tokens: int = 256", "max_new_tokens: int = 32"), *pairs])
+    (folder / (file or f"my_{name}.py")).write_text(page)
+    (folder / "result.json").write_text(json.dumps({"before": 0.43, "after": 0.99} | result))
 
 
 def own_distillation(folder) -> None:
-    """The one-page trainer; the teacher is the student with other weights, as making a good one takes two minutes."""
+    """The teacher is the student with other weights, as making a good one takes two minutes."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -247,14 +214,7 @@ def own_distillation(folder) -> None:
         weight.data += 0.02 * torch.randn_like(weight)
     for part in (teacher, AutoTokenizer.from_pretrained(TINY_LM)):
         part.save_pretrained(folder / "teacher")
-    (folder / "my_distillation.py").write_text(page_with_short_answers("distillation"))
-    (folder / "result.json").write_text('{"before": 0.43, "after": 0.99, "kl_before": 0.7, "kl_after": 0.01}')
-
-
-def code_reward(folder) -> None:
-    """That of the command in the recipe."""
-    script(folder, "create_reward_template", "--task", "passes_tests", "--name", "reward", "--output", "code_reward.py")
-    (folder / "answer.md").write_text("No network, no files, bounded memory.\n")
+    own_script(folder, "distillation", kl_before=0.7, kl_after=0.01)
 
 
 SECOND = """from my_reward import reward
@@ -276,12 +236,9 @@ class Second:
 
 def second_attempt(folder) -> None:
     """The page for several turns, with its environment as the default."""
-    page = page_with_short_answers("multi_turn")
-    assert page.count("    environment: str  #") == 1
-    page = page.replace("    environment: str  #", '    environment: str = "second.py:Second"  #')
-    (folder / "second_try.py").write_text(page)
+    pair = ("    environment: str  #", '    environment: str = "second.py:Second"  #')
+    own_script(folder, "multi_turn", pair, file="second_try.py", after=0.95)
     (folder / "second.py").write_text(SECOND)
-    (folder / "result.json").write_text('{"before": 0.43, "after": 0.95}')
 
 
 MOVED = """python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_files=train.parquet \\
@@ -322,13 +279,20 @@ def never_right(folder) -> None:
 
 MADE = {
     "never-right": never_right,
-    "own-ppo-script": own_ppo,
-    "own-grpo-script": own_grpo,
+    "own-ppo-script": lambda folder: own_script(folder, "ppo"),
+    "own-grpo-script": lambda folder: own_script(
+        folder, "grpo", ("clip_eps_high: float = 0.2 ", "clip_eps_high: float = 0.28 ")
+    ),
     "own-distillation-script": own_distillation,
-    "code-reward": code_reward,
+    "code-reward": lambda folder: script(
+        *(folder, "create_reward_template", "--task=passes_tests", "--name=reward", "--output=code_reward.py")
+    ),
     "second-attempt-trainer": second_attempt,
     "trl-run-to-verl": moved_run,
-    "ppo-first-run": first_run,
+    "ppo-first-run": lambda folder: script(
+        *(folder, "ppo_train", "--model=tiny_lm", "--data=sums.jsonl", "--reward=says.py:says", "--output_dir=run"),
+        *("--steps=3", "--batch_size=16", "--max_new_tokens=8", "--eval_every=0", "--lr=1e-4"),
+    ),
     "stale-trl-code": fixed_grpo,
     "csv-to-training-data": lambda folder: script(
         *(folder, "data_loader", "support.csv", "--map", "prompt=Question", "answer=Gold", "--drop", "Notes"),
@@ -338,7 +302,7 @@ MADE = {
     "merge-lora": merged_adapter,
     "dockerfile": lambda folder: script(folder, "generate_dockerfile", "--style", "trl", "--output", "Dockerfile"),
     "new-algorithm": median_trainer,
-    "untrusted-programs": verdicts,
+    "untrusted-programs": sandbox_verdicts,
     "notebook": lambda folder: script(folder, "new_notebook", "--output", "idea.ipynb"),
 }
 
@@ -366,16 +330,13 @@ SUBSTRING = """def correct(prompts, completions, answer, **kwargs):
     gold = [text.split("####")[-1].strip() for text in answer]
     return [float(g in c[-1]["content"]) for g, c in zip(gold, completions, strict=True)]
 """
+UNPAIRED = {"accuracy_before": 0.6, "accuracy_after": 0.75, "p_value": 0.08}
 WRONG = {
     "substring reward": ("gsm8k-reward", {"reward.py": SUBSTRING}, [0, 1, 2]),
     "reward that pays nothing": ("gsm8k-reward", {"reward.py": NOTHING}, [0, 2]),
     "forgotten partial credit": ("port-reward-to-verl", {"verl_reward.py": VERL_REWARD.replace("0.2 if", "0 if")}, [0]),
     "p^G alone": ("group-signal", {"answer.json": '{"g8": 0.6, "g16": 0.36}'}, [0]),
-    "unpaired test": (
-        "is-the-gain-real",
-        {"answer.json": '{"accuracy_before": 0.6, "accuracy_after": 0.75, "p_value": 0.08}'},
-        [1],
-    ),
+    "unpaired test": ("is-the-gain-real", {"answer.json": json.dumps(UNPAIRED)}, [1]),
     "key that verl ignores": (
         "verl-launch",
         {"run.sh": LAUNCH.replace(" reward.custom", " custom").replace("_low=0.2", "=0.2")},
@@ -465,8 +426,14 @@ def test_prepare_and_grade(tmp_path, monkeypatch, capsys):
     assert grade.main(["check", str(run / "outputs"), "--eval", "6"]) == 0
     assert grade.main(["check", str(run / "outputs"), "--eval", "5"]) == 1
     assert grade.main(["check", str(run / "outputs"), "--eval", "99"]) == 2
+    (run / "record.json").write_text('{"calls": 3}')
+    capsys.readouterr()
+    assert grade.main(["grade", str(tmp_path / "w")]) == 2 and "without calls, minutes" in capsys.readouterr().err
     shutil.rmtree(run / "outputs")
     assert grade.main(["grade", str(tmp_path / "w")]) == 2
+    for code, timeout, said in (("input()", 5, "EOF"), ("import time; time.sleep(60)", 1, "timed out")):
+        passed, evidence = grade.judge(f'`python -c "{code}"` exits 0', tmp_path, timeout)
+        assert not passed and said in evidence
 
 
 def test_prepare_makes_what_a_case_needs(tmp_path, monkeypatch, capsys):
@@ -482,17 +449,3 @@ def test_prepare_makes_what_a_case_needs(tmp_path, monkeypatch, capsys):
         grade.make("tools/budget.py --no_such_flag", tmp_path / "teacher")
     scripts = [case["makes"].values() for case in CASES.values() if "makes" in case]
     assert all((ROOT / command.split()[0]).exists() for commands in scripts for command in commands)
-
-
-def test_a_command_that_hangs_is_ended(tmp_path):
-    passed, evidence = grade.judge('`python -c "input(); import time; time.sleep(60)"` exits 0', tmp_path, 5)
-    assert not passed and "EOF" in evidence
-    passed, evidence = grade.judge('`python -c "import time; time.sleep(60)"` exits 0', tmp_path, 1)
-    assert not passed and "timed out" in evidence
-
-
-def test_a_broken_record_is_told(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(grade, "load_evals", lambda: [CASES["group-signal"]])
-    assert grade.main(["prepare", str(tmp_path / "w")]) == 0
-    (tmp_path / "w" / "eval-06-group-signal" / "with_skill" / "record.json").write_text('{"calls": 3}')
-    assert grade.main(["grade", str(tmp_path / "w")]) == 2 and "without calls, minutes" in capsys.readouterr().err

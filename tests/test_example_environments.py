@@ -1,7 +1,5 @@
 """The five environments of examples/environments.py: what they pay, hostile input, tools that TRL takes."""
 
-import sys
-
 import pytest
 from conftest import ROOT, load_module
 
@@ -42,16 +40,13 @@ def test_each_keeps_the_contract(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_trl_takes_each_as_it_is(name):
+def test_reset_sets_all_there_is_and_trl_takes_each_as_it_is(name):
     from transformers.utils import get_json_schema
 
-    tools = [n for n in vars(getattr(examples, name)) if not n.startswith("_") and n not in ("reset", "get_reward")]
-    for tool in tools:  # `reply` too, which TRL offers as a tool
-        assert get_json_schema(getattr(getattr(examples, name)(), tool))["function"]["parameters"]["required"]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_reset_sets_all_there_is(name):
+    for tool in {*vars(getattr(examples, name))} - {"reset", "get_reward"}:  # `reply` too, which TRL offers as a tool
+        if not tool.startswith("_"):
+            schema = get_json_schema(getattr(getattr(examples, name)(), tool))
+            assert schema["function"]["parameters"]["required"]
     environment = begun(name, answer="4", number=4)
     before = {**vars(environment)}
     for text in ("3", "4"):
@@ -64,19 +59,18 @@ def test_reset_sets_all_there_is(name):
 # ------------------------------------------------------------------------------------------------ what they pay
 
 
+AGAIN = ["Wrong. Try again.", None]
+
+
 @pytest.mark.parametrize(
     "said, replies, reward",
     [
         (["<answer>4</answer>"], [None], 1.0),
-        (["<answer>5</answer>", "<answer>4.0</answer>"], ["Wrong. Try again.", None], 0.5),
-        (["4", "5"], ["Wrong. Try again.", None], 0.0),  # without tags
-        (
-            ["<answer>4</answer><answer>5</answer>", "<answer>3</answer> <answer>4</answer>"],
-            ["Wrong. Try again.", None],
-            0.5,
-        ),
-        (["<answer>" * 100_000 + "4", "<answer>\ud800\0</answer>"], ["Wrong. Try again.", None], 0.0),
-        (["<answer>nan</answer>", "<answer>" + "9" * 5000 + "</answer>"], ["Wrong. Try again.", None], 0.0),
+        (["<answer>5</answer>", "<answer>4.0</answer>"], AGAIN, 0.5),
+        (["4", "5"], AGAIN, 0.0),  # without tags
+        (["<answer>4</answer><answer>5</answer>", "<answer>3</answer> <answer>4</answer>"], AGAIN, 0.5),
+        (["<answer>" * 100_000 + "4", "<answer>\ud800\0</answer>"], AGAIN, 0.0),
+        (["<answer>nan</answer>", "<answer>" + "9" * 5000 + "</answer>"], AGAIN, 0.0),
     ],
 )
 def test_second_attempt(said, replies, reward):
@@ -84,19 +78,16 @@ def test_second_attempt(said, replies, reward):
     assert [environment.reply(text) for text in said] == replies and environment.get_reward() == reward
 
 
-@pytest.mark.parametrize(
-    "expression, value",
-    [
-        ("(12 + 30) * 2", "84"),
-        ("2**10", "1024"),
-        ("7 // 2", "3"),
-        ("-3 % 5", "2"),
-        (" 1/4 ", "0.25"),
-        ("2**0.5", str(2**0.5)),
-    ],
-)
-def test_calculator_computes(expression, value):
-    assert begun("Calculator", answer="1").calculate(expression) == value
+def test_calculator_computes():
+    values = {
+        "(12 + 30) * 2": "84",
+        "2**10": "1024",
+        "7 // 2": "3",
+        "-3 % 5": "2",
+        " 1/4 ": "0.25",
+        "2**0.5": str(2**0.5),
+    }
+    assert {text: begun("Calculator", answer="1").calculate(text) for text in values} == values
 
 
 @pytest.mark.parametrize(
@@ -130,27 +121,20 @@ def test_the_first_answer_that_is_submitted_counts():
         ("print(sum(range(10)))", "45"),
         ("print('a')\n1 / 0", "a\n\nZeroDivisionError: division by zero"),
         ("x = 1", "(nothing was printed)"),
-        ("", "(nothing was printed)"),
         ("def f(", "SyntaxError"),
         ("while True: pass", "timeout: more than 3.0 s"),
         ("print('x' * 10**7)", "output limit"),
         ("x = ' ' * 10**10", "MemoryError"),
         ("import socket; socket.socket()", "Error"),
         ("open('/etc/passwd').read()", "Error"),
-        ("import sys; print(sys.stdin.read() + 'end'); sys.exit(3)", "end\n\nthe process ended with status 3"),
         ("import os; os.kill(os.getppid(), 9)", "Error"),
+        ("import sys; print(sys.stdin.read() + 'end'); sys.exit(3)", "end\n\nthe process ended with status 3"),
+        ("import sys; print('pytest' in sys.modules, 'torch' in sys.modules)", "False False"),
     ],
 )
 def test_python_runs_in_the_sandbox(code, seen):
     said = begun("PythonInterpreter", answer="1").python(code)
     assert seen in said and len(said) < 3000
-
-
-def test_python_is_not_this_process():
-    environment = begun("PythonInterpreter", answer="1")
-    assert environment.python("import sys; print('pytest' in sys.modules, 'torch' in sys.modules)") == "False False"
-    environment.python("import builtins; builtins.print = None")
-    assert environment.python("print(1)") == "1" and "pytest" in sys.modules
 
 
 def test_guess_the_number():

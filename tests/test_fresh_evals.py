@@ -1,4 +1,4 @@
-"""The fresh evaluation tasks: graders pass a right answer made by hand and fail two wrong ones; nothing leaks."""
+"""The fresh evaluation tasks: graders pass a right answer made by hand and fail wrong ones; nothing leaks."""
 
 import csv
 import functools
@@ -109,8 +109,8 @@ def otter_pay(said, want):
 """
 
 
-def duel(folder: Path, unit: str) -> None:
-    """Bootstrap of items, or the binomial interval of draws, or items without their pairs."""
+def duel(folder: Path, turned: bool = False) -> None:
+    """Bootstrap of items, or the gap the other way round."""
     rows = list(csv.DictReader((folder / "ballots.csv").open()))
     items, rng = sorted({row["item"] for row in rows}), random.Random(3)
     share = {m: {i: [] for i in items} for m in ("alder", "birch")}
@@ -122,12 +122,8 @@ def duel(folder: Path, unit: str) -> None:
     for name, values in means.items():
         value = sum(values) / 120
         draws = sorted(sum(rng.choices(values, k=120)) / 120 for _ in range(2000))
-        low, high = draws[50], draws[1949]
-        if unit == "draws":
-            half = 1.96 * (0.5 / 600 if name == "gap" else 0.25 / 600) ** 0.5
-            low, high = value - half, value + half
-        result[name] = {"low": low, "value": value, "high": high}
-    if unit == "other way":
+        result[name] = {"low": draws[50], "value": value, "high": draws[1949]}
+    if turned:
         result["gap"] = {key: -value for key, value in result["gap"].items()}
     write(folder, duel__json={**result, "sure": result["gap"]["low"] > 0})
 
@@ -249,24 +245,16 @@ CHEAP = [  # task, how its answer is made, the assertions that fail
     ("herbs-of-last-year", pantry_renamed, [0]),
     ("herbs-of-last-year", pantry_narrow, [1, 2]),
     ("otter-went-up", lambda f: otter(f, FAIR), []),
-    ("otter-went-up", lambda f: otter(f, (f / "run_otter/otter_pay.py").read_text()), [1]),
     ("otter-went-up", lambda f: otter(f, FAIR.replace("float(", "1 - 0.001 * len(said) * ("), right=False), [0, 1]),
-    ("alder-against-birch", lambda f: duel(f, "items"), []),
-    ("alder-against-birch", lambda f: duel(f, "draws"), [1, 2]),
-    ("alder-against-birch", lambda f: duel(f, "other way"), [0, 1, 2]),
+    ("alder-against-birch", duel, []),
+    ("alder-against-birch", lambda f: duel(f, turned=True), [0, 1, 2]),
     ("washing-points", lambda f: write(f, washing__py=POINTS), []),
     ("washing-points", lambda f: write(f, washing__py=IN_PROCESS), [0, 1]),
-    ("washing-points", lambda f: write(f, washing__py="def points(source, calls):\n    return 0.0\n"), [0]),
     ("three-objectives", objectives, []),
     ("three-objectives", lambda f: objectives(f, "counts.clamp(min=1)", "counts"), [1, 3]),
     ("three-objectives", lambda f: objectives(f, ".detach()", ""), [2]),
     ("heron-moves-house", lambda f: heron(f, HERON), []),
     ("heron-moves-house", lambda f: heron(f, {}), [0, 1, 2]),
-    (
-        "heron-moves-house",
-        lambda f: heron(f, {k: v for k, v in HERON.items() if k not in ("clip_ratio=", "grad_clip=")}),
-        [1, 2],
-    ),
 ]
 
 

@@ -52,14 +52,11 @@ PINS = dict(line.split()[0].split("==") for line in REQUIREMENTS)
 
 # ------------------------------------------------------------------------------------------------ size
 
-COUNTED = '''#!/usr/bin/env python3
-"""Docstring
-of three
-lines."""
+
+COUNTED = '''"""Docstring
+of two lines."""
 
 import os  # code with a comment
-
-# a comment
 
 
 @decorator
@@ -174,15 +171,10 @@ def test_the_demo_is_a_run_of_ppo_train_with_a_critic():
     assert 0 < critic < whole / 4 and plan["batch"]["optimizer_steps"] >= 8 * whole
 
 
-def test_embedded_model_is_small_and_saved_as_safetensors():
-    assert sum(path.stat().st_size for path in TINY_LM.iterdir()) <= 2_000_000
-    assert (TINY_LM / "model.safetensors").exists() and not list(TINY_LM.glob("*.bin"))
-    assert json.loads(text_of(TINY_LM / "config.json"))["model_type"] in ("llama", "qwen3")
-
-
-def test_embedded_tokenizer_pads_and_templates():
+def test_embedded_model_is_small_and_its_tokenizer_pads_and_templates():
     from transformers import AutoTokenizer
 
+    assert sum(path.stat().st_size for path in TINY_LM.iterdir()) <= 2_000_000
     tokenizer = AutoTokenizer.from_pretrained(TINY_LM)
     assert tokenizer.is_fast and tokenizer.pad_token_id not in (None, tokenizer.eos_token_id)
     text = "1+1=2, “ß” 漢\n"
@@ -200,12 +192,9 @@ def test_embedded_tokenizer_pads_and_templates():
 @pytest.mark.parametrize("line", REQUIREMENTS, ids=lambda line: line.split("=")[0])
 def test_requirement_is_pinned_explained_and_installed(line):
     assert re.fullmatch(r"[\w-]+==[\w.]+  # \S.+", line), "expected `name==version  # what it is for`"
+    assert REQUIREMENTS[0].startswith("torch==")
     name, version = re.match(r"([\w-]+)==(\S+)", line).groups()
     assert importlib.metadata.version(name).split("+")[0] == version
-
-
-def test_torch_is_the_first_requirement():
-    assert REQUIREMENTS[0].startswith("torch==")
 
 
 def test_no_file_names_a_path_of_one_machine():
@@ -217,19 +206,3 @@ def test_no_file_names_a_path_of_one_machine():
         if machine.search(line)
     ]
     assert found == []
-
-
-def test_shell_files_parse_and_continuous_integration_runs():
-    assert os.access(ROOT / ".ci" / "run", os.X_OK)
-    for shell, path in (("bash", ".ci/run"), ("sh", "tools/venv.sh")):
-        assert subprocess.run([shell, "-n", str(ROOT / path)], capture_output=True).returncode == 0
-
-
-def test_an_installation_has_nothing_to_import():
-    from setuptools import Distribution
-
-    distribution = Distribution({"src_root": str(ROOT)})
-    distribution.parse_config_files([str(ROOT / "pyproject.toml")])
-    distribution.set_defaults(name=False)  # looks for packages where none are given
-    assert distribution.metadata.name == "rl-training-code"
-    assert not distribution.packages and not distribution.py_modules

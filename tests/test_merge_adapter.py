@@ -5,9 +5,10 @@ import shutil
 
 import pytest
 import torch
-from conftest import TINY_LM, load_script
+from conftest import SHAPE, TINY_LM, load_script
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
+from small_runs import bf16_model
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
 merge = load_script("merge_adapter")
@@ -97,16 +98,13 @@ def test_other_kinds_of_lora_and_tied_weights_are_merged_right(kind, tmp_path, c
     assert json.loads(out)["largest_weight_change"] == pytest.approx(change, rel=1e-5)
 
 
-def test_what_peft_cannot_merge_is_refused(tmp_path, capsys):
+def test_what_peft_cannot_merge_is_refused_and_an_adapter_that_was_not_trained_is_told(tmp_path, capsys):
     base = AutoModelForCausalLM.from_pretrained(TINY_LM)
     settings = LoraConfig(r=2, task_type="CAUSAL_LM", target_modules=["q_proj"], lora_bias=True)
     get_peft_model(base, settings).save_pretrained(tmp_path / "biased")
     code, _, said = run(capsys, tmp_path / "biased", "--base", TINY_LM, "--output", tmp_path / "merged")
     assert code == 2 and "peft cannot merge" in said and "has no bias; try serving it unmerged" in said
     assert not (tmp_path / "merged").exists()
-
-
-def test_an_adapter_that_was_not_trained_is_told(tmp_path, capsys):
     base = AutoModelForCausalLM.from_pretrained(TINY_LM)
     get_peft_model(base, LoraConfig(r=2, task_type="CAUSAL_LM")).save_pretrained(tmp_path / "new")
     code, out, said = run(capsys, tmp_path / "new", "--base", TINY_LM, "--output", tmp_path / "merged")
@@ -137,13 +135,9 @@ def scaled(folder, target, factor: float):
 
 @pytest.mark.parametrize(("factor", "code", "told"), [(1e-4, 0, "keeps 2% of the update"), (1e-12, 1, "keeps 0% of")])
 def test_an_update_that_rounding_takes_away_is_told(adapter, tmp_path, capsys, factor, code, told):
-    for part in (
-        AutoModelForCausalLM.from_pretrained(TINY_LM, dtype="bfloat16"),
-        AutoTokenizer.from_pretrained(TINY_LM),
-    ):
-        part.save_pretrained(tmp_path / "base")
+    base = bf16_model(tmp_path / "base")
     small = scaled(adapter, tmp_path / "small", factor)
-    flags = [small, "--base", tmp_path / "base", "--output", tmp_path / "merged"]
+    flags = [small, "--base", base, "--output", tmp_path / "merged"]
     found, out, said = run(capsys, *flags)
     before, after = (load_file(tmp_path / x / "model.safetensors") for x in ("base", "merged"))
     assert (found, code) == (code, int(all(before[k].equal(after[k]) for k in before))) and told in said
@@ -153,20 +147,13 @@ def test_an_update_that_rounding_takes_away_is_told(adapter, tmp_path, capsys, f
 def test_a_dtype_without_room_leaves_nothing(adapter, tmp_path, capsys):
     large = scaled(adapter, tmp_path / "large", 3000)
     code, out, said = run(capsys, large, "--base", TINY_LM, "--dtype", "fp16", "--output", tmp_path / "merged")
-    assert (
-        (code, out) == (2, "") and "in torch.float16 that are not finite" in said and not (tmp_path / "merged").exists()
-    )
+    assert (code, out) == (2, "") and "in torch.float16 that are not finite" in said
+    assert not (tmp_path / "merged").exists()
 
 
 def test_experts_are_merged(tmp_path, capsys):
-    sizes = {
-        "num_experts_per_tok": 2,
-        "hidden_size": 32,
-        "moe_intermediate_size": 16,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 1,
-    }
-    config = Qwen3MoeConfig(vocab_size=262, num_key_value_heads=1, head_dim=32, num_experts=4, **sizes)
+    sizes = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "head_dim": 8}
+    config = Qwen3MoeConfig(**SHAPE | sizes)
     torch.manual_seed(0)
     Qwen3MoeForCausalLM(config).save_pretrained(tmp_path / "base")
     AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(tmp_path / "base")
@@ -206,15 +193,6 @@ def test_a_file_that_is_cut_is_an_error(adapter, tmp_path, capsys, file):
     assert code == 2 and "error: got the" in said, said
 
 
-def changed(folder, name: str, **settings):
-    """A copy of an adapter with other settings."""
-    target = folder.parent / name
-    shutil.copytree(folder, target, dirs_exist_ok=True)
-    path = target / "adapter_config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
-    return target
-
-
 def test_what_is_no_adapter_is_refused(adapter, tmp_path, capsys):
     for source, said in ((TINY_LM, "a plain model; expected an adapter"), (tmp_path, "without adapter_config.json")):
         code, out, error = run(capsys, source, "--base", TINY_LM, "--output", tmp_path / "merged")
@@ -222,7 +200,11 @@ def test_what_is_no_adapter_is_refused(adapter, tmp_path, capsys):
 
 
 def test_a_base_that_is_not_there_or_quantised_is_refused(adapter, tmp_path, capsys):
-    code, _, said = run(capsys, changed(adapter, "moved", base_model_name_or_path="/no/such"), "--output", "m")
+    moved = tmp_path / "moved"
+    shutil.copytree(adapter, moved)
+    settings = json.loads((moved / "adapter_config.json").read_text()) | {"base_model_name_or_path": "/no/such"}
+    (moved / "adapter_config.json").write_text(json.dumps(settings))
+    code, _, said = run(capsys, moved, "--output", "m")
     assert code == 2 and "got the base '/no/such'" in said and "try --base" in said
     quantised = tmp_path / "quantised"
     shutil.copytree(TINY_LM, quantised)

@@ -113,20 +113,22 @@ def test_the_mask_marks_what_was_sampled_and_nothing_else(models, recorded):
         assert all(logprobs[i] == 0.0 for i, x in enumerate(own) if not x)
 
 
-@pytest.mark.parametrize(
-    ("family", "end"),
-    [
-        ("tiny", "<|end|>"),
-        ("qwen2_5", "<|im_end|>"),
-        ("llama3", "<|eot_id|>"),
-        ("gemma3", "<end_of_turn>"),
-        ("phi3_5", "<|end|>"),
-        ("mistral", "</s>"),
-    ],
-)
-def test_a_conversation_is_what_the_template_writes_for_its_messages(monkeypatch, family, end):
+ENDS = {"tiny": "<|end|>", "llama3": "<|eot_id|>", "gemma3": "<end_of_turn>", "phi3_5": "<|end|>", "mistral": "</s>"}
+ENDS |= {"deepseek_r1_distill": "<｜end▁of▁sentence｜>", "gptoss": "<|return|>", "smolvlm": "<end_of_utterance>"}
+ENDS["llama3_1"] = ENDS["llama3"]
+
+
+def models_of(family: str):
+    """The tokenizer and end tokens of a family; most write <|im_end|>."""
+    end = ENDS.get(family, "<|im_end|>")
     tokenizer = chat_tokenizer(family, end)
-    models = SimpleNamespace(tokenizer=tokenizer, eos_ids=end_ids(tokenizer, end), pad_id=0)
+    return SimpleNamespace(tokenizer=tokenizer, eos_ids=end_ids(tokenizer, end), pad_id=0)
+
+
+@pytest.mark.parametrize("family", ["tiny", "qwen2_5", "llama3", "gemma3", "phi3_5", "mistral"])
+def test_a_conversation_is_what_the_template_writes_for_its_messages(monkeypatch, family):
+    models = models_of(family)
+    tokenizer = models.tokenizer
     page.check_template(models)
     answers = [[tokenizer.encode(text, add_special_tokens=False) + models.eos_ids] for text in ("five", "3 + 1", "Oh")]
     script_answers(monkeypatch, answers)
@@ -143,13 +145,10 @@ def test_a_conversation_is_what_the_template_writes_for_its_messages(monkeypatch
         assert ids.count(models.eos_ids[0]) == 6 and tokenizer.decode(ids).count("<|end|>") == 8
 
 
-@pytest.mark.parametrize(
-    ("family", "end"), [("tiny", "<|end|>"), ("qwen2_5", "<|im_end|>"), ("gemma3", "<end_of_turn>")]
-)
-def test_an_answer_that_was_cut_off_gets_the_end_of_its_turn(monkeypatch, family, end):
-    tokenizer = chat_tokenizer(family, end)
-    models = SimpleNamespace(tokenizer=tokenizer, eos_ids=end_ids(tokenizer, end), pad_id=0)
-    text = tokenizer.encode("fiv", add_special_tokens=False)
+@pytest.mark.parametrize("family", ["tiny", "qwen2_5", "gemma3"])
+def test_an_answer_that_was_cut_off_gets_the_end_of_its_turn(monkeypatch, family):
+    models = models_of(family)
+    text = models.tokenizer.encode("fiv", add_special_tokens=False)
     found = []
     for first in (text + models.eos_ids, text):
         script_answers(monkeypatch, [[first], [models.eos_ids]])
@@ -163,8 +162,8 @@ def test_an_answer_that_was_cut_off_gets_the_end_of_its_turn(monkeypatch, family
 
 def test_ids_that_their_text_would_not_give_stay(monkeypatch):
     """A piece of a character, and the text of a token in single letters: encoded anew, both are other ids."""
-    tokenizer = chat_tokenizer("tiny", "<|end|>")
-    models = SimpleNamespace(tokenizer=tokenizer, eos_ids=end_ids(tokenizer, "<|end|>"), pad_id=0)
+    models = models_of("tiny")
+    tokenizer = models.tokenizer
     odd = tokenizer.encode("é", add_special_tokens=False)[:1] + tokenizer.encode("<|user|>", split_special_tokens=True)
     assert tokenizer.encode(tokenizer.decode(odd), add_special_tokens=False) != odd
     script_answers(monkeypatch, [[odd + models.eos_ids], [odd]])
@@ -195,36 +194,24 @@ def test_conversations_share_nothing(models):
 # ------------------------------------------------------------------------------------------------ refusals
 
 
-@pytest.mark.parametrize(
-    ("family", "end"),
-    [
-        ("qwen3", "<|im_end|>"),  # drops what was thought before the last question
-        ("qwen3_5_think", "<|im_end|>"),
-        ("deepseek_r1_distill", "<｜end▁of▁sentence｜>"),
-        ("lfm2_2_5", "<|im_end|>"),
-        ("gptoss", "<|return|>"),  # ends a turn by another token once others follow
-        ("smolvlm", "<end_of_utterance>"),  # takes no strings
-    ],
-)
-def test_a_template_that_writes_earlier_turns_anew_is_refused(family, end):
-    tokenizer = chat_tokenizer(family, end)
+# qwen3 drops what was thought before, gptoss ends a turn otherwise once others follow, smolvlm takes no strings
+REFUSED = ("qwen3", "qwen3_5_think", "deepseek_r1_distill", "lfm2_2_5", "gptoss", "smolvlm")
+
+
+@pytest.mark.parametrize("family", REFUSED)
+def test_a_template_that_writes_earlier_turns_anew_is_refused(family):
     with pytest.raises(SystemExit, match=r"^error: chat template: it .*expected one that only appends"):
-        page.check_template(SimpleNamespace(tokenizer=tokenizer, eos_ids=end_ids(tokenizer, end)))
+        page.check_template(models_of(family))
 
 
 @pytest.mark.parametrize("family", ["qwen3_training", "qwen3_instruct_2507", "qwen3_5_think_training", "llama3_1"])
 def test_a_template_that_keeps_earlier_turns_is_taken(family):
-    end = "<|eot_id|>" if family == "llama3_1" else "<|im_end|>"
-    tokenizer = chat_tokenizer(family, end)
-    page.check_template(SimpleNamespace(tokenizer=tokenizer, eos_ids=end_ids(tokenizer, end)))
+    page.check_template(models_of(family))
 
 
 def test_a_template_that_raises_or_is_not_there_is_refused(models):
-    for template in (
-        "{{ raise_exception('no system role') }}",
-        "{% for m in messages %}{{ m.content }}{% endfor %}",
-        None,
-    ):
+    bare = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    for template in ("{{ raise_exception('no system role') }}", bare, None):
         models.tokenizer.chat_template = template
         with pytest.raises(SystemExit, match=r"^error: chat template: "):
             page.check_template(models)
@@ -263,27 +250,18 @@ def test_a_class_that_is_no_environment_is_refused(tmp_path, monkeypatch, change
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("method", "value", "said"),
     [
-        (
-            {"reset": "    def reset(self, **row):\n        return row['none']\n"},
-            "Mine, line 3, on d.jsonl:0: KeyError",
-        ),
-        (
-            {"reset": "    def reset(self, **row):\n        return 3\n"},
-            "Mine, on d.jsonl:0: .*reset returned 3; expected",
-        ),
-        ({"reply": "    def reply(self, text):\n        return 1 / 0\n"}, "Mine, line 5, on d.jsonl:0: ZeroDivision"),
-        (
-            {"reply": "    def reply(self, text):\n        return b'No'\n"},
-            ".*reply returned b'No'; expected a string or None",
-        ),
-        ({"get_reward": "    def get_reward(self):\n        return float('nan')\n"}, ".*get_reward returned nan"),
+        ("reset(self, **row)", "row['none']", "Mine, line 3, on d.jsonl:0: KeyError"),
+        ("reset(self, **row)", "3", "Mine, on d.jsonl:0: .*reset returned 3; expected"),
+        ("reply(self, text)", "1 / 0", "Mine, line 5, on d.jsonl:0: ZeroDivision"),
+        ("reply(self, text)", "b'No'", ".*reply returned b'No'; expected a string or None"),
+        ("get_reward(self)", "float('nan')", ".*get_reward returned nan"),
     ],
 )
-def test_a_broken_environment_is_named_by_file_and_line(tmp_path, models, monkeypatch, changes, said):
+def test_a_broken_environment_is_named_by_file_and_line(tmp_path, models, monkeypatch, method, value, said):
     monkeypatch.setattr(sys, "path", list(sys.path))
-    spec = environment(tmp_path, **changes)
+    spec = environment(tmp_path, **{method.partition("(")[0]: f"    def {method}:\n        return {value}\n"})
     with pytest.raises(SystemExit, match=f"^error: {re.escape(str(tmp_path))}/my.py:{said}"):
         page.rollout(settings(environment=spec), models, page.load_environment(spec), rows_of("1+1=", answer="2"))
 
@@ -345,8 +323,8 @@ def test_tools_are_shown_called_and_their_faults_told(tmp_path, monkeypatch):
     (tmp_path / "tools.py").write_text(ADDER)
     mine = load_module(changed("tools", tmp_path), "template_changed")
     make = mine.load_environment(f"{tmp_path}/tools.py:Adder")
-    tokenizer = chat_tokenizer("qwen2_5", "<|im_end|>")
-    models = SimpleNamespace(tokenizer=tokenizer, eos_ids=end_ids(tokenizer, "<|im_end|>"), pad_id=0)
+    models = models_of("qwen2_5")
+    tokenizer = models.tokenizer
     mine.check_template(models)
     said = [CALL.format("add", '{"x": 2}') + CALL.format("add", '{"x": 5}'), CALL.format("reset", "{}"), "<tool_call>{"]
     said += [CALL.format("add", '{"y": 1}'), "7", CALL.format("add", '{"x": 1}')]

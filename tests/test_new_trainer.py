@@ -7,7 +7,6 @@ import json
 import math
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -141,11 +140,11 @@ def test_the_page_alone_is_the_template_with_the_settings(kind, folder, made):
         assert re.match(rf"(def|class) {name}\b", lines[int(first) - 1]) and int(last) <= len(lines) and what
 
 
-@pytest.mark.parametrize(("kind", "change", "item"), [("ppo", "lora", "LoRA"), ("multi_turn", "tools", "tools")])
-def test_a_page_does_not_leave_out_its_change(kind, change, item, folder, made):
+@pytest.mark.parametrize(("kind", "change"), [("ppo", "lora"), ("multi_turn", "tools")])
+def test_a_page_does_not_leave_out_its_change(kind, change, folder, made):
     made(kind, "mine.py", "--change", change)
     line = (folder / "mine.py").read_text().partition("Left out: ")[2].partition(".\n")[0]
-    assert item not in line.split(", ") and "resume" in line.split(", ")
+    assert change not in line.lower().split(", ") and "resume" in line.split(", ")
 
 
 def test_settings_of_every_type_become_defaults():
@@ -267,23 +266,19 @@ RUN = f"{DATA} train.jsonl --out"
         ("grpo mine.py --advantage idea.py:placed", ["takes scores by position", "without the /"]),
         ("grpo mine.py --loss idea.py:medan", ["idea.py:medan", "expected one of median, upper"]),
         ("ppo mine.py --advantage idea.py:median", ["without group_advantages", "grpo or multi_turn"]),
-        ("distillation mine.py --loss idea.py:upper", ["without policy_loss", "ppo, grpo or multi_turn"]),
         ("grpo mine.py --model m", ["got --model without --data, --reward"]),
         ("grpo mine.py --inline", ["--inline without"]),
         ("ppo mine.py --inline --reward double.py:gae", ["got gae in double.py", "other names"]),
         (f"{RUN} .", ["--out ., which exists and is not an earlier run"]),
         ("grpo mine.py --temperature nan", ["got --temperature nan; expected 0.001 or more"]),
-        ("ppo mine.py --lr=-1", ["got --lr -1.0; expected 0 or more, at most 1"]),
         ("multi_turn mine.py --turn_baseline both", ["--turn_baseline both; expected", "turn or conversation"]),
         (f"{RUN} run --metrics_file run/metrics.jsonl", ["got --metrics_file run/metrics.jsonl", "the run's own log"]),
         ("grpo mine.py --hold_out 2", ["--hold_out 2 without a run"]),
-        (f"{DATA} train.jsonl --hold_out 2", ["--hold_out 2 without a run", "--out"]),
         (f"{RUN} run --hold_out 8", ["--hold_out 8 with 8 rows", "none for training"]),
         (f"{RUN} run --hold_out 2 --eval_data test.jsonl", ["--hold_out 2 beside --eval_data test.jsonl"]),
         ("grpo mine.py --vf_coef 0.1", ["got unknown argument '--vf_coef'; expected a flag of --list"]),
         ("ppo mine.py --resume", ["try ppo_train.py or on_policy_distillation.py"]),
         ("ppo mine.py --lora_rank 8", ["--lora_rank", "--change lora"]),
-        ("grpo mine.py --model m --data rows.csv", ["got --model, --data without --reward", ".py:fun"]),
         (f"{DATA} rows.csv --prompt_column question", ["rows.csv:2: got columns prompt, answer; expected 'question'"]),
         (f"{DATA} no.csv", ["got --data no.csv, which is not a file"]),
         (f"{DATA} asked.jsonl", ["asked.jsonl:2: got columns question, answer", "--out asked_read.jsonl"]),
@@ -308,13 +303,18 @@ def test_bad_input_is_refused_and_nothing_written(words, says, folder, capsys, m
     assert sorted(x.name for x in folder.iterdir()) == before and (folder / "my.py").read_text() == REWARD
 
 
-def test_a_run_that_ends_in_its_first_step_is_told(folder, monkeypatch):
+def test_a_run_that_ends_in_its_first_step_or_before_is_told(folder, monkeypatch):
     monkeypatch.chdir(folder)
     write = "import pathlib, sys; p = pathlib.Path('run'); p.mkdir(); (p / 'samples.jsonl').touch(); sys.exit('no')"
     (folder / "mine.py").write_text(write)
     found = {}
     new.trained("mine.py", [], str(TINY_LM), folder / "run", found)
     assert found["exit_code"] == 1 and found["last_samples"] == [] and "by_answers" not in found
+    (folder / "run/metrics.jsonl").write_text('{"step": 7}\n')  # of an earlier run
+    (folder / "mine.py").write_text("raise SystemExit(1)")
+    found = {}
+    new.trained("mine.py", [], str(TINY_LM), folder / "run", found)
+    assert found == {"exit_code": 1, "ended_by": 0, "out": str(folder / "run")}
 
 
 def test_returns_are_told_by_the_number_of_answers():
@@ -394,9 +394,8 @@ def test_a_page_with_own_functions_is_checked_and_trains(folder, monkeypatch, ca
     monkeypatch.chdir(folder)
     given = [*GIVEN, *BATCH, "--max_new_tokens", "24", "--reward", "my.py:reward"]
     own = ["--advantage", "idea.py:median", "--loss", "idea.py:upper", "--leave_out", "padding"]
-    report = report_of(
-        run_script("new_trainer", "grpo", "mine.py", *given, *own, "--steps", 2, "--out", "run", cwd=folder)
-    )
+    flags = ["mine.py", *given, *own, "--steps", 2, "--out", "run"]
+    report = report_of(run_script("new_trainer", "grpo", *flags, cwd=folder))
     assert report["selfcheck"]["failed"] == {}
     assert report["selfcheck"]["left_out"] == ["padding", "group_advantages", "policy_clip"]
     assert report["run"]["exit_code"] == 0 and report["run"]["saved_model"]["largest_weight_change"] > 0
@@ -405,16 +404,6 @@ def test_a_page_with_own_functions_is_checked_and_trains(folder, monkeypatch, ca
     assert list(failed) == ["advantages_detached"] and "gradient 2.0e+00 apart" in failed["advantages_detached"]
     done = run_script("new_trainer", "grpo", "turned.py", "--force", *given, "--leave_out", "advantages", cwd=folder)
     assert done.returncode == 2 and "got --leave_out advantages; expected one of special_tokens" in done.stderr
-
-
-def test_what_an_earlier_run_left_is_not_told_of_a_run_that_did_not_begin(tmp_path):
-    out = tmp_path / "run"
-    out.mkdir()
-    (out / "metrics.jsonl").write_text('{"step": 7}\n')
-    (tmp_path / "fails.py").write_text("raise SystemExit(1)")
-    found = {}
-    new.trained(str(tmp_path / "fails.py"), [], str(TINY_LM), out, found)
-    assert found == {"exit_code": 1, "ended_by": 0, "out": str(out)}
 
 
 def fake_phases(folder, monkeypatch, check: str, page: str) -> list[str]:
@@ -456,11 +445,20 @@ def test_a_signal_in_any_phase_ends_with_the_report(phase, number, folder, monke
     assert ("selfcheck" in report, "run" in report) == (phase in ("train", "saved"), phase in ("train", "saved"))
 
 
-def test_a_check_that_cannot_run_leaves_a_report(folder, monkeypatch, capfd):
-    assert new.main(fake_phases(folder, monkeypatch, "raise SystemExit(2)", EMPTY_RUN)) == 2
+FAILED = {"checks": [{"name": "group_advantages", "status": "FAIL", "measured": "0.5 apart"}]}
+
+
+def test_a_check_that_cannot_run_or_fails_leaves_a_report_and_no_run(folder, monkeypatch, capfd):
+    words = fake_phases(folder, monkeypatch, "raise SystemExit(2)", EMPTY_RUN)
+    assert new.main(words) == 2
     shown = capfd.readouterr()
     assert json.loads(shown.out)["error"] in shown.err and "exit code 2 of selfcheck" in shown.err
     assert json.loads(shown.out)["wrote"] is None and not (folder / "mine.py").exists(), "a retry needs no --force"
+    (folder / "scripts" / "selfcheck.py").write_text(f"import sys\nprint({json.dumps(FAILED)!r})\nsys.exit(1)")
+    assert new.main(words) == 1
+    report = json.loads(capfd.readouterr().out)
+    assert report["selfcheck"]["failed"] == {"group_advantages": "0.5 apart"} and "run" not in report
+    assert not (folder / "run").exists() and (folder / "mine.py").read_text() == EMPTY_RUN
 
 
 def test_rows_held_out_become_files_of_the_run(folder, made, monkeypatch):
@@ -488,39 +486,22 @@ def test_rows_of_a_table_become_a_file_that_the_page_reads(folder, made, monkeyp
     report = made(*line, "--data", "rows.csv", "--eval_data", "rows.parquet")
     assert report["selfcheck"]["flags"][2:4] == ["--data", "mine_data/train.jsonl"]
     assert read_lines(folder / "mine_data" / "train.jsonl")[1] == {"Frage": "2+2=", "answer": "4"}
-    assert read_lines(folder / "mine_data" / "held_out.jsonl") == [
-        {"Frage": "3+3=", "answer": "6", "day": "2024-05-01"}
-    ]
+    kept = {"Frage": "3+3=", "answer": "6", "day": "2024-05-01"}
+    assert read_lines(folder / "mine_data" / "held_out.jsonl") == [kept]
 
 
 def test_the_saved_model_is_compared_with_the_start(tmp_path):
-    from transformers import AutoModelForCausalLM
-
     assert new.saved(str(TINY_LM), TINY_LM) == {"loads": True, "largest_weight_change": 0.0, "tensors_changed": 0.0}
     moved = AutoModelForCausalLM.from_pretrained(TINY_LM, dtype=torch.float32)
     with torch.no_grad():
         moved.model.norm.weight[3] -= 0.25
     moved.save_pretrained(tmp_path / "moved")
-    shutil.copy(TINY_LM / "tokenizer.json", tmp_path / "moved")
-    shutil.copy(TINY_LM / "tokenizer_config.json", tmp_path / "moved")
+    AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(tmp_path / "moved")
     found = new.saved(str(TINY_LM), tmp_path / "moved")
     assert found["loads"] and found["largest_weight_change"] == pytest.approx(0.25, abs=1e-6)
     (tmp_path / "moved" / "model.safetensors").write_bytes(b"cut off")
     broken = new.saved(str(TINY_LM), tmp_path / "moved")
     assert not broken["loads"] and "Error" in broken["error"]
-
-
-FAILS = """import json, sys
-print(json.dumps({"checks": [{"name": "group_advantages", "status": "FAIL", "measured": "0.5 apart"}]}))
-sys.exit(1)
-"""
-
-
-def test_a_check_that_fails_keeps_the_training_from_starting(folder, monkeypatch, capfd):
-    assert new.main(fake_phases(folder, monkeypatch, FAILS, EMPTY_RUN)) == 1
-    report = json.loads(capfd.readouterr().out)
-    assert report["selfcheck"]["failed"] == {"group_advantages": "0.5 apart"} and "run" not in report
-    assert not (folder / "run").exists() and (folder / "mine.py").read_text() == EMPTY_RUN
 
 
 def test_a_setting_that_a_change_makes_brings_the_change(folder, made):
@@ -548,10 +529,8 @@ def test_a_page_reads_the_users_column_and_logs_under_the_users_names(folder, ma
     assert logged == [{"step": x["step"], "reward": x["reward/mean"], "loss": x["policy/loss"]} for x in updates]
     assert [row["step"] for row in logged] == [1, 2] and len(every) == 4
     done = run_script(folder / "own.py", *map(str, run), "--steps=2", "--out=second", cwd=folder)
-    assert (
-        "got metrics_file 'mine.jsonl', a folder, not empty or the run's own log" in done.stderr
-        and not (folder / "second").exists()
-    )
+    assert "got metrics_file 'mine.jsonl', a folder, not empty or the run's own log" in done.stderr
+    assert not (folder / "second").exists()
     again = ["--model", str(TINY_LM), "--data", "asked.jsonl", "--reward", "my.py:reward", "--out=second"]
     assert new.main(["grpo", "no.py", *flags, *again]) == 2
     assert "got --metrics_file mine.jsonl" in capsys.readouterr().err and not (folder / "no.py").exists()
@@ -591,15 +570,6 @@ def test_what_a_page_would_ignore_is_noted(kind, flags, noted, made):
     assert [note.partition(":")[0] for note in told] == noted
 
 
-def test_the_list_names_every_change_and_setting(capsys):
-    assert new.main(["--list"]) == 0
-    told = capsys.readouterr().out
-    for kind in new.PAGES:
-        for name in [*new.settings_of(new.page_text(kind)), *(f"change {x}" for x in new.changes_of(kind))]:
-            assert f"    --{name}" in told
-
-
-@pytest.mark.parametrize(("minutes", "left"), [(2.0, 1.5), (0.25, 0.0)])
-def test_the_time_of_the_check_is_counted_in_minutes(minutes, left):
-    assert new.time_left({"minutes": minutes}, {"seconds": 30.0}) == {"minutes": left}
-    assert new.time_left({}, {"seconds": 30.0}) == {}
+def test_the_time_of_the_check_is_counted_in_minutes():
+    cases = ({"minutes": 2.0}, {"minutes": 0.25}, {})
+    assert [new.time_left(given, {"seconds": 30.0}) for given in cases] == [{"minutes": 1.5}, {"minutes": 0.0}, {}]

@@ -11,13 +11,11 @@ import types
 import nbformat
 import numpy as np
 import pytest
-from conftest import EVAL_DATA, ROOT, TRAIN_DATA, load_module, load_script, read_lines, run_script, script_env
+from conftest import EVAL_DATA, ROOT, TRAIN_DATA, load_script, read_lines, run_script, script_env
 
-make = load_module(ROOT / "tools" / "make_notebook.py", "script_make_notebook")
 NOTEBOOK = ROOT / "assets" / "notebook_template.ipynb"
-SMALL = (
-    "SEEDS = [3, 5, 7]\nSTEPS = 3\nPROMPTS = 2\nGROUP_SIZE = 4\nMINIBATCHES = 2\nMAX_NEW_TOKENS = 20\nEVAL_PROMPTS = 16"
-)
+SMALL = "SEEDS = [3, 5, 7]\nSTEPS = 3\nPROMPTS = 2\nGROUP_SIZE = 4\nMINIBATCHES = 2\n"
+SMALL += "MAX_NEW_TOKENS = 20\nEVAL_PROMPTS = 16"
 ANSWER = re.compile(r"=> (NO EFFECT|UNKNOWN|WITHIN THE NOISE|HINT|LOSS|DIFFERENCE)")
 
 
@@ -95,17 +93,6 @@ def test_notebook_is_valid_clean_and_headless():
             compile(c.source, c.id, "exec")
     assert [c.id for c in notebook.cells if "parameters" in c.metadata.get("tags", [])] == ["settings"]
     assert not re.search(r"/(home|Users|root|work|tmp)/", NOTEBOOK.read_text(encoding="utf-8"))
-
-
-def test_maker_reads_names_tags_and_text():
-    notebook = make.make_notebook(
-        '"""kept out"""\n\n# %% [markdown] top\n# # Title\n#\n# text\n\n# %% s [parameters]\nX = 1\n'
-    )
-    assert [(c.id, c.cell_type, c.source) for c in notebook.cells] == [
-        ("top", "markdown", "# Title\n\ntext"),
-        ("s", "code", "X = 1"),
-    ]
-    assert notebook.cells[1].metadata == {"tags": ["parameters"]}
 
 
 # ------------------------------------------------------------------------------------------------ as it stands
@@ -223,13 +210,9 @@ IDEA = {"reward": [silent], "advantage": whole_batch, "kl_coef": 0.0}
     assert 0 < float(while_training.group(2)) < float(while_training.group(1))
     assert all(found["idea", seed][0] < found["baseline", seed][0] for seed in (3, 5, 7))
     # what the idea pays for, beside the baseline's rewards, is told of both arms: here the length in characters
-    lengths, own = (
-        [float(x) for x in re.search(rf"{figure}: baseline (\S+), idea (\S+)", text(notebook, "verdict")).groups()]
-        for figure in (
-            "length of the held-out completions, tokens",
-            "own reward on the held-out completions",
-        )
-    )
+    figures, said = ("length of the held-out completions, tokens", "own reward on the held-out completions"), "verdict"
+    found_figures = [re.search(rf"{x}: baseline (\S+), idea (\S+)", text(notebook, said)).groups() for x in figures]
+    lengths, own = ([*map(float, pair)] for pair in found_figures)
     assert lengths[1] < lengths[0] and own[0] < own[1] <= 0
     assert re.search(r"=> .*shorter than", text(notebook, "verdict"))
     shown = [len(s) for s in re.findall(r"baseline +[-\d.]+  '(.*)'", text(notebook, "samples"))]
@@ -253,15 +236,11 @@ def verdict():
     return names["verdict"], names["T95"]
 
 
-def test_table_of_student_t_is_that_of_simulation(verdict):
+def test_table_of_student_t_is_that_of_simulation_and_false_alarms_are_as_rare_as_promised(verdict):
     rng = np.random.default_rng(0)
     for df, value in verdict[1].items():
         below = (np.abs(rng.standard_t(df, 400_000)) < value).mean()
         assert below == pytest.approx(0.95, abs=0.0016)  # 4.5 standard errors
-
-
-def test_false_alarms_are_as_rare_as_promised(verdict):
-    rng = np.random.default_rng(1)
     said = [verdict[0]("score", np.zeros(6), rng.normal(size=6)) for _ in range(4000)]
     assert sum(line.startswith("DIFFERENCE") for line in said) / 4000 == pytest.approx(0.05, abs=0.014)
 
@@ -285,10 +264,7 @@ def test_verdict(verdict, baseline, idea, begins, capsys):
     assert said.startswith(begins)
     if begins.startswith("HINT"):
         assert "25% of the time" in said and "95 % interval +0.001 to +0.199" in capsys.readouterr().out
-
-
-def test_verdict_of_a_figure_that_has_no_better_end(verdict):
-    assert verdict[0]("tokens", [9.0] * 3, [5.0, 5.1, 4.9], "longer", "shorter").startswith("HINT: shorter than")
+        assert verdict[0]("tokens", [9.0] * 3, [5.0, 5.1, 4.9], "longer", "shorter").startswith("HINT: shorter than")
 
 
 # ------------------------------------------------------------------------------------------------ set-up
@@ -316,18 +292,13 @@ def run_setup(tmp_path, monkeypatch, lines="", transformers="5.23.0"):
     return types.SimpleNamespace(**names), commands
 
 
-def test_setup_finds_the_clone_from_a_folder_inside(monkeypatch):
+def test_setup_finds_the_clone_from_a_folder_inside_and_clones_and_installs_on_colab(tmp_path, monkeypatch):
     names, commands = run_setup(ROOT / "assets", monkeypatch)
     assert names.bundle == str(ROOT) and commands == []
-
-
-def test_setup_clones_and_installs_on_colab(tmp_path, monkeypatch):
     line = 'REPOSITORY_URL = "https://example.org/bundle.git"'
     names, commands = run_setup(tmp_path, monkeypatch, line, transformers="4.57.1")
-    assert commands[0][-2:] == ["https://example.org/bundle.git", "rl-training-code"] and commands[0][:2] == [
-        "git",
-        "clone",
-    ]
+    assert commands[0][:2] == ["git", "clone"]
+    assert commands[0][-2:] == ["https://example.org/bundle.git", "rl-training-code"]
     assert commands[1] == [sys.executable, "-m", "pip", "install", "-q", "transformers>=5.23,<6"]
     assert names.bundle == str(ROOT) and names.ppo.Config().steps == 100
 
@@ -376,12 +347,8 @@ def test_new_notebook_is_filled_in_and_runs(mine):
 def test_new_notebook_without_flags_is_the_template_with_its_bundle(mine):
     assert run_script("new_notebook", "--output", "plain.ipynb", cwd=mine).returncode == 0
     notebook = nbformat.read(mine / "plain.ipynb", as_version=4)
-    cell(notebook, "setup").source = re.sub(
-        r"^BUNDLE = '[^']*'", 'BUNDLE = ""', cell(notebook, "setup").source, flags=re.M
-    )
-    cell(notebook, "settings").source = cell(notebook, "settings").source.replace(
-        "PRECISION = 'auto'", 'PRECISION = "auto"'
-    )
+    for name, old, new in (("setup", "BUNDLE = '[^']*'", 'BUNDLE = ""'), ("settings", "= 'auto'", '= "auto"')):
+        cell(notebook, name).source = re.sub(old, new, cell(notebook, name).source)
     assert [c.source for c in notebook.cells] == [c.source for c in template().cells]
 
 

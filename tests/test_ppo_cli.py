@@ -1,27 +1,21 @@
 """The PPO trainer through its command line: what a run leaves, resuming, processes, rewards, data, and bad input."""
 
-import contextlib
-import csv
 import dataclasses
+import importlib.util
 import json
 import math
 import re
 import resource
-import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
-import pyarrow
 import pytest
 import torch
-import yaml
 from conftest import (
-    EVAL_DATA,
     SCRIPTS,
     TINY_LM,
-    TRAIN_DATA,
     load_script,
     read_lines,
     run_script,
@@ -30,50 +24,15 @@ from conftest import (
     without_clock,
     write_lines,
 )
-from pyarrow import parquet
 from safetensors.torch import load_file
+from small_runs import bf16_model, same, small_task, weights
 
 SIZES = ["--batch_size=8", "--max_new_tokens=8", "--plot_every=0", "--save_every=0", "--eval_every=0"]
-
-REWARDS = '''
-import os
-import random
-
-import numpy as np
-
-calls = 0
-
-
-def text_of(completion):
-    return completion if isinstance(completion, str) else completion[0]["content"]
-
-
-def length(prompts, completions, **kwargs):
-    return [-len(text_of(c)) / 10 for c in completions]
-
-
-def digits(prompts, completions, answer):
-    return [sum(ch.isdigit() for ch in text_of(c)) if a else None for c, a in zip(completions, answer, strict=True)]
-
-
-def noisy(prompts, completions, **kwargs):
-    """Draws from the global generators, and signals its own process at a given call."""
-    global calls
-    calls += 1
-    if os.environ.get("SIGNAL_AT") == str(calls):
-        os.kill(os.getpid(), int(os.environ["SIGNAL"]))
-    return [random.random() + np.random.random() - len(text_of(c)) / 10 for c in completions]
-'''
 
 
 @pytest.fixture(scope="session")
 def small(tmp_path_factory):
-    """A folder with 40 training rows, 8 held-out rows and some reward functions."""
-    folder = tmp_path_factory.mktemp("small")
-    for name, source, count in (("train", TRAIN_DATA, 40), ("eval", EVAL_DATA, 8)):
-        write_lines(folder / f"{name}.jsonl", read_lines(source)[:count])
-    (folder / "rewards.py").write_text(REWARDS)
-    return folder
+    return small_task(tmp_path_factory.mktemp("small"))
 
 
 @pytest.fixture
@@ -95,16 +54,8 @@ def ours(ppo, no_curves, capsys):
     return run
 
 
-def weights(folder: Path) -> dict:
-    return load_file(folder / "final" / "model.safetensors")
-
-
 def checkpoints(folder: Path) -> list[str]:
     return sorted(p.name for p in (folder / "checkpoints").iterdir())
-
-
-def same(a: dict, b: dict) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
 def snapshot(folder: Path) -> dict:
@@ -125,30 +76,20 @@ def finished(small, tmp_path_factory):
     return folder, result
 
 
-def test_metrics_of_every_step(finished):
-    folder, _ = finished
-    lines = read_lines(folder / "metrics.jsonl")
+def test_metrics_and_samples_of_every_step(finished):
+    lines, entries = (read_lines(finished[0] / f"{name}.jsonl") for name in ("metrics", "samples"))
     assert [line["step"] for line in lines] == [0, 1, 2, 3, 4, 5]
     expected = {
         *("reward/mean", "reward/std", "reward/correctness_reward", "reward/format_reward", "kl/ref", "kl/approx"),
         *("policy/loss", "policy/clip_frac", "policy/entropy", "policy/ratio_max", "value/loss"),
         *("value/explained_variance", "rollout/length_mean", "rollout/truncated_frac", "rollout/tokens_per_s"),
-        *("optim/lr", "optim/grad_norm", "time/rollout", "time/reward", "time/update"),
-        "memory/process_gib",
+        *("optim/lr", "optim/grad_norm", "time/rollout", "time/reward", "time/update", "memory/process_gib"),
     }
-    for line in lines[1:]:
-        assert expected <= set(line)
+    assert all(expected <= {*line} for line in lines[1:])
     assert all(math.isfinite(v) for line in lines for v in line.values())
-    evaluated = [line["step"] for line in lines if "eval/accuracy" in line]
-    assert evaluated == [0, 2, 4, 5]
-
-
-def test_samples_show_prompt_completion_and_scores(finished):
-    entries = read_lines(finished[0] / "samples.jsonl")
-    assert {(e["step"], e["kind"]) for e in entries} == {
-        *((0, "eval"), (2, "eval"), (4, "eval"), (5, "eval")),
-        *((1, "train"), (2, "train"), (3, "train"), (4, "train")),  # steps 1 and 3 show most faults
-    }
+    assert [line["step"] for line in lines if "eval/accuracy" in line] == [0, 2, 4, 5]
+    steps = {"eval": (0, 2, 4, 5), "train": (1, 2, 3, 4)}  # steps 1 and 3 show most faults
+    assert {(e["step"], e["kind"]) for e in entries} == {(step, kind) for kind in steps for step in steps[kind]}
     for e in entries:
         assert e["prompt"][0]["role"] == "user" and isinstance(e["completion"], str)
         parts = e["rewards"]
@@ -158,38 +99,25 @@ def test_samples_show_prompt_completion_and_scores(finished):
         assert (e["kind"] == "train") == ("advantages" in e or "advantage" in e)
 
 
-def test_curves_are_a_picture(finished):
-    from PIL import Image
+def test_a_run_leaves_a_summary_its_settings_checkpoints_curves_and_a_model(finished):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    with Image.open(finished[0] / "curves.png") as picture:
-        picture.verify()
-        assert picture.format == "PNG" and picture.width > 600
-
-
-def test_summary_config_and_checkpoints(finished):
     folder, _ = finished
-    summary = json.loads((folder / "summary.json").read_text())
-    lines = read_lines(folder / "metrics.jsonl")
+    summary, lines = json.loads((folder / "summary.json").read_text()), read_lines(folder / "metrics.jsonl")
     assert summary["steps"] == 5 and summary["seed"] == 0 and summary["seconds"] > 0
-    assert summary["accuracy_before"] == lines[0]["eval/accuracy"]
-    assert summary["accuracy_after"] == lines[-1]["eval/accuracy"]
+    assert [summary[f"accuracy_{when}"] for when in ("before", "after")] == [lines[i]["eval/accuracy"] for i in (0, -1)]
     ends = [lines[-1][f"eval/accuracy_{end}"] for end in ("low", "high")]
     assert summary["accuracy_interval_after"] == pytest.approx(ends) and ends[0] <= lines[-1]["eval/accuracy"] < ends[1]
     config = json.loads((folder / "config.json").read_text())
     assert config["batch_size"] == 8 and config["max_new_tokens"] == 20 and config["gae_lambda"] == 0.95
     assert checkpoints(folder) == ["step-000004", "step-000005"]
     for name in checkpoints(folder):
-        saved = json.loads((folder / "checkpoints" / name / "state.json").read_text())["config"]
-        assert saved == config
-
-
-def test_final_loads_with_transformers_and_differs_from_the_start(finished):
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    final = finished[0] / "final"
-    model, start = (AutoModelForCausalLM.from_pretrained(path) for path in (final, TINY_LM))
+        assert json.loads((folder / "checkpoints" / name / "state.json").read_text())["config"] == config
+    assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
+    model, start = (AutoModelForCausalLM.from_pretrained(path) for path in (folder / "final", TINY_LM))
     assert model.dtype == start.dtype
-    assert AutoTokenizer.from_pretrained(final).chat_template == AutoTokenizer.from_pretrained(TINY_LM).chat_template
+    made, given = (AutoTokenizer.from_pretrained(path) for path in (folder / "final", TINY_LM))
+    assert made.chat_template == given.chat_template
     gap = max((a - b).abs().max() for a, b in zip(model.parameters(), start.parameters(), strict=True))
     assert 1e-5 < gap < 0.1
 
@@ -202,6 +130,7 @@ def test_diagnostics_go_to_stderr_and_the_outcome_to_stdout(finished):
     assert "warning" not in result.stderr.lower() and "Traceback" not in result.stderr
 
 
+@pytest.mark.parametrize("program", ["ppo_train", "grpo_train"])
 @pytest.mark.parametrize(
     ("flags", "wanted"),
     [
@@ -211,21 +140,24 @@ def test_diagnostics_go_to_stderr_and_the_outcome_to_stdout(finished):
     ],
     ids=["checkpoint", "fp32", "merged in fp32"],
 )
-def test_final_is_written_in_the_dtype_that_is_asked_for(ours, data, tmp_path, flags, wanted):
-    from transformers import AutoModelForCausalLM
-
-    AutoModelForCausalLM.from_pretrained(TINY_LM, dtype=torch.bfloat16).save_pretrained(tmp_path / "model")
-    for file in TINY_LM.glob("*token*"):
-        (tmp_path / "model" / file.name).write_bytes(file.read_bytes())
-    (tmp_path / "model" / "chat_template.jinja").write_bytes((TINY_LM / "chat_template.jinja").read_bytes())
-    out = tmp_path / "run"
-    code, _, error = ours(*data, *SIZES, f"--model={tmp_path / 'model'}", f"--output_dir={out}", "--steps=1", *flags)
-    assert code == 0, error
-    assert {x.dtype for x in weights(out).values()} == {wanted}
-    if "--merge_lora" in flags:
-        return
-    saved = load_file(out / "checkpoints" / "step-000001" / "policy" / "model.safetensors")
-    assert {x.dtype for x in saved.values()} == {torch.float32}, "checkpoints keep the fp32 weights"
+def test_final_is_written_in_the_dtype_that_is_asked_for(data, small, tmp_path, no_curves, program, flags, wanted):
+    out, sizes = tmp_path / "run", SIZES
+    if program == "grpo_train":
+        sizes = [
+            "--per_device_train_batch_size=8",
+            "--num_generations=4",
+            "--max_completion_length=8",
+            "--plot_every=0",
+        ]
+    given = [*data, *sizes, f"--model={bf16_model(tmp_path / 'model')}", f"--reward={small / 'rewards.py'}:digits"]
+    assert load_script(program).main([*given, f"--output_dir={out}", "--steps=1", *flags]) == 0
+    final = weights(out)
+    assert {x.dtype for x in final.values()} == {wanted}
+    if wanted == torch.float32:
+        assert any(not torch.equal(x, x.bfloat16().float()) for x in final.values()), "fp32 of what bf16 rounded"
+    if program == "ppo_train" and "--merge_lora" not in flags:
+        saved = weights(out, "checkpoints/step-000001/policy/model.safetensors")
+        assert {x.dtype for x in saved.values()} == {torch.float32}, "checkpoints keep the fp32 weights"
 
 
 @pytest.mark.long
@@ -234,17 +166,15 @@ def test_trackers(small, data, tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     out = tmp_path / "run"
-    result = run_script(
-        *("ppo_train", *data, *SIZES, f"--output_dir={out}", "--steps=2"),
-        *("--report_to=tensorboard", "--report_to=wandb"),
-        env={"WANDB_MODE": "offline", "WANDB_SILENT": "true", "HOME": str(tmp_path)},
-    )
+    flags = [*data, *SIZES, f"--output_dir={out}", "--steps=2", "--report_to=tensorboard", "--report_to=wandb"]
+    env = {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "HOME": str(tmp_path)}
+    result = run_script("ppo_train", *flags, env=env)
     assert result.returncode == 0, result.stderr
     events = EventAccumulator(str(out / "tensorboard"))
     events.Reload()
-    rewards = [(e.step, e.value) for e in events.Scalars("reward/mean")]
-    assert rewards == [
-        (m["step"], pytest.approx(m["reward/mean"], rel=1e-5)) for m in read_lines(out / "metrics.jsonl")[1:]
+    lines, rewards = read_lines(out / "metrics.jsonl")[1:], events.Scalars("reward/mean")
+    assert [(e.step, e.value) for e in rewards] == [
+        (m["step"], pytest.approx(m["reward/mean"], rel=1e-5)) for m in lines
     ]
     assert list((out / "wandb").glob("offline-run-*/*.wandb"))
 
@@ -279,25 +209,15 @@ def test_a_run_cut_short_and_resumed_equals_an_uninterrupted_one(ours, uninterru
     assert "Traceback" not in cut.stderr
     assert checkpoints(out) == ["step-000002", "step-000003"]
     assert not (out / "final").exists()
-    resumed, _, error = ours(*flags, f"--output_dir={out}", "--resume")
-    assert resumed == 0, error
-    assert same(weights(out), weights(plain))
-    assert without_clock(out) == without_clock(plain)
+    for _ in "12":  # the second resumes a finished run, which changes nothing
+        resumed, _, error = ours(*flags, f"--output_dir={out}", "--resume")
+        assert resumed == 0, error
+        assert same(weights(out), weights(plain)) and without_clock(out) == without_clock(plain)
     for name in ("critic.pt", "policy/model.safetensors"):
         mine, expected = (folder / "checkpoints" / "step-000006" / name for folder in (out, plain))
         load = load_file if name.endswith("safetensors") else lambda path: torch.load(path, weights_only=True)
         assert same(load(mine), load(expected))
     assert (out / "samples.jsonl").read_text() == (plain / "samples.jsonl").read_text()
-
-
-@pytest.mark.long
-def test_resuming_a_finished_run_changes_nothing(ours, uninterrupted, tmp_path):
-    plain, flags = uninterrupted
-    out = tmp_path / "run"
-    shutil.copytree(plain, out)
-    code, _, error = ours(*flags, f"--output_dir={out}", "--resume")
-    assert code == 0, error
-    assert same(weights(out), weights(plain)) and without_clock(out) == without_clock(plain)
 
 
 @pytest.mark.long
@@ -334,13 +254,8 @@ def test_a_reward_that_fails_in_one_process_ends_both(small, data, tmp_path):
     assert re.search(r"reward half, \S+train\.jsonl:\d+, completion .*ZeroDivisionError", result.stderr)
 
 
-# ------------------------------------------------------------------------------------------------ vLLM
-
-
 def test_vllm_absent_is_said_before_anything_is_written(ours, data, tmp_path):
-    with contextlib.suppress(ImportError):
-        import vllm  # noqa: F401
-
+    if importlib.util.find_spec("vllm"):
         pytest.skip("vLLM is installed here")
     code, _, error = ours(*data, *SIZES, f"--output_dir={tmp_path / 'run'}", "--rollout_engine=vllm")
     assert code == 2
@@ -351,43 +266,15 @@ def test_vllm_absent_is_said_before_anything_is_written(ours, data, tmp_path):
 # ------------------------------------------------------------------------------------------------ settings
 
 
-@pytest.fixture
-def plan(ours, ppo, data, tmp_path):
-    """Resolved settings of a command line, by --dry_run; the settings come from YAML text and flags."""
-
-    fresh = ppo.Config()
-    defaults = {f.name: getattr(fresh, f.name) for f in ppo.dataclasses.fields(ppo.Config)}
-
-    def resolve(text: str, *flags) -> dict:
-        (tmp_path / "config.yaml").write_text(text)
-        code, out, error = ours(*data, f"--config={tmp_path / 'config.yaml'}", *flags, "--dry_run")
-        assert code == 0, error
-        return defaults | json.loads(out)["settings"]
-
-    return resolve
-
-
-def test_every_setting_survives_a_round_trip_through_yaml(ppo, plan):
-    """What config.json of a run holds can be given back as --config."""
-    settings = {f.name: getattr(ppo.Config(), f.name) for f in ppo.dataclasses.fields(ppo.Config)}
-    text = yaml.safe_dump({k: v for k, v in settings.items() if k not in ("data", "eval_data", "dry_run")})
-    got = plan(text)
-    for name in set(settings) - {"data", "eval_data", "dry_run", "lr", "critic_lr"}:
-        expected = "fp32" if name == "precision" else settings[name]  # what auto stands for on a CPU
-        assert got[name] == expected, name
-
-
 def test_dry_run_prints_json_and_creates_nothing(small, data, tmp_path):
-    result = run_script(
-        "ppo_train", *data, "--dry-run", "--batch_size=16", "--minibatches=2", "--steps=10", cwd=tmp_path
-    )
+    flags = ["--dry-run", "--batch_size=16", "--minibatches=2", "--steps=10"]
+    result = run_script("ppo_train", *data, *flags, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     plan = json.loads(result.stdout)
-    assert plan["batch"]["prompts"] == 40 and plan["batch"]["held_out_prompts"] == 8
-    assert plan["batch"]["completions"] == 160 and plan["batch"]["passes_over_the_data"] == 4.0
-    assert plan["batch"]["completions_per_optimizer_step"] == 8 and plan["batch"]["optimizer_steps"] == 40
-    expected = sum(x.numel() for x in load_file(TINY_LM / "model.safetensors").values())
-    assert plan["parameters"] == expected
+    expected = {"prompts": 40, "held_out_prompts": 8, "completions": 160, "passes_over_the_data": 4.0}
+    expected |= {"completions_per_optimizer_step": 8, "optimizer_steps": 40}
+    assert {name: plan["batch"][name] for name in expected} == expected
+    assert plan["parameters"] == sum(x.numel() for x in weights(TINY_LM, "model.safetensors").values())
     assert plan["settings"]["lr"] > 0 and all(v >= 0 for v in plan["memory_estimate"].values())
     assert list(tmp_path.iterdir()) == []
 
@@ -418,8 +305,14 @@ def test_a_reward_file_imports_its_neighbours_also_later(rewarded, tmp_path):
     assert [row["reward/mine"] for row in read_lines(out / "metrics.jsonl") if "reward/mine" in row] == [0.5, 0.5]
 
 
-def test_weights_none_and_columns(rewarded):
+def test_rewards_of_every_kind_at_once(rewarded, tmp_path):
+    """Weights, None, columns, tensors, two functions of one name, and async ones, which run at the same time."""
+    (tmp_path / "other.py").write_text("def first(completions, **kwargs):\n    return [2.0 for _ in completions]\n")
     source = """
+import asyncio
+import numpy as np
+import torch
+meeting = asyncio.Barrier(2)
 def first(completions, answer):
     return [float(a) for a in answer]
 def second(prompts, completions, **kwargs):
@@ -428,61 +321,24 @@ def second(prompts, completions, **kwargs):
     return [None] * (len(prompts) - 1) + [4]
 def never(completions, **kwargs):
     return [None] * len(completions)
-"""
-    code, error, out = rewarded(source, "first*0.5", "second*-0.1", "never", flags=["--steps=1", "--sample_every=1"])
-    assert code == 0, error
-    (line,) = read_lines(out / "metrics.jsonl")
-    assert line["reward/second"] == 4.0, "the mean over the rows to which it applies"
-    assert line["reward/mean"] == pytest.approx(0.5 * line["reward/first"] - 0.1 * 4 / 8, rel=1e-5)
-    assert "reward/never" not in line
-
-
-def test_async_rewards_run_at_the_same_time(rewarded):
-    source = """
-import asyncio
-meeting = asyncio.Barrier(2)
 async def one(completions, **kwargs):
     await asyncio.wait_for(meeting.wait(), 300)
-    return [1.0 for _ in completions]
+    return torch.ones(len(completions))
 async def two(completions, **kwargs):
     await asyncio.wait_for(meeting.wait(), 300)
-    return [2.0 for _ in completions]
-def plain(completions, **kwargs):
-    return [3.0 for _ in completions]
-"""
-    code, error, out = rewarded(source, "one", "plain", "two", flags=["--steps=1"])
-    assert code == 0, error
-    assert read_lines(out / "metrics.jsonl")[0]["reward/mean"] == 6.0
-
-
-def test_two_functions_of_one_name_are_told_apart(rewarded, tmp_path):
-    (tmp_path / "other.py").write_text("def f(completions, **kwargs):\n    return [2.0 for _ in completions]\n")
-    extra = ["--steps=1", f"--reward={tmp_path / 'other.py'}:f"]
-    code, error, out = rewarded(
-        "def f(completions, **kwargs):\n    return [1.0 for _ in completions]\n", "f", flags=extra
-    )
-    assert code == 0, error
-    (line,) = read_lines(out / "metrics.jsonl")
-    names = {k: v for k, v in line.items() if k.startswith("reward/f")}
-    assert sorted(names.values()) == [1.0, 2.0] and line["reward/mean"] == 3.0
-
-
-def test_tensors_and_numpy_numbers_are_scores(rewarded):
-    source = """
-import numpy as np
-import torch
-def tensor(completions, **kwargs):
-    return torch.ones(len(completions))
-def array(completions, **kwargs):
     return np.full(len(completions), 2.0)
 def numbers(completions, **kwargs):
     return [np.float32(4) for _ in completions]
 def booleans(completions, **kwargs):
     return tuple(True for _ in completions)
 """
-    code, error, out = rewarded(source, "tensor", "array", "numbers", "booleans", flags=["--steps=1"])
+    specs = ["first*0.5", "second*-0.1", "never", "one", "two", "numbers", "booleans"]
+    code, error, out = rewarded(source, *specs, flags=["--steps=1", f"--reward={tmp_path / 'other.py'}:first"])
     assert code == 0, error
-    assert read_lines(out / "metrics.jsonl")[0]["reward/mean"] == 8.0
+    (line,) = read_lines(out / "metrics.jsonl")
+    assert line["reward/second"] == 4.0, "the mean over the rows to which it applies"
+    assert line["reward/mean"] == pytest.approx(0.5 * line["reward/first"] - 0.1 * 4 / 8 + 1 + 2 + 4 + 1 + 2, rel=1e-5)
+    assert "reward/never" not in line and [v for k, v in line.items() if k.startswith("reward/first_")] == [2.0]
 
 
 LATER = """
@@ -494,19 +350,20 @@ def late(prompts, completions, **kwargs):
         BAD
     return [1.0 for _ in completions]
 """
+PLACE = ("reward late, ", "train.jsonl:", "completion")
 
 
 @pytest.mark.parametrize(
     ("bad", "said"),
     [
-        ("raise ValueError('my fault')", ["reward late, ", "train.jsonl:", "completion", "ValueError: my fault"]),
-        ("async raise ValueError('my fault')", ["reward late, ", "train.jsonl:", "completion", "ValueError: my fault"]),
-        ("return [1.0] * 3 + [float('nan')] * 5", ["reward late, ", "train.jsonl:", "completion", "nan"]),
-        ("return [1.0] * 2 + [float('inf')] * 6", ["reward late, ", "train.jsonl:", "completion", "inf"]),
-        ("return [1.0] * 4 + [10**400] * 4", ["reward late, ", "train.jsonl:", "completion", "100000"]),
+        ("raise ValueError('my fault')", [*PLACE, "ValueError: my fault"]),
+        ("async raise ValueError('my fault')", [*PLACE, "ValueError: my fault"]),
+        ("return [1.0] * 3 + [float('nan')] * 5", [*PLACE, "nan"]),
+        ("return [1.0] * 2 + [float('inf')] * 6", [*PLACE, "inf"]),
+        ("return [1.0] * 4 + [10**400] * 4", [*PLACE, "100000"]),
         ("return [1.0] * 7", ["reward late", "7 values", "8"]),
         ("return 1.0", ["reward late", "float", "8"]),
-        ("return [1.0] * 6 + ['good', 2.0]", ["reward late, ", "train.jsonl:", "completion", "'good'"]),
+        ("return [1.0] * 6 + ['good', 2.0]", [*PLACE, "'good'"]),
     ],
 )
 def test_a_reward_that_fails_stops_the_run_with_a_checkpoint(rewarded, bad, said):
@@ -527,24 +384,7 @@ def test_after_mending_the_reward_the_run_goes_on(rewarded, tmp_path):
     (tmp_path / "broken").unlink()
     code, error, out = rewarded(source, "late", flags=["--steps=3", "--resume"])
     assert code == 0, error
-    assert [(line["step"], line["reward/mean"]) for line in read_lines(out / "metrics.jsonl")] == [
-        (1, 1.0),
-        (2, 0.5),
-        (3, 0.5),
-    ]
-
-
-@pytest.mark.parametrize("resume", [[], ["--resume"]])
-def test_a_folder_without_a_finished_step_is_free(rewarded, ours, data, tmp_path, resume):
-    code, _, out = rewarded("def late(completions, **kwargs):\n    raise ValueError", "late", flags=["--steps=2"])
-    assert code == 3 and (out / "config.json").exists()
-    (tmp_path / "mended.py").write_text("def other(completions, **kwargs):\n    return [0.5 for _ in completions]")
-    mended = [*data, *SIZES, f"--reward={tmp_path / 'mended.py'}:other", f"--output_dir={out}", "--seed=3", "--steps=2"]
-    code, _, error = ours(*mended, *resume)
-    assert code == 0, error
-    assert [line["step"] for line in read_lines(out / "metrics.jsonl")] == [0, 1, 2]
-    code, _, error = ours(*mended, "--steps=3")
-    assert code == 2 and "holds a run" in error
+    assert [line["reward/mean"] for line in read_lines(out / "metrics.jsonl")] == [1.0, 0.5, 0.5]
 
 
 OF_STEP_0 = {"config.json": '{"output_dir": "run", "lr": 1.0}', "metrics.jsonl": '{"step": 0, "eval/accuracy": 0.5}\n'}
@@ -614,7 +454,6 @@ def test_files_and_versions_that_changed_are_told_on_resume(tmp_path, capsys, mo
     [
         ({"steps": 100, "lr_schedule": "linear"}, "learning rate of step 26 is 0.75 of its peak, not 0.5"),
         ({"steps": 100, "lr_schedule": "cosine"}, "learning rate of step 26 is 0.854 of its peak, not 0.5"),
-        ({"steps": 50, "lr_schedule": "linear"}, ""),
         ({"steps": 100}, ""),
         ({"steps": 25, "lr_schedule": "linear"}, ""),
     ],
@@ -631,32 +470,6 @@ def test_more_steps_that_move_the_learning_rate_are_noted(tmp_path, capsys, flag
 
 
 # ------------------------------------------------------------------------------------------------ data
-
-
-ROWS = [{"prompt": f"{i}+{i}=", "answer": str(2 * i), "note": 'a "quoted", comma\nand\u2028line'} for i in range(6)]
-
-
-def write_rows(path: Path) -> Path:
-    texts = [json.dumps(row, ensure_ascii=False) for row in ROWS]
-    if path.suffix == ".parquet":
-        parquet.write_table(pyarrow.Table.from_pylist(ROWS), path)
-    elif path.suffix == ".csv":
-        with path.open("w", newline="", encoding="utf-8") as f:
-            csv.writer(f).writerows([[*ROWS[0]], *(row.values() for row in ROWS)])
-    else:
-        lines = "\n".join([*texts[:3], "", *texts[3:]])
-        path.write_text(lines if path.suffix == ".jsonl" else json.dumps(ROWS), encoding="utf-8")
-    return path
-
-
-def test_columns_arrive_whole(ppo, tmp_path):
-    """Also where a text has Unicode's line separator; the place of a row is its line where it has one."""
-    tokenizer = ppo.load_tokenizer(ppo.Config())
-    for suffix, place in (("jsonl", ":5"), ("csv", ":8"), ("json", ", row 4"), ("parquet", ", row 4")):
-        path = write_rows(tmp_path / f"rows.{suffix}")
-        rows = ppo.load_prompts(ppo.Config(), tokenizer, str(path))
-        assert [{"prompt": row["prompt"], **row["columns"]} for row in rows] == ROWS
-        assert rows[3]["place"] == f"{path}{place}"
 
 
 def test_over_long_prompts_are_left_out_and_counted(ours, small, tmp_path):
@@ -712,8 +525,8 @@ BAD_INPUT = {
     "data no parquet": (["--data=", file_with("rows.parquet", "PAR?")], ["rows.parquet"]),
     "data other suffix": (["--data=", file_with("rows.txt", GOOD)], ["rows.txt", ".jsonl"]),
     "data no prompt column": (
-        ["--data=", file_with("rows.jsonl", '{"question": "1+1=", "answer": "2"}\n')],
-        ["question, answer", "'prompt'", "--prompt_column"],
+        ["--data=", file_with("rows.jsonl", '{"question": "1+1="}\n')],
+        ["'prompt'", "--prompt_c"],
     ),
     "data prompt empty": (["--data=", file_with("rows.jsonl", f'{GOOD}{{"prompt": " "}}\n')], ["jsonl:2", "non-empty"]),
     "data prompt a number": (["--data=", file_with("rows.jsonl", '{"prompt": 3}\n')], ["jsonl:1", "messages"]),
@@ -724,27 +537,18 @@ BAD_INPUT = {
     "eval data absent": (["--eval_data=", "nowhere.jsonl"], ["nowhere.jsonl"]),
     "reward file absent": (["--reward=", "nowhere.py:f"], ["nowhere.py", "FILE.py:function"]),
     "reward without function": (["--reward=", file_with("r.py", "")], ["FILE.py:function"]),
-    "reward function absent": (
-        ["--reward=", file_with("r.py", "def mine(): pass\n", ":f")],
-        ["no function 'f'", "mine"],
-    ),
+    "reward function absent": (["--reward=", file_with("r.py", "def mine(): 1\n", ":f")], ["no function 'f'", "mine"]),
     "reward weight": (["--reward=", file_with("r.py", "def f(): 1\n", ":f*x")], ["'x'"]),
     "reward weight nan": (["--reward=", file_with("r.py", "def f(): 1\n", ":f*nan")], ["nan"]),
     "reward import": (["--reward=", file_with("r.py", "import nothing_like_it\n", ":f")], ["ModuleNotFoundError"]),
-    "reward needs a column": (
-        ["--reward=", file_with("r.py", "def f(completions, gold): pass\n", ":f")],
-        ["'gold'", "answer"],
-    ),
+    "reward needs a column": (["--reward=", file_with("r.py", "def f(gold): 1\n", ":f")], ["'gold'", "answer"]),
     "config absent": (["--config=", "nowhere.yaml"], ["nowhere.yaml"]),
     "flag unknown": (["--batchsize=", "8"], ["--batchsize", "try --batch_size"]),
     "flag abbreviated": (["--batch=", "8"], ["--batch"]),
     "flag without a number": (["--steps=", "many"], ["--steps", "many"]),
     "steps 0": (["--steps=", "0"], ["got steps 0", "expected"]),
     "temperature 0": (["--temperature=", "0"], ["got temperature 0", "expected"]),
-    "minibatches": (
-        ["--minibatches=", "3"],
-        ["got batch_size 8, group_size 1, minibatches 3", "multiple of 3", "try --batch_size 9"],
-    ),
+    "minibatches": (["--minibatches=", "3"], ["group_size 1, minibatches 3", "multiple of 3", "try --batch_size 9"]),
     "4 bit merged": (["--load_in_4bit=", "true", "--lora_rank=4", "--merge_lora"], ["got --merge_lora", "try merging"]),
     "4 bit without lora": (["--load_in_4bit=", "true"], ["got --load_in_4bit", "try --lora_rank"]),
     "kl target without kl": (["--kl_target=", "3", "--kl_coef=0"], ["got --kl_target", "try --kl_coef"]),
@@ -769,13 +573,6 @@ def test_bad_input_is_named_and_nothing_is_written(ours, data, tmp_path, monkeyp
     assert "Traceback" not in error and out == ""
     left = [path for path in sorted(tmp_path.iterdir()) if path.name != "__pycache__"]
     assert left == before
-
-
-def test_the_exit_code_reaches_the_shell(tmp_path):
-    result = run_script("ppo_train", "--model=no/such/folder", cwd=tmp_path)
-    assert result.returncode == 2 and result.stdout == ""
-    assert result.stderr.startswith("error: got model 'no/such/folder'") and result.stderr.count("\n") == 1
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_another_run_writes_to_is_refused(ours, data, tmp_path):

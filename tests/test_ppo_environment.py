@@ -1,6 +1,5 @@
 """PPO and the algorithms without a critic on conversations: only what was sampled trains; runs bear what goes wrong."""
 
-import dataclasses
 import itertools
 import json
 import math
@@ -11,15 +10,14 @@ import numpy as np
 import pytest
 import torch
 from chat_tokenizers import chat_tokenizer, end_ids
-from conftest import EVAL_DATA, ROOT, read_lines, run_script, save_random_model, without_clock, write_lines
+from conftest import EVAL_DATA, ROOT, read_lines, save_random_model, without_clock, write_lines
 
 from parts.environments.environments import load_environments
 from parts.environments.play_setup import load_with_reward, make_play_setup
 from parts.learning.advantages import ADVANTAGES, advantages_by_turn, advantages_of, length_penalty
 from parts.networks.batches import collate
-from parts.rewards.rewards import Reward
 from programs.ppo_train.models import load_models
-from programs.ppo_train.rollout import converse, sampled_lengths
+from programs.ppo_train.rollout import converse
 from programs.ppo_train.settings import Config
 from programs.ppo_train.step import accumulate_gradients, make_experience
 
@@ -41,17 +39,14 @@ def samples_with_gaps(seed: int = 0) -> list[dict]:
     for i, (length, mask) in enumerate(zip(PROMPT_LENGTHS, MASKS, strict=True)):
         mask = list(map(int, mask))
         drawn = rng.normal(-2.0, 0.5, len(mask))
-        samples.append(
-            {
-                "prompt_ids": rng.integers(6, 262, length).tolist(),
-                "response_ids": rng.integers(6, 262, len(mask)).tolist(),
-                "response_mask": mask,
-                "rollout_logprobs": [p if m else 0.0 for p, m in zip(drawn.tolist(), mask, strict=True)],
-                **{"finished": True, "rewards": {"environment": 0.0}, "weights": {"environment": 1.0}},
-                **{"score": float(rng.normal()), "group": i // 4, "baseline": 0.1},
-            }
-        )
-        samples[-1]["rewards"]["environment"] = samples[-1]["score"]
+        ids = {
+            "prompt_ids": rng.integers(6, 262, length).tolist(),
+            "response_ids": rng.integers(6, 262, len(mask)).tolist(),
+        }
+        logprobs = [p if m else 0.0 for p, m in zip(drawn.tolist(), mask, strict=True)]
+        sample = {**ids, "response_mask": mask, "rollout_logprobs": logprobs, "score": float(rng.normal())}
+        sample |= {"rewards": {"environment": sample["score"]}, "weights": {"environment": 1.0}}
+        samples.append(sample | {"finished": True, "group": i // 4, "baseline": 0.1})
     return samples
 
 
@@ -74,20 +69,16 @@ def setup(folder: str, **settings):
     return config, models, {**batch, "old_logprobs": batch["old_logprobs"] + noise * batch["response_mask"]}
 
 
-def networks(models) -> list:
-    return [models.policy] + [models.critic] * bool(models.critic)
-
-
 def gradients(config, models, batch) -> torch.Tensor:
     """All gradients of the loss of the batch, flattened."""
-    for network in networks(models):
+    for network in filter(None, (models.policy, models.critic)):
         network.zero_grad()
     accumulate_gradients(config, models, batch, np.arange(8), torch.amp.GradScaler("cpu", enabled=False))
     return flat(models)
 
 
 def flat(models) -> torch.Tensor:
-    every = [p for network in networks(models) for p in network.parameters()]
+    every = [p for network in filter(None, (models.policy, models.critic)) for p in network.parameters()]
     return torch.cat([p.grad.flatten().double() if p.grad is not None else p.data.flatten() * 0.0 for p in every])
 
 
@@ -157,7 +148,7 @@ def test_gradient_is_that_of_the_flattened_tokens(folder, algorithm, budget):
     config, models, batch = setup(folder, algorithm=algorithm, micro_batch_tokens=budget, temperature=0.8, **settings)
     models.policy.double()
     got = gradients(config, models, batch)
-    for network in networks(models):
+    for network in filter(None, (models.policy, models.critic)):
         network.zero_grad()
     direct_loss(config, models, batch, samples_with_gaps()).backward()
     expected = flat(models)
@@ -182,18 +173,6 @@ def test_tokens_of_the_environment_are_never_in_the_loss(folder, algorithm):
     for name in spoils.keys() & batch.keys():
         spoilt[name] = batch[name].masked_fill(gaps, spoils[name])
     assert torch.equal(gradients(config, models, spoilt), gradients(config, models, batch))
-
-
-def test_what_is_collated_has_the_response_whole_and_the_mask_of_what_was_sampled():
-    samples = samples_with_gaps()
-    batch = collate(samples, 0, CPU)
-    width = max(PROMPT_LENGTHS)
-    for i, (s, mask) in enumerate(zip(samples, MASKS, strict=True)):
-        n = len(mask)
-        assert batch["attention_mask"][i, width : width + n].all() and not batch["attention_mask"][i, width + n :].any()
-        assert batch["input_ids"][i, width : width + n].tolist() == s["response_ids"]
-        assert batch["response_mask"][i, width : width + n].tolist() == s["response_mask"]
-    assert batch["response_mask"].sum() == sum(sampled_lengths(samples)) == sum(m.count("1") for m in MASKS)
 
 
 def test_penalties_for_length_see_the_longest_answer():
@@ -361,7 +340,6 @@ def test_a_conversation_becomes_a_sample(file):
     assert [p["sampled"] for p in long["pieces"]] == [True, False, True, False, True]
     assert pieces[0] == said("note") and pieces[4] == "4<|end|>"
     assert "".join(pieces) == playing.tokenizer.decode(long["response_ids"])
-    # what was sampled is what the mask says, and nothing of a tool is
     of_model = [i for i, m in zip(long["response_ids"], long["response_mask"], strict=True) if m]
     assert playing.tokenizer.decode(of_model) == pieces[0] + pieces[2] + pieces[4]
     assert long["completion"].count("noted") == 0 and "noted" in pieces[1]
@@ -465,14 +443,3 @@ def test_what_cannot_be_is_refused_before_the_first_step(run, file, capsys, flag
     error = capsys.readouterr().err
     assert any(text in error for text in part.split("|")), error
     assert "Traceback" not in error and not (folder / "metrics.jsonl").exists()
-
-
-@pytest.mark.long
-def test_a_dry_run_shows_the_environment(tmp_path):
-    flags = ["--environment", f"{EXAMPLES}:SecondAttempt", "--max_turns", 2, "--dry_run"]
-    done = run_script("ppo_train", *flags, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    plan = json.loads(done.stdout)
-    assert plan["environment"] == {"tools": {"SecondAttempt": []}, "tool_format": "", "conversation_tokens": 1024}
-    single = dataclasses.replace(Config(), max_prompt_tokens=512)
-    assert single.conversation_tokens == 768 and Reward([]).functions == {}

@@ -8,18 +8,9 @@ from hypothesis import strategies as st
 from parts.environments.tool_calls import CALL_FORMATS, call_format, read_answer, warn_of_untagged_call
 from parts.foundation.messages import UserError
 
-SCHEMAS = [
-    {
-        "type": "function",
-        "function": {
-            "name": "look_up",
-            "parameters": {
-                "type": "object",
-                "properties": {"word": {"type": "string"}, "count": {"type": "integer"}, "deep": {"type": "object"}},
-            },
-        },
-    }
-]
+TYPES = {"word": {"type": "string"}, "count": {"type": "integer"}, "deep": {"type": "object"}}
+PARAMETERS = {"type": "object", "properties": TYPES}
+SCHEMAS = [{"type": "function", "function": {"name": "look_up", "parameters": PARAMETERS}}]
 WANTED = [("look_up", {"word": "75", "count": 2}), ("look_up", {"word": "b"})]
 WRITTEN = {
     "hermes": 'Let me see.\n<tool_call>\n{"name": "look_up", "arguments": {"word": "75", "count": 2}}\n</tool_call>\n'
@@ -71,15 +62,19 @@ def test_ids_of_calls_are_kept():
     assert message["tool_calls"][0]["id"] == "123456789" and pairs(message) == [("look_up", {"word": "a"})]
 
 
-def test_other_ways_to_write_a_call():
-    assert pairs(read("llama3_json", '{"name": "f", "arguments": {"a": 1}}')[0]) == [("f", {"a": 1})]
-    assert pairs(read("hermes", '<tool_call>{"name": "f", "parameters": {"a": 1}}')[0]) == [("f", {"a": 1})]
-    assert pairs(read("hermes", '<tool_call>{"name": "f", "arguments": "{\\"a\\": 1}"}</tool_call>')[0]) == [
-        ("f", {"a": 1})
-    ]
-    assert pairs(read("hermes", '<tool_call>{"name": "f"}</tool_call>')[0]) == [("f", {})]
-    assert pairs(read("llama3_json", '<|python_tag|>{"name": "f", "parameters": {}}')[0]) == [("f", {})]
-    assert pairs(read("pythonic", "[f(a=[1, {'b': None}])]")[0]) == [("f", {"a": [1, {"b": None}]})]
+@pytest.mark.parametrize(
+    ("form", "text", "arguments"),
+    [
+        ("llama3_json", '{"name": "f", "arguments": {"a": 1}}', {"a": 1}),
+        ("llama3_json", '<|python_tag|>{"name": "f", "parameters": {}}', {}),
+        ("hermes", '<tool_call>{"name": "f", "parameters": {"a": 1}}', {"a": 1}),
+        ("hermes", '<tool_call>{"name": "f", "arguments": "{\\"a\\": 1}"}</tool_call>', {"a": 1}),
+        ("hermes", '<tool_call>{"name": "f"}</tool_call>', {}),
+        ("pythonic", "[f(a=[1, {'b': None}])]", {"a": [1, {"b": None}]}),
+    ],
+)
+def test_other_ways_to_write_a_call(form, text, arguments):
+    assert pairs(read(form, text)[0]) == [("f", arguments)]
 
 
 def test_what_is_thought_is_no_call():
@@ -139,42 +134,19 @@ def test_a_call_outside_the_form_stays_text_and_warns_once(text, warned, capsys)
 DEEP = "[" * 50_000
 BROKEN = {
     "hermes": [
-        "<tool_call>",
-        "<tool_call>{",
-        '<tool_call>{"name": 1}',
-        "<tool_call>[]",
-        '<tool_call>{"name": "f", "arguments": 3}',
-        f'<tool_call>{{"name": "f", "arguments": {{"a": {DEEP}',
-        '<tool_call>{"name": "f", "arguments": {"a": ' + "9" * 5000 + "}}",
+        *("<tool_call>", "<tool_call>{", '<tool_call>{"name": 1}', "<tool_call>[]"),
+        *(f'<tool_call>{{"name": "f", "arguments": {x}' for x in ("3}", f'{{"a": {DEEP}', f'{{"a": {"9" * 5000}}}}}')),
     ],
     "qwen_xml": ["<tool_call>", '<tool_call>{"name": "f"}</tool_call>', "<tool_call><function=f>"],
     "llama3_json": [
-        '{"name": "f", "parameters": {',
-        '{"name": "f", "parameters": {}} and more',
-        '{"name": [], "parameters": {}}',
-        '{"name": "f", "parameters": []}',
+        *('{"name": "f", "parameters": {', '{"name": "f", "parameters": {}} and more'),
+        *('{"name": [], "parameters": {}}', '{"name": "f", "parameters": []}'),
     ],
-    "mistral": [
-        "[TOOL_CALLS]",
-        "[TOOL_CALLS][",
-        "[TOOL_CALLS] f(x)",
-        "[TOOL_CALLS][3]",
-        "[TOOL_CALLS]f{",
-        f"[TOOL_CALLS]{DEEP}",
-    ],
-    "deepseek": [
-        "<｜tool▁call▁begin｜>",
-        "<｜tool▁call▁begin｜>f<｜tool▁sep｜>{",
-        "<｜tool▁call▁begin｜>function<｜tool▁sep｜>f",
-    ],
+    "mistral": [f"[TOOL_CALLS]{rest}" for rest in ("", "[", " f(x)", "[3]", "f{", DEEP)],
+    "deepseek": [f"<｜tool▁call▁begin｜>{rest}" for rest in ("", "f<｜tool▁sep｜>{", "function<｜tool▁sep｜>f")],
     "pythonic": [
-        "[f(1)]",
-        "[f(a=g())]",
-        "[f(**{'a': 1})]",
-        "[f(a=1",
-        f"[f(a={'-' * 50_000}1)]",
-        "[f(a={1, 2})]",
-        "[f(a=b'x')]",
+        *("[f(1)]", "[f(a=g())]", "[f(**{'a': 1})]", "[f(a=1", f"[f(a={'-' * 50_000}1)]"),
+        *("[f(a={1, 2})]", "[f(a=b'x')]"),
     ],
 }
 
@@ -254,14 +226,9 @@ def test_formats_read_what_trl_reads(name):
     own, _ = read_answer(tokenizer, TEMPLATES[name], prompt, ids, written.removesuffix(end), SCHEMAS)
     theirs, problem = read_answer(tokenizer, call_format(tokenizer), prompt, ids, written, SCHEMAS)
     assert pairs(own) == pairs(theirs) == pairs(expected) != [] and problem == ""
-
-
-def test_a_thought_that_the_prompt_begins_has_no_calls():
-    tokenizer = chat_tokenizer("qwen3_5_think", "<|im_end|>")
-    prompt = tokenizer.apply_chat_template([{"role": "user", "content": "x"}], add_generation_prompt=True)["input_ids"]
-    text = WRITTEN["qwen_xml"]
-    assert read_answer(tokenizer, "qwen_xml", prompt, [], text, SCHEMAS)[0]["content"] == text
-    assert pairs(read_answer(tokenizer, "qwen_xml", prompt, [], "</think>" + text, SCHEMAS)[0]) == WANTED
+    if name == "qwen3_5_think":  # a thought that the prompt begins has no calls
+        text = WRITTEN["qwen_xml"]
+        assert read_answer(tokenizer, "qwen_xml", prompt, [], text, SCHEMAS)[0]["content"] == text
 
 
 def test_what_a_response_template_cannot_read_is_a_problem():

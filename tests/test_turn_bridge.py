@@ -7,23 +7,12 @@ import pytest
 from chat_tokenizers import chat_tokenizer, end_ids, template_of
 from conftest import ROOT
 
-from parts.environments.control_tokens import sanitized_ids
 from parts.environments.environments import EnvironmentKind, Environments
-from parts.environments.turn_bridge import TurnBridge, training_template, turn_bridge
+from parts.environments.turn_bridge import TurnBridge, sanitized_ids, training_template, turn_bridge
 from parts.foundation.messages import UserError
 
-SCHEMA = {
-    "type": "function",
-    "function": {
-        "name": "add_up",
-        "description": "Add.",
-        "parameters": {
-            "type": "object",
-            "properties": {"a": {"type": "integer", "description": "A number."}},
-            "required": ["a"],
-        },
-    },
-}
+PARAMETERS = {"type": "object", "properties": {"a": {"type": "integer", "description": "A number."}}, "required": ["a"]}
+SCHEMA = {"type": "function", "function": {"name": "add_up", "description": "Add.", "parameters": PARAMETERS}}
 CHATML, LLAMA, GEMMA, DEEPSEEK = "<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<｜end▁of▁sentence｜>"
 # template: (end tokens, whether replies can follow, whether tools can); a thinking model thinks unless told not to
 FAMILIES = {
@@ -72,9 +61,8 @@ def bridge_of(name: str, **settings) -> TurnBridge:
 
 def ids_of(tokenizer, messages, tools=None, **settings) -> list[int]:
     """A conversation rendered as a whole."""
-    return tokenizer.apply_chat_template(
-        messages, tools=tools, add_generation_prompt=True, return_dict=True, **settings
-    )["input_ids"]
+    given = {"tools": tools, "add_generation_prompt": True, "return_dict": True, **settings}
+    return tokenizer.apply_chat_template(messages, **given)["input_ids"]
 
 
 def call(name="add_up", identity="abcdefghi", **arguments) -> dict:
@@ -99,9 +87,8 @@ def test_bridge_of_replies_is_the_rendering_of_the_whole(name):
     tokenizer, messages = bridge.tokenizer, [{"role": "user", "content": "What is 2 + 2?"}]
     ids = bridge.render(messages, [])
     prompt = tokenizer.decode(ids)
-    for turn, (said, reply) in enumerate(
-        [("5", "Wrong. Try again."), ("four", "In digits!\nPlease."), ("3 + 1", "No")]
-    ):
+    talk = [("5", "Wrong. Try again."), ("four", "In digits!\nPlease."), ("3 + 1", "No")]
+    for turn, (said, reply) in enumerate(talk):
         begun = "<think>\n" if prompt.endswith("<think>\n") else ""
         thinks = "</think>" in template_of(name)
         thought = f"Hm {turn}.\n</think>\n\n" if thinks else ""
@@ -129,17 +116,14 @@ def test_bridge_of_tools_is_the_rendering_of_the_whole(name):
         assert bridge.between(between[0], [tool_reply(content)], [SCHEMA]) == between[1:]
 
 
-@pytest.mark.parametrize(
-    "name", sorted({*TOOLS} - {"mistral", "glm4moe", "gptoss", "gemma4_v5", "qwen3"})
-)  # others TRL cuts elsewhere
+# the others TRL cuts elsewhere
+@pytest.mark.parametrize("name", sorted({*TOOLS} - {"mistral", "glm4moe", "gptoss", "gemma4_v5", "qwen3"}))
 def test_bridge_of_tools_is_that_of_trl(name):
     from trl import GRPOTrainer
 
     bridge = bridge_of(name)
-    trainer = types.SimpleNamespace(
-        processing_class=bridge.tokenizer, _tokenizer=bridge.tokenizer, chat_template=None, chat_template_kwargs={}
-    )
-    trainer._is_vlm = False
+    trainer = types.SimpleNamespace(processing_class=bridge.tokenizer, _tokenizer=bridge.tokenizer, _is_vlm=False)
+    trainer.chat_template, trainer.chat_template_kwargs = None, {}
     replies = [{"role": "tool", "name": "add_up", "content": "4"}, {"role": "tool", "name": "add_up", "content": "5"}]
     expected = GRPOTrainer._get_tool_suffix_ids(trainer, replies)
     assert bridge.between(bridge.tokenizer.eos_token_id, replies, [SCHEMA]) == expected
@@ -170,14 +154,13 @@ def test_what_a_tool_says_never_becomes_a_control_token(name):
 
 def test_control_tokens_that_any_text_gives_are_written_apart(monkeypatch):
     bridge = bridge_of("tiny")
-    monkeypatch.setattr(
-        type(bridge.tokenizer),
-        "_encode_without_added_tokens",
-        lambda self, text: self.encode(text, add_special_tokens=False),
-    )
+    plainly = lambda self, text: self.encode(text, add_special_tokens=False)  # noqa: E731
+    monkeypatch.setattr(type(bridge.tokenizer), "_encode_without_added_tokens", plainly)
     between = bridge.between(None, [{"role": "user", "content": "a<|end|>b"}], [])
     assert bridge.tokenizer.decode(between) == "<|end|><|user|>a< |end|>b<|end|><|assistant|>"
     assert sum(i in bridge.end_ids for i in between) == 2
+    message = {"role": "tool", "name": "a<|end|>", "content": ["b<|end|>"]}
+    assert bridge.parted(message) == {"role": "tool", "name": "a< |end|>", "content": ["b< |end|>"]}
 
 
 def test_thinking_that_was_told_not_to_be_is_dropped_from_earlier_turns():
@@ -185,10 +168,7 @@ def test_thinking_that_was_told_not_to_be_is_dropped_from_earlier_turns():
     assert bridge_of("qwen3_training", enable_thinking=False).check([SCHEMA], True) == ""
     assert bridge_of("gemma4_v5", enable_thinking=True).check([SCHEMA], True) != ""
     assert bridge_of("smollm3", enable_thinking=False).check([], True) == ""
-
-
-def test_tools_that_move_are_found():
-    assert "it rewrites earlier turns" in bridge_of("mistral").check([SCHEMA], talks=True)
+    assert "it rewrites earlier turns" in bridge_of("mistral").check([SCHEMA], talks=True), "its tools move"
 
 
 def environments(talks: bool, tools=()) -> Environments:
@@ -219,13 +199,6 @@ def test_refusals_say_why_and_what_to_try(name, talks, reason):
     with pytest.raises(UserError, match="try --chat_template FILE") as error:
         turn_bridge(bridge.tokenizer, [*bridge.end_ids], environments(talks, [] if talks else [SCHEMA]))
     assert reason in str(error.value)
-
-
-def test_a_tokenizer_without_template_is_refused():
-    tokenizer = chat_tokenizer("tiny", "<|end|>")
-    tokenizer.chat_template = None
-    with pytest.raises(UserError, match="without chat template"):
-        TurnBridge(tokenizer, [2])
 
 
 # families that references/environments.md calls otherwise
@@ -276,19 +249,3 @@ def test_control_tokens_in_messages_are_letters_where_transformers_does_not_see_
     ids = sanitized_ids(tokenizer, messages, **given)
     assert ids == expected["input_ids"]
     assert ids != tokenizer.apply_chat_template(messages, return_dict=True, **given)["input_ids"]
-
-
-def test_a_name_with_a_control_token_that_is_read_in_any_text_is_written_apart():
-    bridge = bridge_of("tiny_tools")
-    calls = []
-
-    def refuse(messages, given):
-        calls.append(messages)
-        if "<|end|>" in str(messages):
-            raise ValueError("read in any text")
-        return [1]
-
-    bridge.guarded = refuse
-    reply = {"role": "tool", "name": "a<|end|>", "tool_call_id": "x<|end|>", "content": "b<|end|>"}
-    assert bridge.render([reply], []) == [1]
-    assert calls[-1] == [{"role": "tool", "name": "a< |end|>", "tool_call_id": "x< |end|>", "content": "b< |end|>"}]

@@ -6,11 +6,13 @@ import math
 import shlex
 import shutil
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
 from conftest import EVAL_DATA, SCRIPTS, SHAPE, TINY_LM, TRAIN_DATA, load_script, read_lines, write_lines
 from local_server import serving
+from small_runs import same, weights
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from parts.data.pass_rates import describe_pass_rates, group_signal, histogram, what_fits
@@ -45,13 +47,6 @@ def test_signal_is_the_share_of_groups_with_both(n, c, group):
     assert group_signal(2, 1, 8) == pytest.approx(1 - 2 * 0.5**8)
 
 
-def test_every_rate_is_in_one_bin():
-    rates = [0, 0.05, 0.1, 0.3, 0.5, 0.75, 0.89, 0.9, 0.99, 1]
-    found = histogram(rates)
-    assert sum(found.values()) == len(rates)
-    assert (found["0"], found["0 to 0.1"], found["0.1 to 0.25"], found["0.9 to 1"], found["1"]) == (1, 1, 1, 2, 1)
-
-
 @pytest.mark.parametrize(
     ("counts", "fits"),
     [
@@ -62,7 +57,11 @@ def test_every_rate_is_in_one_bin():
         ([(16, 0)] * 8 + [(16, 16)] * 2, "warm start"),  # mean 0.2, yet no group teaches
     ],
 )
-def test_what_fits(counts, fits):
+def test_what_fits_and_every_rate_is_in_one_bin(counts, fits):
+    rates = [0, 0.05, 0.1, 0.3, 0.5, 0.75, 0.89, 0.9, 0.99, 1]
+    bins = histogram(rates)
+    assert [bins[x] for x in ("0", "0 to 0.1", "0.1 to 0.25", "0.9 to 1", "1")] == [1, 1, 1, 2, 1]
+    assert sum(bins.values()) == len(rates)
     assert describe_pass_rates(counts, 8, 0.1, 0.9)["fits"] == fits
     assert what_fits(0.1, 0.5, 1, 0.1, 0.9) == what_fits(0.9, 0.5, 1, 0.1, 0.9) == "RL now"
 
@@ -121,20 +120,16 @@ def sample(row: int, text: str, passed: bool, form: float | None = 1.0) -> dict:
     return {"row": row, "text": text, "passed": passed, "rewards": {"right": float(passed), "format_reward": form}}
 
 
-def test_few_of_the_easy_and_all_of_the_hard_are_chosen():
+def test_different_well_formed_samples_are_chosen_few_of_the_easy_and_all_of_the_hard():
     easy = [sample(0, f"e{i}", True) for i in range(8)]
     middle = [sample(1, f"m{i}", i < 6) for i in range(8)]
     hard = [sample(2, f"h{i // 2}", i < 4) for i in range(8)]  # each text twice
-    never = [sample(3, "n", False)] * 8
-    texts = [one["text"] for one in chosen_samples(Config(max_per_prompt=4), easy + middle + hard + never)]
-    assert texts == ["e0", "m0", "m1", "h0", "h1"]
-
-
-def test_right_answers_in_a_wrong_form_do_not_train():
-    group = [sample(0, "wrong form", True, 0.5), sample(0, "none", True, None), sample(0, "good", True)]
-    bare = {"row": 1, "text": "no such reward", "passed": True, "rewards": {"right": 1.0}}
-    failed = [sample(0, f"f{i}", False) for i in range(4)]
-    assert [one["text"] for one in chosen_samples(Config(), [*group, *failed, bare])] == ["good", "no such reward"]
+    malformed = [sample(4, "wrong form", True, 0.5), sample(4, "none", True, None), sample(4, "good", True)]
+    malformed += [sample(4, f"f{i}", False) for i in range(4)]
+    bare = {"row": 5, "text": "no such reward", "passed": True, "rewards": {"right": 1.0}}
+    given = [*easy, *middle, *hard, *[sample(3, "n", False)] * 8, *malformed, bare]
+    texts = [one["text"] for one in chosen_samples(Config(max_per_prompt=4), given)]
+    assert texts == ["e0", "m0", "m1", "h0", "h1", "good", "no such reward"]
 
 
 def test_a_round_samples_until_enough_prompts_have_a_solution(tmp_path, monkeypatch, capsys):
@@ -149,47 +144,29 @@ def test_a_round_samples_until_enough_prompts_have_a_solution(tmp_path, monkeypa
     monkeypatch.setattr(Sampler, "draw", draw)
     config = Config(self=True, samples=2, prompts_per_round=3, min_prompts=2, max_draws=3, rollout_batch_size=4)
     rows = [{"prompt": user(f"{n}")} for n in range(10)]
-    shop = SimpleNamespace(
-        config=config, rows=rows, round_folder=lambda n: tmp_path / f"{n}", check_stop=lambda: None, sampler=None
-    )
+    shop = SimpleNamespace(config=config, rows=rows, check_stop=lambda: None, sampler=None)
+    shop.round_folder = lambda n: tmp_path / f"{n}"
     stream = [row["prompt"][0]["content"] for row in warm.batch_rows(rows, config, 0, 18)]
     needed = next(n for n in (3, 6, 9) if {"7", "2"} <= {*stream[:n]} or n == 9)
     found = sampled_solutions(shop, 1)
     assert [str(n) for numbers in asked for n in numbers] == stream[:needed]
     assert {one["row"] for one in found} <= {7, 2} and len(found) == len({*stream[:needed]} & {"7", "2"})
-    told = json.loads((tmp_path / "1/sampled.json").read_text())
-    assert told == {
-        **{"prompts": needed, "samples": 2 * needed, "passed": 2 * len(found)},
-        **{"solved": len(found), "solutions": len(found)},
-    }
+    counts = {"prompts": needed, "samples": 2 * needed, "passed": 2 * len(found)}
+    counts |= {"solved": len(found), "solutions": len(found)}
+    assert json.loads((tmp_path / "1/sampled.json").read_text()) == counts
     asked.clear()
     assert sampled_solutions(shop, 1) == found and not asked, "nothing is sampled twice"
     write_lines(tmp_path / "1/supervised.jsonl", found)
     config.min_prompts = 9  # as many as there are not: all draws are made
     sampled_solutions(shop, 2)
-    assert [str(n) for numbers in asked for n in numbers] == [
-        r["prompt"][0]["content"] for r in warm.batch_rows(rows, config, needed, 9)
-    ]
+    stream = [row["prompt"][0]["content"] for row in warm.batch_rows(rows, config, needed, 9)]
+    assert [str(n) for numbers in asked for n in numbers] == stream
     assert "so few solutions teach little" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("rows", "epochs", "passes"), [(16, 2, 32), (40, 2, 32 / 3), (1000, 2, 2), (512, 0.5, 1)])
 def test_few_solutions_are_passed_over_until_there_are_enough_steps(rows, epochs, passes):
     assert enough_epochs(Config(epochs=epochs, batch_size=16, min_steps=32), rows) == pytest.approx(passes)
-
-
-@pytest.mark.parametrize(("settings", "start"), [({"self": True}, 0), ({"teacher": "x"}, 0), ({}, 2)])
-def test_sampled_solutions_train_the_model_as_it_came(settings, start, tmp_path):
-    class Loaded(Exception):
-        """Holds which round's policy is asked for."""
-
-    def load(number):
-        raise Loaded(number)
-
-    shop = SimpleNamespace(config=Config(**settings), rows=[], round_folder=lambda n: tmp_path, load=load)
-    with pytest.raises(Loaded) as error:
-        supervise(shop, 3, [])
-    assert error.value.args == (start,)
 
 
 @pytest.mark.parametrize(
@@ -312,11 +289,6 @@ def count_draws(patch) -> list:
     return calls
 
 
-def weights(folder) -> dict:
-    """A model's tensors."""
-    return AutoModelForCausalLM.from_pretrained(folder).state_dict()
-
-
 @pytest.mark.long
 def test_a_run_ends_with_a_model_a_summary_and_commands_that_parse(of_self):
     summary = json.loads((of_self.run / "summary.json").read_text())
@@ -326,15 +298,10 @@ def test_a_run_ends_with_a_model_a_summary_and_commands_that_parse(of_self):
     found = load_script("ppo_train").parse_config(ppo)
     assert (found.model, found.data, found.max_new_tokens) == (summary["model"], of_self.data, 24)
     assert load_script("grpo_train").parse_config(grpo).max_completion_length == 24
-    start, end = AutoModelForCausalLM.from_pretrained(TINY_LM).state_dict(), weights(of_self.run / "final")
-    assert any(not torch.equal(start[name], end[name]) for name in start)
+    assert not same(weights(TINY_LM, "model.safetensors"), weights(of_self.run))
     training = json.loads((of_self.run / "rounds/round-002/training.json").read_text())
     assert training["loss_last"] < 1 and math.isfinite(training["loss_first"])
-
-
-@pytest.mark.long
-def test_only_passing_samples_train(of_self):
-    answers = {json.dumps(row["prompt"]): row["answer"] for row in ROWS}
+    answers = {json.dumps(row["prompt"]): row["answer"] for row in ROWS}  # only samples that pass train
     lines = read_lines(of_self.run / "rounds/round-002/supervised.jsonl")
     assert lines and len({(json.dumps(one["prompt"]), one["text"]) for one in lines}) == len(lines)
     assert all(f"<answer>{answers[json.dumps(one['prompt'])]}</answer>" in one["text"] for one in lines)
@@ -346,11 +313,8 @@ def test_more_rounds_write_the_model_anew(of_self, tmp_path):
     run, flags = tmp_path / "run", [f"--data={of_self.data}", *OF_SELF, *SMALL, "--resume"]
     shutil.copytree(of_self.run, run)
     assert warm.main([*flags, f"--output_dir={run}", "--rounds=3", "--min_rounds=3"]) == 0
-    final, policy, before = (
-        weights(x) for x in (run / "final", run / "rounds/round-003/policy", of_self.run / "final")
-    )
-    assert all(torch.equal(final[name], policy[name]) for name in final)
-    assert any(not torch.equal(final[name], before[name]) for name in final)
+    assert same(weights(run), weights(run, "rounds/round-003/policy/model.safetensors"))
+    assert not same(weights(run), weights(of_self.run))
 
 
 class Killed(BaseException):
@@ -380,8 +344,7 @@ def test_what_was_killed_goes_on_and_samples_nothing_twice(of_self, tmp_path, mo
     for name in names:
         plain = (of_self.run / name).read_text().replace(str(of_self.run), "RUN")
         assert (tmp_path / "run" / name).read_text().replace(str(tmp_path / "run"), "RUN") == plain
-    one, other = weights(of_self.run / "final"), weights(tmp_path / "run" / "final")
-    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert same(weights(of_self.run), weights(tmp_path / "run"))
     drawn.clear()
     assert warm.main(flags) == 0 and not drawn  # all is there
 
@@ -397,8 +360,7 @@ def test_a_teacher_with_adapters_and_a_round_that_is_not_enough(tmp_path, capsys
     folder = tmp_path / "run/rounds/round-001"
     assert (folder / "policy/adapter_model.safetensors").exists()
     assert "TINY" not in (folder / "policy/adapter_config.json").read_text()
-    for line in (folder / "supervised.jsonl").read_text().splitlines():
-        one = json.loads(line)
+    for one in read_lines(folder / "supervised.jsonl"):
         assert one["ids"] == [*TOKENIZER(one["text"], add_special_tokens=False).input_ids, END]
     again = [*flags, f"--output_dir={tmp_path / 'merged'}", "--min_rounds=1", "--min_format=0"]
     assert warm.main(again) == 0
@@ -453,16 +415,11 @@ def test_a_teacher_behind_a_server(tmp_path, monkeypatch, capsys):
         assert told and {json.dumps(one["prompt"]) for one in told} <= even, "those that did not end are not learnt"
         assert all(one["ids"] == [*TOKENIZER(one["text"], add_special_tokens=False).input_ids, END] for one in told)
         assert warm.main([*flags, f"--teacher={url}", "--resume"]) == 1 and len(calls) == 48, "nothing is asked twice"
-    monkeypatch.setattr(warm.urllib.request, "urlopen", refused)
+    monkeypatch.setattr(warm.urllib.request, "urlopen", Mock(side_effect=ConnectionRefusedError("refused")))
     capsys.readouterr()
     gone = [*flags[:-3], f"--output_dir={tmp_path / 'gone'}", "--eval_samples=1", "--eval_prompts=1"]
     assert warm.main([*gone, f"--teacher={url}#large"]) == 2
     assert f"from {url}/chat/completions; expected an answer; try another --teacher" in capsys.readouterr().err
-
-
-def refused(*_, **__):
-    """Stands for a server that is gone."""
-    raise ConnectionRefusedError("refused")
 
 
 @pytest.mark.long
@@ -472,9 +429,8 @@ def test_given_solutions_that_the_reward_does_not_pass_are_left_out(tmp_path, ca
     data = write_lines(tmp_path / "train.jsonl", good + bad + good[:2])
     flags = [f"--data={data}", *SMALL, "--min_rounds=1", "--rounds=1", "--epochs=1", f"--output_dir={tmp_path / 'run'}"]
     assert warm.main(flags) == 0
-    assert "left out 4 of 14 solutions as the reward does not pass them, 0 over 24 tokens, 2 duplicates" in (
-        capsys.readouterr().err
-    )
+    told = "left out 4 of 14 solutions as the reward does not pass them, 0 over 24 tokens, 2 duplicates"
+    assert told in capsys.readouterr().err
     assert json.loads((tmp_path / "run/rounds/round-001/training.json").read_text())["solutions"] == 8
 
 
@@ -487,9 +443,7 @@ def test_given_solutions_that_the_reward_does_not_pass_are_left_out(tmp_path, ca
         ([{"role": "user", "content": "42"}], "one assistant message"),
     ],
 )
-def test_solutions_that_cannot_train_are_told_before_a_model_is_loaded(
-    completion, message, tmp_path, capsys, monkeypatch
-):
+def test_solutions_that_cannot_train_are_told_early(completion, message, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(warm, "load_network", None)
     data = write_lines(tmp_path / "bad.jsonl", [row | {"completion": completion} for row in ROWS])
     for more in ([], ["--dry_run"]):
@@ -532,9 +486,8 @@ def test_data_without_solutions_or_held_out_prompts_say_what_to_try(tmp_path, ca
     ("value", "fits", "code"), [("1", "harder prompts", 1), ("0", "warm start", 1), ("len(c) % 2", "RL now", 0)]
 )
 def test_the_preflight_of_a_model_says_what_fits(value, fits, code, tmp_path, capsys):
-    (tmp_path / "r.py").write_text(
-        f"def r(prompts, completions, **kwargs):\n    return [{value} for c in map(str, completions)]\n"
-    )
+    source = f"def r(prompts, completions, **kwargs):\n    return [{value} for c in map(str, completions)]\n"
+    (tmp_path / "r.py").write_text(source)
     flags = [f"--model={TINY_LM}", f"--reward={tmp_path / 'r.py'}:r", f"--data={EVAL_DATA}", "--limit=4"]
     flags += ["--samples_per_prompt=8", "--group_size=4", "--max_new_tokens=24", "--json"]
     assert load_script("reward_preflight").main(flags) == code
@@ -552,9 +505,7 @@ def test_the_preflight_of_a_model_says_what_fits(value, fits, code, tmp_path, ca
         (None, user("7+5="), "messages are joined by newlines, as"),
     ],
 )
-def test_a_teacher_that_reads_prompts_otherwise_is_told_before_it_is_loaded(
-    template, prompt, message, tmp_path, capsys
-):
+def test_a_teacher_that_reads_prompts_otherwise_is_told_early(template, prompt, message, tmp_path, capsys):
     tokenizer = AutoTokenizer.from_pretrained(TINY_LM)
     tokenizer.chat_template = template
     AutoModelForCausalLM.from_pretrained(TINY_LM).save_pretrained(tmp_path / "teacher")
@@ -569,9 +520,8 @@ def test_a_teacher_that_reads_prompts_otherwise_is_told_before_it_is_loaded(
 
 
 def test_rows_are_held_out_of_the_data_as_the_trainers_do(tmp_path, capsys):
-    data = write_lines(
-        tmp_path / "train.jsonl", [row | {"completion": f"<answer>{row['answer']}</answer>"} for row in ROWS]
-    )
+    rows = [row | {"completion": f"<answer>{row['answer']}</answer>"} for row in ROWS]
+    data = write_lines(tmp_path / "train.jsonl", rows)
     flags = [f"--data={data}", "--hold_out=6", f"--reward={warm.EMBEDDED_REWARDS}:correctness_reward"]
     assert warm.main([*flags, "--max_new_tokens=24", "--batch_size=4", "--epochs=1.5", "--dry_run"]) == 0
     batch = json.loads(capsys.readouterr().out)["batch"]

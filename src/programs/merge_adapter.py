@@ -158,7 +158,6 @@ def merged_folder(args) -> dict:
 
 
 def command_parser() -> argparse.ArgumentParser:
-    """The command line; flags work with `_` and `-`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=Help, allow_abbrev=False)
     parser.add_argument("adapter", metavar="ADAPTER", help="folder with adapter_config.json")
     parser.add_argument("--output", required=True, metavar="FOLDER", help="new folder for the merged model")

@@ -179,7 +179,6 @@ def set_idea(notebook: dict, ideas: list[str]) -> None:
 
 
 def new_notebook(args) -> dict:
-    """The filled-in notebook of a command line."""
     folder = Path(args.output).resolve().parent
     need(TEMPLATE.is_file(), f"got no {TEMPLATE}; expected the bundle around this script; try the one in its scripts/")
     need(Path(args.output).suffix == ".ipynb", f"got --output {args.output}; expected a name ending in .ipynb")
@@ -212,7 +211,6 @@ def new_notebook(args) -> dict:
 
 
 def printed(notebook, name: str) -> list[str]:
-    """The lines that a cell has printed."""
     outputs = cell_of(notebook, name)["outputs"]
     return "".join(out["text"] for out in outputs if out.get("name") == "stdout").splitlines()
 

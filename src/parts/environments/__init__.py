@@ -4,7 +4,6 @@ ROOMS = (
     "environments",
     "tool_calls",
     "tool_runs",
-    "control_tokens",
     "turn_bridge",
     "conversations",
     "scripted_play",

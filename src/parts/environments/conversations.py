@@ -59,17 +59,14 @@ class Conversation:
 
     @property
     def ids(self) -> list[int]:
-        """All tokens so far."""
         return self.prompt_ids + self.response_ids
 
     @property
     def row(self) -> str:
-        """Its row and prompt, for messages."""
         return f"{self.place or f'row {self.number + 1} of the batch'}, prompt {text_of_turns(self.prompt)[:100]!r}"
 
     @property
     def label(self) -> str:
-        """Its environment, row and prompt, for messages."""
         return f"environment {self.kind.name}, {self.row}"
 
 
@@ -152,8 +149,7 @@ def error_text(error: BaseException, limit: int) -> str:
 
 
 def missing_tool(name: str, /, **arguments) -> None:
-    """Raise TRL's error for an unknown tool."""
-    raise ValueError(f"Tool {name} not found.")
+    raise ValueError(f"Tool {name} not found.")  # TRL's error
 
 
 def tool_job(conversation: Conversation, limits: PlayLimits) -> list[Callable]:

@@ -56,7 +56,6 @@ class Environments:
     kinds: dict[str | None, EnvironmentKind]
 
     def kind_of(self, columns: dict) -> EnvironmentKind:
-        """The kind of environment that a row's columns select."""
         if None in self.kinds:
             return self.kinds[None]
         name, known = columns.get(ENVIRONMENT_COLUMN), [*map(str, self.kinds)]

@@ -103,16 +103,11 @@ def answer_all(conversations: list[Conversation], heard: list[tuple[str, str]], 
         said[i] = [] if reply is None else [{"role": "user", "content": reply}]
         conversation.ended_by = "reply" if reply is None else ""
     for conversation in conversations:
-        take_turn_reward(conversation)
+        value = getattr(conversation.environment, "turn_reward", 0.0)
+        conversation.turn_rewards.append(checked_number("turn_reward", conversation, value))
+        if value:
+            conversation.environment.turn_reward = 0.0
     return said
-
-
-def take_turn_reward(conversation: Conversation) -> None:
-    """Record an environment's `turn_reward` for the last answer, and reset it to 0."""
-    value = getattr(conversation.environment, "turn_reward", 0.0)
-    conversation.turn_rewards.append(checked_number("turn_reward", conversation, value))
-    if value:
-        conversation.environment.turn_reward = 0.0
 
 
 def go_on(conversation: Conversation, messages: list[dict], last: bool, setup: PlaySetup) -> None:

@@ -55,19 +55,16 @@ def pays(kind: EnvironmentKind) -> bool:
     return kind.scores or hasattr(kind.make(), "turn_reward")
 
 
+def check_chat_template(config, tokenizer) -> None:
+    got = f"got --environment, but the tokenizer of {config.model!r} has no chat template"
+    need(tokenizer.chat_template, f"{got}; expected one; try --chat_template FILE, or an instruct model")
+
+
 def load_with_reward(config, tokenizer) -> tuple[Environments, Reward]:
     """`load_scored`, with UserError also if the tokenizer has no chat template."""
     scored = load_scored(config)
     check_chat_template(config, tokenizer)
     return scored
-
-
-def check_chat_template(config, tokenizer) -> None:
-    need(
-        tokenizer.chat_template,
-        f"got --environment, but the tokenizer of {config.model!r} has no chat template; expected one; try "
-        "--chat_template FILE, or an instruct model",
-    )
 
 
 def load_scored(config) -> tuple[Environments, Reward]:
@@ -84,16 +81,12 @@ def check_environments(config, environments: Environments, functions) -> None:
     Args:
         functions: names of the reward functions beside the environments.
     """
-    need(
-        OF_ENVIRONMENT not in functions,
-        f"got a reward function {OF_ENVIRONMENT!r}, the name of the environment's own score; try another name",
-    )
+    got = f"got a reward function {OF_ENVIRONMENT!r}, the name of the environment's own score"
+    need(OF_ENVIRONMENT not in functions, f"{got}; try another name")
+    advice = "try def get_reward(self) -> float, or turn_reward = 0.0 in the class"
     for kind in environments.kinds.values():
-        need(
-            functions or pays(kind),
-            f"environment {kind.name}: got no get_reward and no --reward; expected one of them; try def "
-            "get_reward(self) -> float, or turn_reward = 0.0 in the class",
-        )
+        got = f"environment {kind.name}: got no get_reward and no --reward"
+        need(functions or pays(kind), f"{got}; expected one of them; {advice}")
     tools = any(kind.tools for kind in environments.kinds.values())
     need(tools or not config.tool_format, f"got tool_format {config.tool_format} for an environment without tools")
 
@@ -139,9 +132,8 @@ def playable_rows(
         try:
             ids = setup.bridge.render(turns, tools)
         except ValueError as error:
-            raise UserError(
-                f"{source}: got prompt {str(prompt)[-80:]!r}, which the template refuses: {error}"
-            ) from error
+            got = f"{source}: got prompt {str(prompt)[-80:]!r}"
+            raise UserError(f"{got}, which the template refuses: {error}") from error
         kept += [row | {"prompt_ids": ids}] if len(ids) <= most else []
     too_long = f"{len(rows) - len(kept)} of {len(rows)} prompts longer than {most} tokens with tools"
     need(kept or not rows, f"{source}: got {too_long}; expected some that fit; try a higher --{limit}")

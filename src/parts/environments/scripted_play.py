@@ -17,12 +17,10 @@ class TextTurns:
         self.tokenizer, self.texts, self.begun = self, [""], {}
 
     def encode(self, text: str) -> list[int]:
-        """[a new token for a text]."""
         self.texts.append(text)
         return [len(self.texts) - 1]
 
     def decode(self, ids: list[int], skip_special_tokens: bool = False) -> str:
-        """The joined texts of tokens."""
         return "".join(self.texts[i] for i in ids)
 
     def render(self, messages: list[dict], tools: list[dict]) -> list[int]:
@@ -32,11 +30,9 @@ class TextTurns:
         return ids
 
     def between(self, last_id: int | None, replies: list[dict], tools: list[dict]) -> list[int]:
-        """[the token of the messages between two answers]."""
         return self.encode("\n".join(reply["content"] for reply in replies))
 
     def ends(self, ids: list[int]) -> bool:
-        """Whether an answer was not cut off: always true here."""
         return True
 
 
@@ -61,7 +57,6 @@ class ScriptedPlayer:
         return [*self.texts.encode(answer), 0]
 
     def sample(self, prompts: list[list[int]], numbers: list[int], turn: int) -> list[tuple[list[int], list[float]]]:
-        """Answers for `play`."""
         begun = [self.texts.begun[ids[0]] for ids in prompts]
         return [(self.say(number, messages), [0.0, 0.0]) for number, messages in zip(numbers, begun, strict=True)]
 

@@ -4,6 +4,7 @@
 """
 
 import ast
+import contextlib
 import copy
 import functools
 import json
@@ -141,45 +142,34 @@ CALL_FORMATS = {
 }
 
 
-def trl_response_template(tokenizer) -> dict | None:
-    """TRL's response template for the tokenizer's chat template; None if TRL is not installed or has none."""
-    try:
-        from trl.chat_template_utils import add_response_schema
-
-        return add_response_schema(copy.copy(tokenizer)).response_template
-    except (ImportError, ValueError):
-        return None
-
-
 def call_format(tokenizer, choice: str = "") -> str | dict:
     """How a model writes tool calls: by `choice`, else the tokenizer's response template, else its chat template.
 
     Returns:
         A name in CALL_FORMATS, or a response template of transformers.
     """
-    known = [*CALL_FORMATS, "template"]
-    need(
-        not choice or choice in known,
-        f"got tool format {choice!r}; expected {', '.join(known)}{suggest(choice, known)}",
-    )
+    known = ["", *CALL_FORMATS, "template"]
+    need(choice in known, f"got tool format {choice!r}; expected {', '.join(known[1:])}{suggest(choice, known)}")
     response_template = getattr(tokenizer, "response_template", None)
     if response_template and choice in ("", "template"):
         return response_template
     need(choice != "template", "got tool format 'template', but the tokenizer has no response_template")
-    text = tokenizer.get_chat_template() if tokenizer.chat_template else ""
     if choice:
         return choice
+    text = tokenizer.get_chat_template() if tokenizer.chat_template else ""
     if "<arg_key>" not in text:  # GLM's `<tool_call>` holds no JSON
         for name, (_, mark) in CALL_FORMATS.items():
             if mark in text:
                 return name
-    trl_template = trl_response_template(tokenizer)
-    if trl_template is None:
-        raise UserError(
-            f"got a chat template that shows no known form of tool calls; expected one of {', '.join(CALL_FORMATS)}; "
-            "try naming it, or a tokenizer with a response_template (transformers' response parsing)"
-        )
-    return trl_template
+    with contextlib.suppress(ImportError, ValueError):  # TRL may be missing, or have no response template for it
+        from trl.chat_template_utils import add_response_schema
+
+        if template := add_response_schema(copy.copy(tokenizer)).response_template:
+            return template
+    raise UserError(
+        f"got a chat template that shows no known form of tool calls; expected one of {', '.join(CALL_FORMATS)}; "
+        "try naming it, or a tokenizer with a response_template (transformers' response parsing)"
+    )
 
 
 @functools.cache  # warn once

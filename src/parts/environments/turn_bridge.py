@@ -16,16 +16,18 @@ turn 2 does not continue turn 1, and training differs from serving. `check` ther
 each with the rendering of the whole conversation.
 """
 
+import inspect
+import re
 import threading
 
 from parts.data.chat import as_object, chat_text, with_arguments
-from parts.environments.control_tokens import sanitized_ids, sanitizes
 from parts.environments.environments import Environments
 from parts.foundation.messages import UserError, need, say
 
 PROBE_TURNS = 3
 KNOWN_SEAMS = 1000
 KNOWN_RENDERINGS = 256
+OPENS, CLOSES = "\U000f0000", "\U000f0001"  # private-use characters around control tokens in messages
 
 
 class TurnBridge:
@@ -46,7 +48,10 @@ class TurnBridge:
         self.tokenizer, self.end_ids, self.settings = tokenizer, {*end_ids}, {**(settings or {})}
         self.chat_template, self.seams = chat_template, {}
         self.lock = threading.Lock()  # a tokenizer's backend fails if two threads use it at once
-        self.sanitizes, self.rendered = sanitizes(tokenizer), {}
+        self.rendered = {}
+        # whether the installed transformers keeps control tokens out of messages by itself; 5.10, verl's, does not
+        parameters = inspect.signature(tokenizer.apply_chat_template).parameters
+        self.sanitizes = "sanitize_control_tokens" in parameters
         if chat_template:
             self.settings["chat_template"] = chat_template
 
@@ -190,6 +195,64 @@ class TurnBridge:
                 return f"what it writes between turns depends on their number: {where}"
             messages, ids = [*messages, answer, *replies], whole
         return ""
+
+
+def control_tokens(tokenizer, template: str) -> list[str]:
+    """Tokens that messages must not produce, longest first: special ones, and added ones that the template writes."""
+    added = tokenizer.added_tokens_decoder.values()
+    written = {t.content for t in added if t.special or (t.content in template and not t.content.isspace())}
+    return sorted(written, key=len, reverse=True)
+
+
+def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **given) -> list[int]:
+    """Token ids of a conversation; control tokens in its messages and tools are encoded as plain letters.
+
+    The same ids as by `apply_chat_template(…, sanitize_control_tokens=True)` of a newer transformers: control tokens
+    are marked, the template renders them, and the tokenizer's model alone encodes them, without added tokens.
+
+    Raises:
+        ValueError: the tokenizer encodes the letters as the control token nevertheless.
+    """
+    template = tokenizer.get_chat_template(given.get("chat_template"), tools)
+    tokens = "|".join(map(re.escape, control_tokens(tokenizer, template))) or "(?!)"
+
+    def marked(value):
+        if isinstance(value, str):
+            return re.sub(tokens, rf"{OPENS}\g<0>{CLOSES}", value.replace(OPENS, "").replace(CLOSES, ""))
+        if isinstance(value, dict):
+            return {key: marked(item) for key, item in value.items()}
+        return [marked(item) for item in value] if isinstance(value, list | tuple) else value
+
+    text = tokenizer.apply_chat_template(marked(messages), tools=marked(tools), tokenize=False, **given)
+    # text, marked token, text, …; a marked token is None for a lone mark, whose partner the template has cut off
+    first, *rest = re.split(f"{OPENS}({tokens}){CLOSES}|[{OPENS}{CLOSES}]", text)
+    ids = tokenizer.encode(first, add_special_tokens=False)
+    for i, piece in enumerate(rest):
+        as_letters = i % 2 == 0
+        encoded = piece_ids(tokenizer, piece, as_letters) if piece else []
+        if as_letters and piece and tokenizer.convert_tokens_to_ids(piece) in encoded:
+            raise ValueError(f"got {piece!r} in a message, which the tokenizer reads as a token in any text")
+        ids += encoded
+    return ids
+
+
+def piece_ids(tokenizer, piece: str, as_letters: bool) -> list[int]:
+    """Token ids of text within a conversation, encoded after a newline, as SentencePiece adds a space at a start."""
+
+    def encoded(text: str) -> list[int]:
+        return letter_ids(tokenizer, text) if as_letters else tokenizer.encode(text, add_special_tokens=False)
+
+    newline = tokenizer.encode("\n", add_special_tokens=False)
+    ids = encoded("\n" + piece)
+    return ids[len(newline) :] if ids[: len(newline)] == newline else encoded(piece)
+
+
+def letter_ids(tokenizer, text: str) -> list[int]:
+    """Token ids of text by the tokenizer's model alone, without recognising added tokens."""
+    backend = tokenizer.backend_tokenizer
+    text = backend.normalizer.normalize_str(text) if backend.normalizer else text
+    words = [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)] if backend.pre_tokenizer else [text]
+    return [token.id for word in words for token in backend.model.tokenize(word)]
 
 
 def stand_in(replies: list[dict]) -> tuple[list[dict], dict, list[dict]]:

@@ -55,24 +55,22 @@ def exit_code(
 
 def code_of(error: BaseException, mend: str, stopped: str) -> int:
     """Print the error that ended a run and return its exit code; a single process re-raises unknown errors."""
-    if isinstance(error, UserError):
-        print(f"error: {error}", file=sys.stderr, flush=True)
-        return error.code
-    if isinstance(error, Exception) and is_out_of_memory(error):
-        advice = "a smaller model or batch, or a machine with more"
-        print(f"error: {memory_shortage('in this program', error, advice)}", file=sys.stderr, flush=True)
-        return 2
     if isinstance(error, KeyboardInterrupt):
         say(stopped)
         if __name__ == "__main__":  # threads and pools of a reward may never end
             end_at_once(130)
         return 130
-    is_full = is_disk_full(error)
-    if is_full or isinstance(error, OSError):
+    if isinstance(error, UserError):
+        text = error
+    elif isinstance(error, Exception) and is_out_of_memory(error):
+        text = memory_shortage("in this program", error, "a smaller model or batch, or a machine with more")
+    elif (is_full := is_disk_full(error)) or isinstance(error, OSError):
         got = f"no space left on the disk ({str(error).partition(chr(10))[0]})" if is_full else error
-        print(f"error: got {got}; expected to read and write files; {mend}", file=sys.stderr)
-        return 2
-    if world()[1] == 1:
+        text = f"got {got}; expected to read and write files; {mend}"
+    elif world()[1] == 1:
         raise error
-    traceback.print_exception(error)
-    return 1
+    else:
+        traceback.print_exception(error)
+        return 1
+    print(f"error: {text}", file=sys.stderr, flush=True)
+    return getattr(text, "code", 2)

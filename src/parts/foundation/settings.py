@@ -114,10 +114,10 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def yaml_flags(path: str, names: list[str]) -> list[str]:
+def yaml_flags(path: str, names: list[str], lists: list[str] | None = None) -> list[str]:
     """Convert a flat YAML mapping to flags, so that it passes the same checks as the command line.
 
-    Keys keep their names, also synonyms.
+    Keys keep their names, also synonyms. `lists`: the settings that may have several values; None: any.
     """
     import yaml
 
@@ -137,14 +137,18 @@ def yaml_flags(path: str, names: list[str]) -> list[str]:
         known = own_name(str(key), names)
         need(known, f"{path}: got unknown key {key!r}; expected a setting of --help{try_one}")
         need(value is not None, f"{path}: got no value for {key!r}; expected one; try leaving the line out")
-        for item in value if isinstance(value, list) else [value]:
+        values = value if isinstance(value, list) else [value]
+        need(
+            len(values) < 2 or lists is None or known in lists,
+            f"{path}: got a list of values for {key!r}; expected one",
+        )
+        for item in values:
             item = json.dumps(item) if isinstance(item, dict) else item
             flags.append(f"--{key}={'true' if item is True else 'false' if item is False else item}")
     return flags
 
 
 def flags_of(parser: argparse.ArgumentParser) -> list[str]:
-    """The names of a parser's flags, with `_` for `-`."""
     return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
 
 
@@ -166,18 +170,13 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhe
 
 def parse_settings(argv: list[str], config_class, description: str):
     """The settings of a command line: defaults, overridden by --config, overridden by flags."""
-    parser, words = build_parser(config_class, description), []
+    parser, fields = build_parser(config_class, description), dataclasses.fields(config_class)
+    names, lists = [f.name for f in fields], [f.name for f in fields if f.type == list[str]]
     for flag in ("--data", "--eval_data"):
         if sum(word.split("=")[0].replace("-", "_") == flag.replace("-", "_") for word in argv) > 1:
             say(f"note: {flag} is given more than once and the last one counts; data_loader.py joins files")
-    names = [f.name for f in dataclasses.fields(config_class)]
     path = flag_values(argv).get("config")
-    if path:
-        words = yaml_flags(path, names)
-        lists = [f.name for f in dataclasses.fields(config_class) if f.type == list[str]]
-        keys = [word.removeprefix("--").split("=")[0] for word in words]
-        several = next((key for key in keys if keys.count(key) > 1 and own_name(key, names) not in lists), None)
-        need(not several, f"{path}: got a list of values for {several!r}; expected one")
+    words = yaml_flags(path, names, lists) if path else []
     in_file = vars(parser.parse_args(in_own_words(words, names)))
     flags = vars(parse_flags(parser, argv, in_file))
     flags.pop("config", None)
@@ -188,32 +187,27 @@ def parse_settings(argv: list[str], config_class, description: str):
     return config
 
 
-def check_numbers(config) -> None:
-    """Raise UserError for a number that is not finite, below 0, or 0 although its setting is `positive`."""
-    for f in dataclasses.fields(config):
-        value = getattr(config, f.name)
-        if isinstance(value, int | float):
-            positive = f.metadata["positive"]
-            ok = math.isfinite(value) and (value > 0 if positive else value >= 0)
-            need(ok, f"got {f.name} {value}; expected {'more than 0' if positive else '0 or more'}")
-            need(f.name != "seed" or value < 2**32, f"got seed {value}; expected less than 2^32, as numpy does")
+def check_values(config: BaseConfig, *required: str) -> None:
+    """Raise UserError for a number out of range, an unknown choice in a Config from Python, an empty required value.
 
-
-def check_choices(config: BaseConfig) -> None:
-    """Raise UserError for a value outside a setting's choices; argparse checks flags, but not a Config from Python."""
+    Numbers must be finite and at least 0, above 0 where their setting is `positive`.
+    """
     for f in dataclasses.fields(config):
         value, choices = getattr(config, f.name), f.metadata.get("choices")
         choices = choices() if callable(choices) else choices
         fits = not choices or value in (None, f.default) or isinstance(value, list) or value in choices
         need(fits, f"got {f.name} {value!r}; expected one of {', '.join(map(str, choices or []))}")
+        if isinstance(value, int | float):
+            positive = f.metadata["positive"]
+            ok = math.isfinite(value) and (value > 0 if positive else value >= 0)
+            need(ok, f"got {f.name} {value}; expected {'more than 0' if positive else '0 or more'}")
+            need(f.name != "seed" or value < 2**32, f"got seed {value}; expected less than 2^32, as numpy does")
+        need(value or f.name not in required, f"got an empty {f.name}; expected a value; try leaving --{f.name} out")
 
 
 def check_trainer(config: BaseConfig) -> None:
     """Raise UserError for trainer settings that are out of range or exclude each other."""
-    check_numbers(config)
-    check_choices(config)
-    for name in ("model", "data", "output_dir", "prompt_column"):
-        need(getattr(config, name), f"got an empty {name}; expected a value; try leaving --{name} out")
+    check_values(config, "model", "data", "output_dir", "prompt_column")
     need(config.adam_beta2 < 1, f"got adam_beta2 {config.adam_beta2}; expected 0 or more, below 1; try 0.999 or 0.95")
     need(
         config.mismatch_low <= 1 <= config.mismatch_high,

@@ -203,7 +203,6 @@ class PythonSource:
         return {name: value for name, value in pairs if value is not None and times[name] == 1}
 
     def bases(self, definition: ast.AST | None) -> list[str]:
-        """The names of what a class is derived from; none for a function."""
         return [self.name_of(base) for base in getattr(definition, "bases", [])]
 
     def derived(self, base: str) -> list[str]:
@@ -266,7 +265,6 @@ class PythonSource:
         return node
 
     def around(self, node: ast.AST, kinds: type) -> ast.AST | None:
-        """The innermost node of some kinds around a node."""
         while (node := self.parents.get(node)) and not isinstance(node, kinds):
             pass
         return node
@@ -315,7 +313,6 @@ class PythonSource:
         return isinstance(block, ast.Module | FUNCTIONS) or block in around
 
     def blocks(self, node: ast.AST) -> list[ast.AST]:
-        """All nodes around a node."""
         return [node, *self.blocks(self.parents[node])] if node in self.parents else [node]
 
     def hidden_changes(self, made: ast.expr) -> list[ast.expr]:
@@ -416,7 +413,6 @@ def assigned_to(node: ast.AST, name: str) -> ast.expr | None:
 
 
 def names_bound_by(node: ast.AST) -> list[str]:
-    """The names that a node binds."""
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
         return [node.id]
     if isinstance(node, ast.arg):

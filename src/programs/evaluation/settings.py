@@ -8,7 +8,7 @@ from parts.data.chat import template_settings
 from parts.environments.play_setup import TURN_SETTINGS, check_idle, check_room
 from parts.foundation.bundle import EMBEDDED_MODEL
 from parts.foundation.messages import need
-from parts.foundation.settings import check_numbers, in_order, parse_settings, setting
+from parts.foundation.settings import check_values, in_order, parse_settings, setting
 from parts.learning.trainer_settings import ConversationSettings
 from parts.networks.loading import ATTENTION_KINDS
 
@@ -90,7 +90,7 @@ class Config(ConversationSettings):
 def check_choices(config: Config) -> None:
     """Raise UserError for settings that cannot work."""
     c, url, served = config, config.base_url, config.engine == "vllm" or config.base_url
-    check_numbers(c)
+    check_values(c)
     template_settings(c)
     check_environment(c)
     text, path = c.system_prompt, Path(c.system_prompt)

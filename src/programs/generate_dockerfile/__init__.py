@@ -25,4 +25,4 @@ compile for hours; further packages, and versions that are not in the table: edi
 Exit codes: 0 written (or listed), 2 bad input, or a combination outside the table.
 """
 
-ROOMS = ("plan", "command")
+ROOMS = ("command",)

@@ -103,8 +103,7 @@ METRICS = {
 def our_metrics(logs: dict) -> dict:
     """TRL's log entry under the names of references/metrics.md; what is None or has no such name is left out."""
     names = {key: re.sub("^rewards/(.+)/mean$", r"reward/\1", METRICS.get(key, key)) for key in logs}
-    ours = (key for key, name in names.items() if name != key and logs[key] is not None)
-    return {names[key]: logs[key] for key in ours}
+    return {name: logs[key] for key, name in names.items() if name != key and logs[key] is not None}
 
 
 def trl_factor(args, step: int, steps: int) -> float:
@@ -176,14 +175,12 @@ class GrpoRun:
         return {"metrics": metrics, "examples": examples}
 
     def on_train_begin(self, args, state, control, **_):
-        """Evaluate before the first step."""
         THREADS.begin(self.config, args.device)
         if self.held_out and self.kept["eval_before"] is None:
             self.kept["eval_before"] = self.held_out_evaluation(0)
             self.log.metrics(0, self.kept["eval_before"]["metrics"])
 
     def on_step_begin(self, args, state, control, **_):
-        """Enter the stage of the coming step."""
         forget_peak()
         self.step_started = time.perf_counter()
         now = stage_at(self.stages, state.global_step)

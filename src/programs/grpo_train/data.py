@@ -16,7 +16,6 @@ from programs.grpo_train.settings import Config, trainer_fields
 
 
 def left_tokenizer(config: Config):
-    """The model's tokenizer, padding on the left."""
     tokenizer = open_tokenizer(config, padding_side="left", truncation_side="left")
     need(tokenizer.eos_token_id is not None, f"got model {config.model!r} without an end token; expected eos_token")
     return tokenizer

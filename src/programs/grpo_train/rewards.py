@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from parts.foundation.bundle import EMBEDDED_REWARDS, specs_for
 from parts.foundation.messages import UserError, need
-from parts.rewards.reward_forms import as_reward, library_rewards, load_rewards
+from parts.rewards.reward_forms import as_reward, library_rewards, load_rewards, spec_parts
 from parts.rewards.rewards import TAKEN, CallLimits, call_limits, check_columns, checked_scores, raw_results
 from parts.rewards.user_code import TRL_EXTRAS, text_of_turns, visible_text
 from programs.grpo_train.settings import Config
@@ -57,11 +57,9 @@ class Scorer:
         check_columns(functions, row, others=(*TRL_EXTRAS, "environments"))
 
     def enter(self, stage: Stage) -> None:
-        """Let only a stage's functions score from now on."""
         self.active, self.weights = {*stage.weights}, stage.weights
 
     def for_trl(self) -> list[Callable]:
-        """One function per name for TRL's reward_funcs."""
 
         def named(name: str) -> Callable:
             def reward(prompts, completions, **given):
@@ -98,7 +96,6 @@ class Scorer:
     def as_samples(
         self, rows: list[dict], completions: list, ids: list[list[int]], rewards: dict, weights: dict
     ) -> list:
-        """Completions as samples, with their rewards by name."""
         samples = []
         for i, row in enumerate(rows):
             parts = {name: values[i] for name, values in rewards.items()}
@@ -109,7 +106,6 @@ class Scorer:
         return samples
 
     def samples(self) -> list[dict]:
-        """The latest rollout of this process."""
         seen = self.latest
         return self.as_samples(seen["rows"], seen["completions"], seen["completion_ids"], seen["rewards"], self.weights)
 
@@ -153,7 +149,7 @@ def as_completions(tokenizer, rows: list[dict], ids: list[list[int]], eos_ids: l
 def stage_rewards(name: str, config: Config) -> list[tuple]:
     """(function, weight) pairs of a stage's word: FILE.py:function, a --reward by its name, or one of the library."""
     word, star, weight = name.partition("*")
-    given = {spec.partition("*")[0].rpartition(":")[2]: spec for spec in config.reward}
+    given = {spec_parts(spec)[1]: spec for spec in config.reward}
     library = {one: one for one in library_rewards(EMBEDDED_REWARDS)}
     names = (word, f"{word}_reward")
     target = next((known[one] for known in (given, library) for one in names if one in known), word)
@@ -172,10 +168,8 @@ def parse_stages(specs: list[str]) -> list[tuple[list[str], int]]:
 
 def load_stages(config: Config, rows: list[dict]) -> tuple[Scorer, list[Stage]]:
     """The reward functions and the stages of the run; without --stages there is one."""
-    scorer, stages = Scorer(rows, call_limits(config)), []
-    planned = [
-        ([p for name in names for p in stage_rewards(name, config)], n) for names, n in parse_stages(config.stages)
-    ]
+    scorer, stages, staged = Scorer(rows, call_limits(config)), [], parse_stages(config.stages)
+    planned = [([pair for name in names for pair in stage_rewards(name, config)], steps) for names, steps in staged]
     if not planned:
         given = config.reward if config.environment else specs_for(config.data, config.reward)
         planned = [([pair for spec in given for pair in load_rewards(spec)], 0)]
@@ -183,13 +177,11 @@ def load_stages(config: Config, rows: list[dict]) -> tuple[Scorer, list[Stage]]:
         stages.append(Stage({}, steps))
         for function, weight in pairs:
             scorer.add(function, weight, stages[-1].weights)
-    named = {word.partition("*")[0].rpartition(":")[2] for words, _ in parse_stages(config.stages) for word in words}
+    named = {spec_parts(word)[1] for words, _ in staged for word in words}
     for spec in config.reward if named else []:
-        name = spec.partition("*")[0].rpartition(":")[2]
-        need(
-            {name, name.removesuffix("_reward")} & named,
-            f"got --reward {spec!r}, which no stage of --stages names; expected each in one; try it without",
-        )
+        name = spec_parts(spec)[1]
+        got = f"got --reward {spec!r}, which no stage of --stages names"
+        need({name, name.removesuffix("_reward")} & named, f"{got}; expected each in one; try it without")
     try:
         json.dumps(scorer.state_dict())
     except TypeError as error:

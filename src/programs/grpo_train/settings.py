@@ -3,12 +3,13 @@
 import dataclasses
 import importlib.util
 import json
+import operator
 from dataclasses import dataclass
 
 from parts.environments.play_setup import check_idle, check_room
 from parts.foundation.messages import UserError, need, suggest
 from parts.foundation.processes import torch, transformers
-from parts.foundation.settings import check_numbers, in_order, parse_settings, setting
+from parts.foundation.settings import check_values, in_order, parse_settings, setting
 from parts.learning.optimizer import default_learning_rate
 from parts.learning.trainer_settings import ConversationSettings, TrainerSettings
 from parts.networks.loading import refuse_attention
@@ -107,15 +108,9 @@ class Config(TrainerSettings, ConversationSettings):
     def __post_init__(self):
         self.chat = self.chat or bool(self.environment)  # a conversation begins with a user's turn
 
-    @property
-    def max_new_tokens(self) -> int:
-        """The bound of an answer, by the name that the parts read."""
-        return self.max_completion_length
-
-    @property
-    def max_prompt_tokens(self) -> int:
-        """The bound of a prompt, by the name that the parts read."""
-        return self.max_prompt_length
+    # the bounds of an answer and of a prompt, by the names that the parts read
+    max_new_tokens = property(operator.attrgetter("max_completion_length"))
+    max_prompt_tokens = property(operator.attrgetter("max_prompt_length"))
 
 
 PROFILES = {
@@ -207,11 +202,9 @@ def trainer_fields(pairs: list[str]) -> dict:
 def check_settings(config: Config) -> None:
     """Raise UserError for settings that cannot be right, whatever the model."""
     c = config
-    check_numbers(c)
+    check_values(c, "model", "data", "output_dir", "prompt_column")
     check_idle(c, bool(c.environment))
     check_room(c, c.max_prompt_length)
-    for name in ("model", "data", "output_dir", "prompt_column"):
-        need(getattr(c, name), f"got an empty {name}; expected a value; try leaving --{name} out")
     need(c.steps or c.num_train_epochs or c.stages, "got --steps 0; expected 1 or more")
     need(c.lora_rank or not c.load_in_4bit, "got --load_in_4bit without adapters; try --lora_rank 16")
     need(c.lora_rank or not c.merge_lora, "got --merge_lora without adapters; try --lora_rank 16")

@@ -42,8 +42,6 @@ from programs.new_trainer.training import STOPS, check_reward, checked, is_jsonl
 HINTS = {"reward": "FILE.py:function", "environment": "FILE.py:Class", "data": "FILE.jsonl", "teacher": "FOLDER"}
 OWN_CHECKS = {"advantage": "group_advantages", "loss": "policy_clip"}  # of the page's own ones, not of the user's
 NO_ACCURACY = "no accuracy before and after is measured; try --hold_out N, or --eval_data FILE.jsonl with other prompts"
-
-
 CLIPS = ("clip_eps_low", "clip_eps_high", "dual_clip")
 REPLACED = {"monte_carlo": ("gae_lambda",), "cispo": CLIPS, "loss": CLIPS}  # what a change, or an own loss, leaves idle
 OF_LORA = "change lora: the default lr is for all weights; try ten times that: --lr 1e-5 for 50M parameters or more"
@@ -75,14 +73,16 @@ def check_file(file: str, force: bool) -> None:
 
 def check_out(source: str, given: dict, out: Path) -> None:
     """Raise UserError where the output folder is not an earlier run's, or the metrics file exists already."""
-    free = "out" not in given or not out.exists() or (out / "settings.json").is_file()
+    if "out" not in given:
+        return
+    free = not out.exists() or (out / "settings.json").is_file()
     need(free, f"got --out {out}, which exists and is not an earlier run; expected a new folder")
     name = given.get("metrics_file", settings_of(source).get("metrics_file", {}).get("default", "").strip("'"))
-    log = Path(name).resolve()
-    own_log = log in [out.resolve() / f"{name}.jsonl" for name in ("metrics", "samples")]
-    kept = out.resolve() not in log.parents and log.exists() and (log.is_dir() or log.stat().st_size)
+    log, folder = Path(name).resolve(), out.resolve()
+    own_log = log in (folder / "metrics.jsonl", folder / "samples.jsonl")
+    kept = folder not in log.parents and log.exists() and (log.is_dir() or log.stat().st_size)
     got = f"got --metrics_file {name}, a folder, not empty or the run's own log; expected a new file; try another name"
-    need(not name or "out" not in given or not (own_log or kept), got)
+    need(not name or not (own_log or kept), got)
 
 
 def rows_text(rows: list[dict]) -> str:
@@ -128,11 +128,9 @@ def read_data(args, given: dict, started: bool) -> tuple[dict[str, list[dict]], 
 
 def check_missing(source: str, given: dict) -> None:
     """Raise UserError for settings that a run of the page needs and the command line does not give."""
-    required = [name for name, setting in settings_of(source).items() if setting["default"] is None]
-    missing = [name for name in required if name not in given]
-    flags, beside = (
-        ", ".join(f"--{name}" for name in names) for names in (missing, [x for x in OF_A_RUN if x in given])
-    )
+    missing = [x for x, setting in settings_of(source).items() if setting["default"] is None and x not in given]
+    named = [x for x in OF_A_RUN if x in given]
+    flags, beside = (", ".join(f"--{name}" for name in names) for names in (missing, named))
     remedy = " ".join(f"--{name} {HINTS.get(name, '…')}" for name in missing)
     need(not missing, f"got {beside} without {flags}, which check and run need; try {remedy}, or FILE alone")
 
@@ -153,7 +151,6 @@ def edited_page(args, rest: list[str], theirs: dict[str, str]) -> tuple[str, lis
 
 
 def given_settings(kind: str, source: str, words: list[str]) -> dict:
-    """The settings of the page that a command line names."""
     found = vars(parse_flags(page_parser(kind, source), words))
     given = {name: value for name, value in found.items() if value is not None}
     check_settings(source, given)
@@ -236,7 +233,6 @@ def stop(number, frame) -> None:
 
 
 def catalogue() -> str:
-    """All pages with their changes and settings, as text."""
     lines = []
     for kind in PAGES:
         source = page_text(kind)

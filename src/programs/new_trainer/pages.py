@@ -112,7 +112,6 @@ def with_default(source: str, name: str, value: object) -> str:
 
 
 def with_change(source: str, kind: str, name: str) -> str:
-    """The page with a change of templates/changes/."""
     known = changes_of(kind)
     try_one = suggest(name, [*known]) or "; try --list"
     need(name in known, f"got --change {name}; expected one of {', '.join(known)} for {kind}{try_one}")
@@ -168,7 +167,6 @@ def own_text(file: str, known: set[str]) -> tuple[str, list[ast.stmt], list[ast.
 
 
 def imports_of(source: str) -> list[ast.stmt]:
-    """The imports of a page, without those inside functions."""
     return [node for node in ast.parse(source).body if isinstance(node, IMPORTS)]
 
 
@@ -266,5 +264,4 @@ def outline(source: str) -> dict[str, str]:
 
 
 def as_flags(given: dict, names) -> list[str]:
-    """Settings as flags of a command line."""
     return [word for name in names if given.get(name) is not None for word in (f"--{name}", str(given[name]))]

@@ -34,4 +34,4 @@ Exit codes: 0 done, 2 bad input, 3 a reward function or a teacher's server faile
 weights than the policy, 128 + n saved and stopped by signal n.
 """
 
-ROOMS = ("settings", "objective", "teachers", "models", "evaluation", "step", "run")
+ROOMS = ("settings", "objective", "models", "evaluation", "step", "run")

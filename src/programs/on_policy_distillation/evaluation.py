@@ -11,9 +11,9 @@ from parts.networks.forward import lm_logits, pieces_of_batch, predicting_states
 from parts.networks.models import autocast, widest_float
 from parts.rewards.rewards import Reward
 from parts.sampling.rollouts import collect
+from programs.on_policy_distillation.models import ask_server, pieces_of, server_tensors
 from programs.on_policy_distillation.objective import gap_figures
 from programs.on_policy_distillation.settings import Config
-from programs.on_policy_distillation.teachers import ask_server, pieces_of, server_tensors
 
 RESAMPLED = 1000  # draws of the bootstrap
 

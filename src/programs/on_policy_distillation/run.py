@@ -46,7 +46,7 @@ def sizes_of_run(config: Config, rows: list[dict], processes: int) -> Sizes:
     return rollout_sizes(config, estimate, prompt, processes)
 
 
-def print_distillation_plan(config: Config) -> None:
+def dry_run(config: Config) -> int:
     """Print batch arithmetic, a memory estimate per process, and the settings that are no defaults, as JSON."""
     size, device = int(os.environ.get("WORLD_SIZE", "1")), device_name(config)
     settle_model(config)
@@ -64,6 +64,7 @@ def print_distillation_plan(config: Config) -> None:
     }
     plan, lr = {"batch": batch, "parameters": parameters}, student_learning_rate(config, parameters["student"])
     show_plan(config, device, sizes_of_run(config, rows, size), plan, lr=lr)
+    return 0
 
 
 def train(config: Config) -> int:
@@ -95,10 +96,7 @@ def train(config: Config) -> int:
 def run(argv: list[str]) -> int:
     config = parse_config(argv)
     quiet_environment(config.rollout_engine == "vllm")
-    if config.dry_run:
-        print_distillation_plan(config)
-        return 0
-    return train(config)
+    return dry_run(config) if config.dry_run else train(config)
 
 
 def main(argv: list[str] | None = None) -> int:

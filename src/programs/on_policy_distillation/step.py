@@ -14,9 +14,9 @@ from parts.networks.models import autocast
 from parts.running.checkpoints import TrainState
 from parts.running.progress import note_advantages, rollout_metrics, sampling_advice, update_advice
 from parts.sampling.rollouts import batch_rows, collect
+from programs.on_policy_distillation.models import ask_server, pieces_of, server_tensors, teacher_figures
 from programs.on_policy_distillation.objective import COMPARED, TOKEN_FIGURES, distillation_advantages, token_gradients
 from programs.on_policy_distillation.settings import Config
-from programs.on_policy_distillation.teachers import ask_server, pieces_of, server_tensors, teacher_figures
 
 STATISTICS = {"policy/loss": "sum", "policy/ratio_max": "max"} | dict.fromkeys(TOKEN_FIGURES, "mean")
 

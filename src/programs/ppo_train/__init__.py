@@ -37,4 +37,4 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 128 + n saved and stopped by signal n.
 """
 
-ROOMS = ("settings", "pass_band", "rollout", "models", "chosen_tokens", "step", "run")
+ROOMS = ("settings", "pass_band", "rollout", "models", "step", "run")

@@ -85,7 +85,6 @@ def load_models(config: Config, device, checkpoint: Path | None = None, tokenize
 
 
 def make_optimizer(config: Config, models: Models):
-    """AdamW over the policy, and the critic where there is one."""
     rates = learning_rates(config, sum(p.numel() for p in models.policy.parameters()))
     return adamw(config, [pair for pair in zip((models.policy, models.critic), rates, strict=True) if pair[0]])
 
@@ -120,7 +119,6 @@ def load_reward(config: Config) -> Reward:
 
 
 def load_inputs(config: Config) -> Inputs:
-    """Read prompts, rewards and environments, and check them."""
     tokenizer = load_tokenizer(config)
     rows, held_out = load_splits(config, tokenizer)
     environments, reward = load_with_reward(config, tokenizer) if config.environment else (None, load_reward(config))

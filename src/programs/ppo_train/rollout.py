@@ -83,7 +83,6 @@ class Sampler:
         self.pass_rates, self.kept, self.none_in_a_row = state.pass_rates, state.kept, 0
 
     def state(self) -> dict:
-        """The fields of TrainState that are the sampler's."""
         return {"prompts": self.position, "pass_rates": self.pass_rates, "kept": self.kept}
 
     def metrics(self) -> dict[str, float]:

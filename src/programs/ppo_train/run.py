@@ -29,22 +29,21 @@ from programs.ppo_train.step import train_step
 POLICY_BUFFERS = 4  # float32 tensors [tokens, vocabulary] of a piece that exist at once, the gradient's among them
 
 
-def memory_estimate(config: Config, model, prompt: int, processes: int) -> dict[str, float]:
-    """Bytes per process, see `memory_of_trainer`; the critic is counted with the policy's size."""
+def sizes_of_run(config: Config, rows: list[dict], processes: int) -> Sizes:
+    """What may be chosen by the memory that is free; the critic is counted with the policy's size."""
+    model, prompt = shaped_network(config, config.model), max(len(row["prompt_ids"]) for row in rows)
     own_reference = config.kl_coef and not config.lora_rank
     reference = network_weights(model, 4 if config.precision == "fp32" else 2, 4) if own_reference else 0
     networks = 2 if estimator(config).critic and config.critic == "separate" else 1
-    buffers = POLICY_BUFFERS + bool(config.entropy_coef)  # through which a gradient flows, too
-    return memory_of_trainer(config, model, prompt, processes, buffers, {"reference": reference}, networks)
+
+    def estimate(changed: Config) -> dict[str, float]:
+        buffers = POLICY_BUFFERS + bool(changed.entropy_coef)  # through which a gradient flows, too
+        return memory_of_trainer(changed, model, prompt, processes, buffers, {"reference": reference}, networks)
+
+    return rollout_sizes(config, estimate, prompt, processes)
 
 
-def sizes_of_run(config: Config, rows: list[dict], processes: int) -> Sizes:
-    """What may be chosen by the memory that is free."""
-    model, prompt = shaped_network(config, config.model), max(len(row["prompt_ids"]) for row in rows)
-    return rollout_sizes(config, lambda changed: memory_estimate(changed, model, prompt, processes), prompt, processes)
-
-
-def dry_run(config: Config) -> None:
+def dry_run(config: Config) -> int:
     """Print batch arithmetic, a memory estimate per process, and the settings that are no defaults, as JSON."""
     size, device = int(os.environ.get("WORLD_SIZE", "1")), device_name(config)
     settle_model(config)
@@ -67,6 +66,7 @@ def dry_run(config: Config) -> None:
     plan = {"batch": batch, "parameters": parameters} | environment_plan(config, inputs.setup)
     lr, critic_lr = learning_rates(config, parameters)
     show_plan(config, device, sizes_of_run(config, rows, size), plan, lr=lr, critic_lr=critic_lr)
+    return 0
 
 
 def train(config: Config) -> int:
@@ -100,10 +100,7 @@ def train(config: Config) -> int:
 def run(argv: list[str]) -> int:
     config = parse_config(argv)
     quiet_environment(config.rollout_engine == "vllm")
-    if config.dry_run:
-        dry_run(config)
-        return 0
-    return train(config)
+    return dry_run(config) if config.dry_run else train(config)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -2,17 +2,32 @@
 
 import time
 
-from parts.foundation.processes import LONG_STEP, room_for, stop_before_update, sum_over_processes, torch
+from parts.foundation.processes import (
+    LONG_STEP,
+    np,
+    of_first_process,
+    room_for,
+    stop_before_update,
+    sum_over_processes,
+    torch,
+)
 from parts.learning.advantages import agreed_advantages
-from parts.learning.losses import LOSSES, contributing, next_kl_coef, policy_terms, token_weights, value_loss
+from parts.learning.losses import (
+    LOSSES,
+    contributing,
+    covariance_choice,
+    next_kl_coef,
+    policy_terms,
+    token_weights,
+    value_loss,
+)
 from parts.learning.optimizer import Statistics, run_updates, sum_gradients, switch_checkpointing
 from parts.networks.batches import collate
 from parts.networks.forward import pieces_of_batch, predicting_states, token_logprobs, token_values
-from parts.networks.models import Models, as_reference, autocast
+from parts.networks.models import Models, as_reference, autocast, widest_float
 from parts.rewards.rewards import is_scored
 from parts.running.checkpoints import TrainState
 from parts.running.progress import note_advantages, sampling_advice, update_advice
-from programs.ppo_train.chosen_tokens import chosen_tokens, draws
 from programs.ppo_train.rollout import Sampler, sample_metrics
 from programs.ppo_train.settings import Config
 
@@ -149,6 +164,25 @@ def accumulate_gradients(
         LONG_STEP.advance_rows(len(piece["input_ids"]))
     sum_gradients(networks)
     return statistics
+
+
+def draws(config: Config, models: Models, batch: dict, step: int):
+    """A uniform number for each token of a step's batch, [B, T], by which tokens may be chosen."""
+    numbers = np.random.default_rng([config.seed, 4, step]).random(batch["advantages"].shape)
+    return torch.as_tensor(numbers).to(widest_float(models.device)).to(models.device)
+
+
+def chosen_tokens(config: Config, models: Models, batch: dict, rows: list[int]):
+    """`covariance_choice` of one minibatch, [B, T] over the batch; it needs all of its log-probs first."""
+    logprobs, mask = torch.zeros_like(batch["advantages"]), torch.zeros_like(batch["loss_mask"])
+    for piece_rows, columns, piece in pieces_of_batch(config, models, batch, rows):
+        with torch.no_grad(), autocast(config, models.device):
+            hidden = predicting_states(models.policy, piece)
+            logprobs[piece_rows, columns] = token_logprobs(config, models.policy, hidden, piece)[0]
+    sum_over_processes(logprobs)
+    mask[rows] = batch["loss_mask"][rows]
+    old, draw = batch.get("old_logprobs", logprobs), batch.get("draw", torch.zeros_like(logprobs))
+    return of_first_process(covariance_choice(logprobs, old, batch["advantages"], mask, draw, config))
 
 
 def declared(config: Config, models: Models, train_policy: bool) -> dict[str, str]:

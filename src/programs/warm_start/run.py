@@ -179,15 +179,11 @@ SHARED = (
 )
 
 
-def script_path(name: str) -> str:
-    """A sibling of this script, in the bundle or beside a copy; else its name alone."""
-    places = (HERE.parent, BUNDLE / "scripts")
-    return next((str(place / f"{name}.py") for place in places if (place / f"{name}.py").is_file()), f"{name}.py")
-
-
 def rl_command(config: Config, model: str, trainer: str) -> str:
     """The command that goes on with a model: the same data, rewards, template and lengths."""
-    usual, words = type(config)(), ["python", script_path(trainer)]
+    siblings = [place / f"{trainer}.py" for place in (HERE.parent, BUNDLE / "scripts")]  # beside a copy, in the bundle
+    path = next((str(sibling) for sibling in siblings if sibling.is_file()), f"{trainer}.py")
+    usual, words = type(config)(), ["python", path]
     words += ["--algorithm", "grpo"] if trainer == "ppo_train" else []
     words += ["--model", model]
     for name in SHARED:

@@ -7,7 +7,7 @@ from pathlib import Path
 from parts.data.rows import is_hub_id
 from parts.foundation.messages import need
 from parts.foundation.processes import device_name
-from parts.foundation.settings import check_numbers, in_order, parse_settings, setting
+from parts.foundation.settings import check_values, in_order, parse_settings, setting
 from parts.learning.idle_settings import say_idle
 from parts.learning.optimizer import default_learning_rate
 from parts.learning.trainer_settings import RunSettings
@@ -95,10 +95,8 @@ def parse_config(argv: list[str]):
 
 def check_warm_start(config: Config) -> None:
     """Raise UserError for settings that are out of range or cannot work together."""
-    check_numbers(config)
     c, usual = config, type(config)()
-    for name in ("model", "data", "output_dir", "prompt_column", "completion_column"):
-        need(getattr(c, name), f"got an empty {name}; expected a value; try leaving --{name} out")
+    check_values(c, "model", "data", "output_dir", "prompt_column", "completion_column")
     need(not (c.self and c.teacher), "got --self and --teacher; expected one of them; try --teacher alone")
     of_samples = ("samples", "sample_temperature", "prompts_per_round", "max_per_prompt", "min_prompts", "max_draws")
     unused = ("completion_column",) if c.samples_solutions else (*of_samples, "min_steps", "min_coverage")
