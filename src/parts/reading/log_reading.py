@@ -50,10 +50,14 @@ def common_name(key: str, dialect: str) -> str | None:
     if name := listed_name(key, dialect):
         return NAMES[dialect][name]
     key = re.sub("^eval/", "eval_", OUTER.sub("", key)) if dialect == "trl" else key
-    for name, pattern in PATTERNS[dialect].items():
-        if match := re.fullmatch(pattern, key):
-            return ":".join((name, *match.groups()))
-    return None
+    matches = ((name, re.fullmatch(pattern, key)) for name, pattern in PATTERNS[dialect].items())
+    return next((":".join((name, *match.groups())) for name, match in matches if match), None)
+
+
+@functools.lru_cache(1 << 14)
+def is_of_training(key: str) -> bool:
+    """Whether in some dialect a name is not one of held-out figures."""
+    return not all((common_name(key, dialect) or "held_out").startswith("held_out") for dialect in NAMES)
 
 
 @functools.lru_cache(1 << 14)
@@ -67,23 +71,31 @@ def names_step(key: str) -> bool:
     return step_rank(key) < len(STEP_NAMES)
 
 
-def is_rounded(key: str, value) -> bool:
+def is_rounded(key: str, text: str) -> bool:
     """Whether a learning rate or KL was printed as 0.000, as earlier verl does, so that its value is unknown."""
-    rounded = isinstance(value, str) and re.fullmatch(r"-?0\.0{2,5}", value.strip())
-    return bool(rounded) and any(common_name(key, dialect) in ("lr", "kl", "kl_step") for dialect in NAMES)
+    is_short = re.fullmatch(r"-?0\.0{2,5}", text.strip())
+    return bool(is_short) and any(common_name(key, dialect) in ("lr", "kl", "kl_step") for dialect in NAMES)
 
 
 def number_of(value) -> float | None:
     """A JSON value or a cell as a number: 45% is 0.45, 1,234.5 is 1234.5, 0,5 is 0.5; None for other texts."""
-    number = as_number(value)
-    if number is not None or not isinstance(value, str):
-        return number
-    text = value.strip()
+    if not isinstance(value, str):
+        return as_number(value)
+    try:
+        return float(value)
+    except ValueError:
+        text = value.strip()
     if text.endswith("%"):
         number = as_number(text[:-1])
         return None if number is None else number / 100
     groups = re.fullmatch(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?", text)
     return as_number(text.replace(",", "" if groups else "."))
+
+
+def whole_number(value) -> int | None:
+    """A step as a number; of ms-swift's "5/150" the first one; None for other texts and for fractions."""
+    value = value.partition("/")[0] if isinstance(value, str) else value
+    return int(float(value)) if is_finite(value) and float(value) % 1 == 0 else None
 
 
 class Table:
@@ -97,9 +109,8 @@ class Table:
         self.kept = {}, [], []  # of the run before: its metrics, values that are not finite, restarts
         self.rows = self.nested = self.counted = self.runs = 0  # counted: training rows without a step
         self.step_name = short_name(columns["step"]) if "step" in columns else ""
-        self.step_names = []  # those that rows have, the best first
-        named = (short_name(column) for figure, column in columns.items() if figure != "step")
-        self.trains = dict.fromkeys(named, True)  # name -> whether it is of training
+        self.given = {short_name(column) for figure, column in columns.items() if figure != "step"}
+        self.shapes = {}  # names of a row -> those of its step, the best first, and those of training
         self.run_names = {}  # the runs that rows name
         self.begin()
 
@@ -114,25 +125,22 @@ class Table:
     def add(self, row: dict) -> None:
         """Add a row, or those of a history by columns. A training row without a step counts as the next step."""
         row = self.plain_row(row)
-        if row and all(isinstance(value, list) for value in row.values()):
+        if {*map(type, row.values())} == {list}:
             for cells in zip(*row.values(), strict=False):
                 self.add(dict(zip(row, cells, strict=True)))
             return
         self.rows += 1
-        for key in [key for key in row if key not in self.trains]:
-            names = {common_name(key, dialect) or "held_out" for dialect in NAMES}
-            self.trains[key] = not all(name.startswith("held_out") for name in names)
-            self.step_names += [key] if key == self.step_name or names_step(key) else []
-            self.step_names.sort(key=lambda name: (name != self.step_name, step_rank(name)))
         step = self.step = self.step_of(row)
         for key, value in row.items():
             number = value if type(value) is float else number_of(value)
-            if number is None or (number == 0 and is_rounded(key, value)):
+            if number is None or (number == 0 and type(value) is str and is_rounded(key, value)):
                 continue
             if not abs(number) < 1e18:  # is_finite, without its calls
                 self.bad.append((key, step, number))
                 continue
-            points = self.columns.setdefault(key, {})
+            points = self.columns.get(key)
+            if points is None:
+                points = self.columns[key] = {}
             points[step] = number
             if len(points) > 2 * MOST_STEPS:
                 kept = list(points.items())
@@ -142,7 +150,7 @@ class Table:
         """A row as {metric: value}: flat, cells `key` and `value` joined, with eval_ before an evaluation's names."""
         if isinstance(row.get("data"), dict):  # verl's file logger
             row, self.nested = {"step": row.get("step"), **row["data"]}, self.nested + 1
-        if any(isinstance(value, dict) for value in row.values()):
+        if dict in map(type, row.values()):
             row = {key.replace(".", "/"): value for key, value in flat_config(row).items()}
         if ODD_KEYS.isdisjoint(row):
             return row
@@ -153,12 +161,22 @@ class Table:
             row = {key if names_step(key) else f"eval_{key}": value for key, value in row.items()}
         return row
 
+    def shape_of(self, names: tuple[str, ...]) -> tuple[list[str], list[str]]:
+        """Of a row's names those of its step, the best first, and those of training."""
+        steps = sorted(
+            (name for name in names if name == self.step_name or names_step(name)),
+            key=lambda name: (name != self.step_name, step_rank(name)),
+        )
+        return steps, [name for name in names if name in self.given or is_of_training(name)]
+
     def step_of(self, row: dict) -> int:
         """The step that a row names, else the next one for a training row and the current one for an evaluation row."""
-        named = (row[name] for name in self.step_names if name in row)
-        named = (value.partition("/")[0] if isinstance(value, str) else value for value in named)  # ms-swift's "5/150"
-        step = next((int(float(value)) for value in named if is_finite(value) and float(value) % 1 == 0), None)
-        if not any(self.trains[key] and row[key] not in (None, "") for key in row):
+        names = tuple(row)
+        if names not in self.shapes:
+            self.shapes[names] = self.shape_of(names)
+        steps, training = self.shapes[names]
+        step = next((number for name in steps if (number := whole_number(row[name])) is not None), None)
+        if all(row[name] in (None, "") for name in training):
             return self.step if step is None else step + self.offset
         epoch = as_number(row.get("epoch", row.get("Epoch")))
         epoch = self.epoch if epoch is None else epoch
@@ -206,14 +224,18 @@ def run_of_rows(path: Path, table: Table, columns: dict[str, str], kind: str = "
     keys = table.columns.keys() | {key for key, _, _ in table.bad}
     known = {name: [*filter(None, (common_name(key, name) for key in keys))] for name in NAMES}
     dialect = "verl" if table.nested else max(known, key=lambda name: ("score" in known[name], len(known[name])))
+    trainer = "trl"
     if columns or not any(known.values()):
-        return run_of(path, "named columns" if columns else kind, "trl", table, columns)
-    if dialect != "ours":
-        return run_of(path, f"verl {kind}" if dialect == "verl" else kind, dialect, table, columns)
-    if kind == "console":  # our trainers write metrics.jsonl
-        return run_of(path, kind, "other", table, columns)
-    trainer = "grpo_train" if "time/step" in keys else "ppo_train"
-    return run_of(path, "metrics.jsonl", trainer if "optim/lr" in keys else "one_page", table, columns)
+        kind = "named columns" if columns else kind
+    elif dialect == "verl":
+        kind, trainer = f"verl {kind}", "verl"
+    elif dialect == "ours" and kind == "console":  # our trainers write metrics.jsonl
+        trainer = "other"
+    elif dialect == "ours":
+        kind, trainer = "metrics.jsonl", "one_page"
+        if "optim/lr" in keys:
+            trainer = "grpo_train" if "time/step" in keys else "ppo_train"
+    return run_of(path, kind, trainer, table, columns)
 
 
 def other_quantity(name: str, points: dict[int, float], columns) -> str:

@@ -66,11 +66,6 @@ def noise(values: list[float]) -> float:
     return scatter / math.sqrt(2) * math.sqrt(1 + rho) / (1 - rho)
 
 
-def standard_error(values: list[float]) -> float:
-    """Standard error of the difference between the first and the last stretch's medians."""
-    return 1.25 * noise(values) * math.sqrt(2 / window(len(values)))
-
-
 def errors_of_chance(count: int, choices: float = 1) -> float:
     """How many standard errors a flat series exceeds with probability ALARM, for the best of several `choices`.
 
@@ -85,7 +80,7 @@ def trend(values: list[float]) -> int:
     if len(values) < TREND_STEPS:
         return 0
     first, last = ends(values)
-    chance = errors_of_chance(len(values)) * standard_error(values)
+    chance = errors_of_chance(len(values)) * 1.25 * noise(values) * math.sqrt(2 / window(len(values)))
     return 0 if abs(last - first) <= max(chance, 1e-9) else 1 if last > first else -1
 
 
@@ -199,10 +194,6 @@ class LoggedRun:
         """Number of completions in `count` steps; 32 a step if the settings have no batch size."""
         size = self.number("batch") or 0
         return int(size if size >= 1 else 32) * count
-
-    def prompts(self, count: int = 1) -> int:
-        """Number of groups in `count` steps: the independent draws; of completions without groups."""
-        return max(1, self.batch(count) // int(self.number("group_size") or 1))
 
     def parts(self) -> dict[str, list[float]]:
         """Mean rewards over the steps, by reward function, in the order of the log."""

@@ -49,6 +49,12 @@ ODD = re.compile(r"(?<=: )(-?inf|nan|None|True|False)(?=[,}])")  # Python litera
 BAND = re.compile("__M(IN|AX)$")  # wandb exports NAME__MIN and NAME__MAX beside each NAME
 ERROR = re.compile(r"(?:\(\w+ pid=[^)]*\) )?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*)")  # ends a traceback
 CELL = re.compile(r"[-+]?[.\d]+(e[-+]?\d+)?")
+STANDING = re.compile(
+    r"(?<![\w.,/@+-])([-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?)(?![\w.%+-]|,\d)", re.IGNORECASE
+)  # numbers that are no part of a word
+FIRST_MARK = 7_700_000_000  # stands for the first number of a line
+VERL_LINE = re.compile(r"\bstep:(\d+) - (.+)")
+DICT = re.compile(r"\{'[^{}\n]*\}")
 
 
 class Reader:
@@ -65,62 +71,80 @@ class Reader:
         self.cut = ""  # the beginning of a printed dict that the terminal wrapped
         self.epoch, self.named = {}, False  # {"epoch": …} of the last line with one; whether figures name their step
         self.heading, self.sections = {}, []  # {"step": …} of the last heading; enclosing YAML sections (indent, name)
+        self.shapes = {}  # lines without their numbers -> what `figures_of` finds
 
     def take(self, line: str) -> None:
         self.number += 1
         line = COLOUR.sub("", line) if "\x1b" in line else line
-        if not line.strip():
+        start = line.lstrip()
+        if not start:
             return
         self.lines += 1
-        row = json_object(line) if line.lstrip()[0] == "{" else None
+        row = json_object(line) if start[0] == "{" else None
         if row is not None:
             return self.json.add(row)
         self.bad += 1
         self.first_bad = self.first_bad or self.number
         self.take_config(line)
-        if "Err" in line or "Exc" in line or "Interrupt" in line:
-            match = ERROR.match(line)
-            self.error = match[1].strip()[:200] if match else self.error
-        if "step:" in line and (match := re.search(r"\bstep:(\d+) - (.+)", line)):
-            pairs = [part.rpartition(":") for part in WRAPPED.sub(r"\1", match[2]).strip().split(" - ")]
+        if ("Err" in line or "Exc" in line or "Interrupt" in line) and (match := ERROR.match(line)):
+            self.error = match[1].strip()[:200]
+        if "step:" in line and (match := VERL_LINE.search(line)):
+            pairs = [part.rpartition(":") for part in unwrapped(match[2]).strip().split(" - ")]
             return self.console.add({"step": match[1], **{key: value for key, _, value in pairs if key}})
-        if self.cut or ("{'" in line and CUT.search(line)):
+        torn = "{'" in line and line.rfind("{") > line.rfind("}") and CUT.search(line)
+        if self.cut or torn:
             self.cut += line.rstrip()
             if "}" not in line and len(self.cut) < 4000:
                 return
             line, self.cut = self.cut, ""
-        line = WRAPPED.sub(r"\1", line) if "np." in line or "tensor(" in line or "rray(" in line else line  # it is slow
-        for match in re.finditer(r"\{'[^{}\n]*\}", line) if "{'" in line else ():
+        line = unwrapped(line)
+        for match in DICT.finditer(line) if "{'" in line else ():
             self.take_dict(match[0], HEADING.findall(line[: match.start()]))
         if not self.console.rows:
-            boxed = "│" in line
-            if ":" in line:
-                line = SPACED.sub(lambda name: f"{re.sub('[. ]+', '_', name[1].lower())}:", line)
-            line = CELL_PAIR.sub("=", line) if line.count(" | ") > 1 or boxed else line
-            if section := SECTION.fullmatch(line.rstrip()):
-                self.sections = [outer for outer in self.sections if len(outer[0]) < len(section[1])]
-                self.sections += [] if section[3] else [section.groups()]
-                line = "/".join([*(name for _, name, _ in self.sections), f"{section[2]}: {section[3]}"])
-            pairs, small = pairs_of(line) if "=" in line or ":" in line else {}, line.lower()
-            headings = HEADING.findall(line) if any(word in small for word in HEADING_WORDS) else ()
-            *_, last = [None, *headings]
-            ends = len(pairs) > 1 and not boxed and any(common_name(name, "trl") for name in pairs)
-            self.named = self.named or (ends and any(names_step(name) and "/" not in name for name in pairs))
-            begins = last and (ends or not self.named)  # "Step 1:" may be of a completion
-            self.heading = {"step": last} if begins else {} if ends else self.heading
-            self.epoch = {"epoch": epoch[1]} if "epoch" in small and (epoch := EPOCH.search(line)) else self.epoch
-            if len(self.heading | pairs) > 1:
-                self.plain.add(self.epoch | self.heading | pairs)
+            self.take_pairs(line)
 
     def take_dict(self, text: str, headings: list[str]) -> None:
         """Add a flat dict that transformers' Trainer printed, such as {'loss': …}; the last heading is its step."""
-        row = json_object(ODD.sub(r'"\1"', text).replace("'", '"'))
+        quoted = text.replace("'", '"')
+        row = json_object(quoted) or json_object(ODD.sub(r'"\1"', quoted))
         if row is None:
             self.unread += "'loss': " in text or "'reward': " in text
-        elif NAMES["trl"].keys() & row.keys() or any(key.startswith("eval_") for key in row):
+        elif not NAMES["trl"].keys().isdisjoint(row) or any(key.startswith("eval_") for key in row):
             if row != self.last:  # other ranks print the same dict
                 self.console.add({"step": headings[-1]} | row if headings else row)
             self.last = row
+
+    def take_pairs(self, line: str) -> None:
+        """Add the pairs name=value of a line, under the last heading and epoch; its figures end a heading.
+
+        Lines that differ in their numbers only have one shape, which is searched once, with marks for the numbers.
+        """
+        parts = STANDING.split(line)
+        numbers = parts[1::2]
+        shape = (*parts[::2], *map(str.isdecimal, numbers))
+        if shape not in self.shapes:
+            marks = [f"{FIRST_MARK + i}{'' if text.isdecimal() else '.5'}" for i, text in enumerate(numbers)]
+            parts[1::2] = marks
+            if len(self.shapes) >= MOST_STEPS:
+                self.shapes.clear()
+            self.shapes[shape] = marks, *figures_of("".join(parts))
+        marks, texts, section, heading, epoch, ends, named = self.shapes[shape]
+        given = dict(zip(marks, numbers, strict=True))
+        pairs = {name: given.get(text, text) for name, text in texts.items()}
+        if section:
+            indent, title, is_value = section
+            self.sections = [outer for outer in self.sections if len(outer[0]) < len(indent)]
+            pairs = {"/".join([*(outer for _, outer in self.sections), name]): text for name, text in pairs.items()}
+            self.sections += [] if is_value else [(indent, title)]
+        self.named = self.named or named
+        if heading and (ends or not self.named):  # "Step 1:" may be of a completion
+            self.heading = {"step": given.get(heading, heading)}
+        elif ends:
+            self.heading = {}
+        if epoch:
+            self.epoch = {"epoch": given.get(epoch, epoch)}
+        if len(self.heading | pairs) > 1:
+            self.plain.add(self.epoch | self.heading | pairs)
 
     def take_config(self, line: str) -> None:
         """Collect verl's printed settings line by line; parse them once they are complete."""
@@ -153,6 +177,31 @@ class Reader:
         if self.unread:
             run.remarks.append(f"{self.unread} printed dicts like {{'loss': … could not be read; left out")
         return run
+
+
+def unwrapped(line: str) -> str:
+    """A line with the bare numbers of np.float64(0.1), tensor(0.1, …) and array(0.1, …)."""
+    return WRAPPED.sub(r"\1", line) if "np." in line or "tensor(" in line or "rray(" in line else line
+
+
+def figures_of(line: str) -> tuple:
+    """What a line of text has: ({name: value}, its YAML section, heading, epoch, …); see `Reader.take_pairs`.
+
+    The last two: whether it has several figures, and whether these name their step.
+    """
+    boxed, small = "│" in line, line.lower()
+    if ":" in line:
+        line = SPACED.sub(lambda name: f"{re.sub('[. ]+', '_', name[1].lower())}:", line)
+    if boxed or line.count(" | ") > 1:
+        line = CELL_PAIR.sub("=", line)
+    section = SECTION.fullmatch(line.rstrip())
+    line = f"{section[2]}: {section[3]}" if section else line
+    pairs = pairs_of(line) if "=" in line or ":" in line else {}
+    ends = len(pairs) > 1 and not boxed and any(common_name(name, "trl") for name in pairs)
+    named = ends and any(names_step(name) and "/" not in name for name in pairs)
+    *_, heading = ["", *(HEADING.findall(line) if any(word in small for word in HEADING_WORDS) else ())]
+    epoch = EPOCH.search(line) if "epoch" in small else None
+    return pairs, section and section.groups(), heading, epoch and epoch[1], ends, named
 
 
 def pairs_of(line: str) -> dict[str, str]:

@@ -43,8 +43,9 @@ def lost_at_once(run: LoggedRun) -> bool:
         return False
     if gain is not None and gain[2] < 0 and held_out[-1] <= 0.02 * held_out[0]:
         return True
-    prompts = [run.prompts(count) for count in (1, len(scores) - 1)]
-    lost = share_gain((min(1.0, scores[0]), prompts[0]), (0.0, prompts[1]))
+    size = int(run.number("group_size") or 1)  # the completions of a group count as one draw
+    draws = [max(1, run.batch(count) // size) for count in (1, len(scores) - 1)]
+    lost = share_gain((min(1.0, scores[0]), draws[0]), (0.0, draws[1]))
     later = [value for step, value in run.series.get("held_out", {}).items() if step > min(run.series["score"])]
     return lost[2] < 0 and max(later, default=0.0) <= 0.1 * scores[0]
 
