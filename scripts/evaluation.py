@@ -38,64 +38,63 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 """
 
 # Contents
-#       156-167  python source       Parses Python source in a process with threads
-#       170-274  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       277-304  bundle              Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       307-497  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       500-687  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      690-1065  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1068-1137  exit codes          Program exit: errors that a user can fix become a message and an exit code
-#     1140-1380  data files          Open data files as text: decompress, decode, refuse files without data; parse …
-#     1383-1497  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1500-1743  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1746-1852  stated answers      Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1855-1996  answer marks        Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1999-2324  question parts      Detect columns that look like part of the question but are not in the prompt, …
-#     2327-2465  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2468-2494  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2497-2521  prompts             Load training and held-out prompts as token ids
-#     2524-2535  pass rates          Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
-#     2538-2588  text servers        Completions from OpenAI-compatible servers, one per request, with retries if a …
-#     2591-2828  user code           What users' rewards get: texts, copies of the columns, and their own state of …
-#     2831-3097  reward forms        The forms that a reward function may have, and loading rewards from files
-#     3100-3412  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3415-3557  environments        Load and check environments: classes whose methods are tools for the model, or …
-#     3560-3792  tool calls          Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3795-3921  tool runs           Run the calls of many conversations concurrently, each with a time limit; none …
-#     3924-3986  control tokens      Render messages so that their text never becomes control tokens, for versions of …
-#     3989-4244  turn bridge         Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4247-4414  conversations       Conversations with environments: their record, limits, and calls of the …
-#     4417-4570  play                Play a policy's conversations with environments; each turn samples all open …
-#     4573-4739  play setup          Set up and score conversations, for all programs that take --environment
-#     4742-4788  whole models        Refuse what transformers would make a model of by guessing: missing weights, …
-#     4791-4967  adapters            LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     4970-5047  models              The networks of a run: their precision, the frozen reference, prompts that they …
-#     5050-5079  tokenizers          Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     5082-5122  loading             Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     5125-5133  batches             Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
-#     5136-5423  key cache           The key-value cache while sampling: it grows in blocks, holds shared prompts …
-#     5426-5596  forward             The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     5599-5719  faster layers       Faster forms of layers while sampling: LoRA folded into weights, norms in one …
-#     5722-5910  cache probe         Probe what a model's cache and attention can do, before sampling and training …
-#     5913-5995  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5998-6235  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
-#     6238-6292  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
-#     6295-6308  rollouts            Sample and score a batch's rows over all processes; slow rewards run while other …
-#     6311-6337  trainer settings    Settings that several trainers have, with their defaults: a trainer's Config …
-#     6340-6491  memory              The memory that a run will need, from the shape of its networks
-#     6494-6548  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
-#     6551-6588  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     6591-6762  paired tests        Intervals, paired tests, pass@k
-#     6765-6817  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     6820-6961  settings            Settings
-#     6964-7114  rows                Rows: reading and checking them, those that the model was trained on, files that …
-#     7117-7399  tasks               What a task is; generation, mathematics, code
-#     7402-7547  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     7550-7736  requests            What is asked of a model: worked examples, templates, token ids; and what was …
-#     7739-7887  own tasks           Tasks of the user: reward functions, conversations with an environment
-#     7890-8157  local model         A model of transformers: batched sampling and scoring; the beginning that all …
-#     8160-8279  models              Models in vLLM, on servers, and none; opening those that were named
-#     8282-8450  run                 Running the tasks, and the command line
+#       155-166  python source       Parses Python source in a process with threads
+#       169-272  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       275-302  bundle              Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       305-495  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       498-691  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      694-1069  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1072-1139  exit codes          Program exit: errors that a user can fix become a message and an exit code
+#     1142-1382  data files          Open data files as text: decompress, decode, refuse files without data; parse …
+#     1385-1499  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1502-1745  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1748-1854  stated answers      Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1857-1998  answer marks        Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2001-2326  question parts      Detect columns that look like part of the question but are not in the prompt, …
+#     2329-2467  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2470-2496  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2499-2523  prompts             Load training and held-out prompts as token ids
+#     2526-2537  pass rates          Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
+#     2540-2590  text servers        Completions from OpenAI-compatible servers, one per request, with retries if a …
+#     2593-2830  user code           What users' rewards get: texts, copies of the columns, and their own state of …
+#     2833-3099  reward forms        The forms that a reward function may have, and loading rewards from files
+#     3102-3414  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3417-3558  environments        Load and check environments: classes whose methods are tools for the model, or …
+#     3561-3782  tool calls          Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3785-3911  tool runs           Run the calls of many conversations concurrently, each with a time limit; none …
+#     3914-4231  turn bridge         Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4234-4397  conversations       Conversations with environments: their record, limits, and calls of the …
+#     4400-4548  play                Play a policy's conversations with environments; each turn samples all open …
+#     4551-4709  play setup          Set up and score conversations, for all programs that take --environment
+#     4712-4758  whole models        Refuse what transformers would make a model of by guessing: missing weights, …
+#     4761-4937  adapters            LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     4940-5017  models              The networks of a run: their precision, the frozen reference, prompts that they …
+#     5020-5049  tokenizers          Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     5052-5092  loading             Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     5095-5103  batches             Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
+#     5106-5393  key cache           The key-value cache while sampling: it grows in blocks, holds shared prompts …
+#     5396-5566  forward             The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     5569-5689  faster layers       Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     5692-5880  cache probe         Probe what a model's cache and attention can do, before sampling and training …
+#     5883-5965  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5968-6205  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
+#     6208-6262  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
+#     6265-6278  rollouts            Sample and score a batch's rows over all processes; slow rewards run while other …
+#     6281-6307  trainer settings    Settings that several trainers have, with their defaults: a trainer's Config …
+#     6310-6461  memory              The memory that a run will need, from the shape of its networks
+#     6464-6518  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
+#     6521-6558  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     6561-6732  paired tests        Intervals, paired tests, pass@k
+#     6735-6787  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#     6790-6931  settings            Settings
+#     6934-7084  rows                Rows: reading and checking them, those that the model was trained on, files that …
+#     7087-7369  tasks               What a task is; generation, mathematics, code
+#     7372-7517  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     7520-7706  requests            What is asked of a model: worked examples, templates, token ids; and what was …
+#     7709-7857  own tasks           Tasks of the user: reward functions, conversations with an environment
+#     7860-8127  local model         A model of transformers: batched sampling and scoring; the beginning that all …
+#     8130-8249  models              Models in vLLM, on servers, and none; opening those that were named
+#     8252-8420  run                 Running the tasks, and the command line
 
 import argparse
 import ast
@@ -212,7 +211,6 @@ class RowFlaw(UserError):
 
 
 FULL = re.compile(r"No space left|os error (28|122)\b|unexpected pos \d+|PytorchStreamWriter failed writing")
-
 SHORT = re.compile(r"out of memory|not enough memory|(can't|cannot) allocate memory|_ALLOC_FAILED", re.IGNORECASE)
 
 
@@ -602,10 +600,10 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def yaml_flags(path: str, names: list[str]) -> list[str]:
+def yaml_flags(path: str, names: list[str], lists: list[str] | None = None) -> list[str]:
     """Convert a flat YAML mapping to flags, so that it passes the same checks as the command line.
 
-    Keys keep their names, also synonyms.
+    Keys keep their names, also synonyms. `lists`: the settings that may have several values; None: any.
     """
     import yaml
 
@@ -625,14 +623,18 @@ def yaml_flags(path: str, names: list[str]) -> list[str]:
         known = own_name(str(key), names)
         need(known, f"{path}: got unknown key {key!r}; expected a setting of --help{try_one}")
         need(value is not None, f"{path}: got no value for {key!r}; expected one; try leaving the line out")
-        for item in value if isinstance(value, list) else [value]:
+        values = value if isinstance(value, list) else [value]
+        need(
+            len(values) < 2 or lists is None or known in lists,
+            f"{path}: got a list of values for {key!r}; expected one",
+        )
+        for item in values:
             item = json.dumps(item) if isinstance(item, dict) else item
             flags.append(f"--{key}={'true' if item is True else 'false' if item is False else item}")
     return flags
 
 
 def flags_of(parser: argparse.ArgumentParser) -> list[str]:
-    """The names of a parser's flags, with `_` for `-`."""
     return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
 
 
@@ -654,18 +656,13 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhe
 
 def parse_settings(argv: list[str], config_class, description: str):
     """The settings of a command line: defaults, overridden by --config, overridden by flags."""
-    parser, words = build_parser(config_class, description), []
+    parser, fields = build_parser(config_class, description), dataclasses.fields(config_class)
+    names, lists = [f.name for f in fields], [f.name for f in fields if f.type == list[str]]
     for flag in ("--data", "--eval_data"):
         if sum(word.split("=")[0].replace("-", "_") == flag.replace("-", "_") for word in argv) > 1:
             say(f"note: {flag} is given more than once and the last one counts; data_loader.py joins files")
-    names = [f.name for f in dataclasses.fields(config_class)]
     path = flag_values(argv).get("config")
-    if path:
-        words = yaml_flags(path, names)
-        lists = [f.name for f in dataclasses.fields(config_class) if f.type == list[str]]
-        keys = [word.removeprefix("--").split("=")[0] for word in words]
-        several = next((key for key in keys if keys.count(key) > 1 and own_name(key, names) not in lists), None)
-        need(not several, f"{path}: got a list of values for {several!r}; expected one")
+    words = yaml_flags(path, names, lists) if path else []
     in_file = vars(parser.parse_args(in_own_words(words, names)))
     flags = vars(parse_flags(parser, argv, in_file))
     flags.pop("config", None)
@@ -676,15 +673,22 @@ def parse_settings(argv: list[str], config_class, description: str):
     return config
 
 
-def check_numbers(config) -> None:
-    """Raise UserError for a number that is not finite, below 0, or 0 although its setting is `positive`."""
+def check_values(config: BaseConfig, *required: str) -> None:
+    """Raise UserError for a number out of range, an unknown choice in a Config from Python, an empty required value.
+
+    Numbers must be finite and at least 0, above 0 where their setting is `positive`.
+    """
     for f in dataclasses.fields(config):
-        value = getattr(config, f.name)
+        value, choices = getattr(config, f.name), f.metadata.get("choices")
+        choices = choices() if callable(choices) else choices
+        fits = not choices or value in (None, f.default) or isinstance(value, list) or value in choices
+        need(fits, f"got {f.name} {value!r}; expected one of {', '.join(map(str, choices or []))}")
         if isinstance(value, int | float):
             positive = f.metadata["positive"]
             ok = math.isfinite(value) and (value > 0 if positive else value >= 0)
             need(ok, f"got {f.name} {value}; expected {'more than 0' if positive else '0 or more'}")
             need(f.name != "seed" or value < 2**32, f"got seed {value}; expected less than 2^32, as numpy does")
+        need(value or f.name not in required, f"got an empty {f.name}; expected a value; try leaving --{f.name} out")
 
 
 # ----------------------------------------------------------------------- processes (src/parts/foundation/processes.py)
@@ -1114,27 +1118,25 @@ def exit_code(
 
 def code_of(error: BaseException, mend: str, stopped: str) -> int:
     """Print the error that ended a run and return its exit code; a single process re-raises unknown errors."""
-    if isinstance(error, UserError):
-        print(f"error: {error}", file=sys.stderr, flush=True)
-        return error.code
-    if isinstance(error, Exception) and is_out_of_memory(error):
-        advice = "a smaller model or batch, or a machine with more"
-        print(f"error: {memory_shortage('in this program', error, advice)}", file=sys.stderr, flush=True)
-        return 2
     if isinstance(error, KeyboardInterrupt):
         say(stopped)
         if __name__ == "__main__":  # threads and pools of a reward may never end
             end_at_once(130)
         return 130
-    is_full = is_disk_full(error)
-    if is_full or isinstance(error, OSError):
+    if isinstance(error, UserError):
+        text = error
+    elif isinstance(error, Exception) and is_out_of_memory(error):
+        text = memory_shortage("in this program", error, "a smaller model or batch, or a machine with more")
+    elif (is_full := is_disk_full(error)) or isinstance(error, OSError):
         got = f"no space left on the disk ({str(error).partition(chr(10))[0]})" if is_full else error
-        print(f"error: got {got}; expected to read and write files; {mend}", file=sys.stderr)
-        return 2
-    if world()[1] == 1:
+        text = f"got {got}; expected to read and write files; {mend}"
+    elif world()[1] == 1:
         raise error
-    traceback.print_exception(error)
-    return 1
+    else:
+        traceback.print_exception(error)
+        return 1
+    print(f"error: {text}", file=sys.stderr, flush=True)
+    return getattr(text, "code", 2)
 
 
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
@@ -3448,7 +3450,6 @@ class Environments:
     kinds: dict[str | None, EnvironmentKind]
 
     def kind_of(self, columns: dict) -> EnvironmentKind:
-        """The kind of environment that a row's columns select."""
         if None in self.kinds:
             return self.kinds[None]
         name, known = columns.get(ENVIRONMENT_COLUMN), [*map(str, self.kinds)]
@@ -3688,45 +3689,34 @@ CALL_FORMATS = {
 }
 
 
-def trl_response_template(tokenizer) -> dict | None:
-    """TRL's response template for the tokenizer's chat template; None if TRL is not installed or has none."""
-    try:
-        from trl.chat_template_utils import add_response_schema
-
-        return add_response_schema(copy.copy(tokenizer)).response_template
-    except (ImportError, ValueError):
-        return None
-
-
 def call_format(tokenizer, choice: str = "") -> str | dict:
     """How a model writes tool calls: by `choice`, else the tokenizer's response template, else its chat template.
 
     Returns:
         A name in CALL_FORMATS, or a response template of transformers.
     """
-    known = [*CALL_FORMATS, "template"]
-    need(
-        not choice or choice in known,
-        f"got tool format {choice!r}; expected {', '.join(known)}{suggest(choice, known)}",
-    )
+    known = ["", *CALL_FORMATS, "template"]
+    need(choice in known, f"got tool format {choice!r}; expected {', '.join(known[1:])}{suggest(choice, known)}")
     response_template = getattr(tokenizer, "response_template", None)
     if response_template and choice in ("", "template"):
         return response_template
     need(choice != "template", "got tool format 'template', but the tokenizer has no response_template")
-    text = tokenizer.get_chat_template() if tokenizer.chat_template else ""
     if choice:
         return choice
+    text = tokenizer.get_chat_template() if tokenizer.chat_template else ""
     if "<arg_key>" not in text:  # GLM's `<tool_call>` holds no JSON
         for name, (_, mark) in CALL_FORMATS.items():
             if mark in text:
                 return name
-    trl_template = trl_response_template(tokenizer)
-    if trl_template is None:
-        raise UserError(
-            f"got a chat template that shows no known form of tool calls; expected one of {', '.join(CALL_FORMATS)}; "
-            "try naming it, or a tokenizer with a response_template (transformers' response parsing)"
-        )
-    return trl_template
+    with contextlib.suppress(ImportError, ValueError):  # TRL may be missing, or have no response template for it
+        from trl.chat_template_utils import add_response_schema
+
+        if template := add_response_schema(copy.copy(tokenizer)).response_template:
+            return template
+    raise UserError(
+        f"got a chat template that shows no known form of tool calls; expected one of {', '.join(CALL_FORMATS)}; "
+        "try naming it, or a tokenizer with a response_template (transformers' response parsing)"
+    )
 
 
 @functools.cache  # warn once
@@ -3921,76 +3911,12 @@ def run_together(jobs: list[list], seconds: float) -> list[list[Outcome]]:
     return [with_missing(thread.calls, late.get(thread, thread.outcomes), seconds) for thread in threads]
 
 
-# ----------------------------------------------------------- control tokens (src/parts/environments/control_tokens.py)
-
-OPENS, CLOSES = "\U000f0000", "\U000f0001"  # private-use characters around control tokens in messages
-
-
-def sanitizes(tokenizer) -> bool:
-    """Whether a tokenizer's `apply_chat_template` can keep control tokens out of messages by itself."""
-    return "sanitize_control_tokens" in inspect.signature(tokenizer.apply_chat_template).parameters
-
-
-def control_tokens(tokenizer, template: str) -> list[str]:
-    """Tokens that messages must not produce, longest first: special ones, and added ones that the template writes."""
-    added = tokenizer.added_tokens_decoder.values()
-    written = {t.content for t in added if t.special or (t.content in template and not t.content.isspace())}
-    return sorted(written, key=len, reverse=True)
-
-
-def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **given) -> list[int]:
-    """Token ids of a conversation; control tokens in its messages and tools are encoded as plain letters.
-
-    Raises:
-        ValueError: the tokenizer encodes the letters as the control token nevertheless.
-    """
-    template = tokenizer.get_chat_template(given.get("chat_template"), tools)
-    tokens = "|".join(map(re.escape, control_tokens(tokenizer, template))) or "(?!)"
-
-    def marked(value):
-        if isinstance(value, str):
-            return re.sub(tokens, rf"{OPENS}\g<0>{CLOSES}", value.replace(OPENS, "").replace(CLOSES, ""))
-        if isinstance(value, dict):
-            return {key: marked(item) for key, item in value.items()}
-        return [marked(item) for item in value] if isinstance(value, list | tuple) else value
-
-    text = tokenizer.apply_chat_template(marked(messages), tools=marked(tools), tokenize=False, **given)
-    # text, marked token, text, …; a marked token is None for a lone mark, whose partner the template has cut off
-    first, *rest = re.split(f"{OPENS}({tokens}){CLOSES}|[{OPENS}{CLOSES}]", text)
-    ids = tokenizer.encode(first, add_special_tokens=False)
-    for i, piece in enumerate(rest):
-        as_letters = i % 2 == 0
-        encoded = piece_ids(tokenizer, piece, as_letters) if piece else []
-        if as_letters and piece and tokenizer.convert_tokens_to_ids(piece) in encoded:
-            raise ValueError(f"got {piece!r} in a message, which the tokenizer reads as a token in any text")
-        ids += encoded
-    return ids
-
-
-def piece_ids(tokenizer, piece: str, as_letters: bool) -> list[int]:
-    """Token ids of text within a conversation, encoded after a newline, as SentencePiece adds a space at a start."""
-
-    def encoded(text: str) -> list[int]:
-        return letter_ids(tokenizer, text) if as_letters else tokenizer.encode(text, add_special_tokens=False)
-
-    newline = tokenizer.encode("\n", add_special_tokens=False)
-    ids = encoded("\n" + piece)
-    return ids[len(newline) :] if ids[: len(newline)] == newline else encoded(piece)
-
-
-def letter_ids(tokenizer, text: str) -> list[int]:
-    """Token ids of text by the tokenizer's model alone, without recognising added tokens."""
-    backend = tokenizer.backend_tokenizer
-    text = backend.normalizer.normalize_str(text) if backend.normalizer else text
-    words = [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)] if backend.pre_tokenizer else [text]
-    return [token.id for word in words for token in backend.model.tokenize(word)]
-
-
 # ----------------------------------------------------------------- turn bridge (src/parts/environments/turn_bridge.py)
 
 PROBE_TURNS = 3
 KNOWN_SEAMS = 1000
 KNOWN_RENDERINGS = 256
+OPENS, CLOSES = "\U000f0000", "\U000f0001"  # private-use characters around control tokens in messages
 
 
 class TurnBridge:
@@ -4011,7 +3937,10 @@ class TurnBridge:
         self.tokenizer, self.end_ids, self.settings = tokenizer, {*end_ids}, {**(settings or {})}
         self.chat_template, self.seams = chat_template, {}
         self.lock = threading.Lock()  # a tokenizer's backend fails if two threads use it at once
-        self.sanitizes, self.rendered = sanitizes(tokenizer), {}
+        self.rendered = {}
+        # whether the installed transformers keeps control tokens out of messages by itself; 5.10, verl's, does not
+        parameters = inspect.signature(tokenizer.apply_chat_template).parameters
+        self.sanitizes = "sanitize_control_tokens" in parameters
         if chat_template:
             self.settings["chat_template"] = chat_template
 
@@ -4157,6 +4086,64 @@ class TurnBridge:
         return ""
 
 
+def control_tokens(tokenizer, template: str) -> list[str]:
+    """Tokens that messages must not produce, longest first: special ones, and added ones that the template writes."""
+    added = tokenizer.added_tokens_decoder.values()
+    written = {t.content for t in added if t.special or (t.content in template and not t.content.isspace())}
+    return sorted(written, key=len, reverse=True)
+
+
+def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **given) -> list[int]:
+    """Token ids of a conversation; control tokens in its messages and tools are encoded as plain letters.
+
+    The same ids as by `apply_chat_template(…, sanitize_control_tokens=True)` of a newer transformers: control tokens
+    are marked, the template renders them, and the tokenizer's model alone encodes them, without added tokens.
+
+    Raises:
+        ValueError: the tokenizer encodes the letters as the control token nevertheless.
+    """
+    template = tokenizer.get_chat_template(given.get("chat_template"), tools)
+    tokens = "|".join(map(re.escape, control_tokens(tokenizer, template))) or "(?!)"
+
+    def marked(value):
+        if isinstance(value, str):
+            return re.sub(tokens, rf"{OPENS}\g<0>{CLOSES}", value.replace(OPENS, "").replace(CLOSES, ""))
+        if isinstance(value, dict):
+            return {key: marked(item) for key, item in value.items()}
+        return [marked(item) for item in value] if isinstance(value, list | tuple) else value
+
+    text = tokenizer.apply_chat_template(marked(messages), tools=marked(tools), tokenize=False, **given)
+    # text, marked token, text, …; a marked token is None for a lone mark, whose partner the template has cut off
+    first, *rest = re.split(f"{OPENS}({tokens}){CLOSES}|[{OPENS}{CLOSES}]", text)
+    ids = tokenizer.encode(first, add_special_tokens=False)
+    for i, piece in enumerate(rest):
+        as_letters = i % 2 == 0
+        encoded = piece_ids(tokenizer, piece, as_letters) if piece else []
+        if as_letters and piece and tokenizer.convert_tokens_to_ids(piece) in encoded:
+            raise ValueError(f"got {piece!r} in a message, which the tokenizer reads as a token in any text")
+        ids += encoded
+    return ids
+
+
+def piece_ids(tokenizer, piece: str, as_letters: bool) -> list[int]:
+    """Token ids of text within a conversation, encoded after a newline, as SentencePiece adds a space at a start."""
+
+    def encoded(text: str) -> list[int]:
+        return letter_ids(tokenizer, text) if as_letters else tokenizer.encode(text, add_special_tokens=False)
+
+    newline = tokenizer.encode("\n", add_special_tokens=False)
+    ids = encoded("\n" + piece)
+    return ids[len(newline) :] if ids[: len(newline)] == newline else encoded(piece)
+
+
+def letter_ids(tokenizer, text: str) -> list[int]:
+    """Token ids of text by the tokenizer's model alone, without recognising added tokens."""
+    backend = tokenizer.backend_tokenizer
+    text = backend.normalizer.normalize_str(text) if backend.normalizer else text
+    words = [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)] if backend.pre_tokenizer else [text]
+    return [token.id for word in words for token in backend.model.tokenize(word)]
+
+
 def stand_in(replies: list[dict]) -> tuple[list[dict], dict, list[dict]]:
     """A short conversation that replies can follow: (messages, the answer before the replies, replies)."""
     before, answer = [{"role": "user", "content": "Question"}], {"role": "assistant", "content": "Answer"}
@@ -4294,17 +4281,14 @@ class Conversation:
 
     @property
     def ids(self) -> list[int]:
-        """All tokens so far."""
         return self.prompt_ids + self.response_ids
 
     @property
     def row(self) -> str:
-        """Its row and prompt, for messages."""
         return f"{self.place or f'row {self.number + 1} of the batch'}, prompt {text_of_turns(self.prompt)[:100]!r}"
 
     @property
     def label(self) -> str:
-        """Its environment, row and prompt, for messages."""
         return f"environment {self.kind.name}, {self.row}"
 
 
@@ -4387,8 +4371,7 @@ def error_text(error: BaseException, limit: int) -> str:
 
 
 def missing_tool(name: str, /, **arguments) -> None:
-    """Raise TRL's error for an unknown tool."""
-    raise ValueError(f"Tool {name} not found.")
+    raise ValueError(f"Tool {name} not found.")  # TRL's error
 
 
 def tool_job(conversation: Conversation, limits: PlayLimits) -> list[Callable]:
@@ -4492,16 +4475,11 @@ def answer_all(conversations: list[Conversation], heard: list[tuple[str, str]], 
         said[i] = [] if reply is None else [{"role": "user", "content": reply}]
         conversation.ended_by = "reply" if reply is None else ""
     for conversation in conversations:
-        take_turn_reward(conversation)
+        value = getattr(conversation.environment, "turn_reward", 0.0)
+        conversation.turn_rewards.append(checked_number("turn_reward", conversation, value))
+        if value:
+            conversation.environment.turn_reward = 0.0
     return said
-
-
-def take_turn_reward(conversation: Conversation) -> None:
-    """Record an environment's `turn_reward` for the last answer, and reset it to 0."""
-    value = getattr(conversation.environment, "turn_reward", 0.0)
-    conversation.turn_rewards.append(checked_number("turn_reward", conversation, value))
-    if value:
-        conversation.environment.turn_reward = 0.0
 
 
 def go_on(conversation: Conversation, messages: list[dict], last: bool, setup: PlaySetup) -> None:
@@ -4615,11 +4593,8 @@ def pays(kind: EnvironmentKind) -> bool:
 
 
 def check_chat_template(config, tokenizer) -> None:
-    need(
-        tokenizer.chat_template,
-        f"got --environment, but the tokenizer of {config.model!r} has no chat template; expected one; try "
-        "--chat_template FILE, or an instruct model",
-    )
+    got = f"got --environment, but the tokenizer of {config.model!r} has no chat template"
+    need(tokenizer.chat_template, f"{got}; expected one; try --chat_template FILE, or an instruct model")
 
 
 def load_scored(config) -> tuple[Environments, Reward]:
@@ -4636,16 +4611,12 @@ def check_environments(config, environments: Environments, functions) -> None:
     Args:
         functions: names of the reward functions beside the environments.
     """
-    need(
-        OF_ENVIRONMENT not in functions,
-        f"got a reward function {OF_ENVIRONMENT!r}, the name of the environment's own score; try another name",
-    )
+    got = f"got a reward function {OF_ENVIRONMENT!r}, the name of the environment's own score"
+    need(OF_ENVIRONMENT not in functions, f"{got}; try another name")
+    advice = "try def get_reward(self) -> float, or turn_reward = 0.0 in the class"
     for kind in environments.kinds.values():
-        need(
-            functions or pays(kind),
-            f"environment {kind.name}: got no get_reward and no --reward; expected one of them; try def "
-            "get_reward(self) -> float, or turn_reward = 0.0 in the class",
-        )
+        got = f"environment {kind.name}: got no get_reward and no --reward"
+        need(functions or pays(kind), f"{got}; expected one of them; {advice}")
     tools = any(kind.tools for kind in environments.kinds.values())
     need(tools or not config.tool_format, f"got tool_format {config.tool_format} for an environment without tools")
 
@@ -4691,9 +4662,8 @@ def playable_rows(
         try:
             ids = setup.bridge.render(turns, tools)
         except ValueError as error:
-            raise UserError(
-                f"{source}: got prompt {str(prompt)[-80:]!r}, which the template refuses: {error}"
-            ) from error
+            got = f"{source}: got prompt {str(prompt)[-80:]!r}"
+            raise UserError(f"{got}, which the template refuses: {error}") from error
         kept += [row | {"prompt_ids": ids}] if len(ids) <= most else []
     too_long = f"{len(rows) - len(kept)} of {len(rows)} prompts longer than {most} tokens with tools"
     need(kept or not rows, f"{source}: got {too_long}; expected some that fit; try a higher --{limit}")
@@ -6897,7 +6867,7 @@ class Config(ConversationSettings):
 def check_choices(config: Config) -> None:
     """Raise UserError for settings that cannot work."""
     c, url, served = config, config.base_url, config.engine == "vllm" or config.base_url
-    check_numbers(c)
+    check_values(c)
     template_settings(c)
     check_environment(c)
     text, path = c.system_prompt, Path(c.system_prompt)

@@ -28,12 +28,11 @@ Exit codes: 0 written (or listed), 2 bad input, or a combination outside the tab
 """
 
 # Contents
-#         50-90  messages  Errors that a user can fix, each with an exit code; messages on stderr; the layout of --help
-#         93-96  bundle    Paths of this bundle and of its embedded model, data and rewards; loading its other scripts
-#        99-266  dialect   Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements for …
-#       269-290  settings  Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       293-560  plan      Plan an image: a row of the table of compatible versions
-#       563-745  command   The files beside the Dockerfile, and the command line
+#         49-89  messages  Errors that a user can fix, each with an exit code; messages on stderr; the layout of --help
+#         92-95  bundle    Paths of this bundle and of its embedded model, data and rewards; loading its other scripts
+#        98-265  dialect   Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements for …
+#       268-288  settings  Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       291-734  command   An image by a row of the table of compatible versions, the files beside its Dockerfile, …
 
 import argparse
 import difflib
@@ -270,7 +269,6 @@ def same_value(one: str, other: str) -> bool:
 
 
 def flags_of(parser: argparse.ArgumentParser) -> list[str]:
-    """The names of a parser's flags, with `_` for `-`."""
     return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
 
 
@@ -290,7 +288,7 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhe
     return known
 
 
-# --------------------------------------------------------------------- plan (src/programs/generate_dockerfile/plan.py)
+# --------------------------------------------------------------- command (src/programs/generate_dockerfile/command.py)
 
 UBUNTU = r"""# syntax=docker/dockerfile:1
 # @NAME@, made by scripts/generate_dockerfile.py; needs BuildKit
@@ -486,82 +484,7 @@ tensordict = "0.10.0"
 "12.8" = ["2.9.1", "12.8"]
 cpu = ["2.9.1", "12.8"]
 """
-
 STYLES = {"base": "this bundle", "trl": "GRPO with TRL and vLLM", "verl": "verl", "nanochat": "nanochat"}
-
-
-@dataclass(frozen=True)
-class ImagePlan:
-    """All that a Dockerfile is made from."""
-
-    style: str
-    cuda: str
-    torch: str
-    index: str  # torch's own package index if PyPI's wheel is for another CUDA version, else ""
-    image: str  # image to start from
-    pins: dict[str, str]
-    name: str
-
-    @property
-    def requirements(self) -> list[str]:
-        """All pins that the image installs, as NAME==VERSION."""
-        return [f"{name}=={version}" for name, version in {"torch": self.torch, **self.pins}.items()]
-
-    def context(self, output: Path) -> Path:
-        """The folder that the build may copy from."""
-        return BUNDLE if self.style == "base" else output.absolute().parent
-
-    @property
-    def caches(self) -> dict[str, str]:
-        """{named volume: where it is mounted}."""
-        volumes = {"hf-cache": "/cache/huggingface"}
-        return volumes | ({"nanochat-cache": "/cache/nanochat"} if self.style == "nanochat" else {})
-
-    @property
-    def dockerfile(self) -> str:
-        """The text, without the paragraphs of other styles."""
-        text = VERL if self.style == "verl" else UBUNTU
-        text = re.sub(r"(?m)^#: (.*)\n((?:.+\n)*\n)", lambda mark: mark[2] * (self.style in mark[1].split()), text)
-        values = {
-            "NAME": self.name,
-            "PURPOSE": STYLES[self.style],
-            "SYSTEM": ' \\\n        "libnuma1=2.0.18*"' if self.style == "trl" else "",
-            "FOLDERS": " ".join([*self.caches.values(), *["/opt/nanochat"] * (self.style == "nanochat")]),
-            "VOLUMES": json.dumps([*self.caches.values()]),
-            "UV": tomllib.loads(PINS)["images"]["uv"],
-            "IMAGE": self.image,
-            "TORCH": self.torch,
-            "INDEX": f" --index-url {self.index}" if self.index else "",
-            "PINS": " \\\n        ".join(f'"{name}=={version}"' for name, version in self.pins.items()),
-            "DEVICE": "cpu" if self.cuda == "cpu" else "gpu",
-        }
-        return re.sub("@([A-Z]+)@", lambda mark: values[mark[1]], text)
-
-
-def make_plan(style: str, cuda: str, sglang: bool) -> ImagePlan:
-    """Plan an image from the table; UserError if it has no such CUDA version, or for SGLang without verl."""
-    table = tomllib.loads(PINS)
-    rows = table[style]
-    cuda = cuda or next(iter(rows["torch"]))
-    need(not sglang or style == "verl", f"got --sglang with --style {style}; expected --style verl")
-    known, got = list(rows["torch"]), f"got --cuda {cuda} with --style {style}"
-    need(cuda in known, f"{got}; expected one of {', '.join(known)} (--list); try --style {style} --cuda {known[0]}")
-    torch, on_pypi = rows["torch"][cuda]
-    pins = rows.get(cuda, {}) | {name: table["base"]["pins"][name] for name in rows.get("as_in_base", ())}
-    pins, engine = pins | rows.get("pins", {}), "sglang" if sglang else "vllm"
-    wheel = cuda if cuda == "cpu" else f"cu{cuda.replace('.', '')}"
-    index = "" if cuda == on_pypi else f"https://download.pytorch.org/whl/{wheel}"
-    if style == "verl":
-        image, part = rows["images"][engine], f"{engine}-"
-    else:
-        kind = "devel" if style == "trl" else "base"  # vLLM compiles kernels while it runs
-        image, part = table["images"][cuda].format(kind=kind), f"vllm{pins['vllm']}-" if "vllm" in pins else ""
-    name = f"rl-{style}:{part}torch{torch}-{wheel}"
-    return ImagePlan(style, cuda, torch, index, image, pins, name)
-
-
-# --------------------------------------------------------------- command (src/programs/generate_dockerfile/command.py)
-
 COMPOSE = """\
 services:
   trainer:
@@ -623,8 +546,75 @@ NO_SECRETS = [
 COMPILED = ["**/__pycache__", "**/*.pyc"]
 
 
+@dataclass(frozen=True)
+class ImagePlan:
+    """All that a Dockerfile is made from."""
+
+    style: str
+    cuda: str
+    torch: str
+    index: str  # torch's own package index if PyPI's wheel is for another CUDA version, else ""
+    image: str  # image to start from
+    pins: dict[str, str]
+    name: str
+
+    @property
+    def requirements(self) -> list[str]:
+        return [f"{name}=={version}" for name, version in {"torch": self.torch, **self.pins}.items()]
+
+    def context(self, output: Path) -> Path:
+        return BUNDLE if self.style == "base" else output.absolute().parent
+
+    @property
+    def caches(self) -> dict[str, str]:
+        """{named volume: where it is mounted}."""
+        volumes = {"hf-cache": "/cache/huggingface"}
+        return volumes | ({"nanochat-cache": "/cache/nanochat"} if self.style == "nanochat" else {})
+
+    @property
+    def dockerfile(self) -> str:
+        """The text, without the paragraphs of other styles."""
+        text = VERL if self.style == "verl" else UBUNTU
+        text = re.sub(r"(?m)^#: (.*)\n((?:.+\n)*\n)", lambda mark: mark[2] * (self.style in mark[1].split()), text)
+        values = {
+            "NAME": self.name,
+            "PURPOSE": STYLES[self.style],
+            "SYSTEM": ' \\\n        "libnuma1=2.0.18*"' if self.style == "trl" else "",
+            "FOLDERS": " ".join([*self.caches.values(), *["/opt/nanochat"] * (self.style == "nanochat")]),
+            "VOLUMES": json.dumps([*self.caches.values()]),
+            "UV": tomllib.loads(PINS)["images"]["uv"],
+            "IMAGE": self.image,
+            "TORCH": self.torch,
+            "INDEX": f" --index-url {self.index}" if self.index else "",
+            "PINS": " \\\n        ".join(f'"{name}=={version}"' for name, version in self.pins.items()),
+            "DEVICE": "cpu" if self.cuda == "cpu" else "gpu",
+        }
+        return re.sub("@([A-Z]+)@", lambda mark: values[mark[1]], text)
+
+
+def make_plan(style: str, cuda: str, sglang: bool) -> ImagePlan:
+    """Plan an image from the table; UserError if it has no such CUDA version, or for SGLang without verl."""
+    table = tomllib.loads(PINS)
+    rows = table[style]
+    cuda = cuda or next(iter(rows["torch"]))
+    need(not sglang or style == "verl", f"got --sglang with --style {style}; expected --style verl")
+    known, got = list(rows["torch"]), f"got --cuda {cuda} with --style {style}"
+    need(cuda in known, f"{got}; expected one of {', '.join(known)} (--list); try --style {style} --cuda {known[0]}")
+    torch, on_pypi = rows["torch"][cuda]
+    pins = rows.get(cuda, {}) | {name: table["base"]["pins"][name] for name in rows.get("as_in_base", ())}
+    pins, engine = pins | rows.get("pins", {}), "sglang" if sglang else "vllm"
+    wheel = cuda if cuda == "cpu" else f"cu{cuda.replace('.', '')}"
+    index = "" if cuda == on_pypi else f"https://download.pytorch.org/whl/{wheel}"
+    if style == "verl":
+        image, part = rows["images"][engine], f"{engine}-"
+    else:
+        kind = "devel" if style == "trl" else "base"  # vLLM compiles kernels while it runs
+        image, part = table["images"][cuda].format(kind=kind), f"vllm{pins['vllm']}-" if "vllm" in pins else ""
+    name = f"rl-{style}:{part}torch{torch}-{wheel}"
+    return ImagePlan(style, cuda, torch, index, image, pins, name)
+
+
 def read_flags(argv: list[str] | None) -> argparse.Namespace:
-    """Read the command line; flags work with `_` and `-`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=Help, allow_abbrev=False)
     parser.add_argument("--style", default="base", choices=list(STYLES), help="what the image is for")
     parser.add_argument("--cuda", default="", help="CUDA version, such as 12.8, or cpu (default: the style's first)")
@@ -652,7 +642,6 @@ def compose(plan: ImagePlan, output: Path) -> str:
 
 
 def devcontainer(plan: ImagePlan, output: Path) -> str:
-    """devcontainer.json for the folder of the Dockerfile."""
     content = json.loads(DEVCONTAINER)
     folder = output.absolute().parent / ".devcontainer"
     content["name"] = plan.name

@@ -37,61 +37,60 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 
 # Contents
 #       151-162  python source     Parses Python source in a process with threads
-#       165-269  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       272-317  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       320-510  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       513-704  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      707-1044  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1047-1116  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1119-1359  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1362-1476  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1479-1729  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1732-1838  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1841-1982  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1985-2310  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2313-2510  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2513-2604  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2607-2691  prompts           Load training and held-out prompts as token ids
-#     2694-2926  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2929-3195  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3198-3484  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3487-3629  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     3632-3864  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3867-3993  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     3996-4058  control tokens    Render messages so that their text never becomes control tokens, for versions of …
-#     4061-4316  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4319-4486  conversations     Conversations with environments: their record, limits, and calls of the …
-#     4489-4654  play              Play a policy's conversations with environments; each turn samples all open …
-#     4657-4795  play setup        Set up and score conversations, for all programs that take --environment
-#     4798-4844  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     4847-5033  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     5036-5092  models            The networks of a run: their precision, the frozen reference, prompts that they …
-#     5095-5131  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     5134-5208  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     5211-5333  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5336-5397  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5400-5416  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     5419-5425  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5428-5508  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5511-5618  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5621-5639  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5642-5904  memory            The memory that a run will need, from the shape of its networks
-#     5907-6115  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     6118-6202  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     6205-6365  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6368-6387  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6390-6505  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
-#     6508-6540  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     6543-6740  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6743-6774  paired tests      Intervals, paired tests, pass@k
-#     6777-7013  settings          Settings under TRL's names, profiles, and contradictions between settings
-#     7016-7129  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
-#     7132-7321  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
-#     7324-7476  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
-#     7479-7593  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
-#     7596-7841  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
-#     7844-7946  trainer           TRL's trainer with this bundle's weights, prompts and sampler
-#     7949-8173  run               Loading and checks before the first step, --dry_run, the run, and the command line
+#       165-268  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       271-316  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       319-509  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       512-709  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      712-1049  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1052-1119  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1122-1362  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1365-1479  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1482-1732  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1735-1841  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1844-1985  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1988-2313  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2316-2513  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2516-2607  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2610-2694  prompts           Load training and held-out prompts as token ids
+#     2697-2929  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2932-3198  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3201-3487  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3490-3631  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3634-3855  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3858-3984  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     3987-4304  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4307-4470  conversations     Conversations with environments: their record, limits, and calls of the …
+#     4473-4633  play              Play a policy's conversations with environments; each turn samples all open …
+#     4636-4766  play setup        Set up and score conversations, for all programs that take --environment
+#     4769-4815  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     4818-5004  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     5007-5063  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     5066-5102  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     5105-5179  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     5182-5304  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5307-5368  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5371-5387  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     5390-5396  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5399-5479  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5482-5589  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5592-5610  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5613-5875  memory            The memory that a run will need, from the shape of its networks
+#     5878-6086  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     6089-6173  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     6176-6336  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6339-6358  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6361-6476  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
+#     6479-6511  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     6514-6711  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     6714-6745  paired tests      Intervals, paired tests, pass@k
+#     6748-6976  settings          Settings under TRL's names, profiles, and contradictions between settings
+#     6979-7091  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
+#     7094-7275  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
+#     7278-7430  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
+#     7433-7547  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
+#     7550-7792  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
+#     7795-7897  trainer           TRL's trainer with this bundle's weights, prompts and sampler
+#     7900-8124  run               Loading and checks before the first step, --dry_run, the run, and the command line
 
 import argparse
 import ast
@@ -120,6 +119,7 @@ import locale
 import logging
 import math
 import numbers
+import operator
 import os
 import platform
 import random
@@ -207,7 +207,6 @@ class RowFlaw(UserError):
 
 
 FULL = re.compile(r"No space left|os error (28|122)\b|unexpected pos \d+|PytorchStreamWriter failed writing")
-
 SHORT = re.compile(r"out of memory|not enough memory|(can't|cannot) allocate memory|_ALLOC_FAILED", re.IGNORECASE)
 
 
@@ -615,10 +614,10 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def yaml_flags(path: str, names: list[str]) -> list[str]:
+def yaml_flags(path: str, names: list[str], lists: list[str] | None = None) -> list[str]:
     """Convert a flat YAML mapping to flags, so that it passes the same checks as the command line.
 
-    Keys keep their names, also synonyms.
+    Keys keep their names, also synonyms. `lists`: the settings that may have several values; None: any.
     """
     import yaml
 
@@ -638,14 +637,18 @@ def yaml_flags(path: str, names: list[str]) -> list[str]:
         known = own_name(str(key), names)
         need(known, f"{path}: got unknown key {key!r}; expected a setting of --help{try_one}")
         need(value is not None, f"{path}: got no value for {key!r}; expected one; try leaving the line out")
-        for item in value if isinstance(value, list) else [value]:
+        values = value if isinstance(value, list) else [value]
+        need(
+            len(values) < 2 or lists is None or known in lists,
+            f"{path}: got a list of values for {key!r}; expected one",
+        )
+        for item in values:
             item = json.dumps(item) if isinstance(item, dict) else item
             flags.append(f"--{key}={'true' if item is True else 'false' if item is False else item}")
     return flags
 
 
 def flags_of(parser: argparse.ArgumentParser) -> list[str]:
-    """The names of a parser's flags, with `_` for `-`."""
     return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
 
 
@@ -667,18 +670,13 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhe
 
 def parse_settings(argv: list[str], config_class, description: str):
     """The settings of a command line: defaults, overridden by --config, overridden by flags."""
-    parser, words = build_parser(config_class, description), []
+    parser, fields = build_parser(config_class, description), dataclasses.fields(config_class)
+    names, lists = [f.name for f in fields], [f.name for f in fields if f.type == list[str]]
     for flag in ("--data", "--eval_data"):
         if sum(word.split("=")[0].replace("-", "_") == flag.replace("-", "_") for word in argv) > 1:
             say(f"note: {flag} is given more than once and the last one counts; data_loader.py joins files")
-    names = [f.name for f in dataclasses.fields(config_class)]
     path = flag_values(argv).get("config")
-    if path:
-        words = yaml_flags(path, names)
-        lists = [f.name for f in dataclasses.fields(config_class) if f.type == list[str]]
-        keys = [word.removeprefix("--").split("=")[0] for word in words]
-        several = next((key for key in keys if keys.count(key) > 1 and own_name(key, names) not in lists), None)
-        need(not several, f"{path}: got a list of values for {several!r}; expected one")
+    words = yaml_flags(path, names, lists) if path else []
     in_file = vars(parser.parse_args(in_own_words(words, names)))
     flags = vars(parse_flags(parser, argv, in_file))
     flags.pop("config", None)
@@ -689,15 +687,22 @@ def parse_settings(argv: list[str], config_class, description: str):
     return config
 
 
-def check_numbers(config) -> None:
-    """Raise UserError for a number that is not finite, below 0, or 0 although its setting is `positive`."""
+def check_values(config: BaseConfig, *required: str) -> None:
+    """Raise UserError for a number out of range, an unknown choice in a Config from Python, an empty required value.
+
+    Numbers must be finite and at least 0, above 0 where their setting is `positive`.
+    """
     for f in dataclasses.fields(config):
-        value = getattr(config, f.name)
+        value, choices = getattr(config, f.name), f.metadata.get("choices")
+        choices = choices() if callable(choices) else choices
+        fits = not choices or value in (None, f.default) or isinstance(value, list) or value in choices
+        need(fits, f"got {f.name} {value!r}; expected one of {', '.join(map(str, choices or []))}")
         if isinstance(value, int | float):
             positive = f.metadata["positive"]
             ok = math.isfinite(value) and (value > 0 if positive else value >= 0)
             need(ok, f"got {f.name} {value}; expected {'more than 0' if positive else '0 or more'}")
             need(f.name != "seed" or value < 2**32, f"got seed {value}; expected less than 2^32, as numpy does")
+        need(value or f.name not in required, f"got an empty {f.name}; expected a value; try leaving --{f.name} out")
 
 
 def free_on_resume(config) -> set[str]:
@@ -1093,27 +1098,25 @@ def exit_code(
 
 def code_of(error: BaseException, mend: str, stopped: str) -> int:
     """Print the error that ended a run and return its exit code; a single process re-raises unknown errors."""
-    if isinstance(error, UserError):
-        print(f"error: {error}", file=sys.stderr, flush=True)
-        return error.code
-    if isinstance(error, Exception) and is_out_of_memory(error):
-        advice = "a smaller model or batch, or a machine with more"
-        print(f"error: {memory_shortage('in this program', error, advice)}", file=sys.stderr, flush=True)
-        return 2
     if isinstance(error, KeyboardInterrupt):
         say(stopped)
         if __name__ == "__main__":  # threads and pools of a reward may never end
             end_at_once(130)
         return 130
-    is_full = is_disk_full(error)
-    if is_full or isinstance(error, OSError):
+    if isinstance(error, UserError):
+        text = error
+    elif isinstance(error, Exception) and is_out_of_memory(error):
+        text = memory_shortage("in this program", error, "a smaller model or batch, or a machine with more")
+    elif (is_full := is_disk_full(error)) or isinstance(error, OSError):
         got = f"no space left on the disk ({str(error).partition(chr(10))[0]})" if is_full else error
-        print(f"error: got {got}; expected to read and write files; {mend}", file=sys.stderr)
-        return 2
-    if world()[1] == 1:
+        text = f"got {got}; expected to read and write files; {mend}"
+    elif world()[1] == 1:
         raise error
-    traceback.print_exception(error)
-    return 1
+    else:
+        traceback.print_exception(error)
+        return 1
+    print(f"error: {text}", file=sys.stderr, flush=True)
+    return getattr(text, "code", 2)
 
 
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
@@ -3520,7 +3523,6 @@ class Environments:
     kinds: dict[str | None, EnvironmentKind]
 
     def kind_of(self, columns: dict) -> EnvironmentKind:
-        """The kind of environment that a row's columns select."""
         if None in self.kinds:
             return self.kinds[None]
         name, known = columns.get(ENVIRONMENT_COLUMN), [*map(str, self.kinds)]
@@ -3760,45 +3762,34 @@ CALL_FORMATS = {
 }
 
 
-def trl_response_template(tokenizer) -> dict | None:
-    """TRL's response template for the tokenizer's chat template; None if TRL is not installed or has none."""
-    try:
-        from trl.chat_template_utils import add_response_schema
-
-        return add_response_schema(copy.copy(tokenizer)).response_template
-    except (ImportError, ValueError):
-        return None
-
-
 def call_format(tokenizer, choice: str = "") -> str | dict:
     """How a model writes tool calls: by `choice`, else the tokenizer's response template, else its chat template.
 
     Returns:
         A name in CALL_FORMATS, or a response template of transformers.
     """
-    known = [*CALL_FORMATS, "template"]
-    need(
-        not choice or choice in known,
-        f"got tool format {choice!r}; expected {', '.join(known)}{suggest(choice, known)}",
-    )
+    known = ["", *CALL_FORMATS, "template"]
+    need(choice in known, f"got tool format {choice!r}; expected {', '.join(known[1:])}{suggest(choice, known)}")
     response_template = getattr(tokenizer, "response_template", None)
     if response_template and choice in ("", "template"):
         return response_template
     need(choice != "template", "got tool format 'template', but the tokenizer has no response_template")
-    text = tokenizer.get_chat_template() if tokenizer.chat_template else ""
     if choice:
         return choice
+    text = tokenizer.get_chat_template() if tokenizer.chat_template else ""
     if "<arg_key>" not in text:  # GLM's `<tool_call>` holds no JSON
         for name, (_, mark) in CALL_FORMATS.items():
             if mark in text:
                 return name
-    trl_template = trl_response_template(tokenizer)
-    if trl_template is None:
-        raise UserError(
-            f"got a chat template that shows no known form of tool calls; expected one of {', '.join(CALL_FORMATS)}; "
-            "try naming it, or a tokenizer with a response_template (transformers' response parsing)"
-        )
-    return trl_template
+    with contextlib.suppress(ImportError, ValueError):  # TRL may be missing, or have no response template for it
+        from trl.chat_template_utils import add_response_schema
+
+        if template := add_response_schema(copy.copy(tokenizer)).response_template:
+            return template
+    raise UserError(
+        f"got a chat template that shows no known form of tool calls; expected one of {', '.join(CALL_FORMATS)}; "
+        "try naming it, or a tokenizer with a response_template (transformers' response parsing)"
+    )
 
 
 @functools.cache  # warn once
@@ -3993,76 +3984,12 @@ def run_together(jobs: list[list], seconds: float) -> list[list[Outcome]]:
     return [with_missing(thread.calls, late.get(thread, thread.outcomes), seconds) for thread in threads]
 
 
-# ----------------------------------------------------------- control tokens (src/parts/environments/control_tokens.py)
-
-OPENS, CLOSES = "\U000f0000", "\U000f0001"  # private-use characters around control tokens in messages
-
-
-def sanitizes(tokenizer) -> bool:
-    """Whether a tokenizer's `apply_chat_template` can keep control tokens out of messages by itself."""
-    return "sanitize_control_tokens" in inspect.signature(tokenizer.apply_chat_template).parameters
-
-
-def control_tokens(tokenizer, template: str) -> list[str]:
-    """Tokens that messages must not produce, longest first: special ones, and added ones that the template writes."""
-    added = tokenizer.added_tokens_decoder.values()
-    written = {t.content for t in added if t.special or (t.content in template and not t.content.isspace())}
-    return sorted(written, key=len, reverse=True)
-
-
-def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **given) -> list[int]:
-    """Token ids of a conversation; control tokens in its messages and tools are encoded as plain letters.
-
-    Raises:
-        ValueError: the tokenizer encodes the letters as the control token nevertheless.
-    """
-    template = tokenizer.get_chat_template(given.get("chat_template"), tools)
-    tokens = "|".join(map(re.escape, control_tokens(tokenizer, template))) or "(?!)"
-
-    def marked(value):
-        if isinstance(value, str):
-            return re.sub(tokens, rf"{OPENS}\g<0>{CLOSES}", value.replace(OPENS, "").replace(CLOSES, ""))
-        if isinstance(value, dict):
-            return {key: marked(item) for key, item in value.items()}
-        return [marked(item) for item in value] if isinstance(value, list | tuple) else value
-
-    text = tokenizer.apply_chat_template(marked(messages), tools=marked(tools), tokenize=False, **given)
-    # text, marked token, text, …; a marked token is None for a lone mark, whose partner the template has cut off
-    first, *rest = re.split(f"{OPENS}({tokens}){CLOSES}|[{OPENS}{CLOSES}]", text)
-    ids = tokenizer.encode(first, add_special_tokens=False)
-    for i, piece in enumerate(rest):
-        as_letters = i % 2 == 0
-        encoded = piece_ids(tokenizer, piece, as_letters) if piece else []
-        if as_letters and piece and tokenizer.convert_tokens_to_ids(piece) in encoded:
-            raise ValueError(f"got {piece!r} in a message, which the tokenizer reads as a token in any text")
-        ids += encoded
-    return ids
-
-
-def piece_ids(tokenizer, piece: str, as_letters: bool) -> list[int]:
-    """Token ids of text within a conversation, encoded after a newline, as SentencePiece adds a space at a start."""
-
-    def encoded(text: str) -> list[int]:
-        return letter_ids(tokenizer, text) if as_letters else tokenizer.encode(text, add_special_tokens=False)
-
-    newline = tokenizer.encode("\n", add_special_tokens=False)
-    ids = encoded("\n" + piece)
-    return ids[len(newline) :] if ids[: len(newline)] == newline else encoded(piece)
-
-
-def letter_ids(tokenizer, text: str) -> list[int]:
-    """Token ids of text by the tokenizer's model alone, without recognising added tokens."""
-    backend = tokenizer.backend_tokenizer
-    text = backend.normalizer.normalize_str(text) if backend.normalizer else text
-    words = [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)] if backend.pre_tokenizer else [text]
-    return [token.id for word in words for token in backend.model.tokenize(word)]
-
-
 # ----------------------------------------------------------------- turn bridge (src/parts/environments/turn_bridge.py)
 
 PROBE_TURNS = 3
 KNOWN_SEAMS = 1000
 KNOWN_RENDERINGS = 256
+OPENS, CLOSES = "\U000f0000", "\U000f0001"  # private-use characters around control tokens in messages
 
 
 class TurnBridge:
@@ -4083,7 +4010,10 @@ class TurnBridge:
         self.tokenizer, self.end_ids, self.settings = tokenizer, {*end_ids}, {**(settings or {})}
         self.chat_template, self.seams = chat_template, {}
         self.lock = threading.Lock()  # a tokenizer's backend fails if two threads use it at once
-        self.sanitizes, self.rendered = sanitizes(tokenizer), {}
+        self.rendered = {}
+        # whether the installed transformers keeps control tokens out of messages by itself; 5.10, verl's, does not
+        parameters = inspect.signature(tokenizer.apply_chat_template).parameters
+        self.sanitizes = "sanitize_control_tokens" in parameters
         if chat_template:
             self.settings["chat_template"] = chat_template
 
@@ -4229,6 +4159,64 @@ class TurnBridge:
         return ""
 
 
+def control_tokens(tokenizer, template: str) -> list[str]:
+    """Tokens that messages must not produce, longest first: special ones, and added ones that the template writes."""
+    added = tokenizer.added_tokens_decoder.values()
+    written = {t.content for t in added if t.special or (t.content in template and not t.content.isspace())}
+    return sorted(written, key=len, reverse=True)
+
+
+def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **given) -> list[int]:
+    """Token ids of a conversation; control tokens in its messages and tools are encoded as plain letters.
+
+    The same ids as by `apply_chat_template(…, sanitize_control_tokens=True)` of a newer transformers: control tokens
+    are marked, the template renders them, and the tokenizer's model alone encodes them, without added tokens.
+
+    Raises:
+        ValueError: the tokenizer encodes the letters as the control token nevertheless.
+    """
+    template = tokenizer.get_chat_template(given.get("chat_template"), tools)
+    tokens = "|".join(map(re.escape, control_tokens(tokenizer, template))) or "(?!)"
+
+    def marked(value):
+        if isinstance(value, str):
+            return re.sub(tokens, rf"{OPENS}\g<0>{CLOSES}", value.replace(OPENS, "").replace(CLOSES, ""))
+        if isinstance(value, dict):
+            return {key: marked(item) for key, item in value.items()}
+        return [marked(item) for item in value] if isinstance(value, list | tuple) else value
+
+    text = tokenizer.apply_chat_template(marked(messages), tools=marked(tools), tokenize=False, **given)
+    # text, marked token, text, …; a marked token is None for a lone mark, whose partner the template has cut off
+    first, *rest = re.split(f"{OPENS}({tokens}){CLOSES}|[{OPENS}{CLOSES}]", text)
+    ids = tokenizer.encode(first, add_special_tokens=False)
+    for i, piece in enumerate(rest):
+        as_letters = i % 2 == 0
+        encoded = piece_ids(tokenizer, piece, as_letters) if piece else []
+        if as_letters and piece and tokenizer.convert_tokens_to_ids(piece) in encoded:
+            raise ValueError(f"got {piece!r} in a message, which the tokenizer reads as a token in any text")
+        ids += encoded
+    return ids
+
+
+def piece_ids(tokenizer, piece: str, as_letters: bool) -> list[int]:
+    """Token ids of text within a conversation, encoded after a newline, as SentencePiece adds a space at a start."""
+
+    def encoded(text: str) -> list[int]:
+        return letter_ids(tokenizer, text) if as_letters else tokenizer.encode(text, add_special_tokens=False)
+
+    newline = tokenizer.encode("\n", add_special_tokens=False)
+    ids = encoded("\n" + piece)
+    return ids[len(newline) :] if ids[: len(newline)] == newline else encoded(piece)
+
+
+def letter_ids(tokenizer, text: str) -> list[int]:
+    """Token ids of text by the tokenizer's model alone, without recognising added tokens."""
+    backend = tokenizer.backend_tokenizer
+    text = backend.normalizer.normalize_str(text) if backend.normalizer else text
+    words = [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)] if backend.pre_tokenizer else [text]
+    return [token.id for word in words for token in backend.model.tokenize(word)]
+
+
 def stand_in(replies: list[dict]) -> tuple[list[dict], dict, list[dict]]:
     """A short conversation that replies can follow: (messages, the answer before the replies, replies)."""
     before, answer = [{"role": "user", "content": "Question"}], {"role": "assistant", "content": "Answer"}
@@ -4366,17 +4354,14 @@ class Conversation:
 
     @property
     def ids(self) -> list[int]:
-        """All tokens so far."""
         return self.prompt_ids + self.response_ids
 
     @property
     def row(self) -> str:
-        """Its row and prompt, for messages."""
         return f"{self.place or f'row {self.number + 1} of the batch'}, prompt {text_of_turns(self.prompt)[:100]!r}"
 
     @property
     def label(self) -> str:
-        """Its environment, row and prompt, for messages."""
         return f"environment {self.kind.name}, {self.row}"
 
 
@@ -4459,8 +4444,7 @@ def error_text(error: BaseException, limit: int) -> str:
 
 
 def missing_tool(name: str, /, **arguments) -> None:
-    """Raise TRL's error for an unknown tool."""
-    raise ValueError(f"Tool {name} not found.")
+    raise ValueError(f"Tool {name} not found.")  # TRL's error
 
 
 def tool_job(conversation: Conversation, limits: PlayLimits) -> list[Callable]:
@@ -4564,16 +4548,11 @@ def answer_all(conversations: list[Conversation], heard: list[tuple[str, str]], 
         said[i] = [] if reply is None else [{"role": "user", "content": reply}]
         conversation.ended_by = "reply" if reply is None else ""
     for conversation in conversations:
-        take_turn_reward(conversation)
+        value = getattr(conversation.environment, "turn_reward", 0.0)
+        conversation.turn_rewards.append(checked_number("turn_reward", conversation, value))
+        if value:
+            conversation.environment.turn_reward = 0.0
     return said
-
-
-def take_turn_reward(conversation: Conversation) -> None:
-    """Record an environment's `turn_reward` for the last answer, and reset it to 0."""
-    value = getattr(conversation.environment, "turn_reward", 0.0)
-    conversation.turn_rewards.append(checked_number("turn_reward", conversation, value))
-    if value:
-        conversation.environment.turn_reward = 0.0
 
 
 def go_on(conversation: Conversation, messages: list[dict], last: bool, setup: PlaySetup) -> None:
@@ -4699,11 +4678,8 @@ def pays(kind: EnvironmentKind) -> bool:
 
 
 def check_chat_template(config, tokenizer) -> None:
-    need(
-        tokenizer.chat_template,
-        f"got --environment, but the tokenizer of {config.model!r} has no chat template; expected one; try "
-        "--chat_template FILE, or an instruct model",
-    )
+    got = f"got --environment, but the tokenizer of {config.model!r} has no chat template"
+    need(tokenizer.chat_template, f"{got}; expected one; try --chat_template FILE, or an instruct model")
 
 
 def check_environments(config, environments: Environments, functions) -> None:
@@ -4712,16 +4688,12 @@ def check_environments(config, environments: Environments, functions) -> None:
     Args:
         functions: names of the reward functions beside the environments.
     """
-    need(
-        OF_ENVIRONMENT not in functions,
-        f"got a reward function {OF_ENVIRONMENT!r}, the name of the environment's own score; try another name",
-    )
+    got = f"got a reward function {OF_ENVIRONMENT!r}, the name of the environment's own score"
+    need(OF_ENVIRONMENT not in functions, f"{got}; try another name")
+    advice = "try def get_reward(self) -> float, or turn_reward = 0.0 in the class"
     for kind in environments.kinds.values():
-        need(
-            functions or pays(kind),
-            f"environment {kind.name}: got no get_reward and no --reward; expected one of them; try def "
-            "get_reward(self) -> float, or turn_reward = 0.0 in the class",
-        )
+        got = f"environment {kind.name}: got no get_reward and no --reward"
+        need(functions or pays(kind), f"{got}; expected one of them; {advice}")
     tools = any(kind.tools for kind in environments.kinds.values())
     need(tools or not config.tool_format, f"got tool_format {config.tool_format} for an environment without tools")
 
@@ -4767,9 +4739,8 @@ def playable_rows(
         try:
             ids = setup.bridge.render(turns, tools)
         except ValueError as error:
-            raise UserError(
-                f"{source}: got prompt {str(prompt)[-80:]!r}, which the template refuses: {error}"
-            ) from error
+            got = f"{source}: got prompt {str(prompt)[-80:]!r}"
+            raise UserError(f"{got}, which the template refuses: {error}") from error
         kept += [row | {"prompt_ids": ids}] if len(ids) <= most else []
     too_long = f"{len(rows) - len(kept)} of {len(rows)} prompts longer than {most} tokens with tools"
     need(kept or not rows, f"{source}: got {too_long}; expected some that fit; try a higher --{limit}")
@@ -6869,15 +6840,9 @@ class Config(TrainerSettings, ConversationSettings):
     def __post_init__(self):
         self.chat = self.chat or bool(self.environment)  # a conversation begins with a user's turn
 
-    @property
-    def max_new_tokens(self) -> int:
-        """The bound of an answer, by the name that the parts read."""
-        return self.max_completion_length
-
-    @property
-    def max_prompt_tokens(self) -> int:
-        """The bound of a prompt, by the name that the parts read."""
-        return self.max_prompt_length
+    # the bounds of an answer and of a prompt, by the names that the parts read
+    max_new_tokens = property(operator.attrgetter("max_completion_length"))
+    max_prompt_tokens = property(operator.attrgetter("max_prompt_length"))
 
 
 PROFILES = {
@@ -6969,11 +6934,9 @@ def trainer_fields(pairs: list[str]) -> dict:
 def check_settings(config: Config) -> None:
     """Raise UserError for settings that cannot be right, whatever the model."""
     c = config
-    check_numbers(c)
+    check_values(c, "model", "data", "output_dir", "prompt_column")
     check_idle(c, bool(c.environment))
     check_room(c, c.max_prompt_length)
-    for name in ("model", "data", "output_dir", "prompt_column"):
-        need(getattr(c, name), f"got an empty {name}; expected a value; try leaving --{name} out")
     need(c.steps or c.num_train_epochs or c.stages, "got --steps 0; expected 1 or more")
     need(c.lora_rank or not c.load_in_4bit, "got --load_in_4bit without adapters; try --lora_rank 16")
     need(c.lora_rank or not c.merge_lora, "got --merge_lora without adapters; try --lora_rank 16")
@@ -7017,7 +6980,6 @@ def fill_in(config: Config, parameters: int) -> Config:
 
 
 def left_tokenizer(config: Config):
-    """The model's tokenizer, padding on the left."""
     tokenizer = open_tokenizer(config, padding_side="left", truncation_side="left")
     need(tokenizer.eos_token_id is not None, f"got model {config.model!r} without an end token; expected eos_token")
     return tokenizer
@@ -7174,11 +7136,9 @@ class Scorer:
         check_columns(functions, row, others=(*TRL_EXTRAS, "environments"))
 
     def enter(self, stage: Stage) -> None:
-        """Let only a stage's functions score from now on."""
         self.active, self.weights = {*stage.weights}, stage.weights
 
     def for_trl(self) -> list[Callable]:
-        """One function per name for TRL's reward_funcs."""
 
         def named(name: str) -> Callable:
             def reward(prompts, completions, **given):
@@ -7215,7 +7175,6 @@ class Scorer:
     def as_samples(
         self, rows: list[dict], completions: list, ids: list[list[int]], rewards: dict, weights: dict
     ) -> list:
-        """Completions as samples, with their rewards by name."""
         samples = []
         for i, row in enumerate(rows):
             parts = {name: values[i] for name, values in rewards.items()}
@@ -7226,7 +7185,6 @@ class Scorer:
         return samples
 
     def samples(self) -> list[dict]:
-        """The latest rollout of this process."""
         seen = self.latest
         return self.as_samples(seen["rows"], seen["completions"], seen["completion_ids"], seen["rewards"], self.weights)
 
@@ -7270,7 +7228,7 @@ def as_completions(tokenizer, rows: list[dict], ids: list[list[int]], eos_ids: l
 def stage_rewards(name: str, config: Config) -> list[tuple]:
     """(function, weight) pairs of a stage's word: FILE.py:function, a --reward by its name, or one of the library."""
     word, star, weight = name.partition("*")
-    given = {spec.partition("*")[0].rpartition(":")[2]: spec for spec in config.reward}
+    given = {spec_parts(spec)[1]: spec for spec in config.reward}
     library = {one: one for one in library_rewards(EMBEDDED_REWARDS)}
     names = (word, f"{word}_reward")
     target = next((known[one] for known in (given, library) for one in names if one in known), word)
@@ -7289,10 +7247,8 @@ def parse_stages(specs: list[str]) -> list[tuple[list[str], int]]:
 
 def load_stages(config: Config, rows: list[dict]) -> tuple[Scorer, list[Stage]]:
     """The reward functions and the stages of the run; without --stages there is one."""
-    scorer, stages = Scorer(rows, call_limits(config)), []
-    planned = [
-        ([p for name in names for p in stage_rewards(name, config)], n) for names, n in parse_stages(config.stages)
-    ]
+    scorer, stages, staged = Scorer(rows, call_limits(config)), [], parse_stages(config.stages)
+    planned = [([pair for name in names for pair in stage_rewards(name, config)], steps) for names, steps in staged]
     if not planned:
         given = config.reward if config.environment else specs_for(config.data, config.reward)
         planned = [([pair for spec in given for pair in load_rewards(spec)], 0)]
@@ -7300,13 +7256,11 @@ def load_stages(config: Config, rows: list[dict]) -> tuple[Scorer, list[Stage]]:
         stages.append(Stage({}, steps))
         for function, weight in pairs:
             scorer.add(function, weight, stages[-1].weights)
-    named = {word.partition("*")[0].rpartition(":")[2] for words, _ in parse_stages(config.stages) for word in words}
+    named = {spec_parts(word)[1] for words, _ in staged for word in words}
     for spec in config.reward if named else []:
-        name = spec.partition("*")[0].rpartition(":")[2]
-        need(
-            {name, name.removesuffix("_reward")} & named,
-            f"got --reward {spec!r}, which no stage of --stages names; expected each in one; try it without",
-        )
+        name = spec_parts(spec)[1]
+        got = f"got --reward {spec!r}, which no stage of --stages names"
+        need({name, name.removesuffix("_reward")} & named, f"{got}; expected each in one; try it without")
     try:
         json.dumps(scorer.state_dict())
     except TypeError as error:
@@ -7514,12 +7468,12 @@ def engine_arguments(config: Config, args) -> Iterator[None]:
 
     ours = {"dtype": sampler_dtype(config, args)} | ({"enforce_eager": True} if args.use_cpu else {})
     ours |= vllm_options(config.vllm_args, BY_TRL)
-    build = vllm_generation.LLM
-    vllm_generation.LLM = lambda **theirs: build(**theirs | ours | {"seed": theirs["seed"] + config.seed})
-    try:
+
+    def build(make=vllm_generation.LLM, **theirs):
+        return make(**theirs | ours | {"seed": theirs["seed"] + config.seed})
+
+    with mock.patch.object(vllm_generation, "LLM", build):
         yield
-    finally:
-        vllm_generation.LLM = build
 
 
 def sample_tokens_only(config: Config, trainer) -> None:
@@ -7663,8 +7617,7 @@ METRICS = {
 def our_metrics(logs: dict) -> dict:
     """TRL's log entry under the names of references/metrics.md; what is None or has no such name is left out."""
     names = {key: re.sub("^rewards/(.+)/mean$", r"reward/\1", METRICS.get(key, key)) for key in logs}
-    ours = (key for key, name in names.items() if name != key and logs[key] is not None)
-    return {names[key]: logs[key] for key in ours}
+    return {name: logs[key] for key, name in names.items() if name != key and logs[key] is not None}
 
 
 def trl_factor(args, step: int, steps: int) -> float:
@@ -7736,14 +7689,12 @@ class GrpoRun:
         return {"metrics": metrics, "examples": examples}
 
     def on_train_begin(self, args, state, control, **_):
-        """Evaluate before the first step."""
         THREADS.begin(self.config, args.device)
         if self.held_out and self.kept["eval_before"] is None:
             self.kept["eval_before"] = self.held_out_evaluation(0)
             self.log.metrics(0, self.kept["eval_before"]["metrics"])
 
     def on_step_begin(self, args, state, control, **_):
-        """Enter the stage of the coming step."""
         forget_peak()
         self.step_started = time.perf_counter()
         now = stage_at(self.stages, state.global_step)

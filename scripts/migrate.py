@@ -26,21 +26,21 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 #         78-83  file text      Load texts from files beside their room, such as a page's style; a built script has …
 #        86-134  messages       Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
 #       137-141  bundle         Paths of this bundle and of its embedded model, data and rewards; loading its other …
-#       144-564  user scripts   A user's Python script or notebook, read from its source
-#       567-807  data files     Open data files as text: decompress, decode, refuse files without data; parse CSV and …
-#       810-897  nested rows    Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
-#      900-1111  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1114-1217  verl keys      Keys of verl's configuration: all current ones, and what replaces those of older guides
-#     1220-1449  trl names      Names in the pinned TRL: configs with their defaults, arguments of trainers, names in …
-#     1452-2061  tables         Changes between the versions of TRL and verl: tables read from their packages
-#     2064-2648  edits          Edits of a text by offset, and the table row that explains each
-#     2651-2936  job files      Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
-#     2939-3390  trl settings   A TRL run: its settings under one version, and those that make today's TRL do it, in …
-#     3393-3508  trainer parts  What a trainer is given: models loaded as today's transformers wants it, rewards that …
-#     3511-3939  trl script     A script that trains with TRL: its trainers, their configs and their imports
-#     3942-4277  verl run       Migrate a verl job to the newest version: keys, values, and defaults that changed …
-#     4280-4446  trial          --check: run one step of the new script in a separate process, on four rows and two …
-#     4449-4752  command        The command line: input, the version it was written for, output, messages
+#       144-560  user scripts   A user's Python script or notebook, read from its source
+#       563-803  data files     Open data files as text: decompress, decode, refuse files without data; parse CSV and …
+#       806-893  nested rows    Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
+#      896-1107  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1110-1213  verl keys      Keys of verl's configuration: all current ones, and what replaces those of older guides
+#     1216-1445  trl names      Names in the pinned TRL: configs with their defaults, arguments of trainers, names in …
+#     1448-2057  tables         Changes between the versions of TRL and verl: tables read from their packages
+#     2060-2644  edits          Edits of a text by offset, and the table row that explains each
+#     2647-2932  job files      Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
+#     2935-3386  trl settings   A TRL run: its settings under one version, and those that make today's TRL do it, in …
+#     3389-3504  trainer parts  What a trainer is given: models loaded as today's transformers wants it, rewards that …
+#     3507-3935  trl script     A script that trains with TRL: its trainers, their configs and their imports
+#     3938-4273  verl run       Migrate a verl job to the newest version: keys, values, and defaults that changed …
+#     4276-4442  trial          --check: run one step of the new script in a separate process, on four rows and two …
+#     4445-4748  command        The command line: input, the version it was written for, output, messages
 
 import argparse
 import ast
@@ -334,7 +334,6 @@ class PythonSource:
         return {name: value for name, value in pairs if value is not None and times[name] == 1}
 
     def bases(self, definition: ast.AST | None) -> list[str]:
-        """The names of what a class is derived from; none for a function."""
         return [self.name_of(base) for base in getattr(definition, "bases", [])]
 
     def derived(self, base: str) -> list[str]:
@@ -397,7 +396,6 @@ class PythonSource:
         return node
 
     def around(self, node: ast.AST, kinds: type) -> ast.AST | None:
-        """The innermost node of some kinds around a node."""
         while (node := self.parents.get(node)) and not isinstance(node, kinds):
             pass
         return node
@@ -446,7 +444,6 @@ class PythonSource:
         return isinstance(block, ast.Module | FUNCTIONS) or block in around
 
     def blocks(self, node: ast.AST) -> list[ast.AST]:
-        """All nodes around a node."""
         return [node, *self.blocks(self.parents[node])] if node in self.parents else [node]
 
     def hidden_changes(self, made: ast.expr) -> list[ast.expr]:
@@ -547,7 +544,6 @@ def assigned_to(node: ast.AST, name: str) -> ast.expr | None:
 
 
 def names_bound_by(node: ast.AST) -> list[str]:
-    """The names that a node binds."""
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
         return [node.id]
     if isinstance(node, ast.arg):

@@ -30,10 +30,10 @@ Exit codes: 0 written, and run; 1 a cell of it raised an error; 2 bad input.
 #        68-108  messages      Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
 #       111-115  bundle        Paths of this bundle and of its embedded model, data and rewards; loading its other …
 #       118-285  dialect       Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements …
-#       288-309  settings      Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       312-485  user code     What users' rewards get: texts, copies of the columns, and their own state of the process
-#       488-619  reward forms  The forms that a reward function may have, and loading rewards from files
-#       622-865  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
+#       288-308  settings      Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       311-484  user code     What users' rewards get: texts, copies of the columns, and their own state of the process
+#       487-618  reward forms  The forms that a reward function may have, and loading rewards from files
+#       621-862  new notebook  Write a copy of assets/notebook_template.ipynb with your idea, rewards, model and data …
 
 import argparse
 import ast
@@ -289,7 +289,6 @@ def same_value(one: str, other: str) -> bool:
 
 
 def flags_of(parser: argparse.ArgumentParser) -> list[str]:
-    """The names of a parser's flags, with `_` for `-`."""
     return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
 
 
@@ -760,7 +759,6 @@ def set_idea(notebook: dict, ideas: list[str]) -> None:
 
 
 def new_notebook(args) -> dict:
-    """The filled-in notebook of a command line."""
     folder = Path(args.output).resolve().parent
     need(TEMPLATE.is_file(), f"got no {TEMPLATE}; expected the bundle around this script; try the one in its scripts/")
     need(Path(args.output).suffix == ".ipynb", f"got --output {args.output}; expected a name ending in .ipynb")
@@ -793,7 +791,6 @@ def new_notebook(args) -> dict:
 
 
 def printed(notebook, name: str) -> list[str]:
-    """The lines that a cell has printed."""
     outputs = cell_of(notebook, name)["outputs"]
     return "".join(out["text"] for out in outputs if out.get("name") == "stdout").splitlines()
 

@@ -43,29 +43,29 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 #       131-185  messages        Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #       188-209  bundle          Paths of this bundle and of its embedded model, data and rewards; loading its other …
 #       212-402  dialect         Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       405-438  settings        Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       441-468  processes       The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       471-478  user scripts    A user's Python script or notebook, read from its source
-#       481-721  data files      Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       724-838  nested rows     Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
-#      841-1101  rows            Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1104-1210  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
-#     1213-1354  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1357-1682  question parts  Detect columns that look like part of the question but are not in the prompt, and …
-#     1685-1770  held out        Held-out prompts: split them off, and count or refuse those that also occur in training
-#     1773-1810  extracts        Extract from a Python file what some of its names need
-#     1813-2034  user code       What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2037-2303  reward forms    The forms that a reward function may have, and loading rewards from files
-#     2306-2329  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2332-2355  whole models    Refuse what transformers would make a model of by guessing: missing weights, other …
-#     2358-2401  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
-#     2404-2410  losses          The KL to the reference, policy and value losses, and how losses per token become …
-#     2413-2487  idle settings   Settings without effect in a configuration: named at the start, with what would …
-#     2490-2501  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
-#     2504-2551  run end         A run's end: summary.json, the faults that its last steps show, and what is printed
-#     2554-2809  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
-#     2812-2934  training        The check of a page, its run, and the results of both
-#     2937-3200  command         The command line
+#       405-437  settings        Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       440-467  processes       The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       470-477  user scripts    A user's Python script or notebook, read from its source
+#       480-720  data files      Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       723-837  nested rows     Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
+#      840-1100  rows            Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1103-1209  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
+#     1212-1353  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1356-1681  question parts  Detect columns that look like part of the question but are not in the prompt, and …
+#     1684-1769  held out        Held-out prompts: split them off, and count or refuse those that also occur in training
+#     1772-1809  extracts        Extract from a Python file what some of its names need
+#     1812-2033  user code       What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2036-2302  reward forms    The forms that a reward function may have, and loading rewards from files
+#     2305-2328  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2331-2354  whole models    Refuse what transformers would make a model of by guessing: missing weights, other …
+#     2357-2400  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
+#     2403-2409  losses          The KL to the reference, policy and value losses, and how losses per token become …
+#     2412-2486  idle settings   Settings without effect in a configuration: named at the start, with what would …
+#     2489-2500  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
+#     2503-2550  run end         A run's end: summary.json, the faults that its last steps show, and what is printed
+#     2553-2805  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
+#     2808-2930  training        The check of a page, its run, and the results of both
+#     2933-3193  command         The command line
 
 import argparse
 import ast
@@ -418,7 +418,6 @@ class BaseConfig:
 
 
 def flags_of(parser: argparse.ArgumentParser) -> list[str]:
-    """The names of a parser's flags, with `_` for `-`."""
     return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
 
 
@@ -2651,7 +2650,6 @@ def with_default(source: str, name: str, value: object) -> str:
 
 
 def with_change(source: str, kind: str, name: str) -> str:
-    """The page with a change of templates/changes/."""
     known = changes_of(kind)
     try_one = suggest(name, [*known]) or "; try --list"
     need(name in known, f"got --change {name}; expected one of {', '.join(known)} for {kind}{try_one}")
@@ -2707,7 +2705,6 @@ def own_text(file: str, known: set[str]) -> tuple[str, list[ast.stmt], list[ast.
 
 
 def imports_of(source: str) -> list[ast.stmt]:
-    """The imports of a page, without those inside functions."""
     return [node for node in ast.parse(source).body if isinstance(node, IMPORTS)]
 
 
@@ -2805,7 +2802,6 @@ def outline(source: str) -> dict[str, str]:
 
 
 def as_flags(given: dict, names) -> list[str]:
-    """Settings as flags of a command line."""
     return [word for name in names if given.get(name) is not None for word in (f"--{name}", str(given[name]))]
 
 
@@ -2939,7 +2935,6 @@ def trained(file: str, flags: list[str], model: str, out: Path, record: dict) ->
 HINTS = {"reward": "FILE.py:function", "environment": "FILE.py:Class", "data": "FILE.jsonl", "teacher": "FOLDER"}
 OWN_CHECKS = {"advantage": "group_advantages", "loss": "policy_clip"}  # of the page's own ones, not of the user's
 NO_ACCURACY = "no accuracy before and after is measured; try --hold_out N, or --eval_data FILE.jsonl with other prompts"
-
 CLIPS = ("clip_eps_low", "clip_eps_high", "dual_clip")
 REPLACED = {"monte_carlo": ("gae_lambda",), "cispo": CLIPS, "loss": CLIPS}  # what a change, or an own loss, leaves idle
 OF_LORA = "change lora: the default lr is for all weights; try ten times that: --lr 1e-5 for 50M parameters or more"
@@ -2971,14 +2966,16 @@ def check_file(file: str, force: bool) -> None:
 
 def check_out(source: str, given: dict, out: Path) -> None:
     """Raise UserError where the output folder is not an earlier run's, or the metrics file exists already."""
-    free = "out" not in given or not out.exists() or (out / "settings.json").is_file()
+    if "out" not in given:
+        return
+    free = not out.exists() or (out / "settings.json").is_file()
     need(free, f"got --out {out}, which exists and is not an earlier run; expected a new folder")
     name = given.get("metrics_file", settings_of(source).get("metrics_file", {}).get("default", "").strip("'"))
-    log = Path(name).resolve()
-    own_log = log in [out.resolve() / f"{name}.jsonl" for name in ("metrics", "samples")]
-    kept = out.resolve() not in log.parents and log.exists() and (log.is_dir() or log.stat().st_size)
+    log, folder = Path(name).resolve(), out.resolve()
+    own_log = log in (folder / "metrics.jsonl", folder / "samples.jsonl")
+    kept = folder not in log.parents and log.exists() and (log.is_dir() or log.stat().st_size)
     got = f"got --metrics_file {name}, a folder, not empty or the run's own log; expected a new file; try another name"
-    need(not name or "out" not in given or not (own_log or kept), got)
+    need(not name or not (own_log or kept), got)
 
 
 def rows_text(rows: list[dict]) -> str:
@@ -3024,11 +3021,9 @@ def read_data(args, given: dict, started: bool) -> tuple[dict[str, list[dict]], 
 
 def check_missing(source: str, given: dict) -> None:
     """Raise UserError for settings that a run of the page needs and the command line does not give."""
-    required = [name for name, setting in settings_of(source).items() if setting["default"] is None]
-    missing = [name for name in required if name not in given]
-    flags, beside = (
-        ", ".join(f"--{name}" for name in names) for names in (missing, [x for x in OF_A_RUN if x in given])
-    )
+    missing = [x for x, setting in settings_of(source).items() if setting["default"] is None and x not in given]
+    named = [x for x in OF_A_RUN if x in given]
+    flags, beside = (", ".join(f"--{name}" for name in names) for names in (missing, named))
     remedy = " ".join(f"--{name} {HINTS.get(name, '…')}" for name in missing)
     need(not missing, f"got {beside} without {flags}, which check and run need; try {remedy}, or FILE alone")
 
@@ -3049,7 +3044,6 @@ def edited_page(args, rest: list[str], theirs: dict[str, str]) -> tuple[str, lis
 
 
 def given_settings(kind: str, source: str, words: list[str]) -> dict:
-    """The settings of the page that a command line names."""
     found = vars(parse_flags(page_parser(kind, source), words))
     given = {name: value for name, value in found.items() if value is not None}
     check_settings(source, given)
@@ -3132,7 +3126,6 @@ def stop(number, frame) -> None:
 
 
 def catalogue() -> str:
-    """All pages with their changes and settings, as text."""
     lines = []
     for kind in PAGES:
         source = page_text(kind)

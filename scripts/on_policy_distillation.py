@@ -37,63 +37,62 @@ weights than the policy, 128 + n saved and stopped by signal n.
 """
 
 # Contents
-#       155-166  python source     Parses Python source in a process with threads
-#       169-273  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       276-299  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       302-492  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       495-729  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      732-1176  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1179-1248  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1251-1491  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1494-1608  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1611-1861  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1864-1970  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1973-2114  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2117-2442  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2445-2642  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2645-2736  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2739-2823  prompts           Load training and held-out prompts as token ids
-#     2826-2855  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
-#     2858-3090  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     3093-3359  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3362-3684  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3687-3699  play              Play a policy's conversations with environments; each turn samples all open …
-#     3702-3748  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     3751-3968  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     3971-4077  models            The networks of a run: their precision, the frozen reference, prompts that they …
-#     4080-4146  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     4149-4247  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     4250-4448  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     4451-4705  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     4708-5032  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     5035-5155  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
-#     5158-5410  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     5413-5495  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5498-5738  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     5741-5878  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5881-6073  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     6076-6263  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     6266-6341  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     6344-6424  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     6427-6500  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     6503-6665  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     6668-6840  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     6843-7161  memory            The memory that a run will need, from the shape of its networks
-#     7164-7394  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     7397-7481  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     7484-7644  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     7647-7754  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     7757-7872  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
-#     7875-7907  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     7910-8277  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     8280-8391  paired tests      Intervals, paired tests, pass@k
-#     8394-8472  settings          Settings of the trainer, and contradictions between them
-#     8475-8654  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
-#     8657-8851  teachers          The teacher, a local network or a server, and its log-probs of a batch's tokens
-#     8854-8901  models            Inputs of a run and their checks: prompts, student, teacher, an optional reward
-#     8904-8982  evaluation        The held-out gap between student and teacher
-#     8985-9137  step              One step, in the order of the data: rollout, the teacher's scores, update
-#     9140-9225  run               The memory and the plan of a run, its loop, and the command line
+#       154-165  python source     Parses Python source in a process with threads
+#       168-271  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       274-297  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       300-490  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       493-721  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      724-1168  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1171-1238  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1241-1481  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1484-1598  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1601-1851  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1854-1960  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1963-2104  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2107-2432  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2435-2632  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2635-2726  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2729-2813  prompts           Load training and held-out prompts as token ids
+#     2816-2845  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
+#     2848-3080  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     3083-3349  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3352-3674  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3677-3689  play              Play a policy's conversations with environments; each turn samples all open …
+#     3692-3738  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     3741-3958  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     3961-4067  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     4070-4136  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     4139-4237  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     4240-4438  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     4441-4695  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     4698-5022  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     5025-5145  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     5148-5400  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     5403-5485  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5488-5728  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     5731-5868  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5871-6063  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     6066-6253  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     6256-6331  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     6334-6414  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     6417-6490  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     6493-6655  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     6658-6830  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     6833-7151  memory            The memory that a run will need, from the shape of its networks
+#     7154-7384  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     7387-7471  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     7474-7634  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     7637-7744  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     7747-7862  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
+#     7865-7897  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     7900-8267  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     8270-8381  paired tests      Intervals, paired tests, pass@k
+#     8384-8462  settings          Settings of the trainer, and contradictions between them
+#     8465-8644  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
+#     8647-8886  models            Student and teacher, the latter a local network or a server; the inputs of a run, …
+#     8889-8967  evaluation        The held-out gap between student and teacher
+#     8970-9122  step              One step, in the order of the data: rollout, the teacher's scores, update
+#     9125-9208  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -211,7 +210,6 @@ class RowFlaw(UserError):
 
 
 FULL = re.compile(r"No space left|os error (28|122)\b|unexpected pos \d+|PytorchStreamWriter failed writing")
-
 SHORT = re.compile(r"out of memory|not enough memory|(can't|cannot) allocate memory|_ALLOC_FAILED", re.IGNORECASE)
 
 
@@ -597,10 +595,10 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def yaml_flags(path: str, names: list[str]) -> list[str]:
+def yaml_flags(path: str, names: list[str], lists: list[str] | None = None) -> list[str]:
     """Convert a flat YAML mapping to flags, so that it passes the same checks as the command line.
 
-    Keys keep their names, also synonyms.
+    Keys keep their names, also synonyms. `lists`: the settings that may have several values; None: any.
     """
     import yaml
 
@@ -620,14 +618,18 @@ def yaml_flags(path: str, names: list[str]) -> list[str]:
         known = own_name(str(key), names)
         need(known, f"{path}: got unknown key {key!r}; expected a setting of --help{try_one}")
         need(value is not None, f"{path}: got no value for {key!r}; expected one; try leaving the line out")
-        for item in value if isinstance(value, list) else [value]:
+        values = value if isinstance(value, list) else [value]
+        need(
+            len(values) < 2 or lists is None or known in lists,
+            f"{path}: got a list of values for {key!r}; expected one",
+        )
+        for item in values:
             item = json.dumps(item) if isinstance(item, dict) else item
             flags.append(f"--{key}={'true' if item is True else 'false' if item is False else item}")
     return flags
 
 
 def flags_of(parser: argparse.ArgumentParser) -> list[str]:
-    """The names of a parser's flags, with `_` for `-`."""
     return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
 
 
@@ -649,18 +651,13 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhe
 
 def parse_settings(argv: list[str], config_class, description: str):
     """The settings of a command line: defaults, overridden by --config, overridden by flags."""
-    parser, words = build_parser(config_class, description), []
+    parser, fields = build_parser(config_class, description), dataclasses.fields(config_class)
+    names, lists = [f.name for f in fields], [f.name for f in fields if f.type == list[str]]
     for flag in ("--data", "--eval_data"):
         if sum(word.split("=")[0].replace("-", "_") == flag.replace("-", "_") for word in argv) > 1:
             say(f"note: {flag} is given more than once and the last one counts; data_loader.py joins files")
-    names = [f.name for f in dataclasses.fields(config_class)]
     path = flag_values(argv).get("config")
-    if path:
-        words = yaml_flags(path, names)
-        lists = [f.name for f in dataclasses.fields(config_class) if f.type == list[str]]
-        keys = [word.removeprefix("--").split("=")[0] for word in words]
-        several = next((key for key in keys if keys.count(key) > 1 and own_name(key, names) not in lists), None)
-        need(not several, f"{path}: got a list of values for {several!r}; expected one")
+    words = yaml_flags(path, names, lists) if path else []
     in_file = vars(parser.parse_args(in_own_words(words, names)))
     flags = vars(parse_flags(parser, argv, in_file))
     flags.pop("config", None)
@@ -671,32 +668,27 @@ def parse_settings(argv: list[str], config_class, description: str):
     return config
 
 
-def check_numbers(config) -> None:
-    """Raise UserError for a number that is not finite, below 0, or 0 although its setting is `positive`."""
-    for f in dataclasses.fields(config):
-        value = getattr(config, f.name)
-        if isinstance(value, int | float):
-            positive = f.metadata["positive"]
-            ok = math.isfinite(value) and (value > 0 if positive else value >= 0)
-            need(ok, f"got {f.name} {value}; expected {'more than 0' if positive else '0 or more'}")
-            need(f.name != "seed" or value < 2**32, f"got seed {value}; expected less than 2^32, as numpy does")
+def check_values(config: BaseConfig, *required: str) -> None:
+    """Raise UserError for a number out of range, an unknown choice in a Config from Python, an empty required value.
 
-
-def check_choices(config: BaseConfig) -> None:
-    """Raise UserError for a value outside a setting's choices; argparse checks flags, but not a Config from Python."""
+    Numbers must be finite and at least 0, above 0 where their setting is `positive`.
+    """
     for f in dataclasses.fields(config):
         value, choices = getattr(config, f.name), f.metadata.get("choices")
         choices = choices() if callable(choices) else choices
         fits = not choices or value in (None, f.default) or isinstance(value, list) or value in choices
         need(fits, f"got {f.name} {value!r}; expected one of {', '.join(map(str, choices or []))}")
+        if isinstance(value, int | float):
+            positive = f.metadata["positive"]
+            ok = math.isfinite(value) and (value > 0 if positive else value >= 0)
+            need(ok, f"got {f.name} {value}; expected {'more than 0' if positive else '0 or more'}")
+            need(f.name != "seed" or value < 2**32, f"got seed {value}; expected less than 2^32, as numpy does")
+        need(value or f.name not in required, f"got an empty {f.name}; expected a value; try leaving --{f.name} out")
 
 
 def check_trainer(config: BaseConfig) -> None:
     """Raise UserError for trainer settings that are out of range or exclude each other."""
-    check_numbers(config)
-    check_choices(config)
-    for name in ("model", "data", "output_dir", "prompt_column"):
-        need(getattr(config, name), f"got an empty {name}; expected a value; try leaving --{name} out")
+    check_values(config, "model", "data", "output_dir", "prompt_column")
     need(config.adam_beta2 < 1, f"got adam_beta2 {config.adam_beta2}; expected 0 or more, below 1; try 0.999 or 0.95")
     need(
         config.mismatch_low <= 1 <= config.mismatch_high,
@@ -1225,27 +1217,25 @@ def exit_code(
 
 def code_of(error: BaseException, mend: str, stopped: str) -> int:
     """Print the error that ended a run and return its exit code; a single process re-raises unknown errors."""
-    if isinstance(error, UserError):
-        print(f"error: {error}", file=sys.stderr, flush=True)
-        return error.code
-    if isinstance(error, Exception) and is_out_of_memory(error):
-        advice = "a smaller model or batch, or a machine with more"
-        print(f"error: {memory_shortage('in this program', error, advice)}", file=sys.stderr, flush=True)
-        return 2
     if isinstance(error, KeyboardInterrupt):
         say(stopped)
         if __name__ == "__main__":  # threads and pools of a reward may never end
             end_at_once(130)
         return 130
-    is_full = is_disk_full(error)
-    if is_full or isinstance(error, OSError):
+    if isinstance(error, UserError):
+        text = error
+    elif isinstance(error, Exception) and is_out_of_memory(error):
+        text = memory_shortage("in this program", error, "a smaller model or batch, or a machine with more")
+    elif (is_full := is_disk_full(error)) or isinstance(error, OSError):
         got = f"no space left on the disk ({str(error).partition(chr(10))[0]})" if is_full else error
-        print(f"error: got {got}; expected to read and write files; {mend}", file=sys.stderr)
-        return 2
-    if world()[1] == 1:
+        text = f"got {got}; expected to read and write files; {mend}"
+    elif world()[1] == 1:
         raise error
-    traceback.print_exception(error)
-    return 1
+    else:
+        traceback.print_exception(error)
+        return 1
+    print(f"error: {text}", file=sys.stderr, flush=True)
+    return getattr(text, "code", 2)
 
 
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
@@ -8654,7 +8644,7 @@ def distillation_advantages(config: Config, batch: dict, samples: list[dict], kl
     return advantages
 
 
-# ---------------------------------------------------------- teachers (src/programs/on_policy_distillation/teachers.py)
+# -------------------------------------------------------------- models (src/programs/on_policy_distillation/models.py)
 
 
 @dataclass
@@ -8665,7 +8655,6 @@ class DistillationModels(Models):
 
     @property
     def networks(self) -> list:
-        """The student and a local teacher."""
         return [self.policy, self.teacher.model] if isinstance(self.teacher, LocalTeacher) else [self.policy]
 
 
@@ -8851,9 +8840,6 @@ def teacher_figures(config: Config, teacher: LocalTeacher, hidden, targets) -> d
     return {name: torch.cat(parts) for name, parts in figures.items()}
 
 
-# -------------------------------------------------------------- models (src/programs/on_policy_distillation/models.py)
-
-
 def load_reward(config: Config) -> Reward:
     """The configured reward functions, those of the embedded task with its data, or none."""
     specs = config.reward or (EMBEDDED_SPECS if has_embedded_data(config.data) else [])
@@ -8864,7 +8850,6 @@ def load_reward(config: Config) -> Reward:
 
 
 def load_inputs(config: Config) -> tuple[object, Reward, list[dict], list[dict]]:
-    """(tokenizer, reward, rows, held-out rows), checked."""
     reward, tokenizer = load_reward(config), load_tokenizer(config)
     rows, held_out = load_splits(config, tokenizer)
     for row in (rows + held_out)[:: max(1, len(rows))]:
@@ -9162,7 +9147,7 @@ def sizes_of_run(config: Config, rows: list[dict], processes: int) -> Sizes:
     return rollout_sizes(config, estimate, prompt, processes)
 
 
-def print_distillation_plan(config: Config) -> None:
+def dry_run(config: Config) -> int:
     """Print batch arithmetic, a memory estimate per process, and the settings that are no defaults, as JSON."""
     size, device = int(os.environ.get("WORLD_SIZE", "1")), device_name(config)
     settle_model(config)
@@ -9180,6 +9165,7 @@ def print_distillation_plan(config: Config) -> None:
     }
     plan, lr = {"batch": batch, "parameters": parameters}, student_learning_rate(config, parameters["student"])
     show_plan(config, device, sizes_of_run(config, rows, size), plan, lr=lr)
+    return 0
 
 
 def train(config: Config) -> int:
@@ -9211,10 +9197,7 @@ def train(config: Config) -> int:
 def run(argv: list[str]) -> int:
     config = parse_config(argv)
     quiet_environment(config.rollout_engine == "vllm")
-    if config.dry_run:
-        print_distillation_plan(config)
-        return 0
-    return train(config)
+    return dry_run(config) if config.dry_run else train(config)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -40,71 +40,69 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 """
 
 # Contents
-#       165-176  python source     Parses Python source in a process with threads
-#       179-283  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       286-331  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       334-524  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       527-761  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      764-1208  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1211-1280  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1283-1523  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1526-1640  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1643-1893  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1896-2002  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     2005-2146  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2149-2474  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2477-2674  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2677-2768  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2771-2855  prompts           Load training and held-out prompts as token ids
-#     2858-3090  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     3093-3359  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3362-3691  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3694-3836  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     3839-4071  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     4074-4200  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     4203-4265  control tokens    Render messages so that their text never becomes control tokens, for versions of …
-#     4268-4523  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4526-4693  conversations     Conversations with environments: their record, limits, and calls of the …
-#     4696-4861  play              Play a policy's conversations with environments; each turn samples all open …
-#     4864-5037  play setup        Set up and score conversations, for all programs that take --environment
-#     5040-5086  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     5089-5306  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     5309-5443  models            The networks of a run: their precision, the frozen reference, prompts that they …
-#     5446-5512  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     5515-5613  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     5616-5835  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     5838-6125  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     6128-6449  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     6452-6572  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
-#     6575-6827  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     6830-6912  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     6915-7194  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     7197-7334  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     7337-7529  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     7532-7719  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     7722-8011  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     8014-8094  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     8097-8397  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     8400-8508  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     8511-8805  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     8808-8901  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     8904-9083  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     9086-9404  memory            The memory that a run will need, from the shape of its networks
-#     9407-9646  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     9649-9733  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     9736-9896  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#    9899-10006  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#   10009-10124  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
-#   10127-10159  run check         diagnose.py's verdict on a run, while it trains and at its end
-#   10162-10529  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#   10532-10563  paired tests      Intervals, paired tests, pass@k
-#   10566-10589  settings          Settings of the trainer
-#   10592-10661  pass band         Draw prompts by their running pass rate: those outside a band rarely, none dropped …
-#   10664-10849  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
-#   10852-10968  models            Inputs of a run and their checks: prompts, rewards, environments, networks
-#   10971-10990  chosen tokens     Tokens that Clip-Cov and KL-Cov treat separately, chosen from a whole minibatch
-#   10993-11155  step              One step: rollout, experience, update, in the order of the data
-#   11158-11245  run               The memory and the plan of a run, its loop, and the command line
+#       163-174  python source     Parses Python source in a process with threads
+#       177-280  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       283-328  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       331-521  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       524-752  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      755-1199  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1202-1269  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1272-1512  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1515-1629  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1632-1882  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1885-1991  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1994-2135  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2138-2463  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2466-2663  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2666-2757  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2760-2844  prompts           Load training and held-out prompts as token ids
+#     2847-3079  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     3082-3348  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3351-3680  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3683-3824  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3827-4048  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     4051-4177  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     4180-4497  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4500-4663  conversations     Conversations with environments: their record, limits, and calls of the …
+#     4666-4826  play              Play a policy's conversations with environments; each turn samples all open …
+#     4829-4994  play setup        Set up and score conversations, for all programs that take --environment
+#     4997-5043  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     5046-5263  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     5266-5400  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     5403-5469  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     5472-5570  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     5573-5792  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     5795-6082  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     6085-6406  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     6409-6529  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     6532-6784  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     6787-6869  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     6872-7151  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     7154-7291  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     7294-7486  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     7489-7676  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     7679-7968  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     7971-8051  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     8054-8354  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     8357-8465  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     8468-8762  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     8765-8858  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     8861-9040  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     9043-9361  memory            The memory that a run will need, from the shape of its networks
+#     9364-9603  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     9606-9690  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     9693-9853  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     9856-9963  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#    9966-10081  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
+#   10084-10116  run check         diagnose.py's verdict on a run, while it trains and at its end
+#   10119-10486  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#   10489-10520  paired tests      Intervals, paired tests, pass@k
+#   10523-10546  settings          Settings of the trainer
+#   10549-10618  pass band         Draw prompts by their running pass rate: those outside a band rarely, none dropped …
+#   10621-10805  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
+#   10808-10922  models            Inputs of a run and their checks: prompts, rewards, environments, networks
+#   10925-11106  step              One step: rollout, experience, update, in the order of the data
+#   11109-11193  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -221,7 +219,6 @@ class RowFlaw(UserError):
 
 
 FULL = re.compile(r"No space left|os error (28|122)\b|unexpected pos \d+|PytorchStreamWriter failed writing")
-
 SHORT = re.compile(r"out of memory|not enough memory|(can't|cannot) allocate memory|_ALLOC_FAILED", re.IGNORECASE)
 
 
@@ -629,10 +626,10 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def yaml_flags(path: str, names: list[str]) -> list[str]:
+def yaml_flags(path: str, names: list[str], lists: list[str] | None = None) -> list[str]:
     """Convert a flat YAML mapping to flags, so that it passes the same checks as the command line.
 
-    Keys keep their names, also synonyms.
+    Keys keep their names, also synonyms. `lists`: the settings that may have several values; None: any.
     """
     import yaml
 
@@ -652,14 +649,18 @@ def yaml_flags(path: str, names: list[str]) -> list[str]:
         known = own_name(str(key), names)
         need(known, f"{path}: got unknown key {key!r}; expected a setting of --help{try_one}")
         need(value is not None, f"{path}: got no value for {key!r}; expected one; try leaving the line out")
-        for item in value if isinstance(value, list) else [value]:
+        values = value if isinstance(value, list) else [value]
+        need(
+            len(values) < 2 or lists is None or known in lists,
+            f"{path}: got a list of values for {key!r}; expected one",
+        )
+        for item in values:
             item = json.dumps(item) if isinstance(item, dict) else item
             flags.append(f"--{key}={'true' if item is True else 'false' if item is False else item}")
     return flags
 
 
 def flags_of(parser: argparse.ArgumentParser) -> list[str]:
-    """The names of a parser's flags, with `_` for `-`."""
     return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
 
 
@@ -681,18 +682,13 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhe
 
 def parse_settings(argv: list[str], config_class, description: str):
     """The settings of a command line: defaults, overridden by --config, overridden by flags."""
-    parser, words = build_parser(config_class, description), []
+    parser, fields = build_parser(config_class, description), dataclasses.fields(config_class)
+    names, lists = [f.name for f in fields], [f.name for f in fields if f.type == list[str]]
     for flag in ("--data", "--eval_data"):
         if sum(word.split("=")[0].replace("-", "_") == flag.replace("-", "_") for word in argv) > 1:
             say(f"note: {flag} is given more than once and the last one counts; data_loader.py joins files")
-    names = [f.name for f in dataclasses.fields(config_class)]
     path = flag_values(argv).get("config")
-    if path:
-        words = yaml_flags(path, names)
-        lists = [f.name for f in dataclasses.fields(config_class) if f.type == list[str]]
-        keys = [word.removeprefix("--").split("=")[0] for word in words]
-        several = next((key for key in keys if keys.count(key) > 1 and own_name(key, names) not in lists), None)
-        need(not several, f"{path}: got a list of values for {several!r}; expected one")
+    words = yaml_flags(path, names, lists) if path else []
     in_file = vars(parser.parse_args(in_own_words(words, names)))
     flags = vars(parse_flags(parser, argv, in_file))
     flags.pop("config", None)
@@ -703,32 +699,27 @@ def parse_settings(argv: list[str], config_class, description: str):
     return config
 
 
-def check_numbers(config) -> None:
-    """Raise UserError for a number that is not finite, below 0, or 0 although its setting is `positive`."""
-    for f in dataclasses.fields(config):
-        value = getattr(config, f.name)
-        if isinstance(value, int | float):
-            positive = f.metadata["positive"]
-            ok = math.isfinite(value) and (value > 0 if positive else value >= 0)
-            need(ok, f"got {f.name} {value}; expected {'more than 0' if positive else '0 or more'}")
-            need(f.name != "seed" or value < 2**32, f"got seed {value}; expected less than 2^32, as numpy does")
+def check_values(config: BaseConfig, *required: str) -> None:
+    """Raise UserError for a number out of range, an unknown choice in a Config from Python, an empty required value.
 
-
-def check_choices(config: BaseConfig) -> None:
-    """Raise UserError for a value outside a setting's choices; argparse checks flags, but not a Config from Python."""
+    Numbers must be finite and at least 0, above 0 where their setting is `positive`.
+    """
     for f in dataclasses.fields(config):
         value, choices = getattr(config, f.name), f.metadata.get("choices")
         choices = choices() if callable(choices) else choices
         fits = not choices or value in (None, f.default) or isinstance(value, list) or value in choices
         need(fits, f"got {f.name} {value!r}; expected one of {', '.join(map(str, choices or []))}")
+        if isinstance(value, int | float):
+            positive = f.metadata["positive"]
+            ok = math.isfinite(value) and (value > 0 if positive else value >= 0)
+            need(ok, f"got {f.name} {value}; expected {'more than 0' if positive else '0 or more'}")
+            need(f.name != "seed" or value < 2**32, f"got seed {value}; expected less than 2^32, as numpy does")
+        need(value or f.name not in required, f"got an empty {f.name}; expected a value; try leaving --{f.name} out")
 
 
 def check_trainer(config: BaseConfig) -> None:
     """Raise UserError for trainer settings that are out of range or exclude each other."""
-    check_numbers(config)
-    check_choices(config)
-    for name in ("model", "data", "output_dir", "prompt_column"):
-        need(getattr(config, name), f"got an empty {name}; expected a value; try leaving --{name} out")
+    check_values(config, "model", "data", "output_dir", "prompt_column")
     need(config.adam_beta2 < 1, f"got adam_beta2 {config.adam_beta2}; expected 0 or more, below 1; try 0.999 or 0.95")
     need(
         config.mismatch_low <= 1 <= config.mismatch_high,
@@ -1257,27 +1248,25 @@ def exit_code(
 
 def code_of(error: BaseException, mend: str, stopped: str) -> int:
     """Print the error that ended a run and return its exit code; a single process re-raises unknown errors."""
-    if isinstance(error, UserError):
-        print(f"error: {error}", file=sys.stderr, flush=True)
-        return error.code
-    if isinstance(error, Exception) and is_out_of_memory(error):
-        advice = "a smaller model or batch, or a machine with more"
-        print(f"error: {memory_shortage('in this program', error, advice)}", file=sys.stderr, flush=True)
-        return 2
     if isinstance(error, KeyboardInterrupt):
         say(stopped)
         if __name__ == "__main__":  # threads and pools of a reward may never end
             end_at_once(130)
         return 130
-    is_full = is_disk_full(error)
-    if is_full or isinstance(error, OSError):
+    if isinstance(error, UserError):
+        text = error
+    elif isinstance(error, Exception) and is_out_of_memory(error):
+        text = memory_shortage("in this program", error, "a smaller model or batch, or a machine with more")
+    elif (is_full := is_disk_full(error)) or isinstance(error, OSError):
         got = f"no space left on the disk ({str(error).partition(chr(10))[0]})" if is_full else error
-        print(f"error: got {got}; expected to read and write files; {mend}", file=sys.stderr)
-        return 2
-    if world()[1] == 1:
+        text = f"got {got}; expected to read and write files; {mend}"
+    elif world()[1] == 1:
         raise error
-    traceback.print_exception(error)
-    return 1
+    else:
+        traceback.print_exception(error)
+        return 1
+    print(f"error: {text}", file=sys.stderr, flush=True)
+    return getattr(text, "code", 2)
 
 
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
@@ -3727,7 +3716,6 @@ class Environments:
     kinds: dict[str | None, EnvironmentKind]
 
     def kind_of(self, columns: dict) -> EnvironmentKind:
-        """The kind of environment that a row's columns select."""
         if None in self.kinds:
             return self.kinds[None]
         name, known = columns.get(ENVIRONMENT_COLUMN), [*map(str, self.kinds)]
@@ -3967,45 +3955,34 @@ CALL_FORMATS = {
 }
 
 
-def trl_response_template(tokenizer) -> dict | None:
-    """TRL's response template for the tokenizer's chat template; None if TRL is not installed or has none."""
-    try:
-        from trl.chat_template_utils import add_response_schema
-
-        return add_response_schema(copy.copy(tokenizer)).response_template
-    except (ImportError, ValueError):
-        return None
-
-
 def call_format(tokenizer, choice: str = "") -> str | dict:
     """How a model writes tool calls: by `choice`, else the tokenizer's response template, else its chat template.
 
     Returns:
         A name in CALL_FORMATS, or a response template of transformers.
     """
-    known = [*CALL_FORMATS, "template"]
-    need(
-        not choice or choice in known,
-        f"got tool format {choice!r}; expected {', '.join(known)}{suggest(choice, known)}",
-    )
+    known = ["", *CALL_FORMATS, "template"]
+    need(choice in known, f"got tool format {choice!r}; expected {', '.join(known[1:])}{suggest(choice, known)}")
     response_template = getattr(tokenizer, "response_template", None)
     if response_template and choice in ("", "template"):
         return response_template
     need(choice != "template", "got tool format 'template', but the tokenizer has no response_template")
-    text = tokenizer.get_chat_template() if tokenizer.chat_template else ""
     if choice:
         return choice
+    text = tokenizer.get_chat_template() if tokenizer.chat_template else ""
     if "<arg_key>" not in text:  # GLM's `<tool_call>` holds no JSON
         for name, (_, mark) in CALL_FORMATS.items():
             if mark in text:
                 return name
-    trl_template = trl_response_template(tokenizer)
-    if trl_template is None:
-        raise UserError(
-            f"got a chat template that shows no known form of tool calls; expected one of {', '.join(CALL_FORMATS)}; "
-            "try naming it, or a tokenizer with a response_template (transformers' response parsing)"
-        )
-    return trl_template
+    with contextlib.suppress(ImportError, ValueError):  # TRL may be missing, or have no response template for it
+        from trl.chat_template_utils import add_response_schema
+
+        if template := add_response_schema(copy.copy(tokenizer)).response_template:
+            return template
+    raise UserError(
+        f"got a chat template that shows no known form of tool calls; expected one of {', '.join(CALL_FORMATS)}; "
+        "try naming it, or a tokenizer with a response_template (transformers' response parsing)"
+    )
 
 
 @functools.cache  # warn once
@@ -4200,76 +4177,12 @@ def run_together(jobs: list[list], seconds: float) -> list[list[Outcome]]:
     return [with_missing(thread.calls, late.get(thread, thread.outcomes), seconds) for thread in threads]
 
 
-# ----------------------------------------------------------- control tokens (src/parts/environments/control_tokens.py)
-
-OPENS, CLOSES = "\U000f0000", "\U000f0001"  # private-use characters around control tokens in messages
-
-
-def sanitizes(tokenizer) -> bool:
-    """Whether a tokenizer's `apply_chat_template` can keep control tokens out of messages by itself."""
-    return "sanitize_control_tokens" in inspect.signature(tokenizer.apply_chat_template).parameters
-
-
-def control_tokens(tokenizer, template: str) -> list[str]:
-    """Tokens that messages must not produce, longest first: special ones, and added ones that the template writes."""
-    added = tokenizer.added_tokens_decoder.values()
-    written = {t.content for t in added if t.special or (t.content in template and not t.content.isspace())}
-    return sorted(written, key=len, reverse=True)
-
-
-def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **given) -> list[int]:
-    """Token ids of a conversation; control tokens in its messages and tools are encoded as plain letters.
-
-    Raises:
-        ValueError: the tokenizer encodes the letters as the control token nevertheless.
-    """
-    template = tokenizer.get_chat_template(given.get("chat_template"), tools)
-    tokens = "|".join(map(re.escape, control_tokens(tokenizer, template))) or "(?!)"
-
-    def marked(value):
-        if isinstance(value, str):
-            return re.sub(tokens, rf"{OPENS}\g<0>{CLOSES}", value.replace(OPENS, "").replace(CLOSES, ""))
-        if isinstance(value, dict):
-            return {key: marked(item) for key, item in value.items()}
-        return [marked(item) for item in value] if isinstance(value, list | tuple) else value
-
-    text = tokenizer.apply_chat_template(marked(messages), tools=marked(tools), tokenize=False, **given)
-    # text, marked token, text, …; a marked token is None for a lone mark, whose partner the template has cut off
-    first, *rest = re.split(f"{OPENS}({tokens}){CLOSES}|[{OPENS}{CLOSES}]", text)
-    ids = tokenizer.encode(first, add_special_tokens=False)
-    for i, piece in enumerate(rest):
-        as_letters = i % 2 == 0
-        encoded = piece_ids(tokenizer, piece, as_letters) if piece else []
-        if as_letters and piece and tokenizer.convert_tokens_to_ids(piece) in encoded:
-            raise ValueError(f"got {piece!r} in a message, which the tokenizer reads as a token in any text")
-        ids += encoded
-    return ids
-
-
-def piece_ids(tokenizer, piece: str, as_letters: bool) -> list[int]:
-    """Token ids of text within a conversation, encoded after a newline, as SentencePiece adds a space at a start."""
-
-    def encoded(text: str) -> list[int]:
-        return letter_ids(tokenizer, text) if as_letters else tokenizer.encode(text, add_special_tokens=False)
-
-    newline = tokenizer.encode("\n", add_special_tokens=False)
-    ids = encoded("\n" + piece)
-    return ids[len(newline) :] if ids[: len(newline)] == newline else encoded(piece)
-
-
-def letter_ids(tokenizer, text: str) -> list[int]:
-    """Token ids of text by the tokenizer's model alone, without recognising added tokens."""
-    backend = tokenizer.backend_tokenizer
-    text = backend.normalizer.normalize_str(text) if backend.normalizer else text
-    words = [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)] if backend.pre_tokenizer else [text]
-    return [token.id for word in words for token in backend.model.tokenize(word)]
-
-
 # ----------------------------------------------------------------- turn bridge (src/parts/environments/turn_bridge.py)
 
 PROBE_TURNS = 3
 KNOWN_SEAMS = 1000
 KNOWN_RENDERINGS = 256
+OPENS, CLOSES = "\U000f0000", "\U000f0001"  # private-use characters around control tokens in messages
 
 
 class TurnBridge:
@@ -4290,7 +4203,10 @@ class TurnBridge:
         self.tokenizer, self.end_ids, self.settings = tokenizer, {*end_ids}, {**(settings or {})}
         self.chat_template, self.seams = chat_template, {}
         self.lock = threading.Lock()  # a tokenizer's backend fails if two threads use it at once
-        self.sanitizes, self.rendered = sanitizes(tokenizer), {}
+        self.rendered = {}
+        # whether the installed transformers keeps control tokens out of messages by itself; 5.10, verl's, does not
+        parameters = inspect.signature(tokenizer.apply_chat_template).parameters
+        self.sanitizes = "sanitize_control_tokens" in parameters
         if chat_template:
             self.settings["chat_template"] = chat_template
 
@@ -4436,6 +4352,64 @@ class TurnBridge:
         return ""
 
 
+def control_tokens(tokenizer, template: str) -> list[str]:
+    """Tokens that messages must not produce, longest first: special ones, and added ones that the template writes."""
+    added = tokenizer.added_tokens_decoder.values()
+    written = {t.content for t in added if t.special or (t.content in template and not t.content.isspace())}
+    return sorted(written, key=len, reverse=True)
+
+
+def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **given) -> list[int]:
+    """Token ids of a conversation; control tokens in its messages and tools are encoded as plain letters.
+
+    The same ids as by `apply_chat_template(…, sanitize_control_tokens=True)` of a newer transformers: control tokens
+    are marked, the template renders them, and the tokenizer's model alone encodes them, without added tokens.
+
+    Raises:
+        ValueError: the tokenizer encodes the letters as the control token nevertheless.
+    """
+    template = tokenizer.get_chat_template(given.get("chat_template"), tools)
+    tokens = "|".join(map(re.escape, control_tokens(tokenizer, template))) or "(?!)"
+
+    def marked(value):
+        if isinstance(value, str):
+            return re.sub(tokens, rf"{OPENS}\g<0>{CLOSES}", value.replace(OPENS, "").replace(CLOSES, ""))
+        if isinstance(value, dict):
+            return {key: marked(item) for key, item in value.items()}
+        return [marked(item) for item in value] if isinstance(value, list | tuple) else value
+
+    text = tokenizer.apply_chat_template(marked(messages), tools=marked(tools), tokenize=False, **given)
+    # text, marked token, text, …; a marked token is None for a lone mark, whose partner the template has cut off
+    first, *rest = re.split(f"{OPENS}({tokens}){CLOSES}|[{OPENS}{CLOSES}]", text)
+    ids = tokenizer.encode(first, add_special_tokens=False)
+    for i, piece in enumerate(rest):
+        as_letters = i % 2 == 0
+        encoded = piece_ids(tokenizer, piece, as_letters) if piece else []
+        if as_letters and piece and tokenizer.convert_tokens_to_ids(piece) in encoded:
+            raise ValueError(f"got {piece!r} in a message, which the tokenizer reads as a token in any text")
+        ids += encoded
+    return ids
+
+
+def piece_ids(tokenizer, piece: str, as_letters: bool) -> list[int]:
+    """Token ids of text within a conversation, encoded after a newline, as SentencePiece adds a space at a start."""
+
+    def encoded(text: str) -> list[int]:
+        return letter_ids(tokenizer, text) if as_letters else tokenizer.encode(text, add_special_tokens=False)
+
+    newline = tokenizer.encode("\n", add_special_tokens=False)
+    ids = encoded("\n" + piece)
+    return ids[len(newline) :] if ids[: len(newline)] == newline else encoded(piece)
+
+
+def letter_ids(tokenizer, text: str) -> list[int]:
+    """Token ids of text by the tokenizer's model alone, without recognising added tokens."""
+    backend = tokenizer.backend_tokenizer
+    text = backend.normalizer.normalize_str(text) if backend.normalizer else text
+    words = [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)] if backend.pre_tokenizer else [text]
+    return [token.id for word in words for token in backend.model.tokenize(word)]
+
+
 def stand_in(replies: list[dict]) -> tuple[list[dict], dict, list[dict]]:
     """A short conversation that replies can follow: (messages, the answer before the replies, replies)."""
     before, answer = [{"role": "user", "content": "Question"}], {"role": "assistant", "content": "Answer"}
@@ -4573,17 +4547,14 @@ class Conversation:
 
     @property
     def ids(self) -> list[int]:
-        """All tokens so far."""
         return self.prompt_ids + self.response_ids
 
     @property
     def row(self) -> str:
-        """Its row and prompt, for messages."""
         return f"{self.place or f'row {self.number + 1} of the batch'}, prompt {text_of_turns(self.prompt)[:100]!r}"
 
     @property
     def label(self) -> str:
-        """Its environment, row and prompt, for messages."""
         return f"environment {self.kind.name}, {self.row}"
 
 
@@ -4666,8 +4637,7 @@ def error_text(error: BaseException, limit: int) -> str:
 
 
 def missing_tool(name: str, /, **arguments) -> None:
-    """Raise TRL's error for an unknown tool."""
-    raise ValueError(f"Tool {name} not found.")
+    raise ValueError(f"Tool {name} not found.")  # TRL's error
 
 
 def tool_job(conversation: Conversation, limits: PlayLimits) -> list[Callable]:
@@ -4771,16 +4741,11 @@ def answer_all(conversations: list[Conversation], heard: list[tuple[str, str]], 
         said[i] = [] if reply is None else [{"role": "user", "content": reply}]
         conversation.ended_by = "reply" if reply is None else ""
     for conversation in conversations:
-        take_turn_reward(conversation)
+        value = getattr(conversation.environment, "turn_reward", 0.0)
+        conversation.turn_rewards.append(checked_number("turn_reward", conversation, value))
+        if value:
+            conversation.environment.turn_reward = 0.0
     return said
-
-
-def take_turn_reward(conversation: Conversation) -> None:
-    """Record an environment's `turn_reward` for the last answer, and reset it to 0."""
-    value = getattr(conversation.environment, "turn_reward", 0.0)
-    conversation.turn_rewards.append(checked_number("turn_reward", conversation, value))
-    if value:
-        conversation.environment.turn_reward = 0.0
 
 
 def go_on(conversation: Conversation, messages: list[dict], last: bool, setup: PlaySetup) -> None:
@@ -4905,19 +4870,16 @@ def pays(kind: EnvironmentKind) -> bool:
     return kind.scores or hasattr(kind.make(), "turn_reward")
 
 
+def check_chat_template(config, tokenizer) -> None:
+    got = f"got --environment, but the tokenizer of {config.model!r} has no chat template"
+    need(tokenizer.chat_template, f"{got}; expected one; try --chat_template FILE, or an instruct model")
+
+
 def load_with_reward(config, tokenizer) -> tuple[Environments, Reward]:
     """`load_scored`, with UserError also if the tokenizer has no chat template."""
     scored = load_scored(config)
     check_chat_template(config, tokenizer)
     return scored
-
-
-def check_chat_template(config, tokenizer) -> None:
-    need(
-        tokenizer.chat_template,
-        f"got --environment, but the tokenizer of {config.model!r} has no chat template; expected one; try "
-        "--chat_template FILE, or an instruct model",
-    )
 
 
 def load_scored(config) -> tuple[Environments, Reward]:
@@ -4934,16 +4896,12 @@ def check_environments(config, environments: Environments, functions) -> None:
     Args:
         functions: names of the reward functions beside the environments.
     """
-    need(
-        OF_ENVIRONMENT not in functions,
-        f"got a reward function {OF_ENVIRONMENT!r}, the name of the environment's own score; try another name",
-    )
+    got = f"got a reward function {OF_ENVIRONMENT!r}, the name of the environment's own score"
+    need(OF_ENVIRONMENT not in functions, f"{got}; try another name")
+    advice = "try def get_reward(self) -> float, or turn_reward = 0.0 in the class"
     for kind in environments.kinds.values():
-        need(
-            functions or pays(kind),
-            f"environment {kind.name}: got no get_reward and no --reward; expected one of them; try def "
-            "get_reward(self) -> float, or turn_reward = 0.0 in the class",
-        )
+        got = f"environment {kind.name}: got no get_reward and no --reward"
+        need(functions or pays(kind), f"{got}; expected one of them; {advice}")
     tools = any(kind.tools for kind in environments.kinds.values())
     need(tools or not config.tool_format, f"got tool_format {config.tool_format} for an environment without tools")
 
@@ -4989,9 +4947,8 @@ def playable_rows(
         try:
             ids = setup.bridge.render(turns, tools)
         except ValueError as error:
-            raise UserError(
-                f"{source}: got prompt {str(prompt)[-80:]!r}, which the template refuses: {error}"
-            ) from error
+            got = f"{source}: got prompt {str(prompt)[-80:]!r}"
+            raise UserError(f"{got}, which the template refuses: {error}") from error
         kept += [row | {"prompt_ids": ids}] if len(ids) <= most else []
     too_long = f"{len(rows) - len(kept)} of {len(rows)} prompts longer than {most} tokens with tools"
     need(kept or not rows, f"{source}: got {too_long}; expected some that fit; try a higher --{limit}")
@@ -10723,7 +10680,6 @@ class Sampler:
         self.pass_rates, self.kept, self.none_in_a_row = state.pass_rates, state.kept, 0
 
     def state(self) -> dict:
-        """The fields of TrainState that are the sampler's."""
         return {"prompts": self.position, "pass_rates": self.pass_rates, "kept": self.kept}
 
     def metrics(self) -> dict[str, float]:
@@ -10900,7 +10856,6 @@ def load_models(config: Config, device, checkpoint: Path | None = None, tokenize
 
 
 def make_optimizer(config: Config, models: Models):
-    """AdamW over the policy, and the critic where there is one."""
     rates = learning_rates(config, sum(p.numel() for p in models.policy.parameters()))
     return adamw(config, [pair for pair in zip((models.policy, models.critic), rates, strict=True) if pair[0]])
 
@@ -10935,7 +10890,6 @@ def load_reward(config: Config) -> Reward:
 
 
 def load_inputs(config: Config) -> Inputs:
-    """Read prompts, rewards and environments, and check them."""
     tokenizer = load_tokenizer(config)
     rows, held_out = load_splits(config, tokenizer)
     environments, reward = load_with_reward(config, tokenizer) if config.environment else (None, load_reward(config))
@@ -10966,28 +10920,6 @@ def check_lengths(config: Config, inputs: Inputs, models: Models) -> None:
         check_tokens(models, rows)
     else:
         check_context(config, models, rows)
-
-
-# ------------------------------------------------------------- chosen tokens (src/programs/ppo_train/chosen_tokens.py)
-
-
-def draws(config: Config, models: Models, batch: dict, step: int):
-    """A uniform number for each token of a step's batch, [B, T], by which tokens may be chosen."""
-    numbers = np.random.default_rng([config.seed, 4, step]).random(batch["advantages"].shape)
-    return torch.as_tensor(numbers).to(widest_float(models.device)).to(models.device)
-
-
-def chosen_tokens(config: Config, models: Models, batch: dict, rows: list[int]):
-    """`covariance_choice` of one minibatch, [B, T] over the batch; it needs all of its log-probs first."""
-    logprobs, mask = torch.zeros_like(batch["advantages"]), torch.zeros_like(batch["loss_mask"])
-    for piece_rows, columns, piece in pieces_of_batch(config, models, batch, rows):
-        with torch.no_grad(), autocast(config, models.device):
-            hidden = predicting_states(models.policy, piece)
-            logprobs[piece_rows, columns] = token_logprobs(config, models.policy, hidden, piece)[0]
-    sum_over_processes(logprobs)
-    mask[rows] = batch["loss_mask"][rows]
-    old, draw = batch.get("old_logprobs", logprobs), batch.get("draw", torch.zeros_like(logprobs))
-    return of_first_process(covariance_choice(logprobs, old, batch["advantages"], mask, draw, config))
 
 
 # ------------------------------------------------------------------------------- step (src/programs/ppo_train/step.py)
@@ -11127,6 +11059,25 @@ def accumulate_gradients(
     return statistics
 
 
+def draws(config: Config, models: Models, batch: dict, step: int):
+    """A uniform number for each token of a step's batch, [B, T], by which tokens may be chosen."""
+    numbers = np.random.default_rng([config.seed, 4, step]).random(batch["advantages"].shape)
+    return torch.as_tensor(numbers).to(widest_float(models.device)).to(models.device)
+
+
+def chosen_tokens(config: Config, models: Models, batch: dict, rows: list[int]):
+    """`covariance_choice` of one minibatch, [B, T] over the batch; it needs all of its log-probs first."""
+    logprobs, mask = torch.zeros_like(batch["advantages"]), torch.zeros_like(batch["loss_mask"])
+    for piece_rows, columns, piece in pieces_of_batch(config, models, batch, rows):
+        with torch.no_grad(), autocast(config, models.device):
+            hidden = predicting_states(models.policy, piece)
+            logprobs[piece_rows, columns] = token_logprobs(config, models.policy, hidden, piece)[0]
+    sum_over_processes(logprobs)
+    mask[rows] = batch["loss_mask"][rows]
+    old, draw = batch.get("old_logprobs", logprobs), batch.get("draw", torch.zeros_like(logprobs))
+    return of_first_process(covariance_choice(logprobs, old, batch["advantages"], mask, draw, config))
+
+
 def declared(config: Config, models: Models, train_policy: bool) -> dict[str, str]:
     """The statistics of an update and their reductions; `kl/ref` where it was not measured before the update."""
     single = config.ppo_epochs * config.minibatches == 1
@@ -11160,22 +11111,21 @@ def policy_share(config: Config, models: Models, piece: dict, hidden, whole: tup
 POLICY_BUFFERS = 4  # float32 tensors [tokens, vocabulary] of a piece that exist at once, the gradient's among them
 
 
-def memory_estimate(config: Config, model, prompt: int, processes: int) -> dict[str, float]:
-    """Bytes per process, see `memory_of_trainer`; the critic is counted with the policy's size."""
+def sizes_of_run(config: Config, rows: list[dict], processes: int) -> Sizes:
+    """What may be chosen by the memory that is free; the critic is counted with the policy's size."""
+    model, prompt = shaped_network(config, config.model), max(len(row["prompt_ids"]) for row in rows)
     own_reference = config.kl_coef and not config.lora_rank
     reference = network_weights(model, 4 if config.precision == "fp32" else 2, 4) if own_reference else 0
     networks = 2 if estimator(config).critic and config.critic == "separate" else 1
-    buffers = POLICY_BUFFERS + bool(config.entropy_coef)  # through which a gradient flows, too
-    return memory_of_trainer(config, model, prompt, processes, buffers, {"reference": reference}, networks)
+
+    def estimate(changed: Config) -> dict[str, float]:
+        buffers = POLICY_BUFFERS + bool(changed.entropy_coef)  # through which a gradient flows, too
+        return memory_of_trainer(changed, model, prompt, processes, buffers, {"reference": reference}, networks)
+
+    return rollout_sizes(config, estimate, prompt, processes)
 
 
-def sizes_of_run(config: Config, rows: list[dict], processes: int) -> Sizes:
-    """What may be chosen by the memory that is free."""
-    model, prompt = shaped_network(config, config.model), max(len(row["prompt_ids"]) for row in rows)
-    return rollout_sizes(config, lambda changed: memory_estimate(changed, model, prompt, processes), prompt, processes)
-
-
-def dry_run(config: Config) -> None:
+def dry_run(config: Config) -> int:
     """Print batch arithmetic, a memory estimate per process, and the settings that are no defaults, as JSON."""
     size, device = int(os.environ.get("WORLD_SIZE", "1")), device_name(config)
     settle_model(config)
@@ -11198,6 +11148,7 @@ def dry_run(config: Config) -> None:
     plan = {"batch": batch, "parameters": parameters} | environment_plan(config, inputs.setup)
     lr, critic_lr = learning_rates(config, parameters)
     show_plan(config, device, sizes_of_run(config, rows, size), plan, lr=lr, critic_lr=critic_lr)
+    return 0
 
 
 def train(config: Config) -> int:
@@ -11231,10 +11182,7 @@ def train(config: Config) -> int:
 def run(argv: list[str]) -> int:
     config = parse_config(argv)
     quiet_environment(config.rollout_engine == "vllm")
-    if config.dry_run:
-        dry_run(config)
-        return 0
-    return train(config)
+    return dry_run(config) if config.dry_run else train(config)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -34,34 +34,34 @@ Exit codes: 0 the page is written, 2 bad input; if only some runs are readable, 
 # Contents
 #        97-137  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
 #       140-307  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       310-331  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       334-352  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       355-378  user scripts        A user's Python script or notebook, read from its source
-#       381-455  extracts            Extract from a Python file what some of its names need
-#       458-469  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#       472-625  paired tests        Intervals, paired tests, pass@k
-#       628-670  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#       673-782  dialects            Names of metrics and settings in our trainers, TRL, verl and others
-#      785-1089  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
-#     1092-1347  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     1350-1551  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
-#     1554-1773  sample files        Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout …
-#     1776-2053  log reading         Rows of a log as metrics: names, numbers, steps and runs of any dialect, under …
-#     2056-2289  logs                Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
-#     2292-2509  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
-#     2512-2564  cause               Causes: the evidence that they need, the signs that they explain, and the change …
-#     2567-2725  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
-#     2728-2997  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
-#     3000-3314  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
-#     3317-3533  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
-#     3536-3833  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
-#     3836-3999  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
-#     4002-4089  sources             The command line's runs and evaluations, read, and those that cannot be
-#     4092-4247  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
-#     4250-4752  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
-#     4755-4856  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
-#     4859-5945  page                The page
-#     5948-6005  command             The command line
+#       310-330  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       333-351  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       354-377  user scripts        A user's Python script or notebook, read from its source
+#       380-454  extracts            Extract from a Python file what some of its names need
+#       457-468  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#       471-624  paired tests        Intervals, paired tests, pass@k
+#       627-669  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#       672-781  dialects            Names of metrics and settings in our trainers, TRL, verl and others
+#      784-1079  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
+#     1082-1337  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     1340-1541  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
+#     1544-1763  sample files        Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout …
+#     1766-2065  log reading         Rows of a log as metrics: names, numbers, steps and runs of any dialect, under …
+#     2068-2350  logs                Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
+#     2353-2570  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
+#     2573-2625  cause               Causes: the evidence that they need, the signs that they explain, and the change …
+#     2628-2786  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
+#     2789-3058  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
+#     3061-3375  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
+#     3378-3595  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
+#     3598-3895  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
+#     3898-4061  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
+#     4064-4151  sources             The command line's runs and evaluations, read, and those that cannot be
+#     4154-4309  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
+#     4312-4814  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
+#     4817-4918  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
+#     4921-6007  page                The page
+#     6010-6067  command             The command line
 
 import argparse
 import ast
@@ -311,7 +311,6 @@ def same_value(one: str, other: str) -> bool:
 
 
 def flags_of(parser: argparse.ArgumentParser) -> list[str]:
-    """The names of a parser's flags, with `_` for `-`."""
     return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
 
 
@@ -842,11 +841,6 @@ def noise(values: list[float]) -> float:
     return scatter / math.sqrt(2) * math.sqrt(1 + rho) / (1 - rho)
 
 
-def standard_error(values: list[float]) -> float:
-    """Standard error of the difference between the first and the last stretch's medians."""
-    return 1.25 * noise(values) * math.sqrt(2 / window(len(values)))
-
-
 def errors_of_chance(count: int, choices: float = 1) -> float:
     """How many standard errors a flat series exceeds with probability ALARM, for the best of several `choices`.
 
@@ -861,7 +855,7 @@ def trend(values: list[float]) -> int:
     if len(values) < TREND_STEPS:
         return 0
     first, last = ends(values)
-    chance = errors_of_chance(len(values)) * standard_error(values)
+    chance = errors_of_chance(len(values)) * 1.25 * noise(values) * math.sqrt(2 / window(len(values)))
     return 0 if abs(last - first) <= max(chance, 1e-9) else 1 if last > first else -1
 
 
@@ -975,10 +969,6 @@ class LoggedRun:
         """Number of completions in `count` steps; 32 a step if the settings have no batch size."""
         size = self.number("batch") or 0
         return int(size if size >= 1 else 32) * count
-
-    def prompts(self, count: int = 1) -> int:
-        """Number of groups in `count` steps: the independent draws; of completions without groups."""
-        return max(1, self.batch(count) // int(self.number("group_size") or 1))
 
     def parts(self) -> dict[str, list[float]]:
         """Mean rewards over the steps, by reward function, in the order of the log."""
@@ -1814,10 +1804,14 @@ def common_name(key: str, dialect: str) -> str | None:
     if name := listed_name(key, dialect):
         return NAMES[dialect][name]
     key = re.sub("^eval/", "eval_", OUTER.sub("", key)) if dialect == "trl" else key
-    for name, pattern in PATTERNS[dialect].items():
-        if match := re.fullmatch(pattern, key):
-            return ":".join((name, *match.groups()))
-    return None
+    matches = ((name, re.fullmatch(pattern, key)) for name, pattern in PATTERNS[dialect].items())
+    return next((":".join((name, *match.groups())) for name, match in matches if match), None)
+
+
+@functools.lru_cache(1 << 14)
+def is_of_training(key: str) -> bool:
+    """Whether in some dialect a name is not one of held-out figures."""
+    return not all((common_name(key, dialect) or "held_out").startswith("held_out") for dialect in NAMES)
 
 
 @functools.lru_cache(1 << 14)
@@ -1831,23 +1825,31 @@ def names_step(key: str) -> bool:
     return step_rank(key) < len(STEP_NAMES)
 
 
-def is_rounded(key: str, value) -> bool:
+def is_rounded(key: str, text: str) -> bool:
     """Whether a learning rate or KL was printed as 0.000, as earlier verl does, so that its value is unknown."""
-    rounded = isinstance(value, str) and re.fullmatch(r"-?0\.0{2,5}", value.strip())
-    return bool(rounded) and any(common_name(key, dialect) in ("lr", "kl", "kl_step") for dialect in NAMES)
+    is_short = re.fullmatch(r"-?0\.0{2,5}", text.strip())
+    return bool(is_short) and any(common_name(key, dialect) in ("lr", "kl", "kl_step") for dialect in NAMES)
 
 
 def number_of(value) -> float | None:
     """A JSON value or a cell as a number: 45% is 0.45, 1,234.5 is 1234.5, 0,5 is 0.5; None for other texts."""
-    number = as_number(value)
-    if number is not None or not isinstance(value, str):
-        return number
-    text = value.strip()
+    if not isinstance(value, str):
+        return as_number(value)
+    try:
+        return float(value)
+    except ValueError:
+        text = value.strip()
     if text.endswith("%"):
         number = as_number(text[:-1])
         return None if number is None else number / 100
     groups = re.fullmatch(r"[-+]?[1-9]\d{0,2}(,\d{3})+(\.\d+)?", text)
     return as_number(text.replace(",", "" if groups else "."))
+
+
+def whole_number(value) -> int | None:
+    """A step as a number; of ms-swift's "5/150" the first one; None for other texts and for fractions."""
+    value = value.partition("/")[0] if isinstance(value, str) else value
+    return int(float(value)) if is_finite(value) and float(value) % 1 == 0 else None
 
 
 class Table:
@@ -1861,9 +1863,8 @@ class Table:
         self.kept = {}, [], []  # of the run before: its metrics, values that are not finite, restarts
         self.rows = self.nested = self.counted = self.runs = 0  # counted: training rows without a step
         self.step_name = short_name(columns["step"]) if "step" in columns else ""
-        self.step_names = []  # those that rows have, the best first
-        named = (short_name(column) for figure, column in columns.items() if figure != "step")
-        self.trains = dict.fromkeys(named, True)  # name -> whether it is of training
+        self.given = {short_name(column) for figure, column in columns.items() if figure != "step"}
+        self.shapes = {}  # names of a row -> those of its step, the best first, and those of training
         self.run_names = {}  # the runs that rows name
         self.begin()
 
@@ -1878,25 +1879,22 @@ class Table:
     def add(self, row: dict) -> None:
         """Add a row, or those of a history by columns. A training row without a step counts as the next step."""
         row = self.plain_row(row)
-        if row and all(isinstance(value, list) for value in row.values()):
+        if {*map(type, row.values())} == {list}:
             for cells in zip(*row.values(), strict=False):
                 self.add(dict(zip(row, cells, strict=True)))
             return
         self.rows += 1
-        for key in [key for key in row if key not in self.trains]:
-            names = {common_name(key, dialect) or "held_out" for dialect in NAMES}
-            self.trains[key] = not all(name.startswith("held_out") for name in names)
-            self.step_names += [key] if key == self.step_name or names_step(key) else []
-            self.step_names.sort(key=lambda name: (name != self.step_name, step_rank(name)))
         step = self.step = self.step_of(row)
         for key, value in row.items():
             number = value if type(value) is float else number_of(value)
-            if number is None or (number == 0 and is_rounded(key, value)):
+            if number is None or (number == 0 and type(value) is str and is_rounded(key, value)):
                 continue
             if not abs(number) < 1e18:  # is_finite, without its calls
                 self.bad.append((key, step, number))
                 continue
-            points = self.columns.setdefault(key, {})
+            points = self.columns.get(key)
+            if points is None:
+                points = self.columns[key] = {}
             points[step] = number
             if len(points) > 2 * MOST_STEPS:
                 kept = list(points.items())
@@ -1906,7 +1904,7 @@ class Table:
         """A row as {metric: value}: flat, cells `key` and `value` joined, with eval_ before an evaluation's names."""
         if isinstance(row.get("data"), dict):  # verl's file logger
             row, self.nested = {"step": row.get("step"), **row["data"]}, self.nested + 1
-        if any(isinstance(value, dict) for value in row.values()):
+        if dict in map(type, row.values()):
             row = {key.replace(".", "/"): value for key, value in flat_config(row).items()}
         if ODD_KEYS.isdisjoint(row):
             return row
@@ -1917,12 +1915,22 @@ class Table:
             row = {key if names_step(key) else f"eval_{key}": value for key, value in row.items()}
         return row
 
+    def shape_of(self, names: tuple[str, ...]) -> tuple[list[str], list[str]]:
+        """Of a row's names those of its step, the best first, and those of training."""
+        steps = sorted(
+            (name for name in names if name == self.step_name or names_step(name)),
+            key=lambda name: (name != self.step_name, step_rank(name)),
+        )
+        return steps, [name for name in names if name in self.given or is_of_training(name)]
+
     def step_of(self, row: dict) -> int:
         """The step that a row names, else the next one for a training row and the current one for an evaluation row."""
-        named = (row[name] for name in self.step_names if name in row)
-        named = (value.partition("/")[0] if isinstance(value, str) else value for value in named)  # ms-swift's "5/150"
-        step = next((int(float(value)) for value in named if is_finite(value) and float(value) % 1 == 0), None)
-        if not any(self.trains[key] and row[key] not in (None, "") for key in row):
+        names = tuple(row)
+        if names not in self.shapes:
+            self.shapes[names] = self.shape_of(names)
+        steps, training = self.shapes[names]
+        step = next((number for name in steps if (number := whole_number(row[name])) is not None), None)
+        if all(row[name] in (None, "") for name in training):
             return self.step if step is None else step + self.offset
         epoch = as_number(row.get("epoch", row.get("Epoch")))
         epoch = self.epoch if epoch is None else epoch
@@ -1970,14 +1978,18 @@ def run_of_rows(path: Path, table: Table, columns: dict[str, str], kind: str = "
     keys = table.columns.keys() | {key for key, _, _ in table.bad}
     known = {name: [*filter(None, (common_name(key, name) for key in keys))] for name in NAMES}
     dialect = "verl" if table.nested else max(known, key=lambda name: ("score" in known[name], len(known[name])))
+    trainer = "trl"
     if columns or not any(known.values()):
-        return run_of(path, "named columns" if columns else kind, "trl", table, columns)
-    if dialect != "ours":
-        return run_of(path, f"verl {kind}" if dialect == "verl" else kind, dialect, table, columns)
-    if kind == "console":  # our trainers write metrics.jsonl
-        return run_of(path, kind, "other", table, columns)
-    trainer = "grpo_train" if "time/step" in keys else "ppo_train"
-    return run_of(path, "metrics.jsonl", trainer if "optim/lr" in keys else "one_page", table, columns)
+        kind = "named columns" if columns else kind
+    elif dialect == "verl":
+        kind, trainer = f"verl {kind}", "verl"
+    elif dialect == "ours" and kind == "console":  # our trainers write metrics.jsonl
+        trainer = "other"
+    elif dialect == "ours":
+        kind, trainer = "metrics.jsonl", "one_page"
+        if "optim/lr" in keys:
+            trainer = "grpo_train" if "time/step" in keys else "ppo_train"
+    return run_of(path, kind, trainer, table, columns)
 
 
 def other_quantity(name: str, points: dict[int, float], columns) -> str:
@@ -2079,6 +2091,12 @@ ODD = re.compile(r"(?<=: )(-?inf|nan|None|True|False)(?=[,}])")  # Python litera
 BAND = re.compile("__M(IN|AX)$")  # wandb exports NAME__MIN and NAME__MAX beside each NAME
 ERROR = re.compile(r"(?:\(\w+ pid=[^)]*\) )?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*)")  # ends a traceback
 CELL = re.compile(r"[-+]?[.\d]+(e[-+]?\d+)?")
+STANDING = re.compile(
+    r"(?<![\w.,/@+-])([-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?)(?![\w.%+-]|,\d)", re.IGNORECASE
+)  # numbers that are no part of a word
+FIRST_MARK = 7_700_000_000  # stands for the first number of a line
+VERL_LINE = re.compile(r"\bstep:(\d+) - (.+)")
+DICT = re.compile(r"\{'[^{}\n]*\}")
 
 
 class Reader:
@@ -2095,62 +2113,80 @@ class Reader:
         self.cut = ""  # the beginning of a printed dict that the terminal wrapped
         self.epoch, self.named = {}, False  # {"epoch": …} of the last line with one; whether figures name their step
         self.heading, self.sections = {}, []  # {"step": …} of the last heading; enclosing YAML sections (indent, name)
+        self.shapes = {}  # lines without their numbers -> what `figures_of` finds
 
     def take(self, line: str) -> None:
         self.number += 1
         line = COLOUR.sub("", line) if "\x1b" in line else line
-        if not line.strip():
+        start = line.lstrip()
+        if not start:
             return
         self.lines += 1
-        row = json_object(line) if line.lstrip()[0] == "{" else None
+        row = json_object(line) if start[0] == "{" else None
         if row is not None:
             return self.json.add(row)
         self.bad += 1
         self.first_bad = self.first_bad or self.number
         self.take_config(line)
-        if "Err" in line or "Exc" in line or "Interrupt" in line:
-            match = ERROR.match(line)
-            self.error = match[1].strip()[:200] if match else self.error
-        if "step:" in line and (match := re.search(r"\bstep:(\d+) - (.+)", line)):
-            pairs = [part.rpartition(":") for part in WRAPPED.sub(r"\1", match[2]).strip().split(" - ")]
+        if ("Err" in line or "Exc" in line or "Interrupt" in line) and (match := ERROR.match(line)):
+            self.error = match[1].strip()[:200]
+        if "step:" in line and (match := VERL_LINE.search(line)):
+            pairs = [part.rpartition(":") for part in unwrapped(match[2]).strip().split(" - ")]
             return self.console.add({"step": match[1], **{key: value for key, _, value in pairs if key}})
-        if self.cut or ("{'" in line and CUT.search(line)):
+        torn = "{'" in line and line.rfind("{") > line.rfind("}") and CUT.search(line)
+        if self.cut or torn:
             self.cut += line.rstrip()
             if "}" not in line and len(self.cut) < 4000:
                 return
             line, self.cut = self.cut, ""
-        line = WRAPPED.sub(r"\1", line) if "np." in line or "tensor(" in line or "rray(" in line else line  # it is slow
-        for match in re.finditer(r"\{'[^{}\n]*\}", line) if "{'" in line else ():
+        line = unwrapped(line)
+        for match in DICT.finditer(line) if "{'" in line else ():
             self.take_dict(match[0], HEADING.findall(line[: match.start()]))
         if not self.console.rows:
-            boxed = "│" in line
-            if ":" in line:
-                line = SPACED.sub(lambda name: f"{re.sub('[. ]+', '_', name[1].lower())}:", line)
-            line = CELL_PAIR.sub("=", line) if line.count(" | ") > 1 or boxed else line
-            if section := SECTION.fullmatch(line.rstrip()):
-                self.sections = [outer for outer in self.sections if len(outer[0]) < len(section[1])]
-                self.sections += [] if section[3] else [section.groups()]
-                line = "/".join([*(name for _, name, _ in self.sections), f"{section[2]}: {section[3]}"])
-            pairs, small = pairs_of(line) if "=" in line or ":" in line else {}, line.lower()
-            headings = HEADING.findall(line) if any(word in small for word in HEADING_WORDS) else ()
-            *_, last = [None, *headings]
-            ends = len(pairs) > 1 and not boxed and any(common_name(name, "trl") for name in pairs)
-            self.named = self.named or (ends and any(names_step(name) and "/" not in name for name in pairs))
-            begins = last and (ends or not self.named)  # "Step 1:" may be of a completion
-            self.heading = {"step": last} if begins else {} if ends else self.heading
-            self.epoch = {"epoch": epoch[1]} if "epoch" in small and (epoch := EPOCH.search(line)) else self.epoch
-            if len(self.heading | pairs) > 1:
-                self.plain.add(self.epoch | self.heading | pairs)
+            self.take_pairs(line)
 
     def take_dict(self, text: str, headings: list[str]) -> None:
         """Add a flat dict that transformers' Trainer printed, such as {'loss': …}; the last heading is its step."""
-        row = json_object(ODD.sub(r'"\1"', text).replace("'", '"'))
+        quoted = text.replace("'", '"')
+        row = json_object(quoted) or json_object(ODD.sub(r'"\1"', quoted))
         if row is None:
             self.unread += "'loss': " in text or "'reward': " in text
-        elif NAMES["trl"].keys() & row.keys() or any(key.startswith("eval_") for key in row):
+        elif not NAMES["trl"].keys().isdisjoint(row) or any(key.startswith("eval_") for key in row):
             if row != self.last:  # other ranks print the same dict
                 self.console.add({"step": headings[-1]} | row if headings else row)
             self.last = row
+
+    def take_pairs(self, line: str) -> None:
+        """Add the pairs name=value of a line, under the last heading and epoch; its figures end a heading.
+
+        Lines that differ in their numbers only have one shape, which is searched once, with marks for the numbers.
+        """
+        parts = STANDING.split(line)
+        numbers = parts[1::2]
+        shape = (*parts[::2], *map(str.isdecimal, numbers))
+        if shape not in self.shapes:
+            marks = [f"{FIRST_MARK + i}{'' if text.isdecimal() else '.5'}" for i, text in enumerate(numbers)]
+            parts[1::2] = marks
+            if len(self.shapes) >= MOST_STEPS:
+                self.shapes.clear()
+            self.shapes[shape] = marks, *figures_of("".join(parts))
+        marks, texts, section, heading, epoch, ends, named = self.shapes[shape]
+        given = dict(zip(marks, numbers, strict=True))
+        pairs = {name: given.get(text, text) for name, text in texts.items()}
+        if section:
+            indent, title, is_value = section
+            self.sections = [outer for outer in self.sections if len(outer[0]) < len(indent)]
+            pairs = {"/".join([*(outer for _, outer in self.sections), name]): text for name, text in pairs.items()}
+            self.sections += [] if is_value else [(indent, title)]
+        self.named = self.named or named
+        if heading and (ends or not self.named):  # "Step 1:" may be of a completion
+            self.heading = {"step": given.get(heading, heading)}
+        elif ends:
+            self.heading = {}
+        if epoch:
+            self.epoch = {"epoch": given.get(epoch, epoch)}
+        if len(self.heading | pairs) > 1:
+            self.plain.add(self.epoch | self.heading | pairs)
 
     def take_config(self, line: str) -> None:
         """Collect verl's printed settings line by line; parse them once they are complete."""
@@ -2183,6 +2219,31 @@ class Reader:
         if self.unread:
             run.remarks.append(f"{self.unread} printed dicts like {{'loss': … could not be read; left out")
         return run
+
+
+def unwrapped(line: str) -> str:
+    """A line with the bare numbers of np.float64(0.1), tensor(0.1, …) and array(0.1, …)."""
+    return WRAPPED.sub(r"\1", line) if "np." in line or "tensor(" in line or "rray(" in line else line
+
+
+def figures_of(line: str) -> tuple:
+    """What a line of text has: ({name: value}, its YAML section, heading, epoch, …); see `Reader.take_pairs`.
+
+    The last two: whether it has several figures, and whether these name their step.
+    """
+    boxed, small = "│" in line, line.lower()
+    if ":" in line:
+        line = SPACED.sub(lambda name: f"{re.sub('[. ]+', '_', name[1].lower())}:", line)
+    if boxed or line.count(" | ") > 1:
+        line = CELL_PAIR.sub("=", line)
+    section = SECTION.fullmatch(line.rstrip())
+    line = f"{section[2]}: {section[3]}" if section else line
+    pairs = pairs_of(line) if "=" in line or ":" in line else {}
+    ends = len(pairs) > 1 and not boxed and any(common_name(name, "trl") for name in pairs)
+    named = ends and any(names_step(name) and "/" not in name for name in pairs)
+    *_, heading = ["", *(HEADING.findall(line) if any(word in small for word in HEADING_WORDS) else ())]
+    epoch = EPOCH.search(line) if "epoch" in small else None
+    return pairs, section and section.groups(), heading, epoch and epoch[1], ends, named
 
 
 def pairs_of(line: str) -> dict[str, str]:
@@ -3351,8 +3412,9 @@ def lost_at_once(run: LoggedRun) -> bool:
         return False
     if gain is not None and gain[2] < 0 and held_out[-1] <= 0.02 * held_out[0]:
         return True
-    prompts = [run.prompts(count) for count in (1, len(scores) - 1)]
-    lost = share_gain((min(1.0, scores[0]), prompts[0]), (0.0, prompts[1]))
+    size = int(run.number("group_size") or 1)  # the completions of a group count as one draw
+    draws = [max(1, run.batch(count) // size) for count in (1, len(scores) - 1)]
+    lost = share_gain((min(1.0, scores[0]), draws[0]), (0.0, draws[1]))
     later = [value for step, value in run.series.get("held_out", {}).items() if step > min(run.series["score"])]
     return lost[2] < 0 and max(later, default=0.0) <= 0.1 * scores[0]
 

@@ -37,64 +37,63 @@ failed, 128 + n stopped by signal n.
 """
 
 # Contents
-#       158-163  file text         Load texts from files beside their room, such as a page's style; a built script …
-#       166-177  python source     Parses Python source in a process with threads
-#       180-278  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       281-326  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       329-519  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       522-752  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       755-799  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#      802-1222  user scripts      A user's Python script or notebook, read from its source
-#     1225-1276  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1279-1519  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1522-1636  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1639-1894  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1897-2003  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     2006-2147  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2150-2475  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2478-2588  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2591-2682  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2685-2716  prompts           Load training and held-out prompts as token ids
-#     2719-2736  verl layout       verl's row layout: the ground truth in reward_model, all other columns in extra_info
-#     2739-2843  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
-#     2846-3075  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
-#     3078-3152  extracts          Extract from a Python file what some of its names need
-#     3155-3393  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     3396-3662  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3665-3977  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3980-4122  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     4125-4357  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     4360-4486  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     4489-4551  control tokens    Render messages so that their text never becomes control tokens, for versions of …
-#     4554-4809  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4812-4979  conversations     Conversations with environments: their record, limits, and calls of the …
-#     4982-5122  play              Play a policy's conversations with environments; each turn samples all open …
-#     5125-5288  play setup        Set up and score conversations, for all programs that take --environment
-#     5291-5314  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     5317-5392  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     5395-5403  models            The networks of a run: their precision, the frozen reference, prompts that they …
-#     5406-5437  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     5440-5443  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     5446-5452  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5455-5535  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5538-5583  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     5586-5694  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     5697-5991  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5994-6077  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     6080-6105  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     6108-6297  memory            The memory that a run will need, from the shape of its networks
-#     6300-6307  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6310-6440  settings          Settings, hardware by name, and verl's names of estimators, losses and aggregations
-#     6443-6913  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
-#     6916-7102  data              Rows and a model's files as verl reads them
-#     7105-7341  refusals          What verl cannot express, ignores or changes; memory of one GPU, and sizes that do …
-#     7344-7711  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, …
-#     7714-8040  overrides         Our settings as verl's overrides, in Hydra's grammar
-#     8043-8410  job folder        The folder of a job: data, rewards, an environment, settings; the copies of the …
-#     8413-8717  checks            --check: all that can be verified before a run, of a job or of a file of …
-#     8720-8994  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
-#     8997-9218  export            --export: a job as four files that need neither this script nor its bundle
-#     9221-9267  command           The command line
+#       157-162  file text         Load texts from files beside their room, such as a page's style; a built script …
+#       165-176  python source     Parses Python source in a process with threads
+#       179-276  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       279-324  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       327-517  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       520-744  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       747-791  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#      794-1210  user scripts      A user's Python script or notebook, read from its source
+#     1213-1262  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1265-1505  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1508-1622  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1625-1880  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1883-1989  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1992-2133  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2136-2461  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2464-2574  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2577-2668  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2671-2702  prompts           Load training and held-out prompts as token ids
+#     2705-2722  verl layout       verl's row layout: the ground truth in reward_model, all other columns in extra_info
+#     2725-2829  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
+#     2832-3061  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
+#     3064-3138  extracts          Extract from a Python file what some of its names need
+#     3141-3379  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     3382-3648  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3651-3963  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3966-4107  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     4110-4331  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     4334-4460  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     4463-4780  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4783-4946  conversations     Conversations with environments: their record, limits, and calls of the …
+#     4949-5084  play              Play a policy's conversations with environments; each turn samples all open …
+#     5087-5242  play setup        Set up and score conversations, for all programs that take --environment
+#     5245-5268  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     5271-5346  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     5349-5357  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     5360-5391  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     5394-5397  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     5400-5406  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5409-5489  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5492-5537  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     5540-5648  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     5651-5945  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5948-6031  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     6034-6059  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     6062-6251  memory            The memory that a run will need, from the shape of its networks
+#     6254-6261  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6264-6394  settings          Settings, hardware by name, and verl's names of estimators, losses and aggregations
+#     6397-6867  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
+#     6870-7056  data              Rows and a model's files as verl reads them
+#     7059-7295  refusals          What verl cannot express, ignores or changes; memory of one GPU, and sizes that do …
+#     7298-7665  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, …
+#     7668-7994  overrides         Our settings as verl's overrides, in Hydra's grammar
+#     7997-8364  job folder        The folder of a job: data, rewards, an environment, settings; the copies of the …
+#     8367-8671  checks            --check: all that can be verified before a run, of a job or of a file of …
+#     8674-8948  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
+#     8951-9172  export            --export: a job as four files that need neither this script nor its bundle
+#     9175-9221  command           The command line
 
 import argparse
 import ast
@@ -216,7 +215,6 @@ class RowFlaw(UserError):
 
 
 FULL = re.compile(r"No space left|os error (28|122)\b|unexpected pos \d+|PytorchStreamWriter failed writing")
-
 SHORT = re.compile(r"out of memory|not enough memory|(can't|cannot) allocate memory|_ALLOC_FAILED", re.IGNORECASE)
 
 
@@ -624,10 +622,10 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def yaml_flags(path: str, names: list[str]) -> list[str]:
+def yaml_flags(path: str, names: list[str], lists: list[str] | None = None) -> list[str]:
     """Convert a flat YAML mapping to flags, so that it passes the same checks as the command line.
 
-    Keys keep their names, also synonyms.
+    Keys keep their names, also synonyms. `lists`: the settings that may have several values; None: any.
     """
     import yaml
 
@@ -647,14 +645,18 @@ def yaml_flags(path: str, names: list[str]) -> list[str]:
         known = own_name(str(key), names)
         need(known, f"{path}: got unknown key {key!r}; expected a setting of --help{try_one}")
         need(value is not None, f"{path}: got no value for {key!r}; expected one; try leaving the line out")
-        for item in value if isinstance(value, list) else [value]:
+        values = value if isinstance(value, list) else [value]
+        need(
+            len(values) < 2 or lists is None or known in lists,
+            f"{path}: got a list of values for {key!r}; expected one",
+        )
+        for item in values:
             item = json.dumps(item) if isinstance(item, dict) else item
             flags.append(f"--{key}={'true' if item is True else 'false' if item is False else item}")
     return flags
 
 
 def flags_of(parser: argparse.ArgumentParser) -> list[str]:
-    """The names of a parser's flags, with `_` for `-`."""
     return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
 
 
@@ -676,18 +678,13 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhe
 
 def parse_settings(argv: list[str], config_class, description: str):
     """The settings of a command line: defaults, overridden by --config, overridden by flags."""
-    parser, words = build_parser(config_class, description), []
+    parser, fields = build_parser(config_class, description), dataclasses.fields(config_class)
+    names, lists = [f.name for f in fields], [f.name for f in fields if f.type == list[str]]
     for flag in ("--data", "--eval_data"):
         if sum(word.split("=")[0].replace("-", "_") == flag.replace("-", "_") for word in argv) > 1:
             say(f"note: {flag} is given more than once and the last one counts; data_loader.py joins files")
-    names = [f.name for f in dataclasses.fields(config_class)]
     path = flag_values(argv).get("config")
-    if path:
-        words = yaml_flags(path, names)
-        lists = [f.name for f in dataclasses.fields(config_class) if f.type == list[str]]
-        keys = [word.removeprefix("--").split("=")[0] for word in words]
-        several = next((key for key in keys if keys.count(key) > 1 and own_name(key, names) not in lists), None)
-        need(not several, f"{path}: got a list of values for {several!r}; expected one")
+    words = yaml_flags(path, names, lists) if path else []
     in_file = vars(parser.parse_args(in_own_words(words, names)))
     flags = vars(parse_flags(parser, argv, in_file))
     flags.pop("config", None)
@@ -698,32 +695,27 @@ def parse_settings(argv: list[str], config_class, description: str):
     return config
 
 
-def check_numbers(config) -> None:
-    """Raise UserError for a number that is not finite, below 0, or 0 although its setting is `positive`."""
-    for f in dataclasses.fields(config):
-        value = getattr(config, f.name)
-        if isinstance(value, int | float):
-            positive = f.metadata["positive"]
-            ok = math.isfinite(value) and (value > 0 if positive else value >= 0)
-            need(ok, f"got {f.name} {value}; expected {'more than 0' if positive else '0 or more'}")
-            need(f.name != "seed" or value < 2**32, f"got seed {value}; expected less than 2^32, as numpy does")
+def check_values(config: BaseConfig, *required: str) -> None:
+    """Raise UserError for a number out of range, an unknown choice in a Config from Python, an empty required value.
 
-
-def check_choices(config: BaseConfig) -> None:
-    """Raise UserError for a value outside a setting's choices; argparse checks flags, but not a Config from Python."""
+    Numbers must be finite and at least 0, above 0 where their setting is `positive`.
+    """
     for f in dataclasses.fields(config):
         value, choices = getattr(config, f.name), f.metadata.get("choices")
         choices = choices() if callable(choices) else choices
         fits = not choices or value in (None, f.default) or isinstance(value, list) or value in choices
         need(fits, f"got {f.name} {value!r}; expected one of {', '.join(map(str, choices or []))}")
+        if isinstance(value, int | float):
+            positive = f.metadata["positive"]
+            ok = math.isfinite(value) and (value > 0 if positive else value >= 0)
+            need(ok, f"got {f.name} {value}; expected {'more than 0' if positive else '0 or more'}")
+            need(f.name != "seed" or value < 2**32, f"got seed {value}; expected less than 2^32, as numpy does")
+        need(value or f.name not in required, f"got an empty {f.name}; expected a value; try leaving --{f.name} out")
 
 
 def check_trainer(config: BaseConfig) -> None:
     """Raise UserError for trainer settings that are out of range or exclude each other."""
-    check_numbers(config)
-    check_choices(config)
-    for name in ("model", "data", "output_dir", "prompt_column"):
-        need(getattr(config, name), f"got an empty {name}; expected a value; try leaving --{name} out")
+    check_values(config, "model", "data", "output_dir", "prompt_column")
     need(config.adam_beta2 < 1, f"got adam_beta2 {config.adam_beta2}; expected 0 or more, below 1; try 0.999 or 0.95")
     need(
         config.mismatch_low <= 1 <= config.mismatch_high,
@@ -992,7 +984,6 @@ class PythonSource:
         return {name: value for name, value in pairs if value is not None and times[name] == 1}
 
     def bases(self, definition: ast.AST | None) -> list[str]:
-        """The names of what a class is derived from; none for a function."""
         return [self.name_of(base) for base in getattr(definition, "bases", [])]
 
     def derived(self, base: str) -> list[str]:
@@ -1055,7 +1046,6 @@ class PythonSource:
         return node
 
     def around(self, node: ast.AST, kinds: type) -> ast.AST | None:
-        """The innermost node of some kinds around a node."""
         while (node := self.parents.get(node)) and not isinstance(node, kinds):
             pass
         return node
@@ -1104,7 +1094,6 @@ class PythonSource:
         return isinstance(block, ast.Module | FUNCTIONS) or block in around
 
     def blocks(self, node: ast.AST) -> list[ast.AST]:
-        """All nodes around a node."""
         return [node, *self.blocks(self.parents[node])] if node in self.parents else [node]
 
     def hidden_changes(self, made: ast.expr) -> list[ast.expr]:
@@ -1205,7 +1194,6 @@ def assigned_to(node: ast.AST, name: str) -> ast.expr | None:
 
 
 def names_bound_by(node: ast.AST) -> list[str]:
-    """The names that a node binds."""
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store | ast.Del):
         return [node.id]
     if isinstance(node, ast.arg):
@@ -1253,27 +1241,25 @@ def exit_code(
 
 def code_of(error: BaseException, mend: str, stopped: str) -> int:
     """Print the error that ended a run and return its exit code; a single process re-raises unknown errors."""
-    if isinstance(error, UserError):
-        print(f"error: {error}", file=sys.stderr, flush=True)
-        return error.code
-    if isinstance(error, Exception) and is_out_of_memory(error):
-        advice = "a smaller model or batch, or a machine with more"
-        print(f"error: {memory_shortage('in this program', error, advice)}", file=sys.stderr, flush=True)
-        return 2
     if isinstance(error, KeyboardInterrupt):
         say(stopped)
         if __name__ == "__main__":  # threads and pools of a reward may never end
             end_at_once(130)
         return 130
-    is_full = is_disk_full(error)
-    if is_full or isinstance(error, OSError):
+    if isinstance(error, UserError):
+        text = error
+    elif isinstance(error, Exception) and is_out_of_memory(error):
+        text = memory_shortage("in this program", error, "a smaller model or batch, or a machine with more")
+    elif (is_full := is_disk_full(error)) or isinstance(error, OSError):
         got = f"no space left on the disk ({str(error).partition(chr(10))[0]})" if is_full else error
-        print(f"error: got {got}; expected to read and write files; {mend}", file=sys.stderr)
-        return 2
-    if world()[1] == 1:
+        text = f"got {got}; expected to read and write files; {mend}"
+    elif world()[1] == 1:
         raise error
-    traceback.print_exception(error)
-    return 1
+    else:
+        traceback.print_exception(error)
+        return 1
+    print(f"error: {text}", file=sys.stderr, flush=True)
+    return getattr(text, "code", 2)
 
 
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
@@ -4013,7 +3999,6 @@ class Environments:
     kinds: dict[str | None, EnvironmentKind]
 
     def kind_of(self, columns: dict) -> EnvironmentKind:
-        """The kind of environment that a row's columns select."""
         if None in self.kinds:
             return self.kinds[None]
         name, known = columns.get(ENVIRONMENT_COLUMN), [*map(str, self.kinds)]
@@ -4253,45 +4238,34 @@ CALL_FORMATS = {
 }
 
 
-def trl_response_template(tokenizer) -> dict | None:
-    """TRL's response template for the tokenizer's chat template; None if TRL is not installed or has none."""
-    try:
-        from trl.chat_template_utils import add_response_schema
-
-        return add_response_schema(copy.copy(tokenizer)).response_template
-    except (ImportError, ValueError):
-        return None
-
-
 def call_format(tokenizer, choice: str = "") -> str | dict:
     """How a model writes tool calls: by `choice`, else the tokenizer's response template, else its chat template.
 
     Returns:
         A name in CALL_FORMATS, or a response template of transformers.
     """
-    known = [*CALL_FORMATS, "template"]
-    need(
-        not choice or choice in known,
-        f"got tool format {choice!r}; expected {', '.join(known)}{suggest(choice, known)}",
-    )
+    known = ["", *CALL_FORMATS, "template"]
+    need(choice in known, f"got tool format {choice!r}; expected {', '.join(known[1:])}{suggest(choice, known)}")
     response_template = getattr(tokenizer, "response_template", None)
     if response_template and choice in ("", "template"):
         return response_template
     need(choice != "template", "got tool format 'template', but the tokenizer has no response_template")
-    text = tokenizer.get_chat_template() if tokenizer.chat_template else ""
     if choice:
         return choice
+    text = tokenizer.get_chat_template() if tokenizer.chat_template else ""
     if "<arg_key>" not in text:  # GLM's `<tool_call>` holds no JSON
         for name, (_, mark) in CALL_FORMATS.items():
             if mark in text:
                 return name
-    trl_template = trl_response_template(tokenizer)
-    if trl_template is None:
-        raise UserError(
-            f"got a chat template that shows no known form of tool calls; expected one of {', '.join(CALL_FORMATS)}; "
-            "try naming it, or a tokenizer with a response_template (transformers' response parsing)"
-        )
-    return trl_template
+    with contextlib.suppress(ImportError, ValueError):  # TRL may be missing, or have no response template for it
+        from trl.chat_template_utils import add_response_schema
+
+        if template := add_response_schema(copy.copy(tokenizer)).response_template:
+            return template
+    raise UserError(
+        f"got a chat template that shows no known form of tool calls; expected one of {', '.join(CALL_FORMATS)}; "
+        "try naming it, or a tokenizer with a response_template (transformers' response parsing)"
+    )
 
 
 @functools.cache  # warn once
@@ -4486,76 +4460,12 @@ def run_together(jobs: list[list], seconds: float) -> list[list[Outcome]]:
     return [with_missing(thread.calls, late.get(thread, thread.outcomes), seconds) for thread in threads]
 
 
-# ----------------------------------------------------------- control tokens (src/parts/environments/control_tokens.py)
-
-OPENS, CLOSES = "\U000f0000", "\U000f0001"  # private-use characters around control tokens in messages
-
-
-def sanitizes(tokenizer) -> bool:
-    """Whether a tokenizer's `apply_chat_template` can keep control tokens out of messages by itself."""
-    return "sanitize_control_tokens" in inspect.signature(tokenizer.apply_chat_template).parameters
-
-
-def control_tokens(tokenizer, template: str) -> list[str]:
-    """Tokens that messages must not produce, longest first: special ones, and added ones that the template writes."""
-    added = tokenizer.added_tokens_decoder.values()
-    written = {t.content for t in added if t.special or (t.content in template and not t.content.isspace())}
-    return sorted(written, key=len, reverse=True)
-
-
-def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **given) -> list[int]:
-    """Token ids of a conversation; control tokens in its messages and tools are encoded as plain letters.
-
-    Raises:
-        ValueError: the tokenizer encodes the letters as the control token nevertheless.
-    """
-    template = tokenizer.get_chat_template(given.get("chat_template"), tools)
-    tokens = "|".join(map(re.escape, control_tokens(tokenizer, template))) or "(?!)"
-
-    def marked(value):
-        if isinstance(value, str):
-            return re.sub(tokens, rf"{OPENS}\g<0>{CLOSES}", value.replace(OPENS, "").replace(CLOSES, ""))
-        if isinstance(value, dict):
-            return {key: marked(item) for key, item in value.items()}
-        return [marked(item) for item in value] if isinstance(value, list | tuple) else value
-
-    text = tokenizer.apply_chat_template(marked(messages), tools=marked(tools), tokenize=False, **given)
-    # text, marked token, text, …; a marked token is None for a lone mark, whose partner the template has cut off
-    first, *rest = re.split(f"{OPENS}({tokens}){CLOSES}|[{OPENS}{CLOSES}]", text)
-    ids = tokenizer.encode(first, add_special_tokens=False)
-    for i, piece in enumerate(rest):
-        as_letters = i % 2 == 0
-        encoded = piece_ids(tokenizer, piece, as_letters) if piece else []
-        if as_letters and piece and tokenizer.convert_tokens_to_ids(piece) in encoded:
-            raise ValueError(f"got {piece!r} in a message, which the tokenizer reads as a token in any text")
-        ids += encoded
-    return ids
-
-
-def piece_ids(tokenizer, piece: str, as_letters: bool) -> list[int]:
-    """Token ids of text within a conversation, encoded after a newline, as SentencePiece adds a space at a start."""
-
-    def encoded(text: str) -> list[int]:
-        return letter_ids(tokenizer, text) if as_letters else tokenizer.encode(text, add_special_tokens=False)
-
-    newline = tokenizer.encode("\n", add_special_tokens=False)
-    ids = encoded("\n" + piece)
-    return ids[len(newline) :] if ids[: len(newline)] == newline else encoded(piece)
-
-
-def letter_ids(tokenizer, text: str) -> list[int]:
-    """Token ids of text by the tokenizer's model alone, without recognising added tokens."""
-    backend = tokenizer.backend_tokenizer
-    text = backend.normalizer.normalize_str(text) if backend.normalizer else text
-    words = [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)] if backend.pre_tokenizer else [text]
-    return [token.id for word in words for token in backend.model.tokenize(word)]
-
-
 # ----------------------------------------------------------------- turn bridge (src/parts/environments/turn_bridge.py)
 
 PROBE_TURNS = 3
 KNOWN_SEAMS = 1000
 KNOWN_RENDERINGS = 256
+OPENS, CLOSES = "\U000f0000", "\U000f0001"  # private-use characters around control tokens in messages
 
 
 class TurnBridge:
@@ -4576,7 +4486,10 @@ class TurnBridge:
         self.tokenizer, self.end_ids, self.settings = tokenizer, {*end_ids}, {**(settings or {})}
         self.chat_template, self.seams = chat_template, {}
         self.lock = threading.Lock()  # a tokenizer's backend fails if two threads use it at once
-        self.sanitizes, self.rendered = sanitizes(tokenizer), {}
+        self.rendered = {}
+        # whether the installed transformers keeps control tokens out of messages by itself; 5.10, verl's, does not
+        parameters = inspect.signature(tokenizer.apply_chat_template).parameters
+        self.sanitizes = "sanitize_control_tokens" in parameters
         if chat_template:
             self.settings["chat_template"] = chat_template
 
@@ -4722,6 +4635,64 @@ class TurnBridge:
         return ""
 
 
+def control_tokens(tokenizer, template: str) -> list[str]:
+    """Tokens that messages must not produce, longest first: special ones, and added ones that the template writes."""
+    added = tokenizer.added_tokens_decoder.values()
+    written = {t.content for t in added if t.special or (t.content in template and not t.content.isspace())}
+    return sorted(written, key=len, reverse=True)
+
+
+def sanitized_ids(tokenizer, messages: list[dict], tools: list[dict] | None, **given) -> list[int]:
+    """Token ids of a conversation; control tokens in its messages and tools are encoded as plain letters.
+
+    The same ids as by `apply_chat_template(…, sanitize_control_tokens=True)` of a newer transformers: control tokens
+    are marked, the template renders them, and the tokenizer's model alone encodes them, without added tokens.
+
+    Raises:
+        ValueError: the tokenizer encodes the letters as the control token nevertheless.
+    """
+    template = tokenizer.get_chat_template(given.get("chat_template"), tools)
+    tokens = "|".join(map(re.escape, control_tokens(tokenizer, template))) or "(?!)"
+
+    def marked(value):
+        if isinstance(value, str):
+            return re.sub(tokens, rf"{OPENS}\g<0>{CLOSES}", value.replace(OPENS, "").replace(CLOSES, ""))
+        if isinstance(value, dict):
+            return {key: marked(item) for key, item in value.items()}
+        return [marked(item) for item in value] if isinstance(value, list | tuple) else value
+
+    text = tokenizer.apply_chat_template(marked(messages), tools=marked(tools), tokenize=False, **given)
+    # text, marked token, text, …; a marked token is None for a lone mark, whose partner the template has cut off
+    first, *rest = re.split(f"{OPENS}({tokens}){CLOSES}|[{OPENS}{CLOSES}]", text)
+    ids = tokenizer.encode(first, add_special_tokens=False)
+    for i, piece in enumerate(rest):
+        as_letters = i % 2 == 0
+        encoded = piece_ids(tokenizer, piece, as_letters) if piece else []
+        if as_letters and piece and tokenizer.convert_tokens_to_ids(piece) in encoded:
+            raise ValueError(f"got {piece!r} in a message, which the tokenizer reads as a token in any text")
+        ids += encoded
+    return ids
+
+
+def piece_ids(tokenizer, piece: str, as_letters: bool) -> list[int]:
+    """Token ids of text within a conversation, encoded after a newline, as SentencePiece adds a space at a start."""
+
+    def encoded(text: str) -> list[int]:
+        return letter_ids(tokenizer, text) if as_letters else tokenizer.encode(text, add_special_tokens=False)
+
+    newline = tokenizer.encode("\n", add_special_tokens=False)
+    ids = encoded("\n" + piece)
+    return ids[len(newline) :] if ids[: len(newline)] == newline else encoded(piece)
+
+
+def letter_ids(tokenizer, text: str) -> list[int]:
+    """Token ids of text by the tokenizer's model alone, without recognising added tokens."""
+    backend = tokenizer.backend_tokenizer
+    text = backend.normalizer.normalize_str(text) if backend.normalizer else text
+    words = [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)] if backend.pre_tokenizer else [text]
+    return [token.id for word in words for token in backend.model.tokenize(word)]
+
+
 def stand_in(replies: list[dict]) -> tuple[list[dict], dict, list[dict]]:
     """A short conversation that replies can follow: (messages, the answer before the replies, replies)."""
     before, answer = [{"role": "user", "content": "Question"}], {"role": "assistant", "content": "Answer"}
@@ -4859,17 +4830,14 @@ class Conversation:
 
     @property
     def ids(self) -> list[int]:
-        """All tokens so far."""
         return self.prompt_ids + self.response_ids
 
     @property
     def row(self) -> str:
-        """Its row and prompt, for messages."""
         return f"{self.place or f'row {self.number + 1} of the batch'}, prompt {text_of_turns(self.prompt)[:100]!r}"
 
     @property
     def label(self) -> str:
-        """Its environment, row and prompt, for messages."""
         return f"environment {self.kind.name}, {self.row}"
 
 
@@ -4952,8 +4920,7 @@ def error_text(error: BaseException, limit: int) -> str:
 
 
 def missing_tool(name: str, /, **arguments) -> None:
-    """Raise TRL's error for an unknown tool."""
-    raise ValueError(f"Tool {name} not found.")
+    raise ValueError(f"Tool {name} not found.")  # TRL's error
 
 
 def tool_job(conversation: Conversation, limits: PlayLimits) -> list[Callable]:
@@ -5057,16 +5024,11 @@ def answer_all(conversations: list[Conversation], heard: list[tuple[str, str]], 
         said[i] = [] if reply is None else [{"role": "user", "content": reply}]
         conversation.ended_by = "reply" if reply is None else ""
     for conversation in conversations:
-        take_turn_reward(conversation)
+        value = getattr(conversation.environment, "turn_reward", 0.0)
+        conversation.turn_rewards.append(checked_number("turn_reward", conversation, value))
+        if value:
+            conversation.environment.turn_reward = 0.0
     return said
-
-
-def take_turn_reward(conversation: Conversation) -> None:
-    """Record an environment's `turn_reward` for the last answer, and reset it to 0."""
-    value = getattr(conversation.environment, "turn_reward", 0.0)
-    conversation.turn_rewards.append(checked_number("turn_reward", conversation, value))
-    if value:
-        conversation.environment.turn_reward = 0.0
 
 
 def go_on(conversation: Conversation, messages: list[dict], last: bool, setup: PlaySetup) -> None:
@@ -5166,19 +5128,16 @@ def pays(kind: EnvironmentKind) -> bool:
     return kind.scores or hasattr(kind.make(), "turn_reward")
 
 
+def check_chat_template(config, tokenizer) -> None:
+    got = f"got --environment, but the tokenizer of {config.model!r} has no chat template"
+    need(tokenizer.chat_template, f"{got}; expected one; try --chat_template FILE, or an instruct model")
+
+
 def load_with_reward(config, tokenizer) -> tuple[Environments, Reward]:
     """`load_scored`, with UserError also if the tokenizer has no chat template."""
     scored = load_scored(config)
     check_chat_template(config, tokenizer)
     return scored
-
-
-def check_chat_template(config, tokenizer) -> None:
-    need(
-        tokenizer.chat_template,
-        f"got --environment, but the tokenizer of {config.model!r} has no chat template; expected one; try "
-        "--chat_template FILE, or an instruct model",
-    )
 
 
 def load_scored(config) -> tuple[Environments, Reward]:
@@ -5195,16 +5154,12 @@ def check_environments(config, environments: Environments, functions) -> None:
     Args:
         functions: names of the reward functions beside the environments.
     """
-    need(
-        OF_ENVIRONMENT not in functions,
-        f"got a reward function {OF_ENVIRONMENT!r}, the name of the environment's own score; try another name",
-    )
+    got = f"got a reward function {OF_ENVIRONMENT!r}, the name of the environment's own score"
+    need(OF_ENVIRONMENT not in functions, f"{got}; try another name")
+    advice = "try def get_reward(self) -> float, or turn_reward = 0.0 in the class"
     for kind in environments.kinds.values():
-        need(
-            functions or pays(kind),
-            f"environment {kind.name}: got no get_reward and no --reward; expected one of them; try def "
-            "get_reward(self) -> float, or turn_reward = 0.0 in the class",
-        )
+        got = f"environment {kind.name}: got no get_reward and no --reward"
+        need(functions or pays(kind), f"{got}; expected one of them; {advice}")
     tools = any(kind.tools for kind in environments.kinds.values())
     need(tools or not config.tool_format, f"got tool_format {config.tool_format} for an environment without tools")
 
@@ -5250,9 +5205,8 @@ def playable_rows(
         try:
             ids = setup.bridge.render(turns, tools)
         except ValueError as error:
-            raise UserError(
-                f"{source}: got prompt {str(prompt)[-80:]!r}, which the template refuses: {error}"
-            ) from error
+            got = f"{source}: got prompt {str(prompt)[-80:]!r}"
+            raise UserError(f"{got}, which the template refuses: {error}") from error
         kept += [row | {"prompt_ids": ids}] if len(ids) <= most else []
     too_long = f"{len(rows) - len(kept)} of {len(rows)} prompts longer than {most} tokens with tools"
     need(kept or not rows, f"{source}: got {too_long}; expected some that fit; try a higher --{limit}")

@@ -42,56 +42,56 @@ Exit codes: 0 RL can begin, 1 not yet (--resume --rounds N continues), 2 bad inp
 
 # Contents
 #       153-164  python source     Parses Python source in a process with threads
-#       167-271  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       274-319  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       322-512  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       515-706  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      709-1095  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1098-1167  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1170-1410  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1413-1527  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1530-1790  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1793-1899  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1902-2043  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2046-2371  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2374-2571  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2574-2659  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2662-2746  prompts           Load training and held-out prompts as token ids
-#     2749-2825  pass rates        Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
-#     2828-2883  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
-#     2886-3118  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     3121-3387  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3390-3702  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3705-3751  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     3754-3971  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     3974-4063  models            The networks of a run: their precision, the frozen reference, prompts that they …
-#     4066-4132  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     4135-4241  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     4244-4389  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     4392-4646  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     4649-4856  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     4859-4979  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
-#     4982-5195  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     5198-5280  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5283-5523  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     5526-5663  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5666-5858  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5861-6048  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     6051-6057  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     6060-6140  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     6143-6189  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     6192-6210  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     6213-6485  memory            The memory that a run will need, from the shape of its networks
-#     6488-6691  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     6694-6854  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6857-6884  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6887-6893  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6896-7015  settings          Settings of the warm start, and contradictions between them
-#     7018-7145  solutions         Prompts that may train, and their solutions as token ids with the end token
-#     7148-7305  workshop          The tools of a run: the policy of a round, its sampler, its files, and the signal …
-#     7308-7511  samples           Samples of a round: written in parts, filtered, and judged: can RL take over?
-#     7514-7638  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
-#     7641-7877  run               The memory and the plan, the rounds, the handover to RL, and the command line
+#       167-270  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       273-318  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       321-511  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       514-711  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      714-1100  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1103-1170  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1173-1413  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1416-1530  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1533-1793  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1796-1902  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1905-2046  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2049-2374  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2377-2574  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2577-2662  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2665-2749  prompts           Load training and held-out prompts as token ids
+#     2752-2828  pass rates        Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
+#     2831-2886  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
+#     2889-3121  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     3124-3390  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3393-3705  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3708-3754  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     3757-3974  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     3977-4066  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     4069-4135  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     4138-4244  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     4247-4392  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     4395-4649  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     4652-4859  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     4862-4982  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     4985-5198  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     5201-5283  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5286-5526  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     5529-5666  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5669-5861  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5864-6051  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     6054-6060  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     6063-6143  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     6146-6192  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     6195-6213  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     6216-6488  memory            The memory that a run will need, from the shape of its networks
+#     6491-6694  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     6697-6857  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6860-6887  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6890-6896  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     6899-7016  settings          Settings of the warm start, and contradictions between them
+#     7019-7146  solutions         Prompts that may train, and their solutions as token ids with the end token
+#     7149-7306  workshop          The tools of a run: the policy of a round, its sampler, its files, and the signal …
+#     7309-7512  samples           Samples of a round: written in parts, filtered, and judged: can RL take over?
+#     7515-7639  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
+#     7642-7874  run               The memory and the plan, the rounds, the handover to RL, and the command line
 
 import argparse
 import ast
@@ -209,7 +209,6 @@ class RowFlaw(UserError):
 
 
 FULL = re.compile(r"No space left|os error (28|122)\b|unexpected pos \d+|PytorchStreamWriter failed writing")
-
 SHORT = re.compile(r"out of memory|not enough memory|(can't|cannot) allocate memory|_ALLOC_FAILED", re.IGNORECASE)
 
 
@@ -617,10 +616,10 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def yaml_flags(path: str, names: list[str]) -> list[str]:
+def yaml_flags(path: str, names: list[str], lists: list[str] | None = None) -> list[str]:
     """Convert a flat YAML mapping to flags, so that it passes the same checks as the command line.
 
-    Keys keep their names, also synonyms.
+    Keys keep their names, also synonyms. `lists`: the settings that may have several values; None: any.
     """
     import yaml
 
@@ -640,14 +639,18 @@ def yaml_flags(path: str, names: list[str]) -> list[str]:
         known = own_name(str(key), names)
         need(known, f"{path}: got unknown key {key!r}; expected a setting of --help{try_one}")
         need(value is not None, f"{path}: got no value for {key!r}; expected one; try leaving the line out")
-        for item in value if isinstance(value, list) else [value]:
+        values = value if isinstance(value, list) else [value]
+        need(
+            len(values) < 2 or lists is None or known in lists,
+            f"{path}: got a list of values for {key!r}; expected one",
+        )
+        for item in values:
             item = json.dumps(item) if isinstance(item, dict) else item
             flags.append(f"--{key}={'true' if item is True else 'false' if item is False else item}")
     return flags
 
 
 def flags_of(parser: argparse.ArgumentParser) -> list[str]:
-    """The names of a parser's flags, with `_` for `-`."""
     return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
 
 
@@ -669,18 +672,13 @@ def parse_flags(parser: argparse.ArgumentParser, argv: list[str] | None, elsewhe
 
 def parse_settings(argv: list[str], config_class, description: str):
     """The settings of a command line: defaults, overridden by --config, overridden by flags."""
-    parser, words = build_parser(config_class, description), []
+    parser, fields = build_parser(config_class, description), dataclasses.fields(config_class)
+    names, lists = [f.name for f in fields], [f.name for f in fields if f.type == list[str]]
     for flag in ("--data", "--eval_data"):
         if sum(word.split("=")[0].replace("-", "_") == flag.replace("-", "_") for word in argv) > 1:
             say(f"note: {flag} is given more than once and the last one counts; data_loader.py joins files")
-    names = [f.name for f in dataclasses.fields(config_class)]
     path = flag_values(argv).get("config")
-    if path:
-        words = yaml_flags(path, names)
-        lists = [f.name for f in dataclasses.fields(config_class) if f.type == list[str]]
-        keys = [word.removeprefix("--").split("=")[0] for word in words]
-        several = next((key for key in keys if keys.count(key) > 1 and own_name(key, names) not in lists), None)
-        need(not several, f"{path}: got a list of values for {several!r}; expected one")
+    words = yaml_flags(path, names, lists) if path else []
     in_file = vars(parser.parse_args(in_own_words(words, names)))
     flags = vars(parse_flags(parser, argv, in_file))
     flags.pop("config", None)
@@ -691,15 +689,22 @@ def parse_settings(argv: list[str], config_class, description: str):
     return config
 
 
-def check_numbers(config) -> None:
-    """Raise UserError for a number that is not finite, below 0, or 0 although its setting is `positive`."""
+def check_values(config: BaseConfig, *required: str) -> None:
+    """Raise UserError for a number out of range, an unknown choice in a Config from Python, an empty required value.
+
+    Numbers must be finite and at least 0, above 0 where their setting is `positive`.
+    """
     for f in dataclasses.fields(config):
-        value = getattr(config, f.name)
+        value, choices = getattr(config, f.name), f.metadata.get("choices")
+        choices = choices() if callable(choices) else choices
+        fits = not choices or value in (None, f.default) or isinstance(value, list) or value in choices
+        need(fits, f"got {f.name} {value!r}; expected one of {', '.join(map(str, choices or []))}")
         if isinstance(value, int | float):
             positive = f.metadata["positive"]
             ok = math.isfinite(value) and (value > 0 if positive else value >= 0)
             need(ok, f"got {f.name} {value}; expected {'more than 0' if positive else '0 or more'}")
             need(f.name != "seed" or value < 2**32, f"got seed {value}; expected less than 2^32, as numpy does")
+        need(value or f.name not in required, f"got an empty {f.name}; expected a value; try leaving --{f.name} out")
 
 
 def free_on_resume(config) -> set[str]:
@@ -1144,27 +1149,25 @@ def exit_code(
 
 def code_of(error: BaseException, mend: str, stopped: str) -> int:
     """Print the error that ended a run and return its exit code; a single process re-raises unknown errors."""
-    if isinstance(error, UserError):
-        print(f"error: {error}", file=sys.stderr, flush=True)
-        return error.code
-    if isinstance(error, Exception) and is_out_of_memory(error):
-        advice = "a smaller model or batch, or a machine with more"
-        print(f"error: {memory_shortage('in this program', error, advice)}", file=sys.stderr, flush=True)
-        return 2
     if isinstance(error, KeyboardInterrupt):
         say(stopped)
         if __name__ == "__main__":  # threads and pools of a reward may never end
             end_at_once(130)
         return 130
-    is_full = is_disk_full(error)
-    if is_full or isinstance(error, OSError):
+    if isinstance(error, UserError):
+        text = error
+    elif isinstance(error, Exception) and is_out_of_memory(error):
+        text = memory_shortage("in this program", error, "a smaller model or batch, or a machine with more")
+    elif (is_full := is_disk_full(error)) or isinstance(error, OSError):
         got = f"no space left on the disk ({str(error).partition(chr(10))[0]})" if is_full else error
-        print(f"error: got {got}; expected to read and write files; {mend}", file=sys.stderr)
-        return 2
-    if world()[1] == 1:
+        text = f"got {got}; expected to read and write files; {mend}"
+    elif world()[1] == 1:
         raise error
-    traceback.print_exception(error)
-    return 1
+    else:
+        traceback.print_exception(error)
+        return 1
+    print(f"error: {text}", file=sys.stderr, flush=True)
+    return getattr(text, "code", 2)
 
 
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
@@ -6977,10 +6980,8 @@ def parse_config(argv: list[str]):
 
 def check_warm_start(config: Config) -> None:
     """Raise UserError for settings that are out of range or cannot work together."""
-    check_numbers(config)
     c, usual = config, type(config)()
-    for name in ("model", "data", "output_dir", "prompt_column", "completion_column"):
-        need(getattr(c, name), f"got an empty {name}; expected a value; try leaving --{name} out")
+    check_values(c, "model", "data", "output_dir", "prompt_column", "completion_column")
     need(not (c.self and c.teacher), "got --self and --teacher; expected one of them; try --teacher alone")
     of_samples = ("samples", "sample_temperature", "prompts_per_round", "max_per_prompt", "min_prompts", "max_draws")
     unused = ("completion_column",) if c.samples_solutions else (*of_samples, "min_steps", "min_coverage")
@@ -7774,15 +7775,11 @@ SHARED = (
 )
 
 
-def script_path(name: str) -> str:
-    """A sibling of this script, in the bundle or beside a copy; else its name alone."""
-    places = (HERE.parent, BUNDLE / "scripts")
-    return next((str(place / f"{name}.py") for place in places if (place / f"{name}.py").is_file()), f"{name}.py")
-
-
 def rl_command(config: Config, model: str, trainer: str) -> str:
     """The command that goes on with a model: the same data, rewards, template and lengths."""
-    usual, words = type(config)(), ["python", script_path(trainer)]
+    siblings = [place / f"{trainer}.py" for place in (HERE.parent, BUNDLE / "scripts")]  # beside a copy, in the bundle
+    path = next((str(sibling) for sibling in siblings if sibling.is_file()), f"{trainer}.py")
+    usual, words = type(config)(), ["python", path]
     words += ["--algorithm", "grpo"] if trainer == "ppo_train" else []
     words += ["--model", model]
     for name in SHARED:
