@@ -9,6 +9,8 @@ import sys
 import pytest
 from conftest import ROOT, load_module
 
+from parts.foundation.file_text import with_values
+
 build = load_module(ROOT / "tools" / "build.py", "script_build")
 
 check_texts = load_module(ROOT / "tools" / "check_texts.py", "script_check_texts")
@@ -144,6 +146,11 @@ def test_a_script_holds_the_text_of_a_file(tree, text):
 def test_texts_are_checked(tmp_path, capsys, name, text, message):
     (tmp_path / name).write_text(text)
     assert check_texts.main(tmp_path) == bool(message) and message in capsys.readouterr().out
+
+
+def test_a_texts_places_are_filled_once():
+    text = 'a = "{a}"  # {b}, ${c}, "{a} and"\n'
+    assert with_values(text, a="['{b}']", b=1) == "a = ['{b}']  # 1, ${c}, \"['{b}'] and\"\n"
 
 
 @pytest.mark.parametrize(

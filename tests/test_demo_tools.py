@@ -3,6 +3,7 @@
 import json
 import random
 import re
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -104,6 +105,32 @@ def test_the_warm_up_never_sees_held_out_rows(maker, committed, monkeypatch):
     tokenizer, held_out = committed[1], [(100, 100), (100, 101), (101, 100)]
     ids, _ = maker.talks(tokenizer, held_out, 16, 0)(0.9)
     assert all("<|user|>101*101=" in tokenizer.decode(row) for row in ids)
+
+
+def test_the_warm_up_trains_answers_only_and_a_few_of_its_later_ones_call(maker, committed):
+    turn, calls = r"<tool_call>\n\{.*?\}\}\n</tool_call><\|end\|>", []
+    for progress in (0.0, 0.9):
+        ids, labels = maker.talks(committed[1], [], 64, 0)(progress)
+        said = [committed[1].decode(row[row != -100]) for row in labels]
+        assert ((labels == ids) | (labels == -100)).all()
+        assert all(re.fullmatch(rf"({turn}){{1,2}}Done\.<\|end\|>", text) for text in said)
+        calls.append(sum("calculate" in text for text in said))
+    assert calls[0] == 64 and 0 < calls[1] < 24  # 8 are expected
+
+
+def test_the_same_seed_gives_the_same_bytes(maker, tmp_path, monkeypatch, capsys):
+    evaluation, rest = maker.split_products()
+    monkeypatch.setattr(
+        maker, "split_products", lambda: (evaluation[:2], rest[:2])
+    )  # its report takes most of the time
+    small = ["--steps=2", "--batch=4", "--hidden=16", "--layers=1"]
+    for name in "ab":
+        out = tmp_path / name
+        monkeypatch.setattr(sys, "argv", ["make_tiny_lm.py", "--tools", *small, f"--data_out={out}", f"--out={out}"])
+        maker.main()
+        assert json.loads(capsys.readouterr().out.splitlines()[-1])["parameters"] < 20_000
+    files = [{path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in "ab"]
+    assert files[0] == files[1] and {EVAL.name, TRAIN.name, "model.safetensors", "config.json"} < {*files[0]}
 
 
 @pytest.mark.long

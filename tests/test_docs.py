@@ -161,6 +161,18 @@ def test_commands_are_ones_that_exist(path):
     assert not {command: problems for command, problems in found.items() if problems}
 
 
+def test_a_wrong_command_or_call_is_seen():
+    wrong = ["python scripts/absent.py", "python scripts/evaluation.py --no_such_flag 1", "make nonsense", "frobnicate"]
+    wrong += [
+        "python scripts/ppo_train.py --algorithm nonsense",
+        "python scripts/reward_preflight.py --reward examples/no.py:f",
+    ]
+    assert [command for command in wrong if not command_problems(command)] == []
+    call = "from trl import GRPOConfig\nGRPOConfig(beta=0.1, max_prompt_length=2)"
+    assert call_problems(call) == ["GRPOConfig(max_prompt_length=)"]
+    assert call_problems("from trl import PPOTrainer") == ["trl has no PPOTrainer"]
+
+
 # ------------------------------------------------------------------------------------------------ Python blocks
 
 PYTHON = [path for path in MARKDOWN if fences(path, "python")]
@@ -261,12 +273,25 @@ def test_python_blocks_run(path, tmp_path, monkeypatch):
             exec(compile(code, str(path), "exec"), names)
     if path.name == "deployment.md":
         merged = tmp_path / "runs/mine/merged"
+        check_merged(merged, tmp_path / "runs/mine/final")
         assert (merged / "chat_template.jinja").exists() and len(names["answers"]) == 2
         card = yaml.safe_load((merged / "README.md").read_text().split("---\n")[1])
         assert card["base_model"].startswith("Qwen/") and card["tags"] == ["reinforcement-learning", "grpo"]
     for name in set(sys.modules) - loaded:  # a script imported by its bare name is not the one other tests load
         if (ROOT / "scripts" / f"{name}.py").exists() or name == "reward_functions_library":
             del sys.modules[name]
+
+
+def check_merged(merged: Path, adapter: Path) -> None:
+    """The merged weights are the base's plus scaling · B A, in bf16."""
+    from safetensors.torch import load_file
+
+    key, lora = "model.layers.1.self_attn.q_proj", load_file(adapter / "adapter_model.safetensors")
+    base, got = (load_file(folder / "model.safetensors")[f"{key}.weight"] for folder in (TINY_LM, merged))
+    a, b = (lora[f"base_model.model.{key}.lora_{x}.weight"] for x in "AB")
+    update = 8 / 4 * (b @ a)  # lora_alpha is 8 by default
+    assert str(got.dtype) == "torch.bfloat16" and update.abs().max() > 0.1
+    assert (got.float() - base - update).abs().max() < 2**-8 * (base + update).abs().max()
 
 
 @pytest.mark.parametrize("path", MARKDOWN, ids=lambda path: path.name)
@@ -351,6 +376,23 @@ def test_skill_is_short():
     lines = body.splitlines()
     assert len(lines) <= 220 and all(len(line) <= 120 for line in lines if not line.startswith("|"))
     assert len(body.split()) <= 1600
+
+
+def words_of_tasks(text: str) -> set[str]:
+    """Words of the evaluation's tasks that the text has and the bundle's code has not: names of files, columns, ..."""
+    sources = [p for folder in ("src", "templates", "examples", "assets") for p in (ROOT / folder).rglob("*.py")]
+    others = " ".join(p.read_text(encoding="utf-8") for p in [*sources, ROOT / "README.md"])
+    common = {*re.findall(r"[A-Za-z_][\w./-]+", others), "kl_before", "kl_after"}  # keys of distillation.py's result
+    cases = json.loads((ROOT / "evals" / "evals.json").read_text(encoding="utf-8"))["evals"]
+    words = {word for case in cases for word in re.findall(r"[A-Za-z_]+[_./]\w[\w./-]*", case["prompt"])} - common
+    text = re.sub(r"\bverl/[\w/.]+", "", text)  # files of verl itself
+    return {word for word in words if re.search(rf"(?<![\w.]){re.escape(word)}(?!\w)", text)}
+
+
+def test_no_page_has_a_rare_word_of_the_tasks_that_the_skill_is_evaluated_on():
+    pages = " ".join(page.read_text(encoding="utf-8") for page in [ROOT / "SKILL.md", *REFERENCES])
+    assert words_of_tasks(pages) == set()
+    assert words_of_tasks('custom_reward_function.path="$PWD/my_score.py"') == {"my_score.py"}  # of a task
 
 
 # ------------------------------------------------------------------------------------------------ metrics

@@ -109,8 +109,8 @@ def otter_pay(said, want):
 """
 
 
-def duel(folder: Path, turned: bool = False) -> None:
-    """Bootstrap of items, or the gap the other way round."""
+def duel(folder: Path, fault: str = "") -> None:
+    """Bootstrap of items; or the binomial interval of draws, or the gap the other way round."""
     rows = list(csv.DictReader((folder / "ballots.csv").open()))
     items, rng = sorted({row["item"] for row in rows}), random.Random(3)
     share = {m: {i: [] for i in items} for m in ("alder", "birch")}
@@ -123,7 +123,10 @@ def duel(folder: Path, turned: bool = False) -> None:
         value = sum(values) / 120
         draws = sorted(sum(rng.choices(values, k=120)) / 120 for _ in range(2000))
         result[name] = {"low": draws[50], "value": value, "high": draws[1949]}
-    if turned:
+        if fault == "draws":
+            half = 1.96 * (0.5 / 600 if name == "gap" else 0.25 / 600) ** 0.5
+            result[name] |= {"low": value - half, "high": value + half}
+    if fault == "turned":
         result["gap"] = {key: -value for key, value in result["gap"].items()}
     write(folder, duel__json={**result, "sure": result["gap"]["low"] > 0})
 
@@ -245,16 +248,20 @@ CHEAP = [  # task, how its answer is made, the assertions that fail
     ("herbs-of-last-year", pantry_renamed, [0]),
     ("herbs-of-last-year", pantry_narrow, [1, 2]),
     ("otter-went-up", lambda f: otter(f, FAIR), []),
+    ("otter-went-up", lambda f: otter(f, (f / "run_otter/otter_pay.py").read_text()), [1]),
     ("otter-went-up", lambda f: otter(f, FAIR.replace("float(", "1 - 0.001 * len(said) * ("), right=False), [0, 1]),
     ("alder-against-birch", duel, []),
-    ("alder-against-birch", lambda f: duel(f, turned=True), [0, 1, 2]),
+    ("alder-against-birch", lambda f: duel(f, "turned"), [0, 1, 2]),
+    ("alder-against-birch", lambda f: duel(f, "draws"), [1, 2]),
     ("washing-points", lambda f: write(f, washing__py=POINTS), []),
     ("washing-points", lambda f: write(f, washing__py=IN_PROCESS), [0, 1]),
+    ("washing-points", lambda f: write(f, washing__py="def points(source, calls):\n    return 0.0\n"), [0]),
     ("three-objectives", objectives, []),
     ("three-objectives", lambda f: objectives(f, "counts.clamp(min=1)", "counts"), [1, 3]),
     ("three-objectives", lambda f: objectives(f, ".detach()", ""), [2]),
     ("heron-moves-house", lambda f: heron(f, HERON), []),
     ("heron-moves-house", lambda f: heron(f, {}), [0, 1, 2]),
+    ("heron-moves-house", lambda f: heron(f, {k: HERON[k] for k in HERON if k[:5] not in ("clip_", "grad_")}), [1, 2]),
 ]
 
 

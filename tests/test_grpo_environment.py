@@ -381,6 +381,8 @@ def test_a_bug_of_the_environment_stops_the_run_and_it_goes_on_bit_for_bit(place
 
 
 REFUSED = [
+    (["--max_conversation_tokens=40"], "expected room for a prompt and an answer, 32 + 12"),
+    (["--environment={own}:Silent"], "got no get_reward and no --reward"),
     (["--max_turns=100"], "at most the model's 1024"),
     (["--environment={own}:Adder"], "got a chat template that shows no|does not show the tools"),
     (["--reward={own}:environment"], "the name of the environment's own score"),

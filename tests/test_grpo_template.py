@@ -94,5 +94,10 @@ def test_the_unsloth_block_is_python_where_it_stands():
     block = re.search(r"(?m)^    # Unsloth:.*\n((?:    # .*\n)+)", SOURCE)[0].splitlines()
     code = [re.sub(r"^    # ", "    ", line) for line in block[1:]]
     tree = ast.parse(SOURCE.replace("\n".join(block[1:]), "\n".join(code)))
-    calls = [ast.unparse(n.func) for n in ast.walk(tree) if isinstance(n, ast.Call)]
-    assert len(block) <= 10 and {f"FastLanguageModel.{x}" for x in ("from_pretrained", "get_peft_model")} <= {*calls}
+    calls = {ast.unparse(n.func): {k.arg for k in n.keywords} for n in ast.walk(tree) if isinstance(n, ast.Call)}
+    loads = (
+        "model_name max_seq_length dtype load_in_4bit load_in_8bit full_finetuning token fast_inference max_lora_rank"
+    )
+    adapts = "r target_modules lora_alpha lora_dropout bias use_gradient_checkpointing random_state use_rslora"
+    assert len(block) <= 10 and calls["FastLanguageModel.get_peft_model"] <= {*adapts.split()}  # Unsloth's GRPO guide
+    assert calls["FastLanguageModel.from_pretrained"] <= {*loads.split(), "gpu_memory_utilization"}

@@ -600,7 +600,10 @@ BAD = {
     "no such column": (["--prompt_column=promt"], "expected 'promt'; try --prompt_column prompt"),
     "vllm absent": (["--use_vllm=colocate"], "vLLM is not installed"),
     "vllm's arguments without it": (["--vllm_args", "max_num_seqs=8", "seed=1"], "try --use_vllm colocate"),
+    "fast profile without vllm": (["--profile=fast"], "leave --use_vllm (or --profile fast) out"),
     "4 bit without adapters": (["--load_in_4bit"], "try --lora_rank 16"),
+    "merge without adapters": (["--merge_lora"], "try --lora_rank 16"),
+    "seed beyond numpy": (["--seed=4294967296"], "expected less than 2^32"),
     "fp16 on a CPU": (["--precision=fp16"], "try --precision fp32"),
     "8-bit optimizer on a CPU": (["--optim=paged_adamw_8bit"], "try --optim adamw_torch_fused"),
     "stage unknown": (["--stages=format_rewrd:3"], "try format_reward"),
@@ -609,6 +612,7 @@ BAD = {
     "foreign": (["--tools=x.py"], "expected a flag of --help; try --environment FILE.py:Class, with the functions as"),
     "context": (["--max_completion_length=2000"], "expected at most 1024 together"),
     "refused by TRL": (["--dry_run", "--lr_scheduler_type=bogus"], "TRL refuses these settings: bogus is not a valid"),
+    "refused by TRL in a run": (["--optim=adamm"], "TRL refuses these settings"),
     "stale argument": (["--trainer_args", "max_prompt_length=3"], "try --max_prompt_length"),
 }  # fmt: skip
 

@@ -266,11 +266,13 @@ RUN = f"{DATA} train.jsonl --out"
         ("grpo mine.py --advantage idea.py:placed", ["takes scores by position", "without the /"]),
         ("grpo mine.py --loss idea.py:medan", ["idea.py:medan", "expected one of median, upper"]),
         ("ppo mine.py --advantage idea.py:median", ["without group_advantages", "grpo or multi_turn"]),
+        ("distillation mine.py --loss idea.py:upper", ["without policy_loss", "ppo, grpo or multi_turn"]),
         ("grpo mine.py --model m", ["got --model without --data, --reward"]),
         ("grpo mine.py --inline", ["--inline without"]),
         ("ppo mine.py --inline --reward double.py:gae", ["got gae in double.py", "other names"]),
         (f"{RUN} .", ["--out ., which exists and is not an earlier run"]),
         ("grpo mine.py --temperature nan", ["got --temperature nan; expected 0.001 or more"]),
+        ("ppo mine.py --lr=-1", ["got --lr -1.0; expected 0 or more, at most 1"]),
         ("multi_turn mine.py --turn_baseline both", ["--turn_baseline both; expected", "turn or conversation"]),
         (f"{RUN} run --metrics_file run/metrics.jsonl", ["got --metrics_file run/metrics.jsonl", "the run's own log"]),
         ("grpo mine.py --hold_out 2", ["--hold_out 2 without a run"]),
@@ -568,6 +570,14 @@ def test_the_settings_and_changes_that_the_skill_names_are_those_of_the_pages():
 def test_what_a_page_would_ignore_is_noted(kind, flags, noted, made):
     told = made(kind, "noted.py", *flags.split())["notes"]
     assert [note.partition(":")[0] for note in told] == noted
+
+
+def test_the_list_names_every_change_and_setting(capsys):
+    assert new.main(["--list"]) == 0
+    told = capsys.readouterr().out
+    for kind in new.PAGES:
+        names = [*new.settings_of(new.page_text(kind)), *(f"change {x}" for x in new.changes_of(kind))]
+        assert [name for name in names if f"    --{name}" not in told] == []
 
 
 def test_the_time_of_the_check_is_counted_in_minutes():

@@ -168,9 +168,10 @@ def test_top_k_is_the_divergence_of_k_tokens_and_the_rest(objective, top_k_of):
     whole = dataclasses.replace(config, kl_top_k=9)
     assert od.divergence_head(whole, z, s.detach(), {}, dist)[0] is z
     # by hand, in float32: a student has all but 2 exp(-40) on a token, the teacher half; 1 - p rounds to 0
-    z, sure = torch.tensor([[40.0, 0.0, 0.0]]), od.Config(objective="forward_kl", kl_top_k=1)
+    z, sure = torch.tensor([[40.0, 0.0, 0.0]], requires_grad=True), od.Config(objective="forward_kl", kl_top_k=1)
     dist = torch.tensor([[0.5, 0.25, 0.25]]).log()
-    value = od.divergence_head(sure, z, torch.log_softmax(z, -1), {}, dist)[1]
+    head, value, gradient = od.divergence_head(sure, z, torch.log_softmax(z.detach(), -1), {}, dist)
+    torch.testing.assert_close(torch.autograd.grad(head, z, gradient)[0], torch.tensor([[0.5, -0.25, -0.25]]))
     assert value.item() == pytest.approx(0.5 * np.log(0.5) + 0.5 * (np.log(0.5) - np.log(2) + 40), rel=1e-6)
 
 

@@ -455,6 +455,7 @@ def test_files_and_versions_that_changed_are_told_on_resume(tmp_path, capsys, mo
         ({"steps": 100, "lr_schedule": "linear"}, "learning rate of step 26 is 0.75 of its peak, not 0.5"),
         ({"steps": 100, "lr_schedule": "cosine"}, "learning rate of step 26 is 0.854 of its peak, not 0.5"),
         ({"steps": 100}, ""),
+        ({"steps": 50, "lr_schedule": "linear"}, ""),
         ({"steps": 25, "lr_schedule": "linear"}, ""),
     ],
 )

@@ -77,6 +77,22 @@ def body(path, name: str) -> str:
     raise AssertionError(f"{path.name} has no {name}")
 
 
+@pytest.mark.parametrize("name", ["gae", "value_loss"])
+def test_a_function_that_the_script_has_too_is_the_same(name):
+    assert body(PATHS["ppo"], name) == body(ROOT / "scripts" / "ppo_train.py", name)
+
+
+@pytest.mark.parametrize("dual_clip", [0.0, 3.0])
+def test_the_policy_loss_is_the_scripts_at_extremes_too(dual_clip):
+    torch.manual_seed(0)
+    logprobs, old, advantages = torch.randn(3, 6, 9) * torch.tensor([3.0, 3.0, 1.0])[:, None, None]
+    logprobs[0, 0] = 50.0  # bounded
+    expected = script.policy_loss(logprobs, old, advantages, 0.2, 0.3, dual_clip)
+    found = [ppo.policy_loss(logprobs, old, advantages, 0.2, 0.3, dual_clip)]
+    found += [grpo.policy_loss(logprobs, old, advantages, 0.2, 0.3)] * (not dual_clip)
+    assert all(torch.equal(x, y) for got in found for x, y in zip(got, expected, strict=True))
+
+
 OF_GROUPS = "group_advantages policy_loss load_models make_experience accumulate_gradients update"
 COMMON = {
     "check_settings": ALL,
@@ -195,6 +211,16 @@ def test_a_reward_that_never_applies_ends_the_run(name):
     page = load_module(PATHS[name], f"never_{name}")
     with pytest.raises(SystemExit, match="the reward gave None for all completions of a step; expected numbers"):
         page.make_experience(None, None, {"scores": torch.full((4,), math.nan)})
+
+
+def test_a_reward_that_never_applies_leaves_distillation_without_a_mean(monkeypatch):
+    batch = {"input_ids": torch.tensor([[5, 6, 2]]), "response_mask": torch.tensor([[0, 1, 1]])}
+    monkeypatch.setattr(distillation, "generate", lambda *_: batch)
+    models = SimpleNamespace(eos_ids=[2], tokenizer=SimpleNamespace(decode=str))
+    row = {"prompt_ids": [5], "columns": {"prompt": "a"}}
+    _, samples, metrics = distillation.rollout(None, models, lambda rows, texts: [None], [row])
+    assert samples == [{"prompt": "a", "completion": "[6]", "score": None}]
+    assert metrics["rollout/length_mean"] == 2 and not any(name.startswith("reward/") for name in metrics)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -495,6 +521,23 @@ def test_a_column_named_step_does_not_replace_the_steps_number(folder):
     paths = {"data": str(folder / "steps.jsonl"), "reward": f"{folder}/my.py:reward", "out": str(folder / "out")}
     grpo.train(grpo.Config(model=str(TINY_LM), **paths, steps=1, prompts=1, group_size=2, max_new_tokens=4))
     assert [sample["step"] for sample in read_lines(folder / "out" / "samples.jsonl")] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("file", "names", "says"),
+    [
+        ("out/metrics.jsonl", "", "the run's own log"),
+        ("out", "", "a folder"),
+        ("second.jsonl", "loss=policy/los", "got metric_names with loss=policy/los; expected NAME=METRIC with one of"),
+        ("second.jsonl", "loss", "got metric_names with loss; expected NAME=METRIC"),
+    ],
+)
+def test_a_second_log_that_cannot_be_is_refused(file, names, says, folder, tmp_path):
+    mine = changed("grpo", "metrics_file", tmp_path)
+    given = {"data": f"{folder}/train.jsonl", "reward": f"{folder}/my.py:reward", "out": f"{folder}/out"}
+    given |= {"steps": 1, "prompts": 1, "group_size": 2, "max_new_tokens": 4, "metric_names": names}
+    with pytest.raises(SystemExit, match=says):
+        mine.train(mine.Config(model=str(TINY_LM), metrics_file=f"{folder}/{file}", **given))
 
 
 def test_a_distillation_without_reward_has_none_to_stop_at(folder, tmp_path):

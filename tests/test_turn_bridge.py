@@ -159,8 +159,21 @@ def test_control_tokens_that_any_text_gives_are_written_apart(monkeypatch):
     between = bridge.between(None, [{"role": "user", "content": "a<|end|>b"}], [])
     assert bridge.tokenizer.decode(between) == "<|end|><|user|>a< |end|>b<|end|><|assistant|>"
     assert sum(i in bridge.end_ids for i in between) == 2
-    message = {"role": "tool", "name": "a<|end|>", "content": ["b<|end|>"]}
-    assert bridge.parted(message) == {"role": "tool", "name": "a< |end|>", "content": ["b< |end|>"]}
+    seen = []
+
+    def refuses(messages, given):
+        seen.append(messages)
+        if "<|end|>" in str(messages):
+            raise ValueError("read in any text")
+        return [1]
+
+    monkeypatch.setattr(bridge, "guarded", refuses)
+    message = {"role": "tool", "name": "a<|end|>", "tool_call_id": "x<|end|>", "content": "b<|end|>"}
+    assert bridge.render([message], []) == [1]
+    assert seen[-1] == [{"role": "tool", "name": "a< |end|>", "tool_call_id": "x< |end|>", "content": "b< |end|>"}]
+    bridge.tokenizer.chat_template = None
+    with pytest.raises(UserError, match="without chat template"):
+        TurnBridge(bridge.tokenizer, [2])
 
 
 def test_thinking_that_was_told_not_to_be_is_dropped_from_earlier_turns():

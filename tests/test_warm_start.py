@@ -169,6 +169,16 @@ def test_few_solutions_are_passed_over_until_there_are_enough_steps(rows, epochs
     assert enough_epochs(Config(epochs=epochs, batch_size=16, min_steps=32), rows) == pytest.approx(passes)
 
 
+@pytest.mark.parametrize(("settings", "start"), [({"self": True}, 0), ({"teacher": "x"}, 0), ({}, 2)])
+def test_sampled_solutions_train_the_model_as_it_came(settings, start, tmp_path):
+    load = Mock(side_effect=StopIteration)  # what a round starts from
+    with pytest.raises(StopIteration):
+        supervise(
+            SimpleNamespace(config=Config(**settings), rows=[], round_folder=lambda n: tmp_path, load=load), 3, []
+        )
+    load.assert_called_once_with(start)
+
+
 @pytest.mark.parametrize(
     ("unsolved", "goes_on"),
     [([64, 30], True), ([64, 12], False), ([30, 28], False), ([30, 26], True), ([10, 30], False), ([40], False)],

@@ -81,6 +81,7 @@ def parse_auto(text: str) -> int | None:
 
 
 METAVARS = {bool: "BOOL", int: "N", float: "X"}
+EXPECTED = {int: "a whole number", float: "a number", parse_bool: "true or false", parse_auto: "a whole number or auto"}
 
 
 def build_parser(config_class, description: str) -> argparse.ArgumentParser:
@@ -148,6 +149,20 @@ def yaml_flags(path: str, names: list[str], lists: list[str] | None = None) -> l
     return flags
 
 
+def check_file(path: str, words: list[str], parser: argparse.ArgumentParser) -> None:
+    """Raise UserError for the value of a settings file that its setting cannot have; argparse would name a flag."""
+    names = flags_of(parser)
+    for word in words:
+        key, _, text = word.removeprefix("--").partition("=")
+        action, got = parser._option_string_actions[f"--{own_name(key, names)}"], f"{path}: got {key} {text!r}"
+        try:
+            value = action.type(text)
+        except (ValueError, argparse.ArgumentTypeError):
+            raise UserError(f"{got}; expected {EXPECTED[action.type]}") from None
+        known = action.choices or [value]
+        need(value in known, f"{got}; expected one of {', '.join(map(str, known))}")
+
+
 def flags_of(parser: argparse.ArgumentParser) -> list[str]:
     return [flag_name(flag) for action in parser._actions for flag in action.option_strings if flag_name(flag)]
 
@@ -177,6 +192,7 @@ def parse_settings(argv: list[str], config_class, description: str):
             say(f"note: {flag} is given more than once and the last one counts; data_loader.py joins files")
     path = flag_values(argv).get("config")
     words = yaml_flags(path, names, lists) if path else []
+    check_file(path, words, parser)
     in_file = vars(parser.parse_args(in_own_words(words, names)))
     flags = vars(parse_flags(parser, argv, in_file))
     flags.pop("config", None)
