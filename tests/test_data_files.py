@@ -302,6 +302,20 @@ def test_keys_that_parquet_adds_to_calls_and_tools_are_left_out(loader, tmp_path
 # ------------------------------------------------------------------------------------------------ spreadsheets
 
 
+def test_an_empty_cell_is_no_answer_and_no_usable_row_is_an_error_though_bad_ones_are_skipped(loader, tmp_path):
+    path, out = tmp_path / "table.csv", tmp_path / "out.jsonl"
+    path.write_text("prompt,answer\n1?,1\n2?,\n")
+    assert [row.get("answer") for row in loader.load_rows(path).rows] == ["1", None]
+    path.write_text("prompt,answer\n,1\n")
+    assert loader.main([str(path), "--on_bad", "skip", "--out", str(out)]) == 2 and not out.exists()
+
+
+def test_a_conversation_beside_a_list_is_one_row_and_no_columns(loader, tmp_path):
+    turns = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]
+    (tmp_path / "set.json").write_text(json.dumps({"messages": turns, "tags": ["a", "b"]}))
+    assert [row["prompt"] for row in loader.load_rows(tmp_path / "set.json").rows] == [turns[:1]]
+
+
 def test_a_blank_that_the_header_lacks_is_part_of_the_cells(pairs_of, tmp_path):
     path = tmp_path / "table.csv"
     path.write_text("prompt,answer\n2+2?, 4\n3+3?,6\n")
