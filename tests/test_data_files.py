@@ -138,6 +138,7 @@ REFUSED = {  # what: (file, value of JSON, text or bytes; words of the message)
     },
     "two separators": ("set.csv", "prompt;a|answer\nx;y|1\nz;w|2\n", r"';' or '\|'.*with commas"),
     "Excel's mark": ("set.csv", "sep=;\nprompt;answer\n2+2?;4\n", "Excel's mark .*deleting the line"),
+    "Excel's mark for commas": ("set.csv", "sep=,\nprompt,answer\n2+2?,4\n", "Excel's mark .*deleting the line"),
     "Python's notation": ("set.jsonl", "\n".join(map(repr, ROWS)), r"set\.jsonl:1: .*Python's notation"),
     "joined tables": (
         *("set.csv", "prompt,answer\n2+2?,4\n\ufeffprompt,answer\n3+3?,6\n"),
@@ -301,6 +302,20 @@ def test_keys_that_parquet_adds_to_calls_and_tools_are_left_out(loader, tmp_path
 # ------------------------------------------------------------------------------------------------ spreadsheets
 
 
+def test_an_empty_cell_is_no_answer_and_no_usable_row_is_an_error_though_bad_ones_are_skipped(loader, tmp_path):
+    path, out = tmp_path / "table.csv", tmp_path / "out.jsonl"
+    path.write_text("prompt,answer\n1?,1\n2?,\n")
+    assert [row.get("answer") for row in loader.load_rows(path).rows] == ["1", None]
+    path.write_text("prompt,answer\n,1\n")
+    assert loader.main([str(path), "--on_bad", "skip", "--out", str(out)]) == 2 and not out.exists()
+
+
+def test_a_conversation_beside_a_list_is_one_row_and_no_columns(loader, tmp_path):
+    turns = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}]
+    (tmp_path / "set.json").write_text(json.dumps({"messages": turns, "tags": ["a", "b"]}))
+    assert [row["prompt"] for row in loader.load_rows(tmp_path / "set.json").rows] == [turns[:1]]
+
+
 def test_a_blank_that_the_header_lacks_is_part_of_the_cells(pairs_of, tmp_path):
     path = tmp_path / "table.csv"
     path.write_text("prompt,answer\n2+2?, 4\n3+3?,6\n")
@@ -324,6 +339,13 @@ def test_cells_that_look_torn_and_are_not_are_read(pairs_of, tmp_path):
     assert pairs_of(path) == [("2+2?", "4"), ("3\n+3?", "6")]
     path.write_text("prompt\nSpell this word\nprompt\n")  # the only column, and a prompt
     assert pairs_of(path) == [("Spell this word", None), ("prompt", None)]
+
+
+def test_a_first_row_that_may_be_data_is_named_even_if_flags_take_it_for_names(loader, tmp_path, capsys):
+    path = tmp_path / "set.csv"
+    path.write_text("What is 2+2?,4\nWhat is 3+3?,6\n")
+    loader.load_rows(path, mapping={"prompt": "What is 2+2?", "answer": "4"})
+    assert "set.csv:1: got the column name 'What is 2+2?'; if it is data, put a line of" in capsys.readouterr().err
 
 
 def test_a_column_name_twice_in_parquet_is_refused(pairs_of, tmp_path):

@@ -68,9 +68,8 @@ def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
     if not asking or not lists or not all(asking):
         return None
     for items in asking:  # one prompt for each row, as texts or lists of messages, not the messages of one prompt
-        if not all(isinstance(x, list) and x for x in items) and not all(
-            isinstance(x, str) and x.strip() for x in items
-        ):
+        texts = all(isinstance(x, str) and x.strip() for x in items)
+        if not texts and not all(isinstance(x, list) and x for x in items):
             return None
     sizes = {key: len(column) for key, column in value.items()}
     listed = ", ".join(f"{key}: {size}" for key, size in sizes.items())[:200]

@@ -169,7 +169,7 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
             if form in ("csv", "tsv"):
                 yield from table_rows(stream.read(), name, "," if form == "csv" else "\t")
             elif form == "txt":
-                lines = (pair for pair in enumerate(stream, start=1) if pair[1].strip())
+                lines = ((number, line) for number, line in enumerate(stream, start=1) if line.strip())
                 for number, line in lines:
                     flaw = flaw_of_bytes(line)
                     prompt = {"prompt": line.strip("\r\n")}

@@ -39,7 +39,7 @@ class Collator:
         return {"input_ids": ids, "attention_mask": mask, **{name: [row.get(name) for row in rows] for name in names}}
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class PromptLoader:
     """Batches of prompts, epoch after epoch: each `for` goes through the rest of the current epoch.
 
@@ -72,10 +72,11 @@ class PromptLoader:
 
     def load_state_dict(self, state: dict) -> None:
         """Continue from the state of a loader with the same rows and seed; UserError for another state."""
-        own, known = self.state_dict(), state if isinstance(state, dict) else {}
-        wrong = ", ".join(name for name in own if known.get(name) != own[name] and name in ("shuffle_seed", "rows"))
-        got = f"got the state {shown(state)} of a loader with other {wrong}"
-        need(known.keys() == own.keys() and not wrong, f"{got}; expected what state_dict returned for the same rows")
+        own = self.state_dict()
+        fits = isinstance(state, dict) and state.keys() == own.keys()
+        need(fits, f"got the state {shown(state)}; expected what state_dict returned")
+        wrong = ", ".join(name for name in ("shuffle_seed", "rows") if state[name] != own[name])
+        need(not wrong, f"got the state of a loader with other {wrong}; expected the same rows and settings")
         self.epoch, self.position = state["epoch"], state["position"]
 
 

@@ -195,14 +195,15 @@ def right_choice(
 def picks_of(row: dict, choices: Choices) -> list[Pick]:
     """The cells of columns that may say which choice is right; a list of one is unpacked."""
     others = (name for name in row if {*words_in(name)} & RIGHT_WORDS and {*words_in(name)} <= PICK_WORDS)
-    names = [name for name in (*others, *PICK_KEYS) if name not in choices.columns and not is_empty(row.get(name))]
-    values = {
-        name: row[name][0] if isinstance(row[name], list) and len(row[name]) == 1 else row[name] for name in names
-    }
-    return [
-        Pick(name, value, named_place(value, choices), as_number(value, choices), places_of(value, choices.texts))
-        for name, value in values.items()
-    ]
+    picks = []
+    for name in (*others, *PICK_KEYS):
+        value = row.get(name)
+        if name in choices.columns or is_empty(value):
+            continue
+        value = value[0] if isinstance(value, list) and len(value) == 1 else value
+        named, number = named_place(value, choices), as_number(value, choices)
+        picks.append(Pick(name, value, named, number, places_of(value, choices.texts)))
+    return picks
 
 
 def places_of(value, texts: list[str]) -> list[int]:
@@ -224,7 +225,7 @@ def named_place(value, choices: Choices) -> int | None:
             return places[0]
     letter = r"(?i)(?:option |choice |answer )?[(\[]?([a-z])[\])]?[.:]?(?:[)\s]\s*(.+))?"
     match = re.fullmatch(letter, str(value).strip(), re.DOTALL)
-    place = LETTERS.index(match[1].upper()) if match else len(texts)
+    place = LETTERS.index(match[1].upper()) if match and match[1].isascii() else len(texts)
     return place if place < len(texts) and choices.are_lettered and match[2] in (None, texts[place]) else None
 
 

@@ -188,10 +188,9 @@ class Shape:
         self.notes += [f"prompts {line}" for pattern, line in ODD_PROMPTS.items() if re.search(pattern, asked)]
         if self.choices and "answer" not in out and row.get("answer") is not None:
             pick_letter(self)
+        reply = functools.partial(as_reply, prompt=out["prompt"])
         readers = {"answer": as_answer, "tests": functools.partial(read_tests, row=row)}
-        readers |= dict.fromkeys(
-            ("completion", "chosen", "rejected"), functools.partial(as_reply, prompt=out["prompt"])
-        )
+        readers |= {"completion": reply, "chosen": reply, "rejected": reply}
         for name, read in readers.items():  # these names have one meaning in all forms
             if row.get(name) is not None and name not in self.used and name not in out:
                 out[name] = read(row[name], name)

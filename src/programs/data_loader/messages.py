@@ -235,13 +235,8 @@ def passages_before(row: dict, question: str, names: list[str], mapped: frozense
             expected = "text, texts, a table, or {title, text} with any of these"
             raise BadRow(name, shown(row[name]), expected, f"--map {name}=COLUMN.FIELD, or --drop COLUMN")
         if name in SHORT_NOTES and name not in mapped:
-            words = {word.lower() for word in WORD.findall(text or "")} - {
-                "the",
-                "a",
-                "an",
-                name,
-                name.removesuffix("s"),
-            }
+            words = {word.lower() for word in WORD.findall(text or "")}
+            words -= {"the", "a", "an", name, name.removesuffix("s")}
             if len(words) < 3 and not STATES.search(text or ""):  # a puzzle's name or a drawn grid
                 continue
         if text and text.strip() and not all(squeezed(part) in asked for part in texts_in(row[name])):

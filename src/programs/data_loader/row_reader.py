@@ -161,7 +161,7 @@ class RowReader:
 
     def __init__(self, sources, settings: Settings):
         self.files, self.settings, self.rejected = expand(sources), settings, []
-        self.names, self.current, self.rows = distinct_names(self.files), "", []  # `rows`: those of load_rows
+        self.names, self.current = distinct_names(self.files), ""
         self.counts = {"read": 0, "kept": 0, "rejected": 0, "deduplicated": 0}
         self.kinds, self.reasons, self.seen, self.notes = Counter(), [], set(), Counter()
         self.facts, self.unread = FileFacts(), Counter()  # of the current file; {column of a question: rows}
@@ -313,8 +313,19 @@ def digest(value) -> bytes:
     return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).digest()
 
 
-def load_rows(sources, kind: str = "auto", **reading) -> RowReader:
-    """Read all rows of files, folders, globs or hub ids into the schema: `rows`, `kind`, `why`, `rejected`, `counts`.
+@dataclass
+class Loaded:
+    """The result of load_rows: rows in the schema, their kind and why it was chosen, and what was left out."""
+
+    rows: list[dict]
+    kind: str
+    why: str
+    rejected: list[dict]
+    counts: dict[str, int]
+
+
+def load_rows(sources, kind: str = "auto", **reading) -> Loaded:
+    """Read all rows of files, folders, globs or hub ids into the schema.
 
     Args:
         sources: one input or a list: a path, a folder, a glob, `-` for stdin, `owner/name[:config][@split]`.
@@ -327,8 +338,8 @@ def load_rows(sources, kind: str = "auto", **reading) -> RowReader:
         UserError: an input cannot be read, an argument cannot be used, or there is no usable row.
     """
     reader = RowReader(sources, Settings(kind, **reading))
-    reader.rows = list(reader)
+    rows = list(reader)
     if error := reader.error():
         raise error
     reader.say_notes()
-    return reader
+    return Loaded(rows, reader.kind, reader.why, reader.rejected, reader.counts)
