@@ -115,6 +115,27 @@ def test_judge_sees(name, monkeypatch):
     assert all(expected in problem or problem in beside for problem in problems), problems
 
 
+HELPED = """
+def f(x):
+    read, write = os.pipe()
+    spray([9999, write], b"sprayed")
+    brand()
+    names, comm = [frame.f_code.co_name for frame in list(frames())], open("/proc/self/comm").read()
+    found = first(x, "missing", "numbers"), opened("missing"), opened("missing", "numbers"), attempt(int, "x")
+    return [*found, names, os.read(read, 99).decode(), comm, syscall(-1)]
+print(json.dumps(f(1)))
+"""
+
+
+def test_what_helps_the_attacks_works_where_nothing_contains_it(tmp_path):
+    """A helper that fails would make attacks look contained."""
+    write(tmp_path / "numbers", f"{VALUES[0]} {VALUES[1]}")
+    command = [sys.executable, "-c", attacks.complete(HELPED, called=False)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    found = [VALUES[1], None, "reached", None, ["f", "<module>"], "sprayed", "@TOKEN@\n", -38]
+    assert done.stdout == json.dumps(found) + "\n", done.stderr
+
+
 def test_judge_sees_a_granted_test_and_a_broken_server():
     def problems(**stand):
         return attacks.run_attack(stand_in(**stand), None, PROBE, "calls", VALUES).problems
