@@ -131,7 +131,7 @@ def test_what_helps_the_attacks_works_where_nothing_contains_it(tmp_path):
     """A helper that fails would make attacks look contained."""
     write(tmp_path / "numbers", f"{VALUES[0]} {VALUES[1]}")
     command = [sys.executable, "-c", attacks.complete(HELPED, called=False)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     found = [VALUES[1], None, "reached", None, ["f", "<module>"], "sprayed", "@TOKEN@\n", -38]
     assert done.stdout == json.dumps(found) + "\n", done.stderr
 
