@@ -474,7 +474,7 @@ def test_tests_that_cannot_be_used_are_the_callers_error_and_one_bad_row_of_many
     with pytest.raises(sandbox.BadTests):
         sandbox.run_code(code, [([1], 1)])  # no function to call
     jobs = [numbered(3), {"code": code, "tests": UNUSABLE[-1], "entry_point": "f"}, numbered(2)]
-    with pytest.warns(RuntimeWarning, match="1 of 3 jobs") as caught:
+    with pytest.warns(RuntimeWarning, match="1 of 3 jobs .* the first of them job 1: ") as caught:
         verdicts = sandbox.run_many(iter(jobs))
     assert [verdict.passed for verdict in verdicts] == [3, 0, 2] and len(caught) == 1
     assert verdicts[1].status == "invalid_tests" and not verdicts[1].all_passed
