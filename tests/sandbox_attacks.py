@@ -179,8 +179,12 @@ for secret in found:
 read, write = os.pipe()
 os.write(write, b"passed" * 10)
 rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [read] * 20))
-for fd in [*range(3, 16)] * 20:
-    attempt(lambda: socket.socket(fileno=os.dup(fd)).sendmsg([b"\x00\x00\x00\x02{}"], [rights]))
+def flood(fd):
+    channel = socket.socket(fileno=os.dup(fd))
+    for _ in range(100):
+        channel.sendmsg([b"\x00\x00\x00\x02{}"], [rights])
+for fd in range(3, 16):
+    attempt(flood, fd)
 ## trace_the_driver
 def trace(frame, event, arg):
     for name in ("passed", "ok", "result", "failed", "error"):

@@ -585,6 +585,8 @@ def test_port_to_verl_gives_the_same_score(mine, flags):
     for answer, text, score, more in PORTS[flags]:
         expected = {"score": score, "applies": 1.0, "raised": 0.0} | more
         assert by_verl(module, {"answer": answer}, text) == expected, text
+    if flags == "correct*0.5":
+        assert module.compute_score("d", "7", "7")["score"] == 0.5  # without extra_info
     assert asyncio.iscoroutinefunction(module.compute_score) == (flags in ("slow", "length", "both*2"))
 
 

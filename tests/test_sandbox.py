@@ -115,6 +115,27 @@ def test_judge_sees(name, monkeypatch):
     assert all(expected in problem or problem in beside for problem in problems), problems
 
 
+HELPED = """
+def f(x):
+    read, write = os.pipe()
+    spray([9999, write], b"sprayed")
+    brand()
+    names, comm = [frame.f_code.co_name for frame in list(frames())], open("/proc/self/comm").read()
+    found = first(x, "missing", "numbers"), opened("missing"), opened("missing", "numbers"), attempt(int, "x")
+    return [*found, names, os.read(read, 99).decode(), comm, syscall(-1)]
+print(json.dumps(f(1)))
+"""
+
+
+def test_what_helps_the_attacks_works_where_nothing_contains_it(tmp_path):
+    """A helper that fails would make attacks look contained."""
+    write(tmp_path / "numbers", f"{VALUES[0]} {VALUES[1]}")
+    command = [sys.executable, "-c", attacks.complete(HELPED, called=False)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    found = [VALUES[1], None, "reached", None, ["f", "<module>"], "sprayed", "@TOKEN@\n", -38]
+    assert done.stdout == json.dumps(found) + "\n", done.stderr
+
+
 def test_judge_sees_a_granted_test_and_a_broken_server():
     def problems(**stand):
         return attacks.run_attack(stand_in(**stand), None, PROBE, "calls", VALUES).problems
@@ -240,12 +261,12 @@ VALUES_OF = [
     ("random.Random(3).randint(1, 99)", random.Random(3).randint(1, 99)),
     ("len(bytearray(200 << 20))", 200 << 20),
     # keys of correct programs may share hashes: those of -1 and -2, of every 61st power of two
-    ("{(x, y) for x in range(-60, 61) for y in range(-60, 61)}", {*product(range(-60, 61), repeat=2)}),
+    ("{}.fromkeys(itertools.product(range(-60, 61), repeat=2), 0)", {}.fromkeys(product(range(-60, 61), repeat=2), 0)),
     ("{2**n for n in range(600)}", {2**n for n in range(600)}),
 ]
 NEARLY = [  # what a program returns, what is expected
-    *(("1", True), ("True", 1), ("'1'", 1), ("[1, 2, 3]", [1, 2]), ("[1, 2]", {1, 2}), ("{'a': 1}", {"a": 1, "b": 0})),
-    *(("[2, 1]", [1, 2]), ("None", 0), ("None", []), ("1.001", 1.0), ("10**15 + 1", 10**15), ("b'a'", "a")),
+    *(("1", True), ("True", 1), ("'1'", 1), ("[1, 2, 3]", [1, 2]), ("[1, 2]", {1, 2}), ("b'a'", "a"), ("None", 0)),
+    *(("[2, 1]", [1, 2]), ("None", []), ("1.001", 1.0), ("10**15 + 1", 10**15), ("{'a': 1}", {"a": 1, "b": None})),
 ]
 EVALUATES = (
     "import collections, datetime, decimal, fractions, itertools, json, math, random, re\n"
@@ -453,8 +474,8 @@ def test_tests_that_cannot_be_used_are_the_callers_error_and_one_bad_row_of_many
     with pytest.raises(sandbox.BadTests):
         sandbox.run_code(code, [([1], 1)])  # no function to call
     jobs = [numbered(3), {"code": code, "tests": UNUSABLE[-1], "entry_point": "f"}, numbered(2)]
-    with pytest.warns(RuntimeWarning, match="1 of 3 jobs") as caught:
-        verdicts = sandbox.run_many(jobs)
+    with pytest.warns(RuntimeWarning, match="1 of 3 jobs .* the first of them job 1: ") as caught:
+        verdicts = sandbox.run_many(iter(jobs))
     assert [verdict.passed for verdict in verdicts] == [3, 0, 2] and len(caught) == 1
     assert verdicts[1].status == "invalid_tests" and not verdicts[1].all_passed
 
