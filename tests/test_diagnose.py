@@ -1257,7 +1257,7 @@ STYLES = {  # how logs come here: a line, what stands above it, the steps of 30 
         "",
         1,
     ),
-    "AReaL": ("Step {0}/30\n│ ppo_actor/task_reward/avg │ {1:.4e} │ kl │ {2:.4e} │\n│ a │ 1 │\n", "╭──╮\n", 1),
+    "AReaL": ("Step {0}/30\n│ ppo_actor/task_reward/avg │ {1:.4e} │ kl │ {2:.4E} │\n│ a │ 1 │\n", "╭──╮\n", 1),
     "slime": ("a: rollout {0}: {{'rollout/raw_reward': {1}}}\nb: step {0}: {{'train/kl_loss': {2}, 'x': 1}}\n", "", 1),
     "EasyR1": (
         "(Runner pid=1) Step {0}\n(Runner pid=1) actor:\n(Runner pid=1)   kl_loss: {2:.4f}\n"
@@ -1458,6 +1458,7 @@ READINGS = {  # who writes it: (file, text, common name -> its figures; None: no
         lines("step={m} reward={r} kl={k}\n", 20) + lines("step={m} reward={r} kl={k}\n").partition("\n")[2],
         {"score": TENTH, "kl": curve(0.0, 0.001, 10)},
     ),
+    "a list of the steps": ("a.log", lines("{n}:\n  step: {n}\n  reward: {r}\n"), {"score": EVERY}),
     "two names of the step, of equal rank": (
         "a.jsonl",
         lines('{{"rollout/step": {n}, "train/step": {m}, "reward": {r}, "kl": {k}}}\n'),

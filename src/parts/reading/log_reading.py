@@ -109,6 +109,7 @@ class Table:
         self.kept = {}, [], []  # of the run before: its metrics, values that are not finite, restarts
         self.rows = self.nested = self.counted = self.runs = 0  # counted: training rows without a step
         self.step_name = short_name(columns["step"]) if "step" in columns else ""
+        self.step_names = {}  # those that rows have -> their rank; of equal ones the first wins
         self.given = {short_name(column) for figure, column in columns.items() if figure != "step"}
         self.shapes = {}  # names of a row -> those of its step, the best first, and those of training
         self.run_names = {}  # the runs that rows name
@@ -163,16 +164,15 @@ class Table:
 
     def shape_of(self, names: tuple[str, ...]) -> tuple[list[str], list[str]]:
         """Of a row's names those of its step, the best first, and those of training."""
-        steps = sorted(
-            (name for name in names if name == self.step_name or names_step(name)),
-            key=lambda name: (name != self.step_name, step_rank(name)),
-        )
+        self.step_names |= {name: step_rank(name) for name in names if names_step(name)} | {self.step_name: -1}
+        steps = [name for name in sorted(self.step_names, key=self.step_names.get) if name in names]
         return steps, [name for name in names if name in self.given or is_of_training(name)]
 
     def step_of(self, row: dict) -> int:
         """The step that a row names, else the next one for a training row and the current one for an evaluation row."""
         names = tuple(row)
         if names not in self.shapes:
+            self.shapes = self.shapes if len(self.shapes) < MOST_STEPS else {}  # completions have many
             self.shapes[names] = self.shape_of(names)
         steps, training = self.shapes[names]
         step = next((number for name in steps if (number := whole_number(row[name])) is not None), None)
