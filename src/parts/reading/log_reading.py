@@ -71,6 +71,7 @@ def names_step(key: str) -> bool:
     return step_rank(key) < len(STEP_NAMES)
 
 
+@functools.lru_cache(1 << 14)
 def is_rounded(key: str, text: str) -> bool:
     """Whether a learning rate or KL was printed as 0.000, as earlier verl does, so that its value is unknown."""
     is_short = re.fullmatch(r"-?0\.0{2,5}", text.strip())
@@ -132,6 +133,7 @@ class Table:
             return
         self.rows += 1
         step = self.step = self.step_of(row)
+        columns, most = self.columns, 2 * MOST_STEPS
         for key, value in row.items():
             number = value if type(value) is float else number_of(value)
             if number is None or (number == 0 and type(value) is str and is_rounded(key, value)):
@@ -139,13 +141,13 @@ class Table:
             if not abs(number) < 1e18:  # is_finite, without its calls
                 self.bad.append((key, step, number))
                 continue
-            points = self.columns.get(key)
-            if points is None:
-                points = self.columns[key] = {}
+            if key not in columns:
+                columns[key] = {}
+            points = columns[key]
             points[step] = number
-            if len(points) > 2 * MOST_STEPS:
+            if len(points) > most:
                 kept = list(points.items())
-                self.columns[key] = dict(kept[:FIRST_STEPS] + kept[FIRST_STEPS::2])
+                columns[key] = dict(kept[:FIRST_STEPS] + kept[FIRST_STEPS::2])
 
     def plain_row(self, row: dict) -> dict:
         """A row as {metric: value}: flat, cells `key` and `value` joined, with eval_ before an evaluation's names."""
