@@ -932,6 +932,16 @@ def test_no_trend_is_found_in_flat_noise(kind, steps):
     assert sum(bool(run["causes"]) for run in runs) <= 2
 
 
+@pytest.mark.parametrize("rho", [0.0, 0.5])
+def test_persistence_is_that_of_the_noise_whatever_its_trend(rho):
+    numbers, state, values = random.Random(3), 0.0, []
+    for step in range(4000):
+        state = rho * state + math.sqrt(1 - rho**2) * numbers.gauss(0, 1)
+        values.append(state + 0.01 * step)
+    assert diagnose.persistence(values) == pytest.approx(rho, abs=0.06)
+    assert diagnose.noise(values) == pytest.approx(math.sqrt((1 + rho) / (1 - rho)), rel=0.1)  # of means of AR(1)
+
+
 # ------------------------------------------------------------------------------------------------ formats
 
 
