@@ -932,6 +932,16 @@ def test_no_trend_is_found_in_flat_noise(kind, steps):
     assert sum(bool(run["causes"]) for run in runs) <= 2
 
 
+@pytest.mark.parametrize("rho", [0.0, 0.5])
+def test_persistence_is_that_of_the_noise_whatever_its_trend(rho):
+    numbers, state, values = random.Random(3), 0.0, []
+    for step in range(4000):
+        state = rho * state + math.sqrt(1 - rho**2) * numbers.gauss(0, 1)
+        values.append(state + 0.01 * step)
+    assert diagnose.persistence(values) == pytest.approx(rho, abs=0.06)
+    assert diagnose.noise(values) == pytest.approx(math.sqrt((1 + rho) / (1 - rho)), rel=0.1)  # of means of AR(1)
+
+
 # ------------------------------------------------------------------------------------------------ formats
 
 
@@ -1257,7 +1267,7 @@ STYLES = {  # how logs come here: a line, what stands above it, the steps of 30 
         "",
         1,
     ),
-    "AReaL": ("Step {0}/30\n│ ppo_actor/task_reward/avg │ {1:.4e} │ kl │ {2:.4e} │\n│ a │ 1 │\n", "╭──╮\n", 1),
+    "AReaL": ("Step {0}/30\n│ ppo_actor/task_reward/avg │ {1:.4e} │ kl │ {2:.4E} │\n│ a │ 1 │\n", "╭──╮\n", 1),
     "slime": ("a: rollout {0}: {{'rollout/raw_reward': {1}}}\nb: step {0}: {{'train/kl_loss': {2}, 'x': 1}}\n", "", 1),
     "EasyR1": (
         "(Runner pid=1) Step {0}\n(Runner pid=1) actor:\n(Runner pid=1)   kl_loss: {2:.4f}\n"
@@ -1458,6 +1468,7 @@ READINGS = {  # who writes it: (file, text, common name -> its figures; None: no
         lines("step={m} reward={r} kl={k}\n", 20) + lines("step={m} reward={r} kl={k}\n").partition("\n")[2],
         {"score": TENTH, "kl": curve(0.0, 0.001, 10)},
     ),
+    "a list of the steps": ("a.log", lines("{n}:\n  step: {n}\n  reward: {r}\n"), {"score": EVERY}),
     "two names of the step, of equal rank": (
         "a.jsonl",
         lines('{{"rollout/step": {n}, "train/step": {m}, "reward": {r}, "kl": {k}}}\n'),

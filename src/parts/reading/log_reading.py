@@ -71,6 +71,7 @@ def names_step(key: str) -> bool:
     return step_rank(key) < len(STEP_NAMES)
 
 
+@functools.lru_cache(1 << 14)
 def is_rounded(key: str, text: str) -> bool:
     """Whether a learning rate or KL was printed as 0.000, as earlier verl does, so that its value is unknown."""
     is_short = re.fullmatch(r"-?0\.0{2,5}", text.strip())
@@ -109,6 +110,7 @@ class Table:
         self.kept = {}, [], []  # of the run before: its metrics, values that are not finite, restarts
         self.rows = self.nested = self.counted = self.runs = 0  # counted: training rows without a step
         self.step_name = short_name(columns["step"]) if "step" in columns else ""
+        self.step_names = {}  # those that rows have -> their rank; of equal ones the first wins
         self.given = {short_name(column) for figure, column in columns.items() if figure != "step"}
         self.shapes = {}  # names of a row -> those of its step, the best first, and those of training
         self.run_names = {}  # the runs that rows name
@@ -131,6 +133,7 @@ class Table:
             return
         self.rows += 1
         step = self.step = self.step_of(row)
+        columns, most = self.columns, 2 * MOST_STEPS
         for key, value in row.items():
             number = value if type(value) is float else number_of(value)
             if number is None or (number == 0 and type(value) is str and is_rounded(key, value)):
@@ -138,13 +141,13 @@ class Table:
             if not abs(number) < 1e18:  # is_finite, without its calls
                 self.bad.append((key, step, number))
                 continue
-            points = self.columns.get(key)
-            if points is None:
-                points = self.columns[key] = {}
+            if key not in columns:
+                columns[key] = {}
+            points = columns[key]
             points[step] = number
-            if len(points) > 2 * MOST_STEPS:
+            if len(points) > most:
                 kept = list(points.items())
-                self.columns[key] = dict(kept[:FIRST_STEPS] + kept[FIRST_STEPS::2])
+                columns[key] = dict(kept[:FIRST_STEPS] + kept[FIRST_STEPS::2])
 
     def plain_row(self, row: dict) -> dict:
         """A row as {metric: value}: flat, cells `key` and `value` joined, with eval_ before an evaluation's names."""
@@ -163,16 +166,15 @@ class Table:
 
     def shape_of(self, names: tuple[str, ...]) -> tuple[list[str], list[str]]:
         """Of a row's names those of its step, the best first, and those of training."""
-        steps = sorted(
-            (name for name in names if name == self.step_name or names_step(name)),
-            key=lambda name: (name != self.step_name, step_rank(name)),
-        )
+        self.step_names |= {name: step_rank(name) for name in names if names_step(name)} | {self.step_name: -1}
+        steps = [name for name in sorted(self.step_names, key=self.step_names.get) if name in names]
         return steps, [name for name in names if name in self.given or is_of_training(name)]
 
     def step_of(self, row: dict) -> int:
         """The step that a row names, else the next one for a training row and the current one for an evaluation row."""
         names = tuple(row)
         if names not in self.shapes:
+            self.shapes = self.shapes if len(self.shapes) < MOST_STEPS else {}  # completions have many
             self.shapes[names] = self.shape_of(names)
         steps, training = self.shapes[names]
         step = next((number for name in steps if (number := whole_number(row[name])) is not None), None)

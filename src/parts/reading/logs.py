@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import functools
 import io
 import json
 import mmap
@@ -43,16 +44,15 @@ EVALUATED = re.compile(  # [eval], eval: or eval at step 3 before a line's figur
     rf"(?:^|[\[(|,;: ])(?:{EVALUATION})(?:[\])]|\.? $|:(?= )|(?= (?:\||at\b|step\b|iter)))", re.IGNORECASE
 )
 CUT = re.compile(r"\{'(?:loss|reward|num_tokens|eval_\w+)': [^{}]*$")  # a printed dict that continues on the next line
-CELL_PAIR = re.compile(r"(?<=\w) *[ │] *(?=(?:[-+.\de]+|nan|inf) *([|│]|$))")  # | kl 1 |; │ kl │ 1 │ of AReaL
+CELL_PAIR = re.compile(r"(?<=\w) *[ │] *(?=(?:[-+.\deE]+|nan|inf) *([|│]|$))")  # | kl 1 |; │ kl │ 1 │ of AReaL
 SECTION = re.compile(r"(?:\(\w+ pid=[^)]*\) )?( *)([\w-]+):(?: ([^ ]+))?")  # a line of EasyR1's YAML console output
 ODD = re.compile(r"(?<=: )(-?inf|nan|None|True|False)(?=[,}])")  # Python literals in a printed dict that JSON lacks
 BAND = re.compile("__M(IN|AX)$")  # wandb exports NAME__MIN and NAME__MAX beside each NAME
 ERROR = re.compile(r"(?:\(\w+ pid=[^)]*\) )?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*)")  # ends a traceback
 CELL = re.compile(r"[-+]?[.\d]+(e[-+]?\d+)?")
-STANDING = re.compile(
-    r"(?<![\w.,/@+-])([-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?)(?![\w.%+-]|,\d)", re.IGNORECASE
-)  # numbers that are no part of a word
-FIRST_MARK = 7_700_000_000  # stands for the first number of a line
+STANDING = re.compile(r"(?<![\w.,/@+-])([-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)(?![\w.%+-]|,\d)")  # in no word
+FIRST_MARK = 7_700_000_000  # stands for a line's first number
+PAIRED = re.compile("[=:|│]")
 VERL_LINE = re.compile(r"\bstep:(\d+) - (.+)")
 DICT = re.compile(r"\{'[^{}\n]*\}")
 
@@ -70,8 +70,7 @@ class Reader:
         self.error = ""  # the last line of the last traceback
         self.cut = ""  # the beginning of a printed dict that the terminal wrapped
         self.epoch, self.named = {}, False  # {"epoch": …} of the last line with one; whether figures name their step
-        self.heading, self.sections = {}, []  # {"step": …} of the last heading; enclosing YAML sections (indent, name)
-        self.shapes = {}  # lines without their numbers -> what `figures_of` finds
+        self.heading, self.sections = {}, ()  # {"step": …} of the last heading; enclosing YAML sections (indent, name)
 
     def take(self, line: str) -> None:
         self.number += 1
@@ -117,25 +116,16 @@ class Reader:
     def take_pairs(self, line: str) -> None:
         """Add the pairs name=value of a line, under the last heading and epoch; its figures end a heading.
 
-        Lines that differ in their numbers only have one shape, which is searched once, with marks for the numbers.
+        Lines that differ in their numbers only are searched once, with marks in place of the numbers.
         """
+        if not (PAIRED.search(line) or HEADING.search(line) or EPOCH.search(line)):
+            return
         parts = STANDING.split(line)
         numbers = parts[1::2]
-        shape = (*parts[::2], *map(str.isdecimal, numbers))
-        if shape not in self.shapes:
-            marks = [f"{FIRST_MARK + i}{'' if text.isdecimal() else '.5'}" for i, text in enumerate(numbers)]
-            parts[1::2] = marks
-            if len(self.shapes) >= MOST_STEPS:
-                self.shapes.clear()
-            self.shapes[shape] = marks, *figures_of("".join(parts))
-        marks, texts, section, heading, epoch, ends, named = self.shapes[shape]
+        parts[1::2] = marks = [f"{FIRST_MARK + i}{'' if text.isdecimal() else '.5'}" for i, text in enumerate(numbers)]
         given = dict(zip(marks, numbers, strict=True))
+        texts, self.sections, heading, epoch, ends, named = figures_of("".join(parts), self.sections)
         pairs = {name: given.get(text, text) for name, text in texts.items()}
-        if section:
-            indent, title, is_value = section
-            self.sections = [outer for outer in self.sections if len(outer[0]) < len(indent)]
-            pairs = {"/".join([*(outer for _, outer in self.sections), name]): text for name, text in pairs.items()}
-            self.sections += [] if is_value else [(indent, title)]
         self.named = self.named or named
         if heading and (ends or not self.named):  # "Step 1:" may be of a completion
             self.heading = {"step": given.get(heading, heading)}
@@ -184,8 +174,9 @@ def unwrapped(line: str) -> str:
     return WRAPPED.sub(r"\1", line) if "np." in line or "tensor(" in line or "rray(" in line else line
 
 
-def figures_of(line: str) -> tuple:
-    """What a line of text has: ({name: value}, its YAML section, heading, epoch, …); see `Reader.take_pairs`.
+@functools.lru_cache(1 << 10)
+def figures_of(line: str, sections: tuple) -> tuple:
+    """What a line has inside YAML sections: {name: value}, the sections of the next line, its heading, its epoch, ….
 
     The last two: whether it has several figures, and whether these name their step.
     """
@@ -194,14 +185,17 @@ def figures_of(line: str) -> tuple:
         line = SPACED.sub(lambda name: f"{re.sub('[. ]+', '_', name[1].lower())}:", line)
     if boxed or line.count(" | ") > 1:
         line = CELL_PAIR.sub("=", line)
-    section = SECTION.fullmatch(line.rstrip())
-    line = f"{section[2]}: {section[3]}" if section else line
+    if section := SECTION.fullmatch(line.rstrip()):
+        indent, title, value = section.groups()
+        sections = tuple(outer for outer in sections if len(outer[0]) < len(indent))
+        line = "/".join([*(outer for _, outer in sections), f"{title}: {value}"])
+        sections += () if value else ((indent, title),)
     pairs = pairs_of(line) if "=" in line or ":" in line else {}
     ends = len(pairs) > 1 and not boxed and any(common_name(name, "trl") for name in pairs)
     named = ends and any(names_step(name) and "/" not in name for name in pairs)
     *_, heading = ["", *(HEADING.findall(line) if any(word in small for word in HEADING_WORDS) else ())]
     epoch = EPOCH.search(line) if "epoch" in small else None
-    return pairs, section and section.groups(), heading, epoch and epoch[1], ends, named
+    return pairs, sections, heading, epoch and epoch[1], ends, named
 
 
 def pairs_of(line: str) -> dict[str, str]:
