@@ -57,20 +57,20 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 #       183-350  dialect          Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
 #       353-373  settings         Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
 #       376-383  user scripts     A user's Python script or notebook, read from its source
-#       386-626  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       629-716  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       719-925  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#      928-1227  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
-#     1230-1336  extracts         Extract from a Python file what some of its names need
-#     1339-1566  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
-#     1569-1680  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#     1683-1949  reward forms     The forms that a reward function may have, and loading rewards from files
-#     1952-2103  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2106-2322  assembly         Assemble the written file: the statements that it needs from files/, below its own …
-#     2325-3006  tasks            The tasks: which files each takes, its constants, the cases of its self-test, and …
-#     3009-3417  ports            Ports between TRL and verl, which import the reward or with --inline hold it, and …
-#     3420-3562  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3565-3752  command          The command line
+#       386-631  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       634-720  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
+#       723-929  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#      932-1231  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
+#     1234-1340  extracts         Extract from a Python file what some of its names need
+#     1343-1570  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
+#     1573-1684  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#     1687-1953  reward forms     The forms that a reward function may have, and loading rewards from files
+#     1956-2107  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2110-2326  assembly         Assemble the written file: the statements that it needs from files/, below its own …
+#     2329-3010  tasks            The tasks: which files each takes, its constants, the cases of its self-test, and …
+#     3013-3421  ports            Ports between TRL and verl, which import the reward or with --inline hold it, and …
+#     3424-3566  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3569-3756  command          The command line
 
 import argparse
 import ast
@@ -412,6 +412,8 @@ OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if 
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
 LONGEST_CELL = 256 << 20  # characters
+# column names that do not occur as data
+HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
 class Unpacked(gzip.GzipFile):
@@ -546,7 +548,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
 
 
 def column_names(header: list[str], where: str) -> list[str]:
-    """Column names from a header, stripped, without trailing empty ones."""
+    """Column names from a header, stripped, without trailing empty ones; warns of a first row that may be data."""
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -554,6 +556,9 @@ def column_names(header: list[str], where: str) -> list[str]:
     got = f"{where}: got Excel's mark {mark!r}"
     need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
     check_distinct(names, where)
+    text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
+    if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
+        say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
 
 
@@ -679,9 +684,8 @@ def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
     if not asking or not lists or not all(asking):
         return None
     for items in asking:  # one prompt for each row, as texts or lists of messages, not the messages of one prompt
-        if not all(isinstance(x, list) and x for x in items) and not all(
-            isinstance(x, str) and x.strip() for x in items
-        ):
+        texts = all(isinstance(x, str) and x.strip() for x in items)
+        if not texts and not all(isinstance(x, list) and x for x in items):
             return None
     sizes = {key: len(column) for key, column in value.items()}
     listed = ", ".join(f"{key}: {size}" for key, size in sizes.items())[:200]
@@ -850,7 +854,7 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
             if form in ("csv", "tsv"):
                 yield from table_rows(stream.read(), name, "," if form == "csv" else "\t")
             elif form == "txt":
-                lines = (pair for pair in enumerate(stream, start=1) if pair[1].strip())
+                lines = ((number, line) for number, line in enumerate(stream, start=1) if line.strip())
                 for number, line in lines:
                     flaw = flaw_of_bytes(line)
                     prompt = {"prompt": line.strip("\r\n")}

@@ -34,30 +34,30 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 #       174-341  dialect            Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
 #       344-364  settings           Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
 #       367-385  processes          The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       388-628  data files         Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       631-761  nested rows        Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       764-952  rows               Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#      955-1067  stated answers     Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1070-1236  answer marks       Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1239-1529  question parts     Detect columns that look like part of the question but are not in the prompt, and …
-#     1532-1618  chat               Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1621-1650  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
-#     1653-1675  prompts            Load training and held-out prompts as token ids
-#     1678-1696  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
-#     1699-1722  whole models       Refuse what transformers would make a model of by guessing: missing weights, …
-#     1725-1794  adapters           LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     1797-1816  tokenizers         Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     1819-1827  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
-#     1830-1957  bad rows           Errors about bad rows, and the values that a row may hold
-#     1960-2263  messages           Chat messages, names of columns, passages that a question is about, and media, …
-#     2266-2644  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
-#     2647-2896  choices            Questions with choices: find the choices of a row, and which one is right
-#     2899-3316  forms              Convert rows of each form to the schema
-#     3319-3434  form names         Tell a row's form by the names of its fields, and convert it
-#     3437-3640  writing            Write rows for each target, and choose held-out rows
-#     3643-3952  row reader         Read rows from files, globs and the hub; convert, check and count them
-#     3955-4048  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
-#     4051-4300  command            The command line, and what --inspect shows
+#       388-633  data files         Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       636-765  nested rows        Find rows inside other JSON: an object with a list of rows, columns instead of …
+#       768-956  rows               Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#      959-1071  stated answers     Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1074-1240  answer marks       Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1243-1533  question parts     Detect columns that look like part of the question but are not in the prompt, and …
+#     1536-1622  chat               Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1625-1654  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1657-1679  prompts            Load training and held-out prompts as token ids
+#     1682-1700  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
+#     1703-1726  whole models       Refuse what transformers would make a model of by guessing: missing weights, …
+#     1729-1798  adapters           LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     1801-1820  tokenizers         Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     1823-1831  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
+#     1834-1961  bad rows           Errors about bad rows, and the values that a row may hold
+#     1964-2262  messages           Chat messages, names of columns, passages that a question is about, and media, …
+#     2265-2643  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
+#     2646-2896  choices            Questions with choices: find the choices of a row, and which one is right
+#     2899-3315  forms              Convert rows of each form to the schema
+#     3318-3433  form names         Tell a row's form by the names of its fields, and convert it
+#     3436-3639  writing            Write rows for each target, and choose held-out rows
+#     3642-3962  row reader         Read rows from files, globs and the hub; convert, check and count them
+#     3965-4059  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
+#     4062-4311  command            The command line, and what --inspect shows
 
 import argparse
 import ast
@@ -414,6 +414,8 @@ OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if 
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
 LONGEST_CELL = 256 << 20  # characters
+# column names that do not occur as data
+HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
 class Unpacked(gzip.GzipFile):
@@ -548,7 +550,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
 
 
 def column_names(header: list[str], where: str) -> list[str]:
-    """Column names from a header, stripped, without trailing empty ones."""
+    """Column names from a header, stripped, without trailing empty ones; warns of a first row that may be data."""
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -556,6 +558,9 @@ def column_names(header: list[str], where: str) -> list[str]:
     got = f"{where}: got Excel's mark {mark!r}"
     need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
     check_distinct(names, where)
+    text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
+    if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
+        say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
 
 
@@ -692,9 +697,8 @@ def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
     if not asking or not lists or not all(asking):
         return None
     for items in asking:  # one prompt for each row, as texts or lists of messages, not the messages of one prompt
-        if not all(isinstance(x, list) and x for x in items) and not all(
-            isinstance(x, str) and x.strip() for x in items
-        ):
+        texts = all(isinstance(x, str) and x.strip() for x in items)
+        if not texts and not all(isinstance(x, list) and x for x in items):
             return None
     sizes = {key: len(column) for key, column in value.items()}
     listed = ", ".join(f"{key}: {size}" for key, size in sizes.items())[:200]
@@ -895,7 +899,7 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
             if form in ("csv", "tsv"):
                 yield from table_rows(stream.read(), name, "," if form == "csv" else "\t")
             elif form == "txt":
-                lines = (pair for pair in enumerate(stream, start=1) if pair[1].strip())
+                lines = ((number, line) for number, line in enumerate(stream, start=1) if line.strip())
                 for number, line in lines:
                     flaw = flaw_of_bytes(line)
                     prompt = {"prompt": line.strip("\r\n")}
@@ -2174,13 +2178,8 @@ def passages_before(row: dict, question: str, names: list[str], mapped: frozense
             expected = "text, texts, a table, or {title, text} with any of these"
             raise BadRow(name, shown(row[name]), expected, f"--map {name}=COLUMN.FIELD, or --drop COLUMN")
         if name in SHORT_NOTES and name not in mapped:
-            words = {word.lower() for word in WORD.findall(text or "")} - {
-                "the",
-                "a",
-                "an",
-                name,
-                name.removesuffix("s"),
-            }
+            words = {word.lower() for word in WORD.findall(text or "")}
+            words -= {"the", "a", "an", name, name.removesuffix("s")}
             if len(words) < 3 and not STATES.search(text or ""):  # a puzzle's name or a drawn grid
                 continue
         if text and text.strip() and not all(squeezed(part) in asked for part in texts_in(row[name])):
@@ -2830,14 +2829,15 @@ def right_choice(
 def picks_of(row: dict, choices: Choices) -> list[Pick]:
     """The cells of columns that may say which choice is right; a list of one is unpacked."""
     others = (name for name in row if {*words_in(name)} & RIGHT_WORDS and {*words_in(name)} <= PICK_WORDS)
-    names = [name for name in (*others, *PICK_KEYS) if name not in choices.columns and not is_empty(row.get(name))]
-    values = {
-        name: row[name][0] if isinstance(row[name], list) and len(row[name]) == 1 else row[name] for name in names
-    }
-    return [
-        Pick(name, value, named_place(value, choices), as_number(value, choices), places_of(value, choices.texts))
-        for name, value in values.items()
-    ]
+    picks = []
+    for name in (*others, *PICK_KEYS):
+        value = row.get(name)
+        if name in choices.columns or is_empty(value):
+            continue
+        value = value[0] if isinstance(value, list) and len(value) == 1 else value
+        named, number = named_place(value, choices), as_number(value, choices)
+        picks.append(Pick(name, value, named, number, places_of(value, choices.texts)))
+    return picks
 
 
 def places_of(value, texts: list[str]) -> list[int]:
@@ -2859,7 +2859,7 @@ def named_place(value, choices: Choices) -> int | None:
             return places[0]
     letter = r"(?i)(?:option |choice |answer )?[(\[]?([a-z])[\])]?[.:]?(?:[)\s]\s*(.+))?"
     match = re.fullmatch(letter, str(value).strip(), re.DOTALL)
-    place = LETTERS.index(match[1].upper()) if match else len(texts)
+    place = LETTERS.index(match[1].upper()) if match and match[1].isascii() else len(texts)
     return place if place < len(texts) and choices.are_lettered and match[2] in (None, texts[place]) else None
 
 
@@ -3041,10 +3041,9 @@ class Shape:
         self.notes += [f"prompts {line}" for pattern, line in ODD_PROMPTS.items() if re.search(pattern, asked)]
         if self.choices and "answer" not in out and row.get("answer") is not None:
             pick_letter(self)
+        reply = functools.partial(as_reply, prompt=out["prompt"])
         readers = {"answer": as_answer, "tests": functools.partial(read_tests, row=row)}
-        readers |= dict.fromkeys(
-            ("completion", "chosen", "rejected"), functools.partial(as_reply, prompt=out["prompt"])
-        )
+        readers |= {"completion": reply, "chosen": reply, "rejected": reply}
         for name, read in readers.items():  # these names have one meaning in all forms
             if row.get(name) is not None and name not in self.used and name not in out:
                 out[name] = read(row[name], name)
@@ -3779,7 +3778,7 @@ class RowReader:
 
     def __init__(self, sources, settings: Settings):
         self.files, self.settings, self.rejected = expand(sources), settings, []
-        self.names, self.current, self.rows = distinct_names(self.files), "", []  # `rows`: those of load_rows
+        self.names, self.current = distinct_names(self.files), ""
         self.counts = {"read": 0, "kept": 0, "rejected": 0, "deduplicated": 0}
         self.kinds, self.reasons, self.seen, self.notes = Counter(), [], set(), Counter()
         self.facts, self.unread = FileFacts(), Counter()  # of the current file; {column of a question: rows}
@@ -3931,8 +3930,19 @@ def digest(value) -> bytes:
     return hashlib.blake2b(json.dumps(value, sort_keys=True).encode(), digest_size=16).digest()
 
 
-def load_rows(sources, kind: str = "auto", **reading) -> RowReader:
-    """Read all rows of files, folders, globs or hub ids into the schema: `rows`, `kind`, `why`, `rejected`, `counts`.
+@dataclass
+class Loaded:
+    """The result of load_rows: rows in the schema, their kind and why it was chosen, and what was left out."""
+
+    rows: list[dict]
+    kind: str
+    why: str
+    rejected: list[dict]
+    counts: dict[str, int]
+
+
+def load_rows(sources, kind: str = "auto", **reading) -> Loaded:
+    """Read all rows of files, folders, globs or hub ids into the schema.
 
     Args:
         sources: one input or a list: a path, a folder, a glob, `-` for stdin, `owner/name[:config][@split]`.
@@ -3945,11 +3955,11 @@ def load_rows(sources, kind: str = "auto", **reading) -> RowReader:
         UserError: an input cannot be read, an argument cannot be used, or there is no usable row.
     """
     reader = RowReader(sources, Settings(kind, **reading))
-    reader.rows = list(reader)
+    rows = list(reader)
     if error := reader.error():
         raise error
     reader.say_notes()
-    return reader
+    return Loaded(rows, reader.kind, reader.why, reader.rejected, reader.counts)
 
 
 # ----------------------------------------------------------------------- batches (src/programs/data_loader/batches.py)
@@ -3981,7 +3991,7 @@ class Collator:
         return {"input_ids": ids, "attention_mask": mask, **{name: [row.get(name) for row in rows] for name in names}}
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class PromptLoader:
     """Batches of prompts, epoch after epoch: each `for` goes through the rest of the current epoch.
 
@@ -4014,10 +4024,11 @@ class PromptLoader:
 
     def load_state_dict(self, state: dict) -> None:
         """Continue from the state of a loader with the same rows and seed; UserError for another state."""
-        own, known = self.state_dict(), state if isinstance(state, dict) else {}
-        wrong = ", ".join(name for name in own if known.get(name) != own[name] and name in ("shuffle_seed", "rows"))
-        got = f"got the state {shown(state)} of a loader with other {wrong}"
-        need(known.keys() == own.keys() and not wrong, f"{got}; expected what state_dict returned for the same rows")
+        own = self.state_dict()
+        fits = isinstance(state, dict) and state.keys() == own.keys()
+        need(fits, f"got the state {shown(state)}; expected what state_dict returned")
+        wrong = ", ".join(name for name in ("shuffle_seed", "rows") if state[name] != own[name])
+        need(not wrong, f"got the state of a loader with other {wrong}; expected the same rows and settings")
         self.epoch, self.position = state["epoch"], state["position"]
 
 

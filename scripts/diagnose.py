@@ -53,18 +53,18 @@ runs 2, then 1, then 3.
 #      867-1122  run settings  Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
 #     1125-1326  sample texts  Logged completions: score, gold answer, stated answer and what it was paid
 #     1329-1548  sample files  Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout dumps, …
-#     1551-1850  log reading   Rows of a log as metrics: names, numbers, steps and runs of any dialect, under common …
-#     1853-2135  logs          Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
-#     2138-2355  run folder    Load a run: its log, with the settings, samples, data and rewards that lie beside it …
-#     2358-2410  cause         Causes: the evidence that they need, the signs that they explain, and the change that …
-#     2413-2571  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
-#     2574-2843  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
-#     2846-3160  rewards       Faulty rewards: another answer format, wrong gold answers, constant, inverted, blind …
-#     3163-3380  updates       Faulty updates: too large, without effect, held back by the KL, or led by a useless …
-#     3383-3680  outcomes      Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out set of …
-#     3683-3846  ranking       Find a run's signs, rank the causes that explain them, and give a verdict
-#     3849-3974  rescoring     --rescore: run the reward in the sandbox on gold, nonsense and logged samples, these …
-#     3977-4072  command       The command line: diagnose runs one after the other, and print verdicts as text or JSON
+#     1551-1852  log reading   Rows of a log as metrics: names, numbers, steps and runs of any dialect, under common …
+#     1855-2130  logs          Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
+#     2133-2350  run folder    Load a run: its log, with the settings, samples, data and rewards that lie beside it …
+#     2353-2405  cause         Causes: the evidence that they need, the signs that they explain, and the change that …
+#     2408-2566  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
+#     2569-2838  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
+#     2841-3155  rewards       Faulty rewards: another answer format, wrong gold answers, constant, inverted, blind …
+#     3158-3375  updates       Faulty updates: too large, without effect, held back by the KL, or led by a useless …
+#     3378-3675  outcomes      Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out set of …
+#     3678-3841  ranking       Find a run's signs, rank the causes that explain them, and give a verdict
+#     3844-3969  rescoring     --rescore: run the reward in the sandbox on gold, nonsense and logged samples, these …
+#     3972-4067  command       The command line: diagnose runs one after the other, and print verdicts as text or JSON
 
 import argparse
 import ast
@@ -1610,6 +1610,7 @@ def names_step(key: str) -> bool:
     return step_rank(key) < len(STEP_NAMES)
 
 
+@functools.lru_cache(1 << 14)
 def is_rounded(key: str, text: str) -> bool:
     """Whether a learning rate or KL was printed as 0.000, as earlier verl does, so that its value is unknown."""
     is_short = re.fullmatch(r"-?0\.0{2,5}", text.strip())
@@ -1648,6 +1649,7 @@ class Table:
         self.kept = {}, [], []  # of the run before: its metrics, values that are not finite, restarts
         self.rows = self.nested = self.counted = self.runs = 0  # counted: training rows without a step
         self.step_name = short_name(columns["step"]) if "step" in columns else ""
+        self.step_names = {}  # those that rows have -> their rank; of equal ones the first wins
         self.given = {short_name(column) for figure, column in columns.items() if figure != "step"}
         self.shapes = {}  # names of a row -> those of its step, the best first, and those of training
         self.run_names = {}  # the runs that rows name
@@ -1670,6 +1672,7 @@ class Table:
             return
         self.rows += 1
         step = self.step = self.step_of(row)
+        columns, most = self.columns, 2 * MOST_STEPS
         for key, value in row.items():
             number = value if type(value) is float else number_of(value)
             if number is None or (number == 0 and type(value) is str and is_rounded(key, value)):
@@ -1677,13 +1680,13 @@ class Table:
             if not abs(number) < 1e18:  # is_finite, without its calls
                 self.bad.append((key, step, number))
                 continue
-            points = self.columns.get(key)
-            if points is None:
-                points = self.columns[key] = {}
+            if key not in columns:
+                columns[key] = {}
+            points = columns[key]
             points[step] = number
-            if len(points) > 2 * MOST_STEPS:
+            if len(points) > most:
                 kept = list(points.items())
-                self.columns[key] = dict(kept[:FIRST_STEPS] + kept[FIRST_STEPS::2])
+                columns[key] = dict(kept[:FIRST_STEPS] + kept[FIRST_STEPS::2])
 
     def plain_row(self, row: dict) -> dict:
         """A row as {metric: value}: flat, cells `key` and `value` joined, with eval_ before an evaluation's names."""
@@ -1702,16 +1705,15 @@ class Table:
 
     def shape_of(self, names: tuple[str, ...]) -> tuple[list[str], list[str]]:
         """Of a row's names those of its step, the best first, and those of training."""
-        steps = sorted(
-            (name for name in names if name == self.step_name or names_step(name)),
-            key=lambda name: (name != self.step_name, step_rank(name)),
-        )
+        self.step_names |= {name: step_rank(name) for name in names if names_step(name)} | {self.step_name: -1}
+        steps = [name for name in sorted(self.step_names, key=self.step_names.get) if name in names]
         return steps, [name for name in names if name in self.given or is_of_training(name)]
 
     def step_of(self, row: dict) -> int:
         """The step that a row names, else the next one for a training row and the current one for an evaluation row."""
         names = tuple(row)
         if names not in self.shapes:
+            self.shapes = self.shapes if len(self.shapes) < MOST_STEPS else {}  # completions have many
             self.shapes[names] = self.shape_of(names)
         steps, training = self.shapes[names]
         step = next((number for name in steps if (number := whole_number(row[name])) is not None), None)
@@ -1870,16 +1872,15 @@ EVALUATED = re.compile(  # [eval], eval: or eval at step 3 before a line's figur
     rf"(?:^|[\[(|,;: ])(?:{EVALUATION})(?:[\])]|\.? $|:(?= )|(?= (?:\||at\b|step\b|iter)))", re.IGNORECASE
 )
 CUT = re.compile(r"\{'(?:loss|reward|num_tokens|eval_\w+)': [^{}]*$")  # a printed dict that continues on the next line
-CELL_PAIR = re.compile(r"(?<=\w) *[ │] *(?=(?:[-+.\de]+|nan|inf) *([|│]|$))")  # | kl 1 |; │ kl │ 1 │ of AReaL
+CELL_PAIR = re.compile(r"(?<=\w) *[ │] *(?=(?:[-+.\deE]+|nan|inf) *([|│]|$))")  # | kl 1 |; │ kl │ 1 │ of AReaL
 SECTION = re.compile(r"(?:\(\w+ pid=[^)]*\) )?( *)([\w-]+):(?: ([^ ]+))?")  # a line of EasyR1's YAML console output
 ODD = re.compile(r"(?<=: )(-?inf|nan|None|True|False)(?=[,}])")  # Python literals in a printed dict that JSON lacks
 BAND = re.compile("__M(IN|AX)$")  # wandb exports NAME__MIN and NAME__MAX beside each NAME
 ERROR = re.compile(r"(?:\(\w+ pid=[^)]*\) )?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*)")  # ends a traceback
 CELL = re.compile(r"[-+]?[.\d]+(e[-+]?\d+)?")
-STANDING = re.compile(
-    r"(?<![\w.,/@+-])([-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?)(?![\w.%+-]|,\d)", re.IGNORECASE
-)  # numbers that are no part of a word
-FIRST_MARK = 7_700_000_000  # stands for the first number of a line
+STANDING = re.compile(r"(?<![\w.,/@+-])([-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)(?![\w.%+-]|,\d)")  # in no word
+FIRST_MARK = 7_700_000_000  # stands for a line's first number
+PAIRED = re.compile("[=:|│]")
 VERL_LINE = re.compile(r"\bstep:(\d+) - (.+)")
 DICT = re.compile(r"\{'[^{}\n]*\}")
 
@@ -1897,8 +1898,7 @@ class Reader:
         self.error = ""  # the last line of the last traceback
         self.cut = ""  # the beginning of a printed dict that the terminal wrapped
         self.epoch, self.named = {}, False  # {"epoch": …} of the last line with one; whether figures name their step
-        self.heading, self.sections = {}, []  # {"step": …} of the last heading; enclosing YAML sections (indent, name)
-        self.shapes = {}  # lines without their numbers -> what `figures_of` finds
+        self.heading, self.sections = {}, ()  # {"step": …} of the last heading; enclosing YAML sections (indent, name)
 
     def take(self, line: str) -> None:
         self.number += 1
@@ -1944,25 +1944,16 @@ class Reader:
     def take_pairs(self, line: str) -> None:
         """Add the pairs name=value of a line, under the last heading and epoch; its figures end a heading.
 
-        Lines that differ in their numbers only have one shape, which is searched once, with marks for the numbers.
+        Lines that differ in their numbers only are searched once, with marks in place of the numbers.
         """
+        if not (PAIRED.search(line) or HEADING.search(line) or EPOCH.search(line)):
+            return
         parts = STANDING.split(line)
         numbers = parts[1::2]
-        shape = (*parts[::2], *map(str.isdecimal, numbers))
-        if shape not in self.shapes:
-            marks = [f"{FIRST_MARK + i}{'' if text.isdecimal() else '.5'}" for i, text in enumerate(numbers)]
-            parts[1::2] = marks
-            if len(self.shapes) >= MOST_STEPS:
-                self.shapes.clear()
-            self.shapes[shape] = marks, *figures_of("".join(parts))
-        marks, texts, section, heading, epoch, ends, named = self.shapes[shape]
+        parts[1::2] = marks = [f"{FIRST_MARK + i}{'' if text.isdecimal() else '.5'}" for i, text in enumerate(numbers)]
         given = dict(zip(marks, numbers, strict=True))
+        texts, self.sections, heading, epoch, ends, named = figures_of("".join(parts), self.sections)
         pairs = {name: given.get(text, text) for name, text in texts.items()}
-        if section:
-            indent, title, is_value = section
-            self.sections = [outer for outer in self.sections if len(outer[0]) < len(indent)]
-            pairs = {"/".join([*(outer for _, outer in self.sections), name]): text for name, text in pairs.items()}
-            self.sections += [] if is_value else [(indent, title)]
         self.named = self.named or named
         if heading and (ends or not self.named):  # "Step 1:" may be of a completion
             self.heading = {"step": given.get(heading, heading)}
@@ -2011,8 +2002,9 @@ def unwrapped(line: str) -> str:
     return WRAPPED.sub(r"\1", line) if "np." in line or "tensor(" in line or "rray(" in line else line
 
 
-def figures_of(line: str) -> tuple:
-    """What a line of text has: ({name: value}, its YAML section, heading, epoch, …); see `Reader.take_pairs`.
+@functools.lru_cache(1 << 10)
+def figures_of(line: str, sections: tuple) -> tuple:
+    """What a line has inside YAML sections: {name: value}, the sections of the next line, its heading, its epoch, ….
 
     The last two: whether it has several figures, and whether these name their step.
     """
@@ -2021,14 +2013,17 @@ def figures_of(line: str) -> tuple:
         line = SPACED.sub(lambda name: f"{re.sub('[. ]+', '_', name[1].lower())}:", line)
     if boxed or line.count(" | ") > 1:
         line = CELL_PAIR.sub("=", line)
-    section = SECTION.fullmatch(line.rstrip())
-    line = f"{section[2]}: {section[3]}" if section else line
+    if section := SECTION.fullmatch(line.rstrip()):
+        indent, title, value = section.groups()
+        sections = tuple(outer for outer in sections if len(outer[0]) < len(indent))
+        line = "/".join([*(outer for _, outer in sections), f"{title}: {value}"])
+        sections += () if value else ((indent, title),)
     pairs = pairs_of(line) if "=" in line or ":" in line else {}
     ends = len(pairs) > 1 and not boxed and any(common_name(name, "trl") for name in pairs)
     named = ends and any(names_step(name) and "/" not in name for name in pairs)
     *_, heading = ["", *(HEADING.findall(line) if any(word in small for word in HEADING_WORDS) else ())]
     epoch = EPOCH.search(line) if "epoch" in small else None
-    return pairs, section and section.groups(), heading, epoch and epoch[1], ends, named
+    return pairs, sections, heading, epoch and epoch[1], ends, named
 
 
 def pairs_of(line: str) -> dict[str, str]:

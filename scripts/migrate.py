@@ -27,20 +27,20 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 #        86-134  messages       Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
 #       137-141  bundle         Paths of this bundle and of its embedded model, data and rewards; loading its other …
 #       144-560  user scripts   A user's Python script or notebook, read from its source
-#       563-803  data files     Open data files as text: decompress, decode, refuse files without data; parse CSV and …
-#       806-893  nested rows    Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
-#      896-1107  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1110-1213  verl keys      Keys of verl's configuration: all current ones, and what replaces those of older guides
-#     1216-1445  trl names      Names in the pinned TRL: configs with their defaults, arguments of trainers, names in …
-#     1448-2057  tables         Changes between the versions of TRL and verl: tables read from their packages
-#     2060-2644  edits          Edits of a text by offset, and the table row that explains each
-#     2647-2932  job files      Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
-#     2935-3386  trl settings   A TRL run: its settings under one version, and those that make today's TRL do it, in …
-#     3389-3504  trainer parts  What a trainer is given: models loaded as today's transformers wants it, rewards that …
-#     3507-3935  trl script     A script that trains with TRL: its trainers, their configs and their imports
-#     3938-4273  verl run       Migrate a verl job to the newest version: keys, values, and defaults that changed …
-#     4276-4442  trial          --check: run one step of the new script in a separate process, on four rows and two …
-#     4445-4748  command        The command line: input, the version it was written for, output, messages
+#       563-808  data files     Open data files as text: decompress, decode, refuse files without data; parse CSV and …
+#       811-897  nested rows    Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
+#      900-1111  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1114-1217  verl keys      Keys of verl's configuration: all current ones, and what replaces those of older guides
+#     1220-1449  trl names      Names in the pinned TRL: configs with their defaults, arguments of trainers, names in …
+#     1452-2061  tables         Changes between the versions of TRL and verl: tables read from their packages
+#     2064-2648  edits          Edits of a text by offset, and the table row that explains each
+#     2651-2936  job files      Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
+#     2939-3390  trl settings   A TRL run: its settings under one version, and those that make today's TRL do it, in …
+#     3393-3508  trainer parts  What a trainer is given: models loaded as today's transformers wants it, rewards that …
+#     3511-3939  trl script     A script that trains with TRL: its trainers, their configs and their imports
+#     3942-4277  verl run       Migrate a verl job to the newest version: keys, values, and defaults that changed …
+#     4280-4446  trial          --check: run one step of the new script in a separate process, on four rows and two …
+#     4449-4752  command        The command line: input, the version it was written for, output, messages
 
 import argparse
 import ast
@@ -589,6 +589,8 @@ OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if 
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
 LONGEST_CELL = 256 << 20  # characters
+# column names that do not occur as data
+HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
 class Unpacked(gzip.GzipFile):
@@ -723,7 +725,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
 
 
 def column_names(header: list[str], where: str) -> list[str]:
-    """Column names from a header, stripped, without trailing empty ones."""
+    """Column names from a header, stripped, without trailing empty ones; warns of a first row that may be data."""
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -731,6 +733,9 @@ def column_names(header: list[str], where: str) -> list[str]:
     got = f"{where}: got Excel's mark {mark!r}"
     need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
     check_distinct(names, where)
+    text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
+    if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
+        say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
 
 
@@ -856,9 +861,8 @@ def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
     if not asking or not lists or not all(asking):
         return None
     for items in asking:  # one prompt for each row, as texts or lists of messages, not the messages of one prompt
-        if not all(isinstance(x, list) and x for x in items) and not all(
-            isinstance(x, str) and x.strip() for x in items
-        ):
+        texts = all(isinstance(x, str) and x.strip() for x in items)
+        if not texts and not all(isinstance(x, list) and x for x in items):
             return None
     sizes = {key: len(column) for key, column in value.items()}
     listed = ", ".join(f"{key}: {size}" for key, size in sizes.items())[:200]
@@ -1027,7 +1031,7 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
             if form in ("csv", "tsv"):
                 yield from table_rows(stream.read(), name, "," if form == "csv" else "\t")
             elif form == "txt":
-                lines = (pair for pair in enumerate(stream, start=1) if pair[1].strip())
+                lines = ((number, line) for number, line in enumerate(stream, start=1) if line.strip())
                 for number, line in lines:
                     flaw = flaw_of_bytes(line)
                     prompt = {"prompt": line.strip("\r\n")}

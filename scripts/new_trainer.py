@@ -46,26 +46,26 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 #       405-437  settings        Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
 #       440-467  processes       The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
 #       470-477  user scripts    A user's Python script or notebook, read from its source
-#       480-720  data files      Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       723-837  nested rows     Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
-#      840-1100  rows            Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1103-1209  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
-#     1212-1353  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1356-1681  question parts  Detect columns that look like part of the question but are not in the prompt, and …
-#     1684-1769  held out        Held-out prompts: split them off, and count or refuse those that also occur in training
-#     1772-1809  extracts        Extract from a Python file what some of its names need
-#     1812-2033  user code       What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2036-2302  reward forms    The forms that a reward function may have, and loading rewards from files
-#     2305-2328  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2331-2354  whole models    Refuse what transformers would make a model of by guessing: missing weights, other …
-#     2357-2400  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
-#     2403-2409  losses          The KL to the reference, policy and value losses, and how losses per token become …
-#     2412-2486  idle settings   Settings without effect in a configuration: named at the start, with what would …
-#     2489-2500  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
-#     2503-2550  run end         A run's end: summary.json, the faults that its last steps show, and what is printed
-#     2553-2805  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
-#     2808-2930  training        The check of a page, its run, and the results of both
-#     2933-3193  command         The command line
+#       480-725  data files      Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       728-841  nested rows     Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
+#      844-1104  rows            Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1107-1213  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
+#     1216-1357  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1360-1685  question parts  Detect columns that look like part of the question but are not in the prompt, and …
+#     1688-1773  held out        Held-out prompts: split them off, and count or refuse those that also occur in training
+#     1776-1813  extracts        Extract from a Python file what some of its names need
+#     1816-2037  user code       What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2040-2306  reward forms    The forms that a reward function may have, and loading rewards from files
+#     2309-2332  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2335-2358  whole models    Refuse what transformers would make a model of by guessing: missing weights, other …
+#     2361-2404  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
+#     2407-2413  losses          The KL to the reference, policy and value losses, and how losses per token become …
+#     2416-2490  idle settings   Settings without effect in a configuration: named at the start, with what would …
+#     2493-2504  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
+#     2507-2554  run end         A run's end: summary.json, the faults that its last steps show, and what is printed
+#     2557-2809  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
+#     2812-2934  training        The check of a page, its run, and the results of both
+#     2937-3197  command         The command line
 
 import argparse
 import ast
@@ -506,6 +506,8 @@ OTHER_ENCODING = "data_loader.py --encoding NAME, such as cp1252 or gb18030, if 
 OTHER_BYTES = re.compile("[\udc80-\udcff]")  # how surrogateescape decodes bytes that are invalid in the encoding
 SEPARATORS = (",", ";", "\t", "|")
 LONGEST_CELL = 256 << 20  # characters
+# column names that do not occur as data
+HEADER_NAMES = {*ASKS, *WEAK, "answer", "response", "output", "solution", "rejected", "choices", "id"}
 
 
 class Unpacked(gzip.GzipFile):
@@ -640,7 +642,7 @@ def table_rows(text: str, name: str, delimiter: str) -> Iterator[tuple[int, dict
 
 
 def column_names(header: list[str], where: str) -> list[str]:
-    """Column names from a header, stripped, without trailing empty ones."""
+    """Column names from a header, stripped, without trailing empty ones; warns of a first row that may be data."""
     names = filled([cell.strip() for cell in header])
     flaw = flaw_of_bytes("".join(names))
     need(not flaw, f"{where}: got {flaw}; expected UTF-8 text; try {OTHER_ENCODING}")
@@ -648,6 +650,9 @@ def column_names(header: list[str], where: str) -> list[str]:
     got = f"{where}: got Excel's mark {mark!r}"
     need(mark[:4] != "sep=", f"{got}; expected the names of columns; try deleting the line")
     check_distinct(names, where)
+    text = next((cell for cell in names if len(cell) > 60 or cell[-1:] in tuple(".?!:。？！")), None)
+    if text and not HEADER_NAMES & {cell.casefold() for cell in names}:
+        say(f"warning: {where}: got the column name {text[:60]!r}; if it is data, put a line of column names above it")
     return names
 
 
@@ -783,9 +788,8 @@ def rows_of_columns(value: dict, name: str, known) -> list[dict] | None:
     if not asking or not lists or not all(asking):
         return None
     for items in asking:  # one prompt for each row, as texts or lists of messages, not the messages of one prompt
-        if not all(isinstance(x, list) and x for x in items) and not all(
-            isinstance(x, str) and x.strip() for x in items
-        ):
+        texts = all(isinstance(x, str) and x.strip() for x in items)
+        if not texts and not all(isinstance(x, list) and x for x in items):
             return None
     sizes = {key: len(column) for key, column in value.items()}
     listed = ", ".join(f"{key}: {size}" for key, size in sizes.items())[:200]
@@ -985,7 +989,7 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
             if form in ("csv", "tsv"):
                 yield from table_rows(stream.read(), name, "," if form == "csv" else "\t")
             elif form == "txt":
-                lines = (pair for pair in enumerate(stream, start=1) if pair[1].strip())
+                lines = ((number, line) for number, line in enumerate(stream, start=1) if line.strip())
                 for number, line in lines:
                     flaw = flaw_of_bytes(line)
                     prompt = {"prompt": line.strip("\r\n")}

@@ -3153,18 +3153,18 @@ def run_many(jobs: list[dict], workers: int | None = None) -> list[Verdict]:
 
     unusable = {}
 
-    def run(number: int) -> Verdict:
+    def run(number: int, job: dict) -> Verdict:
         try:
-            return run_code(**jobs[number])
+            return run_code(**job)
         except BadTests as error:
             unusable[number] = error
             return Verdict(status="invalid_tests", detail=f"unusable tests: {error}")
 
     with ThreadPoolExecutor(workers or available_cores()) as pool:
-        verdicts = list(pool.map(run, range(len(jobs))))
+        verdicts = list(pool.map(run, itertools.count(), jobs))
     if unusable:
-        first = min(unusable)
-        what = f"got {len(unusable)} of {len(jobs)} jobs with tests that cannot be used, the first of them job {first}"
+        first, bad = min(unusable), len(unusable)
+        what = f"got {bad} of {len(verdicts)} jobs with tests that cannot be used, the first of them job {first}"
         warnings.warn(f"{what}: {unusable[first]}", RuntimeWarning, stacklevel=2)
     return verdicts
 
