@@ -15,6 +15,7 @@ import time
 import types
 from pathlib import Path
 
+import numpy as np
 import pytest
 from conftest import ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, write_lines
 from local_server import serving
@@ -43,6 +44,14 @@ def written(*flags: str, **changes) -> dict:
     config = config_of(*flags)
     verl.check_expressible(config)
     return {o.key: o.value for o in verl.make_overrides(config, layout(**changes))}
+
+
+@pytest.mark.parametrize("size", [1, 3, 8, 256])
+def test_scores_are_so_coarse_that_equal_ones_add_up_exactly(size):
+    for score in (0.0, 1.0, -0.5, 0.1, 1.2, -0.7, 123.456, 1e-8):
+        rounded = verl.exact_in_means(score, size)
+        assert abs(rounded - score) <= abs(score) * 2.0**-15
+        assert [*np.cumsum([np.float32(rounded)] * size)] == [n * rounded for n in range(1, size + 1)]
 
 
 @pytest.fixture
@@ -267,6 +276,12 @@ def test_files_that_hold_no_overrides(tmp_path, monkeypatch, capsys, text, messa
         Path("o.txt").write_text(text)
     assert verl.main(["--check", "--overrides", "o.txt"]) == 2
     assert re.search(message, capsys.readouterr().err)
+
+
+def test_a_hash_in_quotes_begins_no_comment(tmp_path):
+    lines = ["+trainer.note='# a note'", "data.train_files=['a b','c#d']", "data.seed=1"]
+    (tmp_path / "o.txt").write_text("\n".join(lines) + "  # a comment\n")
+    assert [override.text() for override in verl.read_overrides(str(tmp_path / "o.txt"))] == lines
 
 
 def test_overrides_by_hand_stand_alone_with_check(tmp_path, told):

@@ -302,6 +302,7 @@ def test_overrides_by_hand_are_composed_and_validated(tmp_path, capsys):
         ([], ["ppo_micro_batch_size_per_gpu"]),  # neither sizes nor a bound on tokens
         ([dynamic, f"{rollout}.name=???"], [f"got no {rollout}.name", "o.txt, line 9; expected it once"]),
         (many, [*told, "1 epochs of 2 steps"]),
+        (["+ray_kwargs.ray_init.address=local"] * 2, ["expected it once", "ppo_micro_batch_size_per_gpu"]),
     ]
     for more, expected in cases:
         code, findings, _ = checked(tmp_path, capsys, "\n".join([*lines, *more]))

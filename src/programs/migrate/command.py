@@ -209,7 +209,9 @@ def migrate_job(file: str, text: str, version: str) -> dict:
         edit_pins(text, {"verl": newest("verl")}, report)
     result = result_of("verl", chosen, report, job.place, job.edited, text)
     if kind is ShellJob and not all(map(other_mains, job.commands())):
-        report.note("keys were checked by name; verl_train.py --check --overrides composes the words, where verl is")
+        engine = " and model_engine=megatron" * ("ppo_megatron" in text)
+        way = f"verl_train.py --check --overrides FILE composes its words, one KEY=VALUE a line{engine}"
+        report.note(f"only names of keys were checked; in verl's environment, {way}")
     return result
 
 

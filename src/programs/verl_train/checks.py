@@ -52,13 +52,14 @@ def compose_config(overrides: list[Override]):
     from hydra.errors import HydraException
 
     folder, got = str(Path(verl.__file__).parent / "trainer" / "config"), "overrides"
+    sources = {override.text(): override.source for override in overrides}  # once each: Hydra refuses a second `+`
     try:
-        for override in overrides:
-            got = f"{override.text()} (from {override.source})"
-            OverridesParser.create().parse_override(override.text())
+        for text, source in sources.items():
+            got = f"{text} (from {source})"
+            OverridesParser.create().parse_override(text)
         got = "overrides"
         with initialize_config_dir(config_dir=folder, version_base=None):
-            return compose("ppo_trainer", overrides=[override.text() for override in overrides]), []
+            return compose("ppo_trainer", overrides=[*sources]), []
     except (HydraException, ValueError) as error:
         return None, [f"override: got {got}, which verl refuses: {' '.join(str(error).split())[:300]}"]
 
