@@ -36,6 +36,14 @@ def needs_gold(solution_str, ground_truth):
 def compute_score(data_source, solution_str, ground_truth, extra_info=None):
     return {"score": needs_gold(solution_str, ground_truth)}
 
+def search(data_source, solution_str, ground_truth, extra_info):
+    return float(solution_str.partition("<answer>")[2].partition("</answer>")[0] in ground_truth["target"])
+
+def countdown(data_source, solution_str, ground_truth, extra_info):
+    answer = solution_str.partition("<answer>")[2].partition("</answer>")[0]
+    sums = "+".join(map(str, ground_truth["numbers"])), sum(ground_truth["numbers"])
+    return 1.0 if (answer, ground_truth["target"]) == sums else 0.1 * bool(answer)
+
 async def by_keyword(*, data_source, solution_str, ground_truth, extra_info):
     return {"score": needs_gold(solution_str, ground_truth)}
 
@@ -331,6 +339,18 @@ def test_a_page_s_folder_with_a_teacher_is_read_too(tmp_path, rewards, capsys):
     assert kl["start to teacher"] == pytest.approx(0, abs=1e-6) and "greedy" not in report["figures"]
 
 
+def test_settings_of_a_page_that_cannot_be_read_are_said(tmp_path, rewards, capsys):
+    """Beside settings of ours they are only noted."""
+    folder = make_run(tmp_path / "run", rewards, moved(1e-3), environment="game.py:Game", reward=[])
+    for place in (folder, folder / "final"):
+        (place / "settings.json").write_text('{"model": ')
+    code, report, _ = run(capsys, folder)
+    assert (code, report["findings"]) == (0, []) and "settings.json" in report["not_measured"][0]
+    shutil.move(folder / "final", tmp_path / "page")
+    code, report, err = run(capsys, tmp_path / "page")
+    assert (code, report) == (2, {}) and "page/settings.json, which is no JSON object" in err
+
+
 def test_what_cannot_be_measured_and_rows_that_repeat_are_said(tmp_path, rewards, capsys):
     folder = make_run(tmp_path / "run", rewards, moved(1e-3), environment="game.py:Game", reward=[])
     (folder / "test.jsonl").write_text((folder / "test.jsonl").read_text() * 3)
@@ -463,6 +483,25 @@ def test_rows_of_other_classes_and_rows_that_get_none(tmp_path, rewards, capsys)
     assert (code, report["proved"]) == (0, False) and "gold of level=1 gets 1, of level=2 2, by a weight or" in err
     code, _, err = run(capsys, f"{rewards}:skips", "--data", file)
     assert code == 0 and "8.3% got None and do not count" in err
+
+
+GROUND_TRUTHS = {  # verl's, as dictionaries: Search-R1's, and TinyZero's, whose target is no answer
+    "search": ({"target": ["7", "seven"]}, True),
+    "countdown": ({"target": 7, "numbers": [3, 4]}, False),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", GROUND_TRUTHS)
+def test_ground_truth_that_is_a_dictionary_reaches_the_reward_as_it_is(tmp_path, rewards, capsys, name):
+    truth, proved = GROUND_TRUTHS[name]
+    rows = [{"prompt": f"{i}?", "data_source": "", "reward_model": {"ground_truth": truth}} for i in range(8)]
+    words = [f"{rewards}:{name}", "--data", write_lines(tmp_path / "verl.jsonl", rows)]
+    code, report, err = run(capsys, *words)
+    assert (code, report["proved"], report["findings"]) == (0, proved, []), report["findings"]
+    assert ("What gold answers are paid was not measured" in err) != proved
+    code, report, err = run(capsys, *words, "--", "--answer_column", "absent")
+    assert code == 2 and "verl.jsonl:1: " in err and str(tmp_path) in err, err
 
 
 def test_rows_as_verl_has_them_a_class_and_flags_of_the_preflight(tmp_path, rewards, capsys):

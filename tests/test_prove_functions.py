@@ -273,7 +273,8 @@ an eps of a division | clipped | / mask.sum() => / (mask.sum() + eps) \
 | 1 - eps, 1 + eps => 1 - clip_eps, 1 + clip_eps | mask, eps=0.2 => mask, eps=1e-8, clip_eps=0.2
 a bound against overflow | ppo | d.exp() => d.clamp(-5, 5).exp()
 a compiled loss | ppo | def => @torch.compile\\ndef
-a scripted loss | clipped | def => @torch.jit.script\\ndef | eps=0.2 => eps: float = 0.2
+a scripted loss | clipped | def => @torch.jit.script\\ndef | eps=0.2 => eps: float = 0.2 \
+| loss = torch.max( => plain, bounded = ( | return => loss = torch.where(plain > bounded, plain, bounded); return
 an entropy term | clipped | mask, eps=0.2 => entropy, mask, eps=0.2, entropy_coef=0.01 \
 | + eps)) => + eps)) - entropy_coef * entropy
 an optional entropy | an entropy term | entropy, mask => mask, entropy=None \
@@ -381,7 +382,9 @@ whitened over the padding | whitened over the mask | advantages[mask > 0] => adv
 | whitens its advantages over the padding
 a dictionary, clip side | a dictionary of inputs | torch.max => torch.min | bound on the wrong side
 a dataclass, detached | settings of a dataclass | .exp() => .exp().detach() | gradient is not
-scripted, sign | a scripted loss | return => return - | sign flipped
+scripted, sign | a scripted loss | return (loss => return -(loss | sign flipped
+scripted, no gradient within the bounds | clipped | def => @torch.jit.script\\ndef | eps=0.2 => eps: float = 0.2 \
+| another gradient in a later call
 another value later | grpo advantage | def => calls = [0]\\ndef \
 | return out => calls[0] += 1; return out if calls[0] < 4 else -out | another value in a later call
 """

@@ -31,6 +31,7 @@ ESCAPE = (  # reaches `open` even if eval gets no builtins
     "[c for c in ().__class__.__base__.__subclasses__() if c.__name__ == 'catch_warnings'][0]()"
     "._module.__builtins__['open']"
 )
+GOLD_NAMES = ("target", "answer", "final_answer", "solution", "gold", "label")  # in a ground truth that is a dictionary
 VERL_NAMES = {"data_source", "solution_str", "ground_truth", "extra_info"}  # verl's reward managers pass these by name
 
 
@@ -136,15 +137,17 @@ def prove_reward(spec: str, data: str, flags: list[str], seconds: float) -> Proo
         attacked = attacked_row({"prompt": "", **rows[0]}, taken)
         if isinstance(rows[0].get("reward_model"), dict) and not attacked:  # verl keeps gold answers there
             read = str(Path(folder, "rows.jsonl"))
-            rows = [row | {"ground_truth": (row.get("reward_model") or {}).get("ground_truth")} for row in rows]
+            rows = [with_ground_truth(row) for row in rows]
             Path(read).write_text("".join(json.dumps(x, default=str) + "\n" for x in rows), encoding="utf-8")
         describe_forms(proof, forms, name)
         try:
             report = preflight_of("reward", tried, read, flags, seconds)
             column = dict(itertools.pairwise(flags)).get("--prompt_column", "prompt")
             first = [{"prompt": prompt_of(rows[0], column, data), "columns": rows[0]}]
-            if is_unpaid(report, flags):
-                skip_gold(proof, report)
+            truth = rows[0].get("ground_truth")
+            is_part = isinstance(truth, dict) and len(truth) > 1  # no answer by itself: a target, and numbers for it
+            if is_unpaid(report, flags, is_part):
+                skip_gold(proof, report, is_part)
             for unequal in [x["message"] for x in report["findings"] if x["check"] == "classes"]:
                 proof.is_open = True
                 why = f"{unequal.rpartition(': ')[0]}, by a weight or because a part never pays there"
@@ -152,7 +155,7 @@ def prove_reward(spec: str, data: str, flags: list[str], seconds: float) -> Proo
             describe_checks(proof, report, data)
         except UserError as error:
             if not attacked or "reference completion" not in str(error):
-                raise
+                raise UserError(str(error).replace(read, data)) from None
             report = {"findings": []}
             proof.skip("What gold answers are paid", "the rows have tests and no solutions")
         if attacked:
@@ -161,29 +164,41 @@ def prove_reward(spec: str, data: str, flags: list[str], seconds: float) -> Proo
             proof.skip("How it stands attacks", "the tests are neither assert statements nor input and output")
         elif not any(report["functions"][0][kind] for kind in FAILED) and runs_answers(tried, first):
             proof.find("it runs what stands in the place of an answer as Python: a model can do what this user can")
-    proof.findings += failures_of(report)
+    proof.findings += [finding.replace(read, data) for finding in failures_of(report)]
     return proof
 
 
-def is_unpaid(report: dict, flags: list[str]) -> bool:
-    """Whether no guessed form of gold answers is fully paid in any row, and no failure explains that."""
+def with_ground_truth(row: dict) -> dict:
+    """A row in verl's form with its ground truth as a column; the answer in one such as {"target": 65} as another."""
+    truth = (row.get("reward_model") or {}).get("ground_truth")
+    answers = [truth[name] for name in GOLD_NAMES if name in truth] if isinstance(truth, dict) else []
+    return row | {"ground_truth": truth} | ({"final_answer": answers[0]} if answers else {})
+
+
+def is_unpaid(report: dict, flags: list[str], is_part: bool) -> bool:
+    """Whether no guessed form of gold answers is fully paid in any row, and no failure explains that.
+
+    `is_part`: what is taken for a gold answer may be a part of the question, so that wrong ones may get as much.
+    """
     named = any(flag.startswith(("--gold", "--full_score", "--full-score")) for flag in flags)
     gold, works = report["gold"], not any(report["functions"][0][kind] for kind in FAILED)
     checks = {x["check"] for x in report["findings"]}
-    none_paid = "probes" in checks and not gold["full_marks"] and "{" in gold["variant"]
+    none_paid = (is_part or "probes" in checks) and not gold["full_marks"] and "{" in gold["variant"]
     return none_paid and works and not named and "sign" not in checks
 
 
-def skip_gold(proof: Proof, report: dict) -> None:
+def skip_gold(proof: Proof, report: dict, is_part: bool) -> None:
     """Say that gold answers were not measured, and drop the findings that depend on them."""
     proof.is_open = True
     forms = "'{answer}', '\\boxed{answer}', '<answer>…', '#### …', 'Answer: …'"
     advice = "try -- --gold_template with the form that it pays, such as 'Result: {answer}'"
+    advice += ", or --gold_column with right completions" if is_part else ""
     proof.skip(
         "What gold answers are paid",
         f"no usual form that reward_preflight.py tries ({forms}, …) is paid in any row; {advice}",
     )
-    report["findings"] = [x for x in report["findings"] if x["check"] not in ("gold", "probes")]
+    dropped = {"gold", "probes", *(x["name"] for x in report["probes"] if is_part)}
+    report["findings"] = [x for x in report["findings"] if x["check"] not in dropped]
 
 
 def describe_forms(proof: Proof, forms: dict[str, str], name: str) -> None:

@@ -40,7 +40,8 @@ NAMES_OF_TRL = {"max_prompt_length": "max_prompt_tokens", "max_completion_length
 def values_of(folder: Path) -> dict:
     """The settings saved in a run's folder, by our scripts or a page; {} if it is no run's folder."""
     with contextlib.suppress(UserError, OSError, ValueError):  # a model's config.json
-        values = json_beside(folder, "settings.json") or saved_settings(folder)
+        values = json_beside(folder, "settings.json")
+        values = values if {"model", "data"} <= values.keys() else saved_settings(folder)
         return values if {"model", "data"} <= values.keys() else {}
     return {}
 
@@ -74,7 +75,10 @@ def run_settings(folder: Path) -> SimpleNamespace:
 
     `saved` is the folder of the trained model; `reward` and `teacher` are lists.
     """
-    values, is_page = values_of(folder) or other_settings(folder), (folder / "settings.json").is_file()
+    values, remarks = values_of(folder) or other_settings(folder), []
+    is_page = values == json_beside(folder, "settings.json", remarks)
+    got = f"got {folder / 'settings.json'}, which is no JSON object"
+    need(values["model"] or not remarks, f"{got}; expected a run's settings; try the run's copy of that file")
     values = {**DEFAULTS, **{NAMES_OF_TRL.get(name, name): value for name, value in values.items()}}
 
     def place(name: str) -> str:
@@ -84,6 +88,7 @@ def run_settings(folder: Path) -> SimpleNamespace:
 
     saved = Path(values.pop("saved", folder if is_page else folder / "final"))
     run = SimpleNamespace(**values, folder=folder, saved=saved, is_page=is_page, held_out_rows=math.inf)
+    run.remarks = remarks
     for name in ("model", "data"):
         setattr(run, name, place(values[name]))
     run.eval_data, run.template = place(held_out_source(run)), template_settings(run)
@@ -102,7 +107,8 @@ def rows_of(source: str, run) -> list[dict]:
 
 def prove_run(folder: Path, seconds: float) -> Proof:
     """Measure a run within `seconds`; the first batch of rows is measured in any case."""
-    started, run, proof = time.perf_counter(), run_settings(folder), Proof("run", str(folder))
+    started, run = time.perf_counter(), run_settings(folder)
+    proof = Proof("run", str(folder), not_measured=run.remarks)
     need(run.saved.is_dir(), f"got {folder} without {run.saved}; expected a run that has ended; try it then")
     device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     if device.type == "cpu":
