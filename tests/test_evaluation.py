@@ -866,6 +866,7 @@ BAD = {  # {name: (flags, what the message holds)}
     "n alike": ("--task generation --data {one} --n 4", "try --temperature"),
     "no reward": ("--task reward --data {one}", "without a function"),
     "no such reward": ("--task reward:x.py:f --data {one}", "no file 'x.py'"),
+    "removed task": ("--task custom:x.py:f --data {one}", "removed; try --task reward:FILE.py:function"),
     "shots": ("--task generation --data {one} --fewshot 3", "expected more than --fewshot"),
     "context": ("--task generation --data {one} --max_new_tokens 5000", "for a context of 1024"),
     "no template": ("--task=generation --data={one} --model={bare} --chat_template=on", "has none"),
