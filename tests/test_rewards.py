@@ -879,6 +879,17 @@ def test_a_copy_without_the_sandbox_says_what_to_copy(tmp_path):
     assert "try copying" in done.stderr
 
 
+def test_a_broken_grader_beside_a_copy_may_be_mended(tmp_path):
+    shutil.copy(LIBRARY, tmp_path / "mine.py")
+    mine, grader = load_module(tmp_path / "mine.py", "library_beside_a_grader"), tmp_path / "math_grader.py"
+    grader.write_text("x = (")
+    for _ in range(2):
+        with pytest.raises(SyntaxError):
+            mine.math_equivalence(None, ["5"], ["5"])
+    grader.write_text("def start_worker():\n    pass\n\n\ndef math_score(*_):\n    return 0.25\n")
+    assert mine.math_equivalence(None, ["5"], ["5"]) == [0.25]
+
+
 # ------------------------------------------------------------------------------------------------ judge
 @pytest.fixture
 def endpoint(monkeypatch):
