@@ -880,7 +880,7 @@ def test_a_copy_without_the_sandbox_says_what_to_copy(tmp_path):
 
 
 def test_a_broken_grader_beside_a_copy_may_be_mended(tmp_path):
-    shutil.copy(LIBRARY, tmp_path / "mine.py")
+    (tmp_path / "mine.py").write_text(LIBRARY.read_text(encoding="utf-8"), encoding="utf-8")
     mine, grader = load_module(tmp_path / "mine.py", "library_beside_a_grader"), tmp_path / "math_grader.py"
     grader.write_text("x = (")
     for _ in range(2):
