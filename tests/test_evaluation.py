@@ -122,6 +122,8 @@ def test_rows_needed_reach_80_percent_power():
 
 
 def test_bootstrap_agrees_with_theory_and_repeats():
+    ratio = summarize(Values([1.0, 0.0, 2.0], [1.0, 0.0, 1.0]), 500, 0)
+    assert ratio["value"] == 1.5 and ratio["ci95"] == [1.0, 2.0]  # without the draws of 0 / 0
     values = np.random.default_rng(1).normal(3.0, 2.0, 400).tolist()
     found = summarize(Values(values), 4000, 0)
     error = np.std(values, ddof=1) / 20
