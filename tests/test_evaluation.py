@@ -122,6 +122,8 @@ def test_rows_needed_reach_80_percent_power():
 
 
 def test_bootstrap_agrees_with_theory_and_repeats():
+    ratio = summarize(Values([1.0, 0.0, 2.0], [1.0, 0.0, 1.0]), 500, 0)
+    assert ratio["value"] == 1.5 and ratio["ci95"] == [1.0, 2.0]  # without the draws of 0 / 0
     values = np.random.default_rng(1).normal(3.0, 2.0, 400).tolist()
     found = summarize(Values(values), 4000, 0)
     error = np.std(values, ddof=1) / 20
@@ -866,6 +868,7 @@ BAD = {  # {name: (flags, what the message holds)}
     "n alike": ("--task generation --data {one} --n 4", "try --temperature"),
     "no reward": ("--task reward --data {one}", "without a function"),
     "no such reward": ("--task reward:x.py:f --data {one}", "no file 'x.py'"),
+    "removed task": ("--task custom:x.py:f --data {one}", "removed; try --task reward:FILE.py:function"),
     "shots": ("--task generation --data {one} --fewshot 3", "expected more than --fewshot"),
     "context": ("--task generation --data {one} --max_new_tokens 5000", "for a context of 1024"),
     "no template": ("--task=generation --data={one} --model={bare} --chat_template=on", "has none"),

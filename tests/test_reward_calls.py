@@ -185,6 +185,14 @@ def test_an_error_names_the_innermost_file_and_line_of_the_users(tmp_path, ppo, 
         call("ppo_train", f"{tmp_path / 'raises.py'}:f")
 
 
+@pytest.mark.parametrize("parameter", ["queries", "reward_inputs", "solution_strs"])
+def test_the_form_of_another_framework_is_refused(tmp_path, parameter):
+    (tmp_path / "f.py").write_text(f"def f({parameter}, **kwargs): pass\ndef g(completions, {parameter}): pass\n")
+    with pytest.raises(UserError, match=f"which takes {parameter}, as in .*; expected def reward.*; try a wrapper"):
+        load_rewards(f"{tmp_path}/f.py:f")
+    assert load_rewards(f"{tmp_path}/f.py:g")  # a column
+
+
 def test_the_form_of_verl_is_refused_with_the_command_that_ports_it(tmp_path):
     file = tmp_path / "verl_form.py"
     file.write_text("def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    return 1.0\n")

@@ -89,14 +89,17 @@ n- 7 ¦ 5 mıllıon ¦ \boxed{2\frac{1}{3}}
 n+ 30 ¦ 30^\circ ¦ **30** ¦ $30$ ¦ x = 30 ¦ (30)
 # what stands right before or after a box
 n+ 5 ¦ - \boxed{5} ¦ \boxed{5}. Not 6. ¦ 2 + 1 = 3⏎\boxed{5} ¦ \boxed{5} dozen ¦ $\boxed{5} + 2 = 7$
-n- 5 ¦ $x = -\boxed{5}$ ¦ \boxed{5}\times 10^3 ¦ The answer is not \boxed{5}. ¦ \boxed{5} or 6
+n- 5 ¦ $x = -\boxed{5}$ ¦ \boxed{5}\times 10^3 ¦ The answer is not \boxed{5}. ¦ \boxed{5} or 6 ¦ \boxed{5} is wrong.
 n+ -5 ¦ $x = -\boxed{5}$
-n- -5 ¦ \boxed{5} is wrong.
 n+ 5000 ¦ \boxed{5}\times 10^3
 n+ 0.5 ¦ \boxed{0.5} or 1/2
 g+ #### 42 ¦ #### ٤٢ ¦ #### 42
 g+ #### ٤٢ ¦ #### ٤٢ ¦ #### 42
 m+ 2 ¦ \boxed{②}
+m+ 5, 6 ¦ The answers are 5 and 6. ¦ **Answer:** The answers are 6 and 5 ¦ The answers to it are $5$ and $6$.
+m+ 5 and 6 ¦ So x is 5 or 6. The answers are 5 and 6.
+m- 5, 6 ¦ The answers are 5 and 7. ¦ The answers are not 5 and 6. ¦ The wrong answers are 5 and 6.
+m+ 11 ¦ The answers are 5 and 6, so the final answer is 11. ¦ \boxed{11}. The answers are 5 and 6.
 # words around an answer
 nemg+ 42 ¦ 42, since 5+37 ¦ <answer>42 because 6*7=42</answer> ¦ **Answer:** The answer is 42.
 nemg+ 42 ¦ The answer is 42, so we are done. ¦ The answer is 42 (as 6*7=42). ¦ It is 42 ¦ #### 42⏎Done.
@@ -149,12 +152,14 @@ c- A ¦ A: B and C ¦ A. B or C might be right ¦ A - B ¦ (A) Paris or (C) Rome
 c- A ¦ A⏎B⏎C⏎D ¦ A (small) dog barks ¦ A. Or B. ¦ A. I am not sure, it could be B or C. ¦ (A) or (B) but not (C) ¦ A – D
 c- A ¦ A) **C** ¦ (A)⏎⏎B
 c- B ¦ B: the answer is (B) 10.⏎⏎Therefore, the answer is (C). ¦ Boxes \boxed{B} and \boxed{C}
+c- A ¦ The answer is A. Option B is also correct ¦ A. B works, too ¦ A. The choice B is equally valid. ¦ A, A and C
 # a choice with its text, or with others that are denied
 c+ A ¦ The answer is A. Options B and C are wrong. ¦ A) is not a mammal ¦ A) The claim is false
 c+ B ¦ The answer is (B) It is false ¦ <answer>B) It is not correct</answer> ¦ B (False)
 c+ B ¦ The correct answer is **B. mitosis**.⏎⏎Final Answer: **B** ¦ B - Paris ¦ B, option A is wrong
 c+ B ¦ The answer is (B) 10.⏎⏎Therefore, the answer is (B). ¦ The answer is B (Paris). ¦ B, not A or C
 c+ B ¦ **Answer: B – Paris** ¦ (B) Paris, not (A) ¦ The correct answer is letter B.
+c+ B ¦ The answer is B. Therefore, B. ¦ B, B ¦ B. Option A is also wrong ¦ B. A is also not correct
 c+ B ¦ Among the options, B is the best answer. ¦ The answer is (B). (A) and (C) are not correct.
 c+ B ¦ (B), because options A and C are too small ¦ <answer>B</answer> <answer>(B) x</answer>
 c+ C ¦ (C) A is true but B is false ¦ The answer is (C) It is not true that dogs bark. ¦ C (see above)
@@ -874,6 +879,17 @@ def test_a_copy_without_the_sandbox_says_what_to_copy(tmp_path):
     assert "try copying" in done.stderr
 
 
+def test_a_broken_grader_beside_a_copy_may_be_mended(tmp_path):
+    (tmp_path / "mine.py").write_text(LIBRARY.read_text(encoding="utf-8"), encoding="utf-8")
+    mine, grader = load_module(tmp_path / "mine.py", "library_beside_a_grader"), tmp_path / "math_grader.py"
+    grader.write_text("x = (")
+    for _ in range(2):
+        with pytest.raises(SyntaxError):
+            mine.math_equivalence(None, ["5"], ["5"])
+    grader.write_text("def start_worker():\n    pass\n\n\ndef math_score(*_):\n    return 0.25\n")
+    assert mine.math_equivalence(None, ["5"], ["5"]) == [0.25]
+
+
 # ------------------------------------------------------------------------------------------------ judge
 @pytest.fixture
 def endpoint(monkeypatch):
@@ -1053,10 +1069,15 @@ def test_reward_model(classifier):
 
 
 @pytest.mark.parametrize(
-    ("gpu", "device", "place"),
-    [(True, "auto", "cuda:3"), (False, "auto", "auto"), (True, "cpu", "cpu")],  # auto would use other processes' GPUs
+    ("gpu", "rank", "device", "place"),  # auto would use other processes' GPUs
+    [
+        (True, "3", "auto", "cuda:3"),
+        (True, "", "auto", "auto"),
+        (False, "3", "auto", "auto"),
+        (True, "3", "cpu", "cpu"),
+    ],
 )
-def test_a_reward_model_is_on_the_gpu_of_its_process(gpu, device, place, monkeypatch):
+def test_a_reward_model_is_on_the_gpu_of_its_process(gpu, rank, device, place, monkeypatch):
     import torch
     import transformers
 
@@ -1064,7 +1085,7 @@ def test_a_reward_model_is_on_the_gpu_of_its_process(gpu, device, place, monkeyp
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
     monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", lambda *_, **__: None)
     monkeypatch.setattr(transformers.AutoModelForSequenceClassification, "from_pretrained", loads)
-    monkeypatch.setenv("LOCAL_RANK", "3")
+    monkeypatch.setenv("LOCAL_RANK", rank)
     with pytest.raises(KeyError):
         lib.reward_model.configure(model="m", device=device)(["q"], ["a"])
     assert loads.call_args.kwargs["device_map"] == place
@@ -1144,7 +1165,7 @@ QA_ROW = {"prompt": "Who?", "answer": "Ada"}
 
 @pytest.mark.parametrize(("preset", "row", "gold", "bad"), [
     ("MATH_REASONING_REWARDS", {"prompt": "1+2=", "answer": "3"}, RX.format("x", "3"), RX.format("x", "4")),
-    ("CODE_GENERATION_REWARDS", {"prompt": "Write f.", "tests": ["assert f(1) == 1"]}, PY.format("f = abs"), "f = 0"),
+    ("CODE_GENERATION_REWARDS", {"prompt": "", "tests": ["assert f(1) == 1"]}, PY.format("f = abs"), PY.format("f=0")),
     ("SUMMARIZATION_REWARDS", {"prompt": "Sum up: a cat.", "reference": "a cat"}, "a cat", "nothing of the kind " * 30),
     ("QA_REWARDS", QA_ROW, "Ada", "Ada or Bob or Cy"),
 ])  # fmt: skip

@@ -67,6 +67,11 @@ _BEHIND = re.compile(  # after an answer: a reason, a claim that it is right, a 
     r"|(?:です|である|となります|になります|だ|입니다|이다|이에요|예요)(?=[。．.!！、\s]|$)"
     r"|\s{0,3}[(（](?i:see|as|from|by|using|siehe|voir|véase|见|如上)[^\d()（）]{2,60}[)）][.。]?$"
 )
+_RIGHT = r"(?:correct|right|true|valid|acceptable|works?|fits?)\b"
+_RIGHT_TOO = (  # after a choice: is also correct; works, too; but not: is also not right
+    rf"(?![^.\n]*(?:{NEGATED}))(?i: [^.\n]{{0,20}}(?:\b(?:also|equally)\b[^.\n]{{0,20}}\b{_RIGHT}"
+    rf"|\b{_RIGHT}[^.\n]{{0,9}}\b(?:too|also|as well)\b))"
+)
 _BEFORE = re.compile(
     r"(?i)\s*(?:(?:it(?:['’]s| is)|so|hence|thus|therefore|es ist|also|c['’]est|donc|alors|es)\b[\s,:]*"
     r"|(?:所以|因此)[，,]?)+"
@@ -135,11 +140,13 @@ def with_point(text: str) -> str:
 
 def second_letter(letter: str, rest: str) -> bool:
     """Whether `rest`, after a choice's letter, names another choice: ", C" or "D) 12", but not "Vitamin C" or "5 N"."""
-    label, other = ("[A-J]", r"(?:A(?!\s[a-z])|[B-J])") if letter.isupper() else ("[a-j]", "[b-hj]")
-    other += r"(?![\w'’])"
-    listed = rf"\A[\W_]*{other}(?=[\W_]+{other}|[\W_]*\Z)|(?<!\w){label}(?:\)|[.:]\s)"
+    label, one = ("[A-J]", r"(?:A(?!\s[a-z])|[B-J])") if letter.isupper() else ("[a-j]", "[b-hj]")
+    one, label = rf"{one}(?![\w'’])", rf"(?!{letter}){label}"
+    other = rf"(?!{letter}){one}"
+    listed = rf"\A(?:[\W_]*{letter}(?![\w'’]))*[\W_]*{other}(?=[\W_]+{one}|[\W_]*\Z)|(?<!\w){label}(?:\)|[.:]\s)"
     joined = rf"(?:[,;/&|、，或和]|\b(?i:or|and|not|but|maybe|perhaps|also|choice|oder|und|ou|et|o|y)\b)[\s(*]*{other}"
-    return re.search(f"{listed}|{joined}", rest) is not None
+    right_too = rf"(?:\A|[.!?;])[\W_]*(?i:the )?(?i:(?:option|choice|answer) )?[(*]*{other}[)*]*{_RIGHT_TOO}"
+    return re.search(f"{listed}|{joined}|{right_too}", rest) is not None
 
 
 def without_words(answer: str) -> str:

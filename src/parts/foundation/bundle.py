@@ -5,7 +5,6 @@ import importlib.util
 import json
 import shlex
 import sys
-import threading
 from pathlib import Path
 
 from parts.foundation.messages import need
@@ -25,20 +24,18 @@ def in_bundle(path: str) -> str:
     return path if Path(path).is_file() or not (BUNDLE / path).is_file() else shlex.quote(str(BUNDLE / path))
 
 
-SIBLING_LOCK = threading.Lock()
-
-
 @functools.cache
 def sibling(name: str):
     """Load the script NAME.py, which must lie beside this file or in the bundle's scripts, when it is first needed."""
     path = next((p for f in (HERE.parent, BUNDLE / "scripts") if (p := f / f"{name}.py").is_file()), None)
     need(path, f"got no {name}.py in {HERE.parent}; expected it; try copying the bundle's scripts/{name}.py there")
-    with SIBLING_LOCK:
-        if str(path) not in sys.modules:  # another thread may have loaded it
-            spec = importlib.util.spec_from_file_location(str(path), path)
-            sys.modules[str(path)] = module = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
+    if str(path) in sys.modules:
         return sys.modules[str(path)]
+    spec = importlib.util.spec_from_file_location(str(path), path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    # only now, as other threads and copies of this file must not see half of it; the first one counts
+    return sys.modules.setdefault(str(path), module)
 
 
 def has_embedded_data(data: str) -> bool:

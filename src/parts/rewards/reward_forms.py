@@ -252,8 +252,11 @@ def weight_of(spec: str) -> float:
     return weight
 
 
-def refuse_verls_form(spec: str, function) -> None:
-    """Raise UserError for a function of verl's form, `compute_score(solution_str, …)`."""
+OTHERS = {"queries", "reward_inputs", "solution_strs"}  # parameters of OpenRLHF's, EasyR1's and verl's batch form
+
+
+def refuse_other_forms(spec: str, function) -> None:
+    """Raise UserError for a function of another framework's form, such as verl's `compute_score(solution_str, …)`."""
     try:
         names = {*inspect.signature(function).parameters}
     except ValueError:  # a builtin
@@ -262,6 +265,10 @@ def refuse_verls_form(spec: str, function) -> None:
     target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
+    foreign = "" if {"completion", "completions"} & names else ", ".join(sorted(OTHERS & names))
+    what = f"got reward {spec!r}, which takes {foreign}, as in OpenRLHF, EasyR1 or verl's batches"
+    wrapper = "a wrapper of one of these forms that calls it with lists of one"
+    need(not foreign, f"{what}; expected {REWARD_FORMS}; try {wrapper}")
 
 
 def load_rewards(spec: str) -> list[tuple]:
@@ -272,7 +279,7 @@ def load_rewards(spec: str) -> list[tuple]:
     """
     reward, members = find_reward(spec)
     for function in reward if isinstance(reward, list) else [reward]:
-        refuse_verls_form(spec, function)
+        refuse_other_forms(spec, function)
     if not isinstance(reward, list):
         return [(reward, weight_of(spec))]
     text = spec_parts(spec)[2]

@@ -31,6 +31,7 @@ TASKS = {kind.name: kind for kind in KINDS}
 
 def make_task(text: str, config: Config) -> Task:
     name = text.partition(":")[0]
+    need(name != "custom", "got task custom, which was removed; try --task reward:FILE.py:function")
     need(name in TASKS, f"got task {name!r}; expected one of {', '.join(TASKS)}{suggest(name, list(TASKS))}")
     return TASKS[name](text, config)
 

@@ -6,6 +6,7 @@ import json
 import math
 import re
 import sys
+from collections.abc import Iterable
 from fractions import Fraction
 from typing import Any
 
@@ -23,6 +24,8 @@ _THOUGHT, _THOUGHT_END = (
     rf"(?i:[<◁]{slash}(?:think(?:ing)?|thought|reasoning)\s*[>▷])|\[{slash}THINK\]" for slash in ("", "/")
 )
 
+_PLURAL = re.compile(r"(?i)\banswers(?: (?:to|for)\b[^.,\n]{0,60}?)? are\b[\s:*_]*")
+
 
 def _statement(text: str, m: re.Match) -> str:
     """The text after `####` or "the answer is", to the end of the sentence; hedges are kept, so they do not pay."""
@@ -32,6 +35,11 @@ def _statement(text: str, m: re.Match) -> str:
     rest = _FILLER.sub("", chosen(rest)) if m[0][0] != "#" else rest.partition("\n")[0]
     end = _CUT.search(re.sub(r"^([^()\[\]\n]+)\)(?=[.!\s]*(?:\n|$))", r"\1\n", rest))  # of (The answer is 18)
     return rest if end and HEDGE.match(rest, end.end()) else without_words(rest[: end.start()] if end else rest)
+
+
+def _places(text: str, found: Iterable[re.Match]) -> list[re.Match]:
+    """The marks that state an answer."""
+    return [m for m in found if not is_heading(text, m) and not is_denied(text, m)]
 
 
 def final_answer(text: str) -> str | None:
@@ -50,7 +58,8 @@ def final_answer(text: str) -> str | None:
     tagged = [part for part in tags[2::4] if not boxes_in(part) and not has_mark(part)]
     boxes = [_statement(box, [*marks(box)][-1]) if has_mark(box) else box for box in boxes]
     firm = [corrected(part).strip() for part in boxes + tagged]
-    places = [m for m in itertools.islice(marks(tail), 500) if not is_heading(tail, m) and not is_denied(tail, m)]
+    places = _places(tail, itertools.islice(marks(tail), 500))
+    places = places if firm or places else _places(tail, _PLURAL.finditer(tail))
     first = _FIRM.search(tail).start() if firm else 0  # a box decides over phrases before it, but not over ####
     soft = [
         _statement(tail, m).strip()

@@ -218,7 +218,7 @@ _CUT = re.compile(  # the end of a statement; not the factorial in 5! = 120, 3! 
 )
 _FILLER = re.compile(
     rf"(?i)^(?:(?:{ROUGHLY}|exactly|simply|just|clearly|indeed|actually|therefore|thus|equal to|given by)\b"
-    r"|[约約\s:*,])+"
+    r"|the answers are\b|[约約\s:*,])+"
 )
 
 

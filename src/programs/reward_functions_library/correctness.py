@@ -130,7 +130,7 @@ _OTHERS_REJECTED = re.compile(rf"\b(?i:not|rather than|instead of)\s+{_LETTERS}|
 _OPTION_TEXT = re.compile(  # D) Both A and B; A is true, B is false; not: A) B, C or D; A) Paris or B; A. It may be B
     r"([A-J])(?:\)|\.|(?<!A):)[*_]*[ \t]+(?!(?:(?!\b[A-J]\b).)*\b\1\b)(?!\W*[A-J](?:\W+(?i:or\W+)?[A-J])*\W*\Z)"
     r"(?!(?:(?!\b[A-J]\b).)*?(?:[,;/&|]|\b(?i:or|and|not|but|oder|und|ou|et|o|y)\b)[\s(*]*[A-J]\b)"
-    r"(?!.*\b(?i:also|too|may|might|maybe|could|perhaps|possibly|likely|alternatively)\b)"
+    r"(?!.*\b(?i:also|too|equally|as well|may|might|maybe|could|perhaps|possibly|likely|alternatively)\b)"
     r"(?:(?![.!?]\s|\b[A-J](?:\)|[.:]\s)).)+"
 )
 
