@@ -568,6 +568,9 @@ def test_extreme_ratios_stay_finite(name, gap):
     if name == "clip":  # the log-ratio is bounded to 20
         got = policy_loss(old + gap, old, piece["advantages"], 0.2, 0.2, 0.0)[1]
         close(got, np.full((2, 3), np.exp(np.sign(gap) * 20)), 1e-6)
+    if name == "gspo":  # its mean to 10, from above
+        known = {"old_logprobs": old, "advantages": piece["advantages"], "mask": mask, "config": config}
+        assert gspo_loss(logprobs=old + gap, **known)[0].max() == pytest.approx(np.exp(10) if gap > 0 else 0.8)
 
 
 # ------------------------------------------------------------------------------------------------ TRL
@@ -854,7 +857,7 @@ def test_mismatch_weights_equal_trls(monkeypatch, trl_trainers, ours, theirs, lo
 
 @pytest.mark.parametrize("how", ["none", "tis", "icepop", "seq_mask"])
 def test_what_is_logged_of_the_mismatch(how):
-    """Weight before any bound, k3 of KL(sampler || trainer), and the share that was cut: always there."""
+    """Weight before any bound, k3 of KL(sampler || trainer), the share that was cut, and the update's own KL."""
     logprobs, old, advantages, mask = case()
     rollout = old + normal(13, *mask.shape, scale=0.5)
     piece = {"loss_mask": mask, "old_logprobs": old, "rollout_logprobs": rollout, "advantages": advantages}
@@ -863,6 +866,9 @@ def test_what_is_logged_of_the_mismatch(how):
     w = (old - rollout).exp()
     close(weight * mask, w * mask)
     close(kl * mask, (w - 1 - w.log()) * mask)
+    ratio = (logprobs - old).exp()
+    close(measured["kl/approx"], ratio - 1 - ratio.log())
+    close(measured["policy/ratio_max"], ratio)
     product = torch.where(mask == 1, w, 1.0).prod(1, keepdim=True).expand_as(w)
     expected = {"none": w < 0, "tis": w > 2, "icepop": (w < 0.5) | (w > 2), "seq_mask": (product < 0.5) | (product > 2)}
     close(cut * mask, expected[how] * mask)
