@@ -367,6 +367,8 @@ def test_gae_passes_over_a_completion_to_which_no_reward_applies():
     made = advantages_of(Config(algorithm="ppo", whiten_advantages=False), batch, samples, 0.0)
     close(made["advantages"][:, -3:], torch.tensor([[0.475, 0.5, 0.0], [0.0, 0.0, 0.0]]))
     close(made["returns"][:, -3:], torch.tensor([[0.975, 1.0, 0.0], [0.0, 0.0, 0.0]]))
+    made = advantages_of(Config(algorithm="ppo", whiten_advantages=False, whiten_rewards=True), batch, samples, 0.0)
+    close(made["returns"][0, -2], 0.5 + 0.5**0.5, 1e-6)  # scaled to variance 1, not moved
 
 
 @pytest.mark.parametrize("name", ["ppo", "grpo", "gpg", "gdpo", "reinforce_pp"])
