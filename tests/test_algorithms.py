@@ -367,6 +367,8 @@ def test_gae_passes_over_a_completion_to_which_no_reward_applies():
     made = advantages_of(Config(algorithm="ppo", whiten_advantages=False), batch, samples, 0.0)
     close(made["advantages"][:, -3:], torch.tensor([[0.475, 0.5, 0.0], [0.0, 0.0, 0.0]]))
     close(made["returns"][:, -3:], torch.tensor([[0.975, 1.0, 0.0], [0.0, 0.0, 0.0]]))
+    made = advantages_of(Config(algorithm="ppo", whiten_advantages=False, whiten_rewards=True), batch, samples, 0.0)
+    close(made["returns"][0, -2], 0.5 + 0.5**0.5, 1e-6)  # scaled to variance 1, not moved
 
 
 @pytest.mark.parametrize("name", ["ppo", "grpo", "gpg", "gdpo", "reinforce_pp"])
@@ -568,6 +570,9 @@ def test_extreme_ratios_stay_finite(name, gap):
     if name == "clip":  # the log-ratio is bounded to 20
         got = policy_loss(old + gap, old, piece["advantages"], 0.2, 0.2, 0.0)[1]
         close(got, np.full((2, 3), np.exp(np.sign(gap) * 20)), 1e-6)
+    if name == "gspo":  # its mean to 10, from above
+        known = {"old_logprobs": old, "advantages": piece["advantages"], "mask": mask, "config": config}
+        assert gspo_loss(logprobs=old + gap, **known)[0].max() == pytest.approx(np.exp(10) if gap > 0 else 0.8)
 
 
 # ------------------------------------------------------------------------------------------------ TRL
@@ -854,7 +859,7 @@ def test_mismatch_weights_equal_trls(monkeypatch, trl_trainers, ours, theirs, lo
 
 @pytest.mark.parametrize("how", ["none", "tis", "icepop", "seq_mask"])
 def test_what_is_logged_of_the_mismatch(how):
-    """Weight before any bound, k3 of KL(sampler || trainer), and the share that was cut: always there."""
+    """Weight before any bound, k3 of KL(sampler || trainer), the share that was cut, and the update's own KL."""
     logprobs, old, advantages, mask = case()
     rollout = old + normal(13, *mask.shape, scale=0.5)
     piece = {"loss_mask": mask, "old_logprobs": old, "rollout_logprobs": rollout, "advantages": advantages}
@@ -863,6 +868,9 @@ def test_what_is_logged_of_the_mismatch(how):
     w = (old - rollout).exp()
     close(weight * mask, w * mask)
     close(kl * mask, (w - 1 - w.log()) * mask)
+    ratio = (logprobs - old).exp()
+    close(measured["kl/approx"], ratio - 1 - ratio.log())
+    close(measured["policy/ratio_max"], ratio)
     product = torch.where(mask == 1, w, 1.0).prod(1, keepdim=True).expand_as(w)
     expected = {"none": w < 0, "tis": w > 2, "icepop": (w < 0.5) | (w > 2), "seq_mask": (product < 0.5) | (product > 2)}
     close(cut * mask, expected[how] * mask)
@@ -902,6 +910,14 @@ def expected_gradient(policy, sampler, reference, estimator):
     lp, old, ref = (torch.log_softmax(x, -1) for x in (logits, sampler, reference))
     (old.exp() * kl_loss(lp, old, ref, estimator)).sum().backward()
     return logits.grad
+
+
+def test_kl_of_a_token_by_hand():
+    """Of log-probs 0.5 above and 1 below the reference, and 30 below, where k3 is bounded."""
+    policy, reference = torch.tensor([-1.0, -3.0, -40.0]), torch.tensor([-1.5, -2.0, -10.0])
+    close(kl_estimate(policy, reference, "k1"), [0.5, -1, -30])
+    close(kl_estimate(policy, reference, "k2"), [0.125, 0.5, 450])
+    close(kl_estimate(policy, reference, "k3"), [np.exp(-0.5) - 0.5, np.e - 2, np.exp(20) - 31], 1e-6)
 
 
 def kl_gradient(policy, reference, forward=False):
@@ -1577,14 +1593,46 @@ def test_every_loss_and_aggregation_has_an_oracle_here():
     assert list(AGGREGATIONS) == OUR_AGGREGATIONS
 
 
+COMMON = """
+advantage=grpo loss=clip aggregation=token_mean group_size=8 ppo_epochs=1 minibatches=1 dynamic_sampling=no
+kl_coef=0 kl_in=loss kl_estimator=k3 missing_eos_penalty=0 overlong_share=0 dual_clip=0 clip_eps_low=0.2
+clip_eps_high=0.2 sapo_tau_pos=1 sapo_tau_neg=1.05 cov_frac=2e-4 cov_low=1 cov_high=5 kl_cov_coef=1
+"""
+KL = "kl_in=reward kl_estimator=k1 kl_coef="
+BY_HAND = {  # from the papers: what each preset has instead
+    "ppo": f"advantage=gae group_size=1 ppo_epochs=2 dual_clip=3 {KL}0.01",
+    "grpo": "aggregation=seq_mean_token_mean",
+    "dr_grpo": "advantage=mean aggregation=seq_mean_token_sum_norm",
+    "dapo": "clip_eps_high=0.28 dynamic_sampling=yes overlong_share=0.2 minibatches=4",
+    "rloo": f"advantage=rloo aggregation=seq_mean_token_sum {KL}0.05",
+    "reinforce_pp": f"advantage=reinforce_pp group_size=1 {KL}0.01",
+    "reinforce_pp_baseline": "advantage=reinforce_pp_baseline kl_estimator=k2 kl_coef=0.001",
+    "remax": f"advantage=remax group_size=1 aggregation=seq_mean_token_sum {KL}0.01",
+    "opo": "advantage=opo",
+    "gpg": "advantage=gpg loss=reinforce",
+    "maxrl": "advantage=maxrl",
+    "gdpo": "advantage=gdpo",
+    "gspo": "loss=gspo clip_eps_low=3e-4 clip_eps_high=4e-4 aggregation=seq_mean_token_mean minibatches=4",
+    "cispo": "loss=cispo clip_eps_low=1 clip_eps_high=4 minibatches=4",
+    "sapo": "loss=sapo aggregation=seq_mean_token_mean minibatches=4",
+    "gmpo": "loss=gmpo clip_eps_low=0.4 clip_eps_high=0.4 aggregation=seq_mean_token_mean minibatches=4",
+    "dppo_tv": "loss=dppo_tv clip_eps_low=0.15 clip_eps_high=0.15 dual_clip=20 minibatches=4",
+    "dppo_kl": "loss=dppo_kl clip_eps_low=0.05 clip_eps_high=0.05 dual_clip=20 minibatches=4",
+    "clip_cov": "loss=clip_cov minibatches=4",
+    "kl_cov": "loss=kl_cov minibatches=4",
+}
+
+
 @pytest.mark.parametrize("name", PRESETS)
-def test_presets_fill_every_setting_and_pass_the_checks(name):
+def test_presets_by_hand_fill_every_setting_and_pass_the_checks(name):
     config = Config(algorithm=name)
     assert None not in dataclasses.asdict(config).values()
     check_config(config)
     check_config(config, world=2)
     assert config.batch_size == 128
     assert parse_config([f"--algorithm={name}"]) == config
+    by_hand = [f"--{setting}" for setting in f"{COMMON} {BY_HAND[name]}".split()]
+    assert parse_config([f"--algorithm={name}", *by_hand]) == config
 
 
 def test_a_setting_of_a_preset_can_be_overridden_by_config_flags_and_yaml(tmp_path):

@@ -7,11 +7,12 @@ import signal
 import socket
 import sys
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from conftest import TINY_LM, TRAIN_DATA, read_lines, run_script, save_random_model, write_lines
+from conftest import TINY_LM, TRAIN_DATA, pytest_configure, read_lines, run_script, save_random_model, write_lines
 from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
@@ -168,6 +169,13 @@ def test_a_step_longer_than_torchruns_patience_is_said(monkeypatch, capsys):
     assert "a step takes 45 s" in (said := capsys.readouterr().err) and "--shutdown_timeout 90" in said
     monkeypatch.setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "120")
     assert not note_long_step(45)
+
+
+def test_real_gpus_are_hidden_from_all_tests_but_the_marked_ones(monkeypatch):
+    for marked, visible in (("", ""), ("not gpu", ""), ("gpu", "0")):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+        pytest_configure(SimpleNamespace(option=SimpleNamespace(markexpr=marked)))
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == visible
 
 
 # ------------------------------------------------------------------------------------------------ precision

@@ -277,6 +277,17 @@ def test_dropout_is_off_in_training_mode_too(ppo, setup, family):
     assert sums.values["policy/ratio_max"].item() == pytest.approx(1.0, abs=1e-5)
 
 
+def test_a_single_optimizer_step_needs_no_old_logprobs(ppo, setup):
+    config, models = setup(ppo_epochs=1, kl_coef=0.0)
+    randomize_head(models.critic)
+    batch = experience(ppo, config, models, 0.0)
+    assert "old_logprobs" not in batch
+    got, _ = gradients(ppo, config, models, batch)
+    two = dataclasses.replace(config, ppo_epochs=2)
+    expected, _ = gradients(ppo, two, models, experience(ppo, two, models, 0.0))
+    assert max(relative(a, b) for a, b in zip(got, expected, strict=True)) < 1e-5
+
+
 def test_the_kl_of_an_update_is_that_of_the_completions_that_train(ppo, setup):
     """By Hugging Face's logits: per token and per completion, without those that `mask_truncated` leaves out."""
     config, models = setup(algorithm="grpo", kl_coef=0.1, kl_estimator="k2", ppo_epochs=1, mask_truncated=True)

@@ -1,5 +1,6 @@
 """Rules that all trainers share: rows that count, AdamW, precision and device, files, learning rates."""
 
+import itertools
 import json
 import os
 from types import SimpleNamespace
@@ -85,12 +86,22 @@ def test_no_preset_changes_a_users_reward():
 # ------------------------------------------------------------------------------------------------ learning rates
 
 
+def test_learning_rates_by_role_and_size():
+    for role, rates in {  # of all weights and of LoRA, from 50M parameters on; of both below
+        "policy": [1e-6, 1e-5, 2e-4, 2e-4],
+        "critic": [1e-5, 1e-5, 1e-3, 1e-3],
+        "student": [1e-5, 1e-4, 1e-3, 1e-3],
+        "trl_policy": [1e-6, 1e-5, 5e-4, 5e-3],
+    }.items():
+        cases = itertools.product((5e7, 4.9e7), (False, True))
+        assert [ppo.default_learning_rate(role, *case) for case in cases] == rates, role
+
+
 def test_every_trainer_takes_the_rule():
     assert ppo.learning_rates(ppo.Config(), 4e5) == verl.learning_rates(verl.Config(), 4e5) == (2e-4, 1e-3)
     assert ppo.learning_rates(ppo.Config(lr=3e-5, lora_rank=4), 1e9) == (3e-5, 1e-5)
     assert distillation.student_learning_rate(distillation.Config(lora_rank=4), 1e9) == 1e-4
     assert [grpo.fill_in(grpo.Config(lora_rank=r), n).learning_rate for r, n in ((4, 1e9), (0, 4e5))] == [1e-5, 5e-4]
-    assert [ppo.default_learning_rate("policy", n, False) for n in (49e6, 50e6)] == [2e-4, 1e-6]
 
 
 # ------------------------------------------------------------------------------------------------ precision, device
