@@ -16,19 +16,19 @@ option value keeps; w: the advised weight. Presets have weights:
 # Contents
 #         62-73  python source    Parses Python source in a process with threads
 #         76-88  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#        91-109  bundle           Paths of this bundle and of its embedded model, data and rewards; loading its other …
-#       112-114  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       117-274  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
-#       277-418  answer marks     Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#       421-501  contexts         What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
-#       504-528  text servers     Completions from OpenAI-compatible servers, one per request, with retries if a …
-#       531-541  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#       544-749  contract         The contract of every reward function: inputs, options, and valid values
-#       752-932  text parts       Find answers, blocks and sections in texts
-#      935-1208  correctness      Right answers, and programs that pass tests
-#     1211-1483  format           Layouts, style, repetition and length
-#     1486-1643  judges           Models that judge
-#     1646-1748  combined         Combined rewards and presets
+#        91-108  bundle           Paths of this bundle and of its embedded model, data and rewards; loading its other …
+#       111-113  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
+#       116-280  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
+#       283-424  answer marks     Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#       427-507  contexts         What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
+#       510-534  text servers     Completions from OpenAI-compatible servers, one per request, with retries if a …
+#       537-547  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#       550-755  contract         The contract of every reward function: inputs, options, and valid values
+#       758-938  text parts       Find answers, blocks and sections in texts
+#      941-1214  correctness      Right answers, and programs that pass tests
+#     1217-1489  format           Layouts, style, repetition and length
+#     1492-1649  judges           Models that judge
+#     1652-1754  combined         Combined rewards and presets
 
 import ast
 import asyncio
@@ -93,20 +93,19 @@ def need(condition, message: str) -> None:
 HERE = Path(__file__).resolve()
 BUNDLE = next((folder for folder in HERE.parents if (folder / "assets" / "tiny_lm").is_dir()), HERE.parent.parent)
 
-SIBLING_LOCK = threading.Lock()
-
 
 @functools.cache
 def sibling(name: str):
     """Load the script NAME.py, which must lie beside this file or in the bundle's scripts, when it is first needed."""
     path = next((p for f in (HERE.parent, BUNDLE / "scripts") if (p := f / f"{name}.py").is_file()), None)
     need(path, f"got no {name}.py in {HERE.parent}; expected it; try copying the bundle's scripts/{name}.py there")
-    with SIBLING_LOCK:
-        if str(path) not in sys.modules:  # another thread may have loaded it
-            spec = importlib.util.spec_from_file_location(str(path), path)
-            sys.modules[str(path)] = module = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
+    if str(path) in sys.modules:
         return sys.modules[str(path)]
+    spec = importlib.util.spec_from_file_location(str(path), path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    # only now, as other threads and copies of this file must not see half of it; the first one counts
+    return sys.modules.setdefault(str(path), module)
 
 
 # ------------------------------------------------------------------------- nested rows (src/parts/data/nested_rows.py)
@@ -179,6 +178,11 @@ _BEHIND = re.compile(  # after an answer: a reason, a claim that it is right, a 
     r"|(?:です|である|となります|になります|だ|입니다|이다|이에요|예요)(?=[。．.!！、\s]|$)"
     r"|\s{0,3}[(（](?i:see|as|from|by|using|siehe|voir|véase|见|如上)[^\d()（）]{2,60}[)）][.。]?$"
 )
+_RIGHT = r"(?:correct|right|true|valid|acceptable|works?|fits?)\b"
+_RIGHT_TOO = (  # after a choice: is also correct; works, too; but not: is also not right
+    rf"(?![^.\n]*(?:{NEGATED}))(?i: [^.\n]{{0,20}}(?:\b(?:also|equally)\b[^.\n]{{0,20}}\b{_RIGHT}"
+    rf"|\b{_RIGHT}[^.\n]{{0,9}}\b(?:too|also|as well)\b))"
+)
 _BEFORE = re.compile(
     r"(?i)\s*(?:(?:it(?:['’]s| is)|so|hence|thus|therefore|es ist|also|c['’]est|donc|alors|es)\b[\s,:]*"
     r"|(?:所以|因此)[，,]?)+"
@@ -247,11 +251,13 @@ def with_point(text: str) -> str:
 
 def second_letter(letter: str, rest: str) -> bool:
     """Whether `rest`, after a choice's letter, names another choice: ", C" or "D) 12", but not "Vitamin C" or "5 N"."""
-    label, other = ("[A-J]", r"(?:A(?!\s[a-z])|[B-J])") if letter.isupper() else ("[a-j]", "[b-hj]")
-    other += r"(?![\w'’])"
-    listed = rf"\A[\W_]*{other}(?=[\W_]+{other}|[\W_]*\Z)|(?<!\w){label}(?:\)|[.:]\s)"
+    label, one = ("[A-J]", r"(?:A(?!\s[a-z])|[B-J])") if letter.isupper() else ("[a-j]", "[b-hj]")
+    one, label = rf"{one}(?![\w'’])", rf"(?!{letter}){label}"
+    other = rf"(?!{letter}){one}"
+    listed = rf"\A(?:[\W_]*{letter}(?![\w'’]))*[\W_]*{other}(?=[\W_]+{one}|[\W_]*\Z)|(?<!\w){label}(?:\)|[.:]\s)"
     joined = rf"(?:[,;/&|、，或和]|\b(?i:or|and|not|but|maybe|perhaps|also|choice|oder|und|ou|et|o|y)\b)[\s(*]*{other}"
-    return re.search(f"{listed}|{joined}", rest) is not None
+    right_too = rf"(?:\A|[.!?;])[\W_]*(?i:the )?(?i:(?:option|choice|answer) )?[(*]*{other}[)*]*{_RIGHT_TOO}"
+    return re.search(f"{listed}|{joined}|{right_too}", rest) is not None
 
 
 def without_words(answer: str) -> str:
@@ -1037,7 +1043,7 @@ _OTHERS_REJECTED = re.compile(rf"\b(?i:not|rather than|instead of)\s+{_LETTERS}|
 _OPTION_TEXT = re.compile(  # D) Both A and B; A is true, B is false; not: A) B, C or D; A) Paris or B; A. It may be B
     r"([A-J])(?:\)|\.|(?<!A):)[*_]*[ \t]+(?!(?:(?!\b[A-J]\b).)*\b\1\b)(?!\W*[A-J](?:\W+(?i:or\W+)?[A-J])*\W*\Z)"
     r"(?!(?:(?!\b[A-J]\b).)*?(?:[,;/&|]|\b(?i:or|and|not|but|oder|und|ou|et|o|y)\b)[\s(*]*[A-J]\b)"
-    r"(?!.*\b(?i:also|too|may|might|maybe|could|perhaps|possibly|likely|alternatively)\b)"
+    r"(?!.*\b(?i:also|too|equally|as well|may|might|maybe|could|perhaps|possibly|likely|alternatively)\b)"
     r"(?:(?![.!?]\s|\b[A-J](?:\)|[.:]\s)).)+"
 )
 

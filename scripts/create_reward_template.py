@@ -64,13 +64,13 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 #     1234-1340  extracts         Extract from a Python file what some of its names need
 #     1343-1570  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
 #     1573-1684  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#     1687-1953  reward forms     The forms that a reward function may have, and loading rewards from files
-#     1956-2107  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2110-2326  assembly         Assemble the written file: the statements that it needs from files/, below its own …
-#     2329-3010  tasks            The tasks: which files each takes, its constants, the cases of its self-test, and …
-#     3013-3421  ports            Ports between TRL and verl, which import the reward or with --inline hold it, and …
-#     3424-3566  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3569-3756  command          The command line
+#     1687-1960  reward forms     The forms that a reward function may have, and loading rewards from files
+#     1963-2114  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2117-2333  assembly         Assemble the written file: the statements that it needs from files/, below its own …
+#     2336-3017  tasks            The tasks: which files each takes, its constants, the cases of its self-test, and …
+#     3020-3428  ports            Ports between TRL and verl, which import the reward or with --inline hold it, and …
+#     3431-3573  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3576-3763  command          The command line
 
 import argparse
 import ast
@@ -1924,8 +1924,11 @@ def weight_of(spec: str) -> float:
     return weight
 
 
-def refuse_verls_form(spec: str, function) -> None:
-    """Raise UserError for a function of verl's form, `compute_score(solution_str, …)`."""
+OTHERS = {"queries", "reward_inputs", "solution_strs"}  # parameters of OpenRLHF's, EasyR1's and verl's batch form
+
+
+def refuse_other_forms(spec: str, function) -> None:
+    """Raise UserError for a function of another framework's form, such as verl's `compute_score(solution_str, …)`."""
     try:
         names = {*inspect.signature(function).parameters}
     except ValueError:  # a builtin
@@ -1934,6 +1937,10 @@ def refuse_verls_form(spec: str, function) -> None:
     target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
+    foreign = "" if {"completion", "completions"} & names else ", ".join(sorted(OTHERS & names))
+    what = f"got reward {spec!r}, which takes {foreign}, as in OpenRLHF, EasyR1 or verl's batches"
+    wrapper = "a wrapper of one of these forms that calls it with lists of one"
+    need(not foreign, f"{what}; expected {REWARD_FORMS}; try {wrapper}")
 
 
 def load_rewards(spec: str) -> list[tuple]:
@@ -1944,7 +1951,7 @@ def load_rewards(spec: str) -> list[tuple]:
     """
     reward, members = find_reward(spec)
     for function in reward if isinstance(reward, list) else [reward]:
-        refuse_verls_form(spec, function)
+        refuse_other_forms(spec, function)
     if not isinstance(reward, list):
         return [(reward, weight_of(spec))]
     text = spec_parts(spec)[2]

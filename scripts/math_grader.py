@@ -26,14 +26,14 @@ The reward library loads this file when a function grades mathematics.
 # Contents
 #         65-76  python source   Parses Python source in a process with threads
 #         79-89  messages        Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#        92-243  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
-#       246-387  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#       390-470  contexts        What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
-#       473-791  vocabulary      Patterns, names and units; bringing texts into one notation
-#      794-1191  values          Read answers: expressions, evaluated at sample points, and the structures around them
-#     1194-1374  worker          The worker process that asks math-verify, with limits on its processor time, which …
-#     1377-1618  equality        Equality of values and of answers
-#     1621-1833  answers         Find the final answer in a completion or a gold column; the score; the command line
+#        92-250  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
+#       253-394  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#       397-477  contexts        What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
+#       480-798  vocabulary      Patterns, names and units; bringing texts into one notation
+#      801-1198  values          Read answers: expressions, evaluated at sample points, and the structures around them
+#     1201-1381  worker          The worker process that asks math-verify, with limits on its processor time, which …
+#     1384-1625  equality        Equality of values and of answers
+#     1628-1848  answers         Find the final answer in a completion or a gold column; the score; the command line
 
 import argparse
 import ast
@@ -58,7 +58,7 @@ import time
 import unicodedata
 import warnings
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -154,6 +154,11 @@ _BEHIND = re.compile(  # after an answer: a reason, a claim that it is right, a 
     r"|(?:です|である|となります|になります|だ|입니다|이다|이에요|예요)(?=[。．.!！、\s]|$)"
     r"|\s{0,3}[(（](?i:see|as|from|by|using|siehe|voir|véase|见|如上)[^\d()（）]{2,60}[)）][.。]?$"
 )
+_RIGHT = r"(?:correct|right|true|valid|acceptable|works?|fits?)\b"
+_RIGHT_TOO = (  # after a choice: is also correct; works, too; but not: is also not right
+    rf"(?![^.\n]*(?:{NEGATED}))(?i: [^.\n]{{0,20}}(?:\b(?:also|equally)\b[^.\n]{{0,20}}\b{_RIGHT}"
+    rf"|\b{_RIGHT}[^.\n]{{0,9}}\b(?:too|also|as well)\b))"
+)
 _BEFORE = re.compile(
     r"(?i)\s*(?:(?:it(?:['’]s| is)|so|hence|thus|therefore|es ist|also|c['’]est|donc|alors|es)\b[\s,:]*"
     r"|(?:所以|因此)[，,]?)+"
@@ -216,11 +221,13 @@ def with_point(text: str) -> str:
 
 def second_letter(letter: str, rest: str) -> bool:
     """Whether `rest`, after a choice's letter, names another choice: ", C" or "D) 12", but not "Vitamin C" or "5 N"."""
-    label, other = ("[A-J]", r"(?:A(?!\s[a-z])|[B-J])") if letter.isupper() else ("[a-j]", "[b-hj]")
-    other += r"(?![\w'’])"
-    listed = rf"\A[\W_]*{other}(?=[\W_]+{other}|[\W_]*\Z)|(?<!\w){label}(?:\)|[.:]\s)"
+    label, one = ("[A-J]", r"(?:A(?!\s[a-z])|[B-J])") if letter.isupper() else ("[a-j]", "[b-hj]")
+    one, label = rf"{one}(?![\w'’])", rf"(?!{letter}){label}"
+    other = rf"(?!{letter}){one}"
+    listed = rf"\A(?:[\W_]*{letter}(?![\w'’]))*[\W_]*{other}(?=[\W_]+{one}|[\W_]*\Z)|(?<!\w){label}(?:\)|[.:]\s)"
     joined = rf"(?:[,;/&|、，或和]|\b(?i:or|and|not|but|maybe|perhaps|also|choice|oder|und|ou|et|o|y)\b)[\s(*]*{other}"
-    return re.search(f"{listed}|{joined}", rest) is not None
+    right_too = rf"(?:\A|[.!?;])[\W_]*(?i:the )?(?i:(?:option|choice|answer) )?[(*]*{other}[)*]*{_RIGHT_TOO}"
+    return re.search(f"{listed}|{joined}|{right_too}", rest) is not None
 
 
 def without_words(answer: str) -> str:
@@ -680,7 +687,7 @@ _CUT = re.compile(  # the end of a statement; not the factorial in 5! = 120, 3! 
 )
 _FILLER = re.compile(
     rf"(?i)^(?:(?:{ROUGHLY}|exactly|simply|just|clearly|indeed|actually|therefore|thus|equal to|given by)\b"
-    r"|[约約\s:*,])+"
+    r"|the answers are\b|[约約\s:*,])+"
 )
 
 
@@ -1625,6 +1632,8 @@ _THOUGHT, _THOUGHT_END = (
     rf"(?i:[<◁]{slash}(?:think(?:ing)?|thought|reasoning)\s*[>▷])|\[{slash}THINK\]" for slash in ("", "/")
 )
 
+_PLURAL = re.compile(r"(?i)\banswers(?: (?:to|for)\b[^.,\n]{0,60}?)? are\b[\s:*_]*")
+
 
 def _statement(text: str, m: re.Match) -> str:
     """The text after `####` or "the answer is", to the end of the sentence; hedges are kept, so they do not pay."""
@@ -1634,6 +1643,11 @@ def _statement(text: str, m: re.Match) -> str:
     rest = _FILLER.sub("", chosen(rest)) if m[0][0] != "#" else rest.partition("\n")[0]
     end = _CUT.search(re.sub(r"^([^()\[\]\n]+)\)(?=[.!\s]*(?:\n|$))", r"\1\n", rest))  # of (The answer is 18)
     return rest if end and HEDGE.match(rest, end.end()) else without_words(rest[: end.start()] if end else rest)
+
+
+def _places(text: str, found: Iterable[re.Match]) -> list[re.Match]:
+    """The marks that state an answer."""
+    return [m for m in found if not is_heading(text, m) and not is_denied(text, m)]
 
 
 def final_answer(text: str) -> str | None:
@@ -1652,7 +1666,8 @@ def final_answer(text: str) -> str | None:
     tagged = [part for part in tags[2::4] if not boxes_in(part) and not has_mark(part)]
     boxes = [_statement(box, [*marks(box)][-1]) if has_mark(box) else box for box in boxes]
     firm = [corrected(part).strip() for part in boxes + tagged]
-    places = [m for m in itertools.islice(marks(tail), 500) if not is_heading(tail, m) and not is_denied(tail, m)]
+    places = _places(tail, itertools.islice(marks(tail), 500))
+    places = places if firm or places else _places(tail, _PLURAL.finditer(tail))
     first = _FIRM.search(tail).start() if firm else 0  # a box decides over phrases before it, but not over ####
     soft = [
         _statement(tail, m).strip()

@@ -40,7 +40,7 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 #     3511-3939  trl script     A script that trains with TRL: its trainers, their configs and their imports
 #     3942-4277  verl run       Migrate a verl job to the newest version: keys, values, and defaults that changed …
 #     4280-4446  trial          --check: run one step of the new script in a separate process, on four rows and two …
-#     4449-4752  command        The command line: input, the version it was written for, output, messages
+#     4449-4754  command        The command line: input, the version it was written for, output, messages
 
 import argparse
 import ast
@@ -4637,7 +4637,9 @@ def migrate_job(file: str, text: str, version: str) -> dict:
         edit_pins(text, {"verl": newest("verl")}, report)
     result = result_of("verl", chosen, report, job.place, job.edited, text)
     if kind is ShellJob and not all(map(other_mains, job.commands())):
-        report.note("keys were checked by name; verl_train.py --check --overrides composes the words, where verl is")
+        engine = " and model_engine=megatron" * ("ppo_megatron" in text)
+        way = f"verl_train.py --check --overrides FILE composes its words, one KEY=VALUE a line{engine}"
+        report.note(f"only names of keys were checked; in verl's environment, {way}")
     return result
 
 

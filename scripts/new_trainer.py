@@ -55,17 +55,17 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 #     1688-1773  held out        Held-out prompts: split them off, and count or refuse those that also occur in training
 #     1776-1813  extracts        Extract from a Python file what some of its names need
 #     1816-2037  user code       What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2040-2306  reward forms    The forms that a reward function may have, and loading rewards from files
-#     2309-2332  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2335-2358  whole models    Refuse what transformers would make a model of by guessing: missing weights, other …
-#     2361-2404  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
-#     2407-2413  losses          The KL to the reference, policy and value losses, and how losses per token become …
-#     2416-2490  idle settings   Settings without effect in a configuration: named at the start, with what would …
-#     2493-2504  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
-#     2507-2554  run end         A run's end: summary.json, the faults that its last steps show, and what is printed
-#     2557-2809  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
-#     2812-2934  training        The check of a page, its run, and the results of both
-#     2937-3197  command         The command line
+#     2040-2313  reward forms    The forms that a reward function may have, and loading rewards from files
+#     2316-2339  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2342-2365  whole models    Refuse what transformers would make a model of by guessing: missing weights, other …
+#     2368-2411  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
+#     2414-2420  losses          The KL to the reference, policy and value losses, and how losses per token become …
+#     2423-2497  idle settings   Settings without effect in a configuration: named at the start, with what would …
+#     2500-2511  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
+#     2514-2561  run end         A run's end: summary.json, the faults that its last steps show, and what is printed
+#     2564-2816  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
+#     2819-2941  training        The check of a page, its run, and the results of both
+#     2944-3204  command         The command line
 
 import argparse
 import ast
@@ -2277,8 +2277,11 @@ def weight_of(spec: str) -> float:
     return weight
 
 
-def refuse_verls_form(spec: str, function) -> None:
-    """Raise UserError for a function of verl's form, `compute_score(solution_str, …)`."""
+OTHERS = {"queries", "reward_inputs", "solution_strs"}  # parameters of OpenRLHF's, EasyR1's and verl's batch form
+
+
+def refuse_other_forms(spec: str, function) -> None:
+    """Raise UserError for a function of another framework's form, such as verl's `compute_score(solution_str, …)`."""
     try:
         names = {*inspect.signature(function).parameters}
     except ValueError:  # a builtin
@@ -2287,6 +2290,10 @@ def refuse_verls_form(spec: str, function) -> None:
     target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
+    foreign = "" if {"completion", "completions"} & names else ", ".join(sorted(OTHERS & names))
+    what = f"got reward {spec!r}, which takes {foreign}, as in OpenRLHF, EasyR1 or verl's batches"
+    wrapper = "a wrapper of one of these forms that calls it with lists of one"
+    need(not foreign, f"{what}; expected {REWARD_FORMS}; try {wrapper}")
 
 
 def load_rewards(spec: str) -> list[tuple]:
@@ -2297,7 +2304,7 @@ def load_rewards(spec: str) -> list[tuple]:
     """
     reward, members = find_reward(spec)
     for function in reward if isinstance(reward, list) else [reward]:
-        refuse_verls_form(spec, function)
+        refuse_other_forms(spec, function)
     if not isinstance(reward, list):
         return [(reward, weight_of(spec))]
     text = spec_parts(spec)[2]

@@ -69,36 +69,36 @@ could not be measured.
 #     1522-1553  prompts             Load training and held-out prompts as token ids
 #     1556-1855  attacks             Correct and hostile programs, and calling a code reward on them in a separate …
 #     1858-2084  user code           What users' rewards get: texts, copies of the columns, and their own state of …
-#     2087-2353  reward forms        The forms that a reward function may have, and loading rewards from files
-#     2356-2664  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
-#     2667-2796  environments        Load and check environments: classes whose methods are tools for the model, or …
-#     2799-2821  conversations       Conversations with environments: their record, limits, and calls of the …
-#     2824-2897  scripted play       Scripted conversations: plain texts in place of tokenizer, chat template and …
-#     2900-2923  whole models        Refuse what transformers would make a model of by guessing: missing weights, …
-#     2926-2931  models              The networks of a run: their precision, the frozen reference, prompts that they …
-#     2934-2939  tokenizers          Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     2942-2951  loading             Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     2954-3020  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
-#     3023-3082  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
-#     3085-3097  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     3100-3126  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     3129-3158  dialects            Names of metrics and settings in our trainers, TRL, verl and others
-#     3161-3336  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     3339-3349  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
-#     3352-3464  proof               The record of a proof, reports of the bundle's other scripts, and what rests on …
-#     3467-3526  exact figures       Intervals and paired tests from their formulas, independent of the programs …
-#     3529-3855  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
-#     3858-4093  other evaluations   Evaluations of other programs: scored samples in JSON, JSONL, CSV or parquet, …
-#     4096-4203  graded again        Compute an evaluation's scores again from its stored completions
-#     4206-4448  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
-#     4451-4697  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
-#     4700-4815  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
-#     4818-4954  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
-#     4957-5205  recognition         Recognise functions: their inputs, and by names alone the formula and the …
-#     5208-5453  function calls      Make inputs by role for functions of losses and advantages; call a function with …
-#     5456-5741  function checks     Compare a function with every published way of its formula, name its fault, and …
-#     5744-6016  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
-#     6019-6116  command             The command line
+#     2087-2360  reward forms        The forms that a reward function may have, and loading rewards from files
+#     2363-2671  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
+#     2674-2803  environments        Load and check environments: classes whose methods are tools for the model, or …
+#     2806-2828  conversations       Conversations with environments: their record, limits, and calls of the …
+#     2831-2904  scripted play       Scripted conversations: plain texts in place of tokenizer, chat template and …
+#     2907-2930  whole models        Refuse what transformers would make a model of by guessing: missing weights, …
+#     2933-2938  models              The networks of a run: their precision, the frozen reference, prompts that they …
+#     2941-2946  tokenizers          Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     2949-2958  loading             Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     2961-3027  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
+#     3030-3089  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
+#     3092-3104  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     3107-3133  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#     3136-3165  dialects            Names of metrics and settings in our trainers, TRL, verl and others
+#     3168-3343  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     3346-3356  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
+#     3359-3471  proof               The record of a proof, reports of the bundle's other scripts, and what rests on …
+#     3474-3533  exact figures       Intervals and paired tests from their formulas, independent of the programs …
+#     3536-3868  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
+#     3871-4106  other evaluations   Evaluations of other programs: scored samples in JSON, JSONL, CSV or parquet, …
+#     4109-4216  graded again        Compute an evaluation's scores again from its stored completions
+#     4219-4461  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
+#     4464-4725  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
+#     4728-4843  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
+#     4846-4982  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
+#     4985-5233  recognition         Recognise functions: their inputs, and by names alone the formula and the …
+#     5236-5481  function calls      Make inputs by role for functions of losses and advantages; call a function with …
+#     5484-5775  function checks     Compare a function with every published way of its formula, name its fault, and …
+#     5778-6050  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
+#     6053-6150  command             The command line
 
 import argparse
 import ast
@@ -2324,8 +2324,11 @@ def weight_of(spec: str) -> float:
     return weight
 
 
-def refuse_verls_form(spec: str, function) -> None:
-    """Raise UserError for a function of verl's form, `compute_score(solution_str, …)`."""
+OTHERS = {"queries", "reward_inputs", "solution_strs"}  # parameters of OpenRLHF's, EasyR1's and verl's batch form
+
+
+def refuse_other_forms(spec: str, function) -> None:
+    """Raise UserError for a function of another framework's form, such as verl's `compute_score(solution_str, …)`."""
     try:
         names = {*inspect.signature(function).parameters}
     except ValueError:  # a builtin
@@ -2334,6 +2337,10 @@ def refuse_verls_form(spec: str, function) -> None:
     target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
+    foreign = "" if {"completion", "completions"} & names else ", ".join(sorted(OTHERS & names))
+    what = f"got reward {spec!r}, which takes {foreign}, as in OpenRLHF, EasyR1 or verl's batches"
+    wrapper = "a wrapper of one of these forms that calls it with lists of one"
+    need(not foreign, f"{what}; expected {REWARD_FORMS}; try {wrapper}")
 
 
 def load_rewards(spec: str) -> list[tuple]:
@@ -2344,7 +2351,7 @@ def load_rewards(spec: str) -> list[tuple]:
     """
     reward, members = find_reward(spec)
     for function in reward if isinstance(reward, list) else [reward]:
-        refuse_verls_form(spec, function)
+        refuse_other_forms(spec, function)
     if not isinstance(reward, list):
         return [(reward, weight_of(spec))]
     text = spec_parts(spec)[2]
@@ -3544,7 +3551,8 @@ NAMES_OF_TRL = {"max_prompt_length": "max_prompt_tokens", "max_completion_length
 def values_of(folder: Path) -> dict:
     """The settings saved in a run's folder, by our scripts or a page; {} if it is no run's folder."""
     with contextlib.suppress(UserError, OSError, ValueError):  # a model's config.json
-        values = json_beside(folder, "settings.json") or saved_settings(folder)
+        values = json_beside(folder, "settings.json")
+        values = values if {"model", "data"} <= values.keys() else saved_settings(folder)
         return values if {"model", "data"} <= values.keys() else {}
     return {}
 
@@ -3578,7 +3586,10 @@ def run_settings(folder: Path) -> SimpleNamespace:
 
     `saved` is the folder of the trained model; `reward` and `teacher` are lists.
     """
-    values, is_page = values_of(folder) or other_settings(folder), (folder / "settings.json").is_file()
+    values, remarks = values_of(folder) or other_settings(folder), []
+    is_page = values == json_beside(folder, "settings.json", remarks)
+    got = f"got {folder / 'settings.json'}, which is no JSON object"
+    need(values["model"] or not remarks, f"{got}; expected a run's settings; try the run's copy of that file")
     values = {**DEFAULTS, **{NAMES_OF_TRL.get(name, name): value for name, value in values.items()}}
 
     def place(name: str) -> str:
@@ -3588,6 +3599,7 @@ def run_settings(folder: Path) -> SimpleNamespace:
 
     saved = Path(values.pop("saved", folder if is_page else folder / "final"))
     run = SimpleNamespace(**values, folder=folder, saved=saved, is_page=is_page, held_out_rows=math.inf)
+    run.remarks = remarks
     for name in ("model", "data"):
         setattr(run, name, place(values[name]))
     run.eval_data, run.template = place(held_out_source(run)), template_settings(run)
@@ -3606,7 +3618,8 @@ def rows_of(source: str, run) -> list[dict]:
 
 def prove_run(folder: Path, seconds: float) -> Proof:
     """Measure a run within `seconds`; the first batch of rows is measured in any case."""
-    started, run, proof = time.perf_counter(), run_settings(folder), Proof("run", str(folder))
+    started, run = time.perf_counter(), run_settings(folder)
+    proof = Proof("run", str(folder), not_measured=run.remarks)
     need(run.saved.is_dir(), f"got {folder} without {run.saved}; expected a run that has ended; try it then")
     device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     if device.type == "cpu":
@@ -4488,6 +4501,7 @@ ESCAPE = (  # reaches `open` even if eval gets no builtins
     "[c for c in ().__class__.__base__.__subclasses__() if c.__name__ == 'catch_warnings'][0]()"
     "._module.__builtins__['open']"
 )
+GOLD_NAMES = ("target", "answer", "final_answer", "solution", "gold", "label")  # in a ground truth that is a dictionary
 VERL_NAMES = {"data_source", "solution_str", "ground_truth", "extra_info"}  # verl's reward managers pass these by name
 
 
@@ -4593,15 +4607,17 @@ def prove_reward(spec: str, data: str, flags: list[str], seconds: float) -> Proo
         attacked = attacked_row({"prompt": "", **rows[0]}, taken)
         if isinstance(rows[0].get("reward_model"), dict) and not attacked:  # verl keeps gold answers there
             read = str(Path(folder, "rows.jsonl"))
-            rows = [row | {"ground_truth": (row.get("reward_model") or {}).get("ground_truth")} for row in rows]
+            rows = [with_ground_truth(row) for row in rows]
             Path(read).write_text("".join(json.dumps(x, default=str) + "\n" for x in rows), encoding="utf-8")
         describe_forms(proof, forms, name)
         try:
             report = preflight_of("reward", tried, read, flags, seconds)
             column = dict(itertools.pairwise(flags)).get("--prompt_column", "prompt")
             first = [{"prompt": prompt_of(rows[0], column, data), "columns": rows[0]}]
-            if is_unpaid(report, flags):
-                skip_gold(proof, report)
+            truth = rows[0].get("ground_truth")
+            is_part = isinstance(truth, dict) and len(truth) > 1  # no answer by itself: a target, and numbers for it
+            if is_unpaid(report, flags, is_part):
+                skip_gold(proof, report, is_part)
             for unequal in [x["message"] for x in report["findings"] if x["check"] == "classes"]:
                 proof.is_open = True
                 why = f"{unequal.rpartition(': ')[0]}, by a weight or because a part never pays there"
@@ -4609,7 +4625,7 @@ def prove_reward(spec: str, data: str, flags: list[str], seconds: float) -> Proo
             describe_checks(proof, report, data)
         except UserError as error:
             if not attacked or "reference completion" not in str(error):
-                raise
+                raise UserError(str(error).replace(read, data)) from None
             report = {"findings": []}
             proof.skip("What gold answers are paid", "the rows have tests and no solutions")
         if attacked:
@@ -4618,29 +4634,41 @@ def prove_reward(spec: str, data: str, flags: list[str], seconds: float) -> Proo
             proof.skip("How it stands attacks", "the tests are neither assert statements nor input and output")
         elif not any(report["functions"][0][kind] for kind in FAILED) and runs_answers(tried, first):
             proof.find("it runs what stands in the place of an answer as Python: a model can do what this user can")
-    proof.findings += failures_of(report)
+    proof.findings += [finding.replace(read, data) for finding in failures_of(report)]
     return proof
 
 
-def is_unpaid(report: dict, flags: list[str]) -> bool:
-    """Whether no guessed form of gold answers is fully paid in any row, and no failure explains that."""
+def with_ground_truth(row: dict) -> dict:
+    """A row in verl's form with its ground truth as a column; the answer in one such as {"target": 65} as another."""
+    truth = (row.get("reward_model") or {}).get("ground_truth")
+    answers = [truth[name] for name in GOLD_NAMES if name in truth] if isinstance(truth, dict) else []
+    return row | {"ground_truth": truth} | ({"final_answer": answers[0]} if answers else {})
+
+
+def is_unpaid(report: dict, flags: list[str], is_part: bool) -> bool:
+    """Whether no guessed form of gold answers is fully paid in any row, and no failure explains that.
+
+    `is_part`: what is taken for a gold answer may be a part of the question, so that wrong ones may get as much.
+    """
     named = any(flag.startswith(("--gold", "--full_score", "--full-score")) for flag in flags)
     gold, works = report["gold"], not any(report["functions"][0][kind] for kind in FAILED)
     checks = {x["check"] for x in report["findings"]}
-    none_paid = "probes" in checks and not gold["full_marks"] and "{" in gold["variant"]
+    none_paid = (is_part or "probes" in checks) and not gold["full_marks"] and "{" in gold["variant"]
     return none_paid and works and not named and "sign" not in checks
 
 
-def skip_gold(proof: Proof, report: dict) -> None:
+def skip_gold(proof: Proof, report: dict, is_part: bool) -> None:
     """Say that gold answers were not measured, and drop the findings that depend on them."""
     proof.is_open = True
     forms = "'{answer}', '\\boxed{answer}', '<answer>…', '#### …', 'Answer: …'"
     advice = "try -- --gold_template with the form that it pays, such as 'Result: {answer}'"
+    advice += ", or --gold_column with right completions" if is_part else ""
     proof.skip(
         "What gold answers are paid",
         f"no usual form that reward_preflight.py tries ({forms}, …) is paid in any row; {advice}",
     )
-    report["findings"] = [x for x in report["findings"] if x["check"] not in ("gold", "probes")]
+    dropped = {"gold", "probes", *(x["name"] for x in report["probes"] if is_part)}
+    report["findings"] = [x for x in report["findings"] if x["check"] not in dropped]
 
 
 def describe_forms(proof: Proof, forms: dict[str, str], name: str) -> None:
@@ -5602,6 +5630,12 @@ def look_at_calls(candidate: Candidate, tried: Tried, fit: Fit) -> bool:
     except Exception as error:
         candidate.find(f"a later call with the same inputs raises {type(error).__name__}: {str(error)[:120]}")
         return False
+    reference = references(candidate.formula, tried, fit.given, fit.result.shape)[fit.way]
+    if fit.exact and reference[1] is not None:  # torch.jit.script's max and min have gradient 0 where both are equal
+        gaps = [compared(*tried.with_gradient(fit.given), *reference, weights) for _ in range(2)]
+        if any(value <= ROUNDING < gradient for value, gradient in gaps):
+            candidate.find("the same inputs give another gradient in a later call; expected the formula's in each")
+            return False
     if fit.result.isfinite().all() and any(near(x, fit.result.double(), weights) > ROUNDING for x in later):
         candidate.find("the same inputs give another value in a later call")
         return False
