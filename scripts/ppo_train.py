@@ -102,7 +102,7 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #   10648-10832  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
 #   10835-10949  models            Inputs of a run and their checks: prompts, rewards, environments, networks
 #   10952-11133  step              One step: rollout, experience, update, in the order of the data
-#   11136-11220  run               The memory and the plan of a run, its loop, and the command line
+#   11136-11221  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -11138,18 +11138,19 @@ def policy_share(config: Config, models: Models, piece: dict, hidden, whole: tup
 POLICY_BUFFERS = 4  # float32 tensors [tokens, vocabulary] of a piece that exist at once, the gradient's among them
 
 
-def sizes_of_run(config: Config, rows: list[dict], processes: int) -> Sizes:
-    """What may be chosen by the memory that is free; the critic is counted with the policy's size."""
-    model, prompt = shaped_network(config, config.model), max(len(row["prompt_ids"]) for row in rows)
+def memory_estimate(config: Config, model, prompt: int, processes: int) -> dict[str, float]:
+    """Bytes per process, see `memory_of_trainer`; the critic is counted with the policy's size."""
     own_reference = config.kl_coef and not config.lora_rank
     reference = network_weights(model, 4 if config.precision == "fp32" else 2, 4) if own_reference else 0
     networks = 2 if estimator(config).critic and config.critic == "separate" else 1
+    buffers = POLICY_BUFFERS + bool(config.entropy_coef)  # through which a gradient flows, too
+    return memory_of_trainer(config, model, prompt, processes, buffers, {"reference": reference}, networks)
 
-    def estimate(changed: Config) -> dict[str, float]:
-        buffers = POLICY_BUFFERS + bool(changed.entropy_coef)  # through which a gradient flows, too
-        return memory_of_trainer(changed, model, prompt, processes, buffers, {"reference": reference}, networks)
 
-    return rollout_sizes(config, estimate, prompt, processes)
+def sizes_of_run(config: Config, rows: list[dict], processes: int) -> Sizes:
+    """What may be chosen by the memory that is free."""
+    model, prompt = shaped_network(config, config.model), max(len(row["prompt_ids"]) for row in rows)
+    return rollout_sizes(config, lambda changed: memory_estimate(changed, model, prompt, processes), prompt, processes)
 
 
 def dry_run(config: Config) -> int:

@@ -6482,8 +6482,8 @@ def rollout_size(t: dict) -> int:
     """Completions of a rollout: TRL's sizes count those of a process, ours those of a step."""
     if t.get("generation_batch_size"):
         return t["generation_batch_size"]
-    rows, passes = t["per_device_train_batch_size"], t["steps_per_generation"] or t["gradient_accumulation_steps"]
-    return rows * passes * t["processes"]
+    rows, passes = t["per_device_train_batch_size"], t["gradient_accumulation_steps"]
+    return rows * (t["steps_per_generation"] or passes) * t["processes"]
 
 
 def minibatches(t: dict) -> int:
