@@ -29,18 +29,19 @@ from programs.ppo_train.step import train_step
 POLICY_BUFFERS = 4  # float32 tensors [tokens, vocabulary] of a piece that exist at once, the gradient's among them
 
 
-def sizes_of_run(config: Config, rows: list[dict], processes: int) -> Sizes:
-    """What may be chosen by the memory that is free; the critic is counted with the policy's size."""
-    model, prompt = shaped_network(config, config.model), max(len(row["prompt_ids"]) for row in rows)
+def memory_estimate(config: Config, model, prompt: int, processes: int) -> dict[str, float]:
+    """Bytes per process, see `memory_of_trainer`; the critic is counted with the policy's size."""
     own_reference = config.kl_coef and not config.lora_rank
     reference = network_weights(model, 4 if config.precision == "fp32" else 2, 4) if own_reference else 0
     networks = 2 if estimator(config).critic and config.critic == "separate" else 1
+    buffers = POLICY_BUFFERS + bool(config.entropy_coef)  # through which a gradient flows, too
+    return memory_of_trainer(config, model, prompt, processes, buffers, {"reference": reference}, networks)
 
-    def estimate(changed: Config) -> dict[str, float]:
-        buffers = POLICY_BUFFERS + bool(changed.entropy_coef)  # through which a gradient flows, too
-        return memory_of_trainer(changed, model, prompt, processes, buffers, {"reference": reference}, networks)
 
-    return rollout_sizes(config, estimate, prompt, processes)
+def sizes_of_run(config: Config, rows: list[dict], processes: int) -> Sizes:
+    """What may be chosen by the memory that is free."""
+    model, prompt = shaped_network(config, config.model), max(len(row["prompt_ids"]) for row in rows)
+    return rollout_sizes(config, lambda changed: memory_estimate(changed, model, prompt, processes), prompt, processes)
 
 
 def dry_run(config: Config) -> int:
