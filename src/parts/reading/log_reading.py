@@ -50,8 +50,10 @@ def common_name(key: str, dialect: str) -> str | None:
     if name := listed_name(key, dialect):
         return NAMES[dialect][name]
     key = re.sub("^eval/", "eval_", OUTER.sub("", key)) if dialect == "trl" else key
-    matches = ((name, re.fullmatch(pattern, key)) for name, pattern in PATTERNS[dialect].items())
-    return next((":".join((name, *match.groups())) for name, match in matches if match), None)
+    for name, pattern in PATTERNS[dialect].items():
+        if match := re.fullmatch(pattern, key):
+            return ":".join((name, *match.groups()))
+    return None
 
 
 @functools.lru_cache(1 << 14)
