@@ -163,7 +163,8 @@ def right_choice(
     names = f"one of the labels {', '.join(choices.labels)}" if choices.labels else ""
     names = names or f"a letter from A to {LETTERS[count - 1]}, or a choice's text"
     for pick in picks:
-        name, same, number = pick.name, pick.same, None if pick.name in as_texts else pick.number
+        name, same = pick.name, pick.same
+        number = None if name in as_texts else pick.number
         if number is not None:
             start = choices.first if first is None else first
             if start is None and name not in COUNT_FROM_0:

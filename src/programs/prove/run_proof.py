@@ -76,7 +76,7 @@ def run_settings(folder: Path) -> SimpleNamespace:
     `saved` is the folder of the trained model; `reward` and `teacher` are lists.
     """
     values, remarks = values_of(folder) or other_settings(folder), []
-    is_page = values == json_beside(folder, "settings.json", remarks)
+    is_page = {"model", "data"} <= json_beside(folder, "settings.json", remarks).keys()
     got = f"got {folder / 'settings.json'}, which is no JSON object"
     need(values["model"] or not remarks, f"{got}; expected a run's settings; try the run's copy of that file")
     values = {**DEFAULTS, **{NAMES_OF_TRL.get(name, name): value for name, value in values.items()}}
