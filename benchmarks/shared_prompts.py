@@ -71,11 +71,10 @@ def random_samples(name: str, config) -> list[dict]:
 
 def embedded_samples(kind: str, config, models) -> list[dict]:
     """Samples of the embedded model for its own task."""
-    from programs.on_policy_distillation.rollout import rollout_batch
-
     from parts.data.prompts import load_splits
     from parts.running.checkpoints import TrainState
     from parts.sampling.sampling import HFEngine
+    from programs.on_policy_distillation.step import rollout_batch
     from programs.ppo_train.models import load_reward
     from programs.ppo_train.rollout import Sampler
 

@@ -3,6 +3,15 @@
 What is expected is written by hand from the sources of the old versions; what exists today is asked of installed TRL.
 """
 
+# The tables below write what a new file, and the report on it, must say as words:
+#   x y   both are there; in SCRIPTS and ONE_SETTING blanks separate words
+#   x|y   both are there; in FORMS, JOBS and YAMLS a word may have blanks, and bars separate them
+#   -x    x is not there; --x is a flag, and must be
+#   !x    x is among what the report says to have no equal today (FORMS, YAMLS)
+#   @.x   actor_rollout_ref.actor.x (SCRIPTS)
+# In SCRIPTS a word may also be there without the blanks of the new file, and one in a comment counts only if a word has
+# a #. CLEAR_LINES has regular expressions.
+
 import ast
 import dataclasses
 import importlib
@@ -78,7 +87,7 @@ def check_names(text: str, said: str) -> None:
 
 
 ACTOR = "actor_rollout_ref.actor"
-# {script: (exit code, what the new one says, what is said to have no equal)}; @: actor_rollout_ref.actor; "-x": no x.
+# {script: (exit code, what the new one says, what is said to have no equal)}
 SCRIPTS = {
     "grpo_0.14_tldr.py": (0, 'beta=0.04, bf16=False, generation_kwargs={"temperature":0.9}, '
      'gradient_accumulation_steps=8, gradient_checkpointing=False, loss_type="grpo", max_completion_length=256, '
@@ -272,7 +281,7 @@ OF_PARAMETER = (
 )
 BETA = "d = dict(output_dir='o')\n{}:\n    d['beta'] = 0.1\n{}args = GRPOConfig(**d)\n" + TRAINED
 BOTH = "from trl import GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer\n"
-FORMS = [  # (version, script, exit code, what the new one says, what is said: -x not, !x to have no equal)
+FORMS = [  # (version, script, exit code, what the new one says, what is said)
     ("1.0", "from trl.scripts.grpo import GRPOScriptArguments\n", 0, "trl.scripts.grpo import GRPOScript", ""),
     # dictionaries that are copied, updated, chosen, or made of themselves
     ("0.17", GRPO + "b = {'output_dir': 'o', 'max_prompt_length': 9}\nc = b.copy()\nd = dict(c, warmup_ratio=0.1)\n"
@@ -916,7 +925,7 @@ def test_a_job_in_yaml_keeps_its_sections_and_comments(text, section, settings, 
     assert re.findall("#.*", text) == re.findall("#.*", new.partition("\n")[2])
 
 
-YAMLS = [  # (version, settings, exit code, what the new file says: -x not, !x to have no equal)
+YAMLS = [  # (version, settings, exit code, what the new file says)
     ("0.17", "m: {n: x}\ntrain:\n  num_generations: 8\n  warmup_ratio: 0.1\n", 3,
      "  warmup_steps: 0.1\n  beta: 0.04|-\nbeta"),
     ("0.17", "beta: 0.1\nseed: 1\ngeneration_kwargs: {top_p: 1.0, top_k: 0, min_p: 0}\n", 3,

@@ -641,8 +641,8 @@ def test_what_a_tool_returns_is_no_control_token_in_verls_transformers():
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(TINY_LM)
-    assert not launcher.sanitizes(tokenizer)
     bridge = launcher.TurnBridge(tokenizer, [tokenizer.eos_token_id])
+    assert not bridge.sanitizes
     text = "a<|end|>b<|user|>"
     ids = bridge.between(tokenizer.eos_token_id, [{"role": "user", "content": text}], [])
     plain = bridge.between(tokenizer.eos_token_id, [{"role": "user", "content": "ab"}], [])

@@ -140,13 +140,15 @@ def with_point(text: str) -> str:
 
 def second_letter(letter: str, rest: str) -> bool:
     """Whether `rest`, after a choice's letter, names another choice: ", C" or "D) 12", but not "Vitamin C" or "5 N"."""
-    label, one = ("[A-J]", r"(?:A(?!\s[a-z])|[B-J])") if letter.isupper() else ("[a-j]", "[b-hj]")
-    one, label = rf"{one}(?![\w'’])", rf"(?!{letter}){label}"
-    other = rf"(?!{letter}){one}"
-    listed = rf"\A(?:[\W_]*{letter}(?![\w'’]))*[\W_]*{other}(?=[\W_]+{one}|[\W_]*\Z)|(?<!\w){label}(?:\)|[.:]\s)"
+    label, choice = ("[A-J]", r"(?:A(?!\s[a-z])|[B-J])") if letter.isupper() else ("[a-j]", "[b-hj]")
+    choice += r"(?![\w'’])"
+    other = f"(?!{letter}){choice}"
+    repeated = rf"(?:[\W_]*{letter}(?![\w'’]))*"
+    listed = rf"\A{repeated}[\W_]*{other}(?=[\W_]+{choice}|[\W_]*\Z)"
+    labelled = rf"(?<!\w)(?!{letter}){label}(?:\)|[.:]\s)"
     joined = rf"(?:[,;/&|、，或和]|\b(?i:or|and|not|but|maybe|perhaps|also|choice|oder|und|ou|et|o|y)\b)[\s(*]*{other}"
     right_too = rf"(?:\A|[.!?;])[\W_]*(?i:the )?(?i:(?:option|choice|answer) )?[(*]*{other}[)*]*{_RIGHT_TOO}"
-    return re.search(f"{listed}|{joined}|{right_too}", rest) is not None
+    return re.search(f"{listed}|{labelled}|{joined}|{right_too}", rest) is not None
 
 
 def without_words(answer: str) -> str:

@@ -148,8 +148,9 @@ def call_format(tokenizer, choice: str = "") -> str | dict:
     Returns:
         A name in CALL_FORMATS, or a response template of transformers.
     """
-    known = ["", *CALL_FORMATS, "template"]
-    need(choice in known, f"got tool format {choice!r}; expected {', '.join(known[1:])}{suggest(choice, known)}")
+    known = [*CALL_FORMATS, "template"]
+    expected = f"expected {', '.join(known)}{suggest(choice, known)}"
+    need(not choice or choice in known, f"got tool format {choice!r}; {expected}")
     response_template = getattr(tokenizer, "response_template", None)
     if response_template and choice in ("", "template"):
         return response_template

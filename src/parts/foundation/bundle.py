@@ -27,7 +27,8 @@ def in_bundle(path: str) -> str:
 @functools.cache
 def sibling(name: str):
     """Load the script NAME.py, which must lie beside this file or in the bundle's scripts, when it is first needed."""
-    path = next((p for f in (HERE.parent, BUNDLE / "scripts") if (p := f / f"{name}.py").is_file()), None)
+    places = [folder / f"{name}.py" for folder in (HERE.parent, BUNDLE / "scripts")]
+    path = next((place for place in places if place.is_file()), None)
     need(path, f"got no {name}.py in {HERE.parent}; expected it; try copying the bundle's scripts/{name}.py there")
     if str(path) in sys.modules:
         return sys.modules[str(path)]

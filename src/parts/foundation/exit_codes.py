@@ -60,17 +60,20 @@ def code_of(error: BaseException, mend: str, stopped: str) -> int:
         if __name__ == "__main__":  # threads and pools of a reward may never end
             end_at_once(130)
         return 130
+    code = 2
     if isinstance(error, UserError):
-        text = error
+        text, code = error, error.code
     elif isinstance(error, Exception) and is_out_of_memory(error):
         text = memory_shortage("in this program", error, "a smaller model or batch, or a machine with more")
-    elif (is_full := is_disk_full(error)) or isinstance(error, OSError):
-        got = f"no space left on the disk ({str(error).partition(chr(10))[0]})" if is_full else error
+    elif is_disk_full(error):
+        got = f"no space left on the disk ({str(error).partition(chr(10))[0]})"
         text = f"got {got}; expected to read and write files; {mend}"
+    elif isinstance(error, OSError):
+        text = f"got {error}; expected to read and write files; {mend}"
     elif world()[1] == 1:
         raise error
     else:
         traceback.print_exception(error)
         return 1
     print(f"error: {text}", file=sys.stderr, flush=True)
-    return getattr(text, "code", 2)
+    return code

@@ -103,7 +103,7 @@ class Statistics:
         self.add(dict(zip(figures, sums, strict=True)))
 
     def sum_over_processes(self) -> None:
-        """Sum what is summed; each process keeps its own maxima, which `means_of_updates` compares."""
+        """Sum what is summed; each process keeps its own maxima, which `updates_metrics` compares."""
         names = [name for name in self.values if name not in self.maxima]
         sums = sum_over_processes(torch.stack([self.values[name] for name in names])).cpu()
         self.values |= zip(names, sums, strict=True)

@@ -50,8 +50,10 @@ def common_name(key: str, dialect: str) -> str | None:
     if name := listed_name(key, dialect):
         return NAMES[dialect][name]
     key = re.sub("^eval/", "eval_", OUTER.sub("", key)) if dialect == "trl" else key
-    matches = ((name, re.fullmatch(pattern, key)) for name, pattern in PATTERNS[dialect].items())
-    return next((":".join((name, *match.groups())) for name, match in matches if match), None)
+    for name, pattern in PATTERNS[dialect].items():
+        if match := re.fullmatch(pattern, key):
+            return ":".join((name, *match.groups()))
+    return None
 
 
 @functools.lru_cache(1 << 14)
@@ -177,7 +179,8 @@ class Table:
             self.shapes = self.shapes if len(self.shapes) < MOST_STEPS else {}  # completions have many
             self.shapes[names] = self.shape_of(names)
         steps, training = self.shapes[names]
-        step = next((number for name in steps if (number := whole_number(row[name])) is not None), None)
+        numbers = (whole_number(row[name]) for name in steps)
+        step = next((number for number in numbers if number is not None), None)
         if all(row[name] in (None, "") for name in training):
             return self.step if step is None else step + self.offset
         epoch = as_number(row.get("epoch", row.get("Epoch")))

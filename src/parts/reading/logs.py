@@ -8,6 +8,7 @@ import json
 import mmap
 import re
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 from parts.foundation.messages import UserError, need
@@ -121,18 +122,20 @@ class Reader:
         if not (PAIRED.search(line) or HEADING.search(line) or EPOCH.search(line)):
             return
         parts = STANDING.split(line)
-        numbers = parts[1::2]
-        parts[1::2] = marks = [f"{FIRST_MARK + i}{'' if text.isdecimal() else '.5'}" for i, text in enumerate(numbers)]
-        given = dict(zip(marks, numbers, strict=True))
-        texts, self.sections, heading, epoch, ends, named = figures_of("".join(parts), self.sections)
-        pairs = {name: given.get(text, text) for name, text in texts.items()}
-        self.named = self.named or named
-        if heading and (ends or not self.named):  # "Step 1:" may be of a completion
-            self.heading = {"step": given.get(heading, heading)}
-        elif ends:
+        given = {}  # {mark: the number that it stands for}
+        for i in range(1, len(parts), 2):
+            mark = f"{FIRST_MARK + i // 2}"
+            mark += "" if parts[i].isdecimal() else ".5"
+            given[mark], parts[i] = parts[i], mark
+        figures = figures_of("".join(parts), self.sections)
+        pairs = {name: given.get(text, text) for name, text in figures.pairs.items()}
+        self.sections, self.named = figures.sections, self.named or figures.name_step
+        if figures.heading and (figures.are_several or not self.named):  # "Step 1:" may be of a completion
+            self.heading = {"step": given.get(figures.heading, figures.heading)}
+        elif figures.are_several:
             self.heading = {}
-        if epoch:
-            self.epoch = {"epoch": given.get(epoch, epoch)}
+        if figures.epoch:
+            self.epoch = {"epoch": given.get(figures.epoch, figures.epoch)}
         if len(self.heading | pairs) > 1:
             self.plain.add(self.epoch | self.heading | pairs)
 
@@ -174,12 +177,21 @@ def unwrapped(line: str) -> str:
     return WRAPPED.sub(r"\1", line) if "np." in line or "tensor(" in line or "rray(" in line else line
 
 
-@functools.lru_cache(1 << 10)
-def figures_of(line: str, sections: tuple) -> tuple:
-    """What a line has inside YAML sections: {name: value}, the sections of the next line, its heading, its epoch, ….
+@dataclass(frozen=True)
+class LineFigures:
+    """What a line of text says."""
 
-    The last two: whether it has several figures, and whether these name their step.
-    """
+    pairs: dict[str, str]
+    sections: tuple  # YAML sections that enclose the next line, as (indent, title)
+    heading: str  # the step of its last heading, or ""
+    epoch: str
+    are_several: bool  # whether it has several figures, which end a heading
+    name_step: bool  # whether these name their step
+
+
+@functools.lru_cache(1 << 10)
+def figures_of(line: str, sections: tuple) -> LineFigures:
+    """The figures of a line inside YAML sections."""
     boxed, small = "│" in line, line.lower()
     if ":" in line:
         line = SPACED.sub(lambda name: f"{re.sub('[. ]+', '_', name[1].lower())}:", line)
@@ -191,11 +203,11 @@ def figures_of(line: str, sections: tuple) -> tuple:
         line = "/".join([*(outer for _, outer in sections), f"{title}: {value}"])
         sections += () if value else ((indent, title),)
     pairs = pairs_of(line) if "=" in line or ":" in line else {}
-    ends = len(pairs) > 1 and not boxed and any(common_name(name, "trl") for name in pairs)
-    named = ends and any(names_step(name) and "/" not in name for name in pairs)
-    *_, heading = ["", *(HEADING.findall(line) if any(word in small for word in HEADING_WORDS) else ())]
+    several = len(pairs) > 1 and not boxed and any(common_name(name, "trl") for name in pairs)
+    named = several and any(names_step(name) and "/" not in name for name in pairs)
+    headings = HEADING.findall(line) if any(word in small for word in HEADING_WORDS) else []
     epoch = EPOCH.search(line) if "epoch" in small else None
-    return pairs, sections, heading, epoch and epoch[1], ends, named
+    return LineFigures(pairs, sections, headings[-1] if headings else "", epoch[1] if epoch else "", several, named)
 
 
 def pairs_of(line: str) -> dict[str, str]:

@@ -41,7 +41,8 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     def flag(name: str, help: str, tasks: tuple[str, ...] = (), default=None, **options) -> None:
         shown = " ".join(default) if isinstance(default, list) else default
         parser.add_argument(f"--{name}", help=help + (f" (default: {shown})" if shown else ""), **options)
-        only_for.update({name: (tasks, default)} if tasks else {})
+        if tasks:
+            only_for[name] = tasks, default
 
     flag("task", "what to pay for", choices=[*TASKS])
     flag("from", "port this reward instead: FILE.py:function[*weight]", metavar="SPEC", dest="source")
@@ -102,10 +103,8 @@ def check_flags(args) -> None:
     need(args.one_file or not args.no_fence, "got --no_fence without --one_file; expected them together")
     for name, (kinds, default) in args.only_for.items():
         given = getattr(args, name)
-        need(
-            kind in kinds or given is None or given is False,
-            f"got --{name} with {kind}; expected it with {' or '.join(kinds)}",
-        )
+        fits = kind in kinds or given is None or given is False
+        need(fits, f"got --{name} with {kind}; expected it with {' or '.join(kinds)}")
         setattr(args, name, default if given is None else given)
     above = args.timeout_s > 0 and args.memory_mb > 0
     need(above, f"got --timeout_s {args.timeout_s} and --memory_mb {args.memory_mb}; expected numbers above 0")

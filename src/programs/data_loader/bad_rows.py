@@ -1,4 +1,4 @@
-"""Errors about bad rows, and the values that a row may hold."""
+"""Names of columns, errors about bad rows, and the values that a row may hold."""
 
 import ast
 import contextlib

@@ -81,7 +81,14 @@ class PromptLoader:
 
 
 def create_dataloader(
-    kind: str, sources, tokenizer, *, batch_size: int, max_prompt_tokens=None, shuffle_seed=None, **reading
+    kind: str,
+    sources,
+    tokenizer,
+    *,
+    batch_size: int,
+    max_prompt_tokens: int | None = None,
+    shuffle_seed: int | None = None,
+    **reading,
 ) -> PromptLoader:
     """Batches of prompts with all their columns, from any input that load_rows reads.
 

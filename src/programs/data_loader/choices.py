@@ -157,13 +157,15 @@ def right_choice(
     """(Column, index, whether its number might as well count from 1) of the right choice; BadRow if it is unclear."""
     if choices.right is not None:
         return choices.columns[0], choices.right, False
-    if named := next((pick for pick in picks if pick.named is not None), None):
-        return named.name, named.named, False
+    by_name = [pick for pick in picks if pick.named is not None]
+    if by_name:
+        return by_name[0].name, by_name[0].named, False
     count = len(choices.texts)
     names = f"one of the labels {', '.join(choices.labels)}" if choices.labels else ""
     names = names or f"a letter from A to {LETTERS[count - 1]}, or a choice's text"
     for pick in picks:
-        name, same, number = pick.name, pick.same, None if pick.name in as_texts else pick.number
+        name, same = pick.name, pick.same
+        number = None if name in as_texts else pick.number
         if number is not None:
             start = choices.first if first is None else first
             if start is None and name not in COUNT_FROM_0:

@@ -1,4 +1,4 @@
-"""Chat messages, names of columns, passages that a question is about, and media, which are refused."""
+"""Chat messages, passages that a question is about, and media, which are refused."""
 
 import itertools
 import re

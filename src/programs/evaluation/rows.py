@@ -35,6 +35,11 @@ def first_of(row: dict, names) -> object:
     return next((row[name] for name in names if row.get(name) is not None), None)
 
 
+def what_asks(task, row: dict):
+    """What tells a row from others: its prompt; all of it where the answer is one of its choices."""
+    return row if task.logprobs else first_of(row, PROMPT_COLUMNS)
+
+
 def task_rows(config, task) -> tuple[list[dict], list[dict]]:
     """(rows to evaluate, rows for worked examples), checked."""
     placed, shots = placed_rows_of(task.source), []
@@ -44,10 +49,8 @@ def task_rows(config, task) -> tuple[list[dict], list[dict]]:
         enough = len(pool) >= config.fewshot + same_rows
         need(enough, f"got {len(pool)} rows; expected more than --fewshot {config.fewshot}; try a lower one")
         shots, count = [row for _, row in pool[: config.fewshot]], len(placed)
-        # the prompt tells rows apart; where the answer is one of the choices, all of the row does
-        asks = (lambda row: row) if task.logprobs else (lambda row: first_of(row, PROMPT_COLUMNS))
-        shown = [asks(row) for row in shots]
-        placed = [(place, row) for place, row in placed if asks(row) not in shown]
+        shown = [what_asks(task, row) for row in shots]
+        placed = [(place, row) for place, row in placed if what_asks(task, row) not in shown]
         need(placed, "got no rows besides the worked examples; expected others; try another --fewshot_data")
         if len(placed) < count:
             say(f"{task.label}: {count - len(placed)} rows serve as worked examples and are not evaluated")

@@ -3,7 +3,6 @@
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
-from unittest import mock
 
 from parts.foundation.processes import raised_in_all, transformers
 from parts.networks.adapters import base_of
@@ -49,12 +48,12 @@ def engine_arguments(config: Config, args) -> Iterator[None]:
 
     ours = {"dtype": sampler_dtype(config, args)} | ({"enforce_eager": True} if args.use_cpu else {})
     ours |= vllm_options(config.vllm_args, BY_TRL)
-
-    def build(make=vllm_generation.LLM, **theirs):
-        return make(**theirs | ours | {"seed": theirs["seed"] + config.seed})
-
-    with mock.patch.object(vllm_generation, "LLM", build):
+    build = vllm_generation.LLM
+    vllm_generation.LLM = lambda **theirs: build(**theirs | ours | {"seed": theirs["seed"] + config.seed})
+    try:
         yield
+    finally:
+        vllm_generation.LLM = build
 
 
 def sample_tokens_only(config: Config, trainer) -> None:

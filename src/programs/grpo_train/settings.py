@@ -3,7 +3,6 @@
 import dataclasses
 import importlib.util
 import json
-import operator
 from dataclasses import dataclass
 
 from parts.environments.play_setup import check_idle, check_room
@@ -108,9 +107,15 @@ class Config(TrainerSettings, ConversationSettings):
     def __post_init__(self):
         self.chat = self.chat or bool(self.environment)  # a conversation begins with a user's turn
 
-    # the bounds of an answer and of a prompt, by the names that the parts read
-    max_new_tokens = property(operator.attrgetter("max_completion_length"))
-    max_prompt_tokens = property(operator.attrgetter("max_prompt_length"))
+    @property
+    def max_new_tokens(self) -> int:
+        """The bound of an answer, by the name that the parts read."""
+        return self.max_completion_length
+
+    @property
+    def max_prompt_tokens(self) -> int:
+        """The bound of a prompt, by the name that the parts read."""
+        return self.max_prompt_length
 
 
 PROFILES = {

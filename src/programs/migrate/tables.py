@@ -72,8 +72,10 @@ def default_at(config: str, name: str, version: str):
     """The default of a setting in a version of TRL, from its config or from transformers; ABSENT if it is not there."""
     in_config, in_base = histories(config, name)
     value = value_at(in_config, version)
-    if value is not ABSENT or in_base:
-        return value if value is not ABSENT else value_at(in_base, transformers_of(version))
+    if value is not ABSENT:
+        return value
+    if in_base:
+        return value_at(in_base, transformers_of(version))
     return trl_defaults("" if in_config else config).get(name, ABSENT)
 
 

@@ -174,9 +174,7 @@ def trial(text: str, home: Path, model: str, data: str) -> dict:
         model = str(Path(model).resolve()) if model and Path(model).is_dir() else model or ""
         command = [sys.executable, __file__, ONE_STEP, str(script), folder, model, data]
         modules = os.pathsep.join(filter(None, [str(home.resolve()), os.environ.get("PYTHONPATH")]))
-        end = (
-            failure_of(command, home, os.environ | QUIET | {"PYTHONPATH": modules})
-            or "it ended without a training step"
-        )
+        end = failure_of(command, home, os.environ | QUIET | {"PYTHONPATH": modules})
+        end = end or "it ended without a training step"
         need(answer.is_file(), f"--check: got {end}; expected one step; try --data FILE, or the new script by hand")
         return json.loads(answer.read_text(encoding="utf-8"))

@@ -378,7 +378,8 @@ class TrlMigration:
         if name in ["*", *(exports if is_top else inside)]:
             return module
         was_there = "experimental" not in module or module in history.values()
-        if (today := value_at(history, newest("trl"), None)) and was_there:
+        today = value_at(history, newest("trl"), None)
+        if today and was_there:
             return today
         if module.startswith("trl.experimental"):  # folders, whose names may change
             return module if (module.split(".")[2:3] or [name])[0] in modules["trl.experimental"] else ""

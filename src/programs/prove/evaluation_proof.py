@@ -165,8 +165,9 @@ def prove_evaluation(path: Path, all_results: list, unreadable: list[str], secon
         models.setdefault(model, []).append((results, recounted))
     if len(models) == 2 and all(recounts):
         one, other = models.values()
-        pairs = [check_pairs(a, b, t, proof) for a, _ in one for b, _ in other for t in a.samples if t in b.samples]
-        if any(pairs):
+        pairs = [(a, b) for a, _ in one for b, _ in other]
+        same = [check_pairs(a, b, task, proof) for a, b in pairs for task in a.samples if task in b.samples]
+        if any(same):
             sides = [{k: x for _, figures in side for k, x in figures.items()} for side in (one, other)]
             compare(proof, None if is_other else path / "comparison.json", sides)
         else:

@@ -188,7 +188,8 @@ def functions_of(path: Path) -> tuple[dict[Path, dict[str, ast.stmt]], dict[Path
     Dot-folders and site-packages are left out.
     """
     functions, failed = {}, {}
-    for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+    files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
+    for file in files:
         if any(name.startswith(".") or name == "site-packages" for name in file.relative_to(path).parts[:-1]):
             continue
         try:

@@ -85,9 +85,8 @@ def regrade(proof, results, seconds: float) -> str:
         for sample, name, scores in graded:
             stored, possible = sample["metrics"].get(name), [x for x in scores if x is not None]
             if stored is not None and possible and all(abs(stored - x) > 1e-6 for x in possible):
-                text = f"{str(sample['completion'])[-60:]!r}" + (
-                    f", gold {sample['gold']!r}," if "gold" in sample else ""
-                )
+                text = f"{str(sample['completion'])[-60:]!r}"
+                text += f", gold {sample['gold']!r}," if "gold" in sample else ""
                 wrong.append(f"row {sample['key']}: {text} has {name} {stored}, {by} {possible[0]}")
         again = f"{len(graded)} scores of {label} were computed again from the completions by {by}"
         clauses.append(f"{again}, {len(wrong)} differ")

@@ -76,7 +76,7 @@ def run_settings(folder: Path) -> SimpleNamespace:
     `saved` is the folder of the trained model; `reward` and `teacher` are lists.
     """
     values, remarks = values_of(folder) or other_settings(folder), []
-    is_page = values == json_beside(folder, "settings.json", remarks)
+    is_page = {"model", "data"} <= json_beside(folder, "settings.json", remarks).keys()
     got = f"got {folder / 'settings.json'}, which is no JSON object"
     need(values["model"] or not remarks, f"{got}; expected a run's settings; try the run's copy of that file")
     values = {**DEFAULTS, **{NAMES_OF_TRL.get(name, name): value for name, value in values.items()}}
@@ -135,10 +135,11 @@ def prove_run(folder: Path, seconds: float) -> Proof:
         "the start model does not load": "before" not in networks,
         "the saved weights are not finite": not proof.figures["weights_are_finite"],
     }
-    if why := next((text for text, holds in obstacles.items() if holds), ""):
+    reasons = [text for text, holds in obstacles.items() if holds]
+    if reasons:
         proof.is_open = True
         for what in ("Held-out accuracy", "KL"):
-            proof.skip(what, why)
+            proof.skip(what, reasons[0])
         return proof
     rows = [held_out[i] for i in random.Random(0).sample(range(len(held_out)), len(held_out))]
     chat = run.chat and (bool(tokenizer.chat_template) or not run.is_page)

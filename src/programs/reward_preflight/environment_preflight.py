@@ -57,7 +57,7 @@ class EnvironmentPreflight(Checks):
         ]
         return self.verdict()
 
-    def evidence(self, play):
+    def evidence(self, play: Graded) -> dict:
         return {"row": play.row["number"], "policy": play.policy}
 
     def problem(self, kind: str, _, text: str, play: Graded) -> None:

@@ -56,7 +56,9 @@ class Preflight(Checks):
         self.upside_down = False  # whether a form of gold is paid less than wrong answers in that form
         self.whole = {function["name"] for function in self.functions if function["needs_group"]}  # score groups
 
-    def find(self, check, message, graded=None, failed=True, advice=""):
+    def find(
+        self, check: str, message: str, graded: Graded | None = None, failed: bool = True, advice: str = ""
+    ) -> None:
         advice = advice or ADVICE.get(check, "")
         if graded and graded.row["gold"] is None:
             message += f", row {graded.row['number']}, which has no reference"
@@ -65,7 +67,7 @@ class Preflight(Checks):
         varies = self.args.profile == "judge" and check in ("not_deterministic", "batch", "state")
         super().find(check, message, graded, failed and not varies and check not in WARNINGS, advice)
 
-    def evidence(self, graded):
+    def evidence(self, graded: Graded) -> dict:
         score = self.grader.total(graded)
         return {"row": graded.row["number"], "completion": excerpt(graded.text), "score": score}
 

@@ -169,7 +169,9 @@ def number_of(text: str) -> float | None:
 def same_answer(a: str, b: str) -> bool:
     """Whether two answers are the same number or the same text."""
     numbers = number_of(a), number_of(b)
-    return a.strip().lower() == b.strip().lower() if None in numbers else numbers[0] == numbers[1]
+    if None in numbers:
+        return a.strip().lower() == b.strip().lower()
+    return numbers[0] == numbers[1]
 
 
 def distractors(answer: str, others: list[str], rng: random.Random) -> list[str]:

@@ -61,7 +61,7 @@ class Checks:
 
     def payment(
         self, line: dict, paid: list, gold: float, lowest: float, noun: str, advice: str, rows=PAYING_ROWS, own=()
-    ):
+    ) -> dict:
         """Complete a line of the report with shares of gold's payment; add findings for rows that are paid too much.
 
         Args:

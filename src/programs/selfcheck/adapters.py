@@ -73,7 +73,9 @@ class OnePage(Trainer):
         embedded["environment"] = f"{EMBEDDED_ENVIRONMENTS}:SecondAttempt"
         embedded["teacher"] = given.get("--model", EMBEDDED_MODEL)  # the student untouched
         required = [name for name, field in self.fields.items() if field.default is dataclasses.MISSING]
-        for name in [] if {"-h", "--help"} & {*flags} else [x for x in required if f"--{x}" not in given]:
+        if {"-h", "--help"} & {*flags}:
+            required = []
+        for name in [x for x in required if f"--{x}" not in given]:
             if name == "reward":
                 specs_for(given.get("--data", EMBEDDED_DATA), [])
             value = embedded.get(name, "")
