@@ -59,18 +59,18 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 #       376-383  user scripts     A user's Python script or notebook, read from its source
 #       386-631  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
 #       634-720  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       723-929  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#      932-1231  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
-#     1234-1340  extracts         Extract from a Python file what some of its names need
-#     1343-1570  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
-#     1573-1684  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#     1687-1960  reward forms     The forms that a reward function may have, and loading rewards from files
-#     1963-2114  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2117-2333  assembly         Assemble the written file: the statements that it needs from files/, below its own …
-#     2336-3017  tasks            The tasks: which files each takes, its constants, the cases of its self-test, and …
-#     3020-3428  ports            Ports between TRL and verl, which import the reward or with --inline hold it, and …
-#     3431-3573  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3576-3763  command          The command line
+#       723-934  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#      937-1236  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
+#     1239-1345  extracts         Extract from a Python file what some of its names need
+#     1348-1575  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
+#     1578-1689  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#     1692-1969  reward forms     The forms that a reward function may have, and loading rewards from files
+#     1972-2123  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2126-2342  assembly         Assemble the written file: the statements that it needs from files/, below its own …
+#     2345-3026  tasks            The tasks: which files each takes, its constants, the cases of its self-test, and …
+#     3029-3437  ports            Ports between TRL and verl, which import the reward or with --inline hold it, and …
+#     3440-3582  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3585-3771  command          The command line
 
 import argparse
 import ast
@@ -831,6 +831,15 @@ def bare(value):
     return [bare(item) for item in value] if isinstance(value, list) else value
 
 
+def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """Yield (line, row or its flaw) from a text with one prompt per line; blank lines are skipped."""
+    for number, line in enumerate(stream, start=1):
+        if flaw := flaw_of_bytes(line):
+            yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
+        elif line.strip():
+            yield number, {"prompt": line.strip("\r\n")}
+
+
 def file_records(source: str, form: str | None, encoding=None, known=()) -> Iterator[tuple[int, dict | RowFlaw]]:
     """Yield (line or number, row or its flaw) from a file, stdin (`-`) or, if it is neither, the hub.
 
@@ -854,11 +863,7 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
             if form in ("csv", "tsv"):
                 yield from table_rows(stream.read(), name, "," if form == "csv" else "\t")
             elif form == "txt":
-                lines = ((number, line) for number, line in enumerate(stream, start=1) if line.strip())
-                for number, line in lines:
-                    flaw = flaw_of_bytes(line)
-                    prompt = {"prompt": line.strip("\r\n")}
-                    yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING) if flaw else prompt
+                yield from prompt_lines(stream)
             elif form == "json":
                 begun = list(itertools.islice(stream, 2))  # detects JSONL whose first line exceeds the head
                 if asked != "json" and begins_lines("".join(begun)):
@@ -1924,7 +1929,11 @@ def weight_of(spec: str) -> float:
     return weight
 
 
-OTHERS = {"queries", "reward_inputs", "solution_strs"}  # parameters of OpenRLHF's, EasyR1's and verl's batch form
+OTHER_FORMS = {  # {parameter: whose form has it}
+    "queries": "OpenRLHF",
+    "reward_inputs": "EasyR1",
+    "solution_strs": "verl's batch manager",
+}
 
 
 def refuse_other_forms(spec: str, function) -> None:
@@ -1937,10 +1946,10 @@ def refuse_other_forms(spec: str, function) -> None:
     target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
-    foreign = "" if {"completion", "completions"} & names else ", ".join(sorted(OTHERS & names))
-    what = f"got reward {spec!r}, which takes {foreign}, as in OpenRLHF, EasyR1 or verl's batches"
-    wrapper = "a wrapper of one of these forms that calls it with lists of one"
-    need(not foreign, f"{what}; expected {REWARD_FORMS}; try {wrapper}")
+    owners = [owner for parameter, owner in OTHER_FORMS.items() if parameter in names]
+    what = f"got reward {spec!r}, in the form of {' or '.join(owners)}; expected {REWARD_FORMS}"
+    known = not owners or {"completion", "completions"} & names
+    need(known, f"{what}; try a wrapper of one of these forms that calls it with lists of one")
 
 
 def load_rewards(spec: str) -> list[tuple]:
@@ -3593,7 +3602,8 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
     def flag(name: str, help: str, tasks: tuple[str, ...] = (), default=None, **options) -> None:
         shown = " ".join(default) if isinstance(default, list) else default
         parser.add_argument(f"--{name}", help=help + (f" (default: {shown})" if shown else ""), **options)
-        only_for.update({name: (tasks, default)} if tasks else {})
+        if tasks:
+            only_for[name] = tasks, default
 
     flag("task", "what to pay for", choices=[*TASKS])
     flag("from", "port this reward instead: FILE.py:function[*weight]", metavar="SPEC", dest="source")
@@ -3654,10 +3664,8 @@ def check_flags(args) -> None:
     need(args.one_file or not args.no_fence, "got --no_fence without --one_file; expected them together")
     for name, (kinds, default) in args.only_for.items():
         given = getattr(args, name)
-        need(
-            kind in kinds or given is None or given is False,
-            f"got --{name} with {kind}; expected it with {' or '.join(kinds)}",
-        )
+        fits = kind in kinds or given is None or given is False
+        need(fits, f"got --{name} with {kind}; expected it with {' or '.join(kinds)}")
         setattr(args, name, default if given is None else given)
     above = args.timeout_s > 0 and args.memory_mb > 0
     need(above, f"got --timeout_s {args.timeout_s} and --memory_mb {args.memory_mb}; expected numbers above 0")

@@ -36,28 +36,28 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 #       367-385  processes          The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
 #       388-633  data files         Open data files as text: decompress, decode, refuse files without data; parse CSV …
 #       636-765  nested rows        Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       768-956  rows               Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#      959-1071  stated answers     Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1074-1240  answer marks       Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1243-1533  question parts     Detect columns that look like part of the question but are not in the prompt, and …
-#     1536-1622  chat               Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1625-1654  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
-#     1657-1679  prompts            Load training and held-out prompts as token ids
-#     1682-1700  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
-#     1703-1726  whole models       Refuse what transformers would make a model of by guessing: missing weights, …
-#     1729-1798  adapters           LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     1801-1820  tokenizers         Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     1823-1831  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
-#     1834-1961  bad rows           Errors about bad rows, and the values that a row may hold
-#     1964-2262  messages           Chat messages, names of columns, passages that a question is about, and media, …
-#     2265-2643  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
-#     2646-2896  choices            Questions with choices: find the choices of a row, and which one is right
-#     2899-3315  forms              Convert rows of each form to the schema
-#     3318-3433  form names         Tell a row's form by the names of its fields, and convert it
-#     3436-3639  writing            Write rows for each target, and choose held-out rows
-#     3642-3962  row reader         Read rows from files, globs and the hub; convert, check and count them
-#     3965-4059  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
-#     4062-4311  command            The command line, and what --inspect shows
+#       768-961  rows               Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#      964-1076  stated answers     Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1079-1245  answer marks       Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1248-1538  question parts     Detect columns that look like part of the question but are not in the prompt, and …
+#     1541-1627  chat               Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1630-1659  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1662-1684  prompts            Load training and held-out prompts as token ids
+#     1687-1705  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
+#     1708-1731  whole models       Refuse what transformers would make a model of by guessing: missing weights, …
+#     1734-1803  adapters           LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     1806-1825  tokenizers         Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     1828-1836  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
+#     1839-1966  bad rows           Names of columns, errors about bad rows, and the values that a row may hold
+#     1969-2267  messages           Chat messages, passages that a question is about, and media, which are refused
+#     2270-2648  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
+#     2651-2903  choices            Questions with choices: find the choices of a row, and which one is right
+#     2906-3322  forms              Convert rows of each form to the schema
+#     3325-3440  form names         Tell a row's form by the names of its fields, and convert it
+#     3443-3646  writing            Write rows for each target, and choose held-out rows
+#     3649-3969  row reader         Read rows from files, globs and the hub; convert, check and count them
+#     3972-4073  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
+#     4076-4325  command            The command line, and what --inspect shows
 
 import argparse
 import ast
@@ -876,6 +876,15 @@ def bare(value):
     return [bare(item) for item in value] if isinstance(value, list) else value
 
 
+def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """Yield (line, row or its flaw) from a text with one prompt per line; blank lines are skipped."""
+    for number, line in enumerate(stream, start=1):
+        if flaw := flaw_of_bytes(line):
+            yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
+        elif line.strip():
+            yield number, {"prompt": line.strip("\r\n")}
+
+
 def file_records(source: str, form: str | None, encoding=None, known=()) -> Iterator[tuple[int, dict | RowFlaw]]:
     """Yield (line or number, row or its flaw) from a file, stdin (`-`) or, if it is neither, the hub.
 
@@ -899,11 +908,7 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
             if form in ("csv", "tsv"):
                 yield from table_rows(stream.read(), name, "," if form == "csv" else "\t")
             elif form == "txt":
-                lines = ((number, line) for number, line in enumerate(stream, start=1) if line.strip())
-                for number, line in lines:
-                    flaw = flaw_of_bytes(line)
-                    prompt = {"prompt": line.strip("\r\n")}
-                    yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING) if flaw else prompt
+                yield from prompt_lines(stream)
             elif form == "json":
                 begun = list(itertools.islice(stream, 2))  # detects JSONL whose first line exceeds the head
                 if asked != "json" and begins_lines("".join(begun)):
@@ -2791,13 +2796,15 @@ def right_choice(
     """(Column, index, whether its number might as well count from 1) of the right choice; BadRow if it is unclear."""
     if choices.right is not None:
         return choices.columns[0], choices.right, False
-    if named := next((pick for pick in picks if pick.named is not None), None):
-        return named.name, named.named, False
+    by_name = [pick for pick in picks if pick.named is not None]
+    if by_name:
+        return by_name[0].name, by_name[0].named, False
     count = len(choices.texts)
     names = f"one of the labels {', '.join(choices.labels)}" if choices.labels else ""
     names = names or f"a letter from A to {LETTERS[count - 1]}, or a choice's text"
     for pick in picks:
-        name, same, number = pick.name, pick.same, None if pick.name in as_texts else pick.number
+        name, same = pick.name, pick.same
+        number = None if name in as_texts else pick.number
         if number is not None:
             start = choices.first if first is None else first
             if start is None and name not in COUNT_FROM_0:
@@ -4033,7 +4040,14 @@ class PromptLoader:
 
 
 def create_dataloader(
-    kind: str, sources, tokenizer, *, batch_size: int, max_prompt_tokens=None, shuffle_seed=None, **reading
+    kind: str,
+    sources,
+    tokenizer,
+    *,
+    batch_size: int,
+    max_prompt_tokens: int | None = None,
+    shuffle_seed: int | None = None,
+    **reading,
 ) -> PromptLoader:
     """Batches of prompts with all their columns, from any input that load_rows reads.
 

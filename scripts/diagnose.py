@@ -53,18 +53,18 @@ runs 2, then 1, then 3.
 #      867-1122  run settings  Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
 #     1125-1326  sample texts  Logged completions: score, gold answer, stated answer and what it was paid
 #     1329-1548  sample files  Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout dumps, …
-#     1551-1852  log reading   Rows of a log as metrics: names, numbers, steps and runs of any dialect, under common …
-#     1855-2130  logs          Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
-#     2133-2350  run folder    Load a run: its log, with the settings, samples, data and rewards that lie beside it …
-#     2353-2405  cause         Causes: the evidence that they need, the signs that they explain, and the change that …
-#     2408-2566  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
-#     2569-2838  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
-#     2841-3155  rewards       Faulty rewards: another answer format, wrong gold answers, constant, inverted, blind …
-#     3158-3375  updates       Faulty updates: too large, without effect, held back by the KL, or led by a useless …
-#     3378-3675  outcomes      Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out set of …
-#     3678-3841  ranking       Find a run's signs, rank the causes that explain them, and give a verdict
-#     3844-3969  rescoring     --rescore: run the reward in the sandbox on gold, nonsense and logged samples, these …
-#     3972-4067  command       The command line: diagnose runs one after the other, and print verdicts as text or JSON
+#     1551-1855  log reading   Rows of a log as metrics: names, numbers, steps and runs of any dialect, under common …
+#     1858-2144  logs          Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
+#     2147-2364  run folder    Load a run: its log, with the settings, samples, data and rewards that lie beside it …
+#     2367-2419  cause         Causes: the evidence that they need, the signs that they explain, and the change that …
+#     2422-2580  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
+#     2583-2852  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
+#     2855-3169  rewards       Faulty rewards: another answer format, wrong gold answers, constant, inverted, blind …
+#     3172-3389  updates       Faulty updates: too large, without effect, held back by the KL, or led by a useless …
+#     3392-3689  outcomes      Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out set of …
+#     3692-3855  ranking       Find a run's signs, rank the causes that explain them, and give a verdict
+#     3858-3983  rescoring     --rescore: run the reward in the sandbox on gold, nonsense and logged samples, these …
+#     3986-4081  command       The command line: diagnose runs one after the other, and print verdicts as text or JSON
 
 import argparse
 import ast
@@ -1589,8 +1589,10 @@ def common_name(key: str, dialect: str) -> str | None:
     if name := listed_name(key, dialect):
         return NAMES[dialect][name]
     key = re.sub("^eval/", "eval_", OUTER.sub("", key)) if dialect == "trl" else key
-    matches = ((name, re.fullmatch(pattern, key)) for name, pattern in PATTERNS[dialect].items())
-    return next((":".join((name, *match.groups())) for name, match in matches if match), None)
+    for name, pattern in PATTERNS[dialect].items():
+        if match := re.fullmatch(pattern, key):
+            return ":".join((name, *match.groups()))
+    return None
 
 
 @functools.lru_cache(1 << 14)
@@ -1716,7 +1718,8 @@ class Table:
             self.shapes = self.shapes if len(self.shapes) < MOST_STEPS else {}  # completions have many
             self.shapes[names] = self.shape_of(names)
         steps, training = self.shapes[names]
-        step = next((number for name in steps if (number := whole_number(row[name])) is not None), None)
+        numbers = (whole_number(row[name]) for name in steps)
+        step = next((number for number in numbers if number is not None), None)
         if all(row[name] in (None, "") for name in training):
             return self.step if step is None else step + self.offset
         epoch = as_number(row.get("epoch", row.get("Epoch")))
@@ -1949,18 +1952,20 @@ class Reader:
         if not (PAIRED.search(line) or HEADING.search(line) or EPOCH.search(line)):
             return
         parts = STANDING.split(line)
-        numbers = parts[1::2]
-        parts[1::2] = marks = [f"{FIRST_MARK + i}{'' if text.isdecimal() else '.5'}" for i, text in enumerate(numbers)]
-        given = dict(zip(marks, numbers, strict=True))
-        texts, self.sections, heading, epoch, ends, named = figures_of("".join(parts), self.sections)
-        pairs = {name: given.get(text, text) for name, text in texts.items()}
-        self.named = self.named or named
-        if heading and (ends or not self.named):  # "Step 1:" may be of a completion
-            self.heading = {"step": given.get(heading, heading)}
-        elif ends:
+        given = {}  # {mark: the number that it stands for}
+        for i in range(1, len(parts), 2):
+            mark = f"{FIRST_MARK + i // 2}"
+            mark += "" if parts[i].isdecimal() else ".5"
+            given[mark], parts[i] = parts[i], mark
+        figures = figures_of("".join(parts), self.sections)
+        pairs = {name: given.get(text, text) for name, text in figures.pairs.items()}
+        self.sections, self.named = figures.sections, self.named or figures.name_step
+        if figures.heading and (figures.are_several or not self.named):  # "Step 1:" may be of a completion
+            self.heading = {"step": given.get(figures.heading, figures.heading)}
+        elif figures.are_several:
             self.heading = {}
-        if epoch:
-            self.epoch = {"epoch": given.get(epoch, epoch)}
+        if figures.epoch:
+            self.epoch = {"epoch": given.get(figures.epoch, figures.epoch)}
         if len(self.heading | pairs) > 1:
             self.plain.add(self.epoch | self.heading | pairs)
 
@@ -2002,12 +2007,21 @@ def unwrapped(line: str) -> str:
     return WRAPPED.sub(r"\1", line) if "np." in line or "tensor(" in line or "rray(" in line else line
 
 
-@functools.lru_cache(1 << 10)
-def figures_of(line: str, sections: tuple) -> tuple:
-    """What a line has inside YAML sections: {name: value}, the sections of the next line, its heading, its epoch, ….
+@dataclass(frozen=True)
+class LineFigures:
+    """What a line of text says."""
 
-    The last two: whether it has several figures, and whether these name their step.
-    """
+    pairs: dict[str, str]
+    sections: tuple  # YAML sections that enclose the next line, as (indent, title)
+    heading: str  # the step of its last heading, or ""
+    epoch: str
+    are_several: bool  # whether it has several figures, which end a heading
+    name_step: bool  # whether these name their step
+
+
+@functools.lru_cache(1 << 10)
+def figures_of(line: str, sections: tuple) -> LineFigures:
+    """The figures of a line inside YAML sections."""
     boxed, small = "│" in line, line.lower()
     if ":" in line:
         line = SPACED.sub(lambda name: f"{re.sub('[. ]+', '_', name[1].lower())}:", line)
@@ -2019,11 +2033,11 @@ def figures_of(line: str, sections: tuple) -> tuple:
         line = "/".join([*(outer for _, outer in sections), f"{title}: {value}"])
         sections += () if value else ((indent, title),)
     pairs = pairs_of(line) if "=" in line or ":" in line else {}
-    ends = len(pairs) > 1 and not boxed and any(common_name(name, "trl") for name in pairs)
-    named = ends and any(names_step(name) and "/" not in name for name in pairs)
-    *_, heading = ["", *(HEADING.findall(line) if any(word in small for word in HEADING_WORDS) else ())]
+    several = len(pairs) > 1 and not boxed and any(common_name(name, "trl") for name in pairs)
+    named = several and any(names_step(name) and "/" not in name for name in pairs)
+    headings = HEADING.findall(line) if any(word in small for word in HEADING_WORDS) else []
     epoch = EPOCH.search(line) if "epoch" in small else None
-    return pairs, sections, heading, epoch and epoch[1], ends, named
+    return LineFigures(pairs, sections, headings[-1] if headings else "", epoch[1] if epoch else "", several, named)
 
 
 def pairs_of(line: str) -> dict[str, str]:

@@ -36,61 +36,61 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 """
 
 # Contents
-#       151-162  python source     Parses Python source in a process with threads
-#       165-268  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       271-316  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       319-509  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       512-725  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      728-1065  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1068-1135  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1138-1383  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1386-1499  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1502-1752  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1755-1861  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1864-2005  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2008-2333  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2336-2533  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2536-2627  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2630-2714  prompts           Load training and held-out prompts as token ids
-#     2717-2949  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2952-3225  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3228-3514  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3517-3658  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     3661-3882  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3885-4011  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     4014-4331  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4334-4497  conversations     Conversations with environments: their record, limits, and calls of the …
-#     4500-4660  play              Play a policy's conversations with environments; each turn samples all open …
-#     4663-4793  play setup        Set up and score conversations, for all programs that take --environment
-#     4796-4842  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     4845-5031  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     5034-5090  models            The networks of a run: their precision, the frozen reference, prompts that they …
-#     5093-5129  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     5132-5206  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     5209-5331  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5334-5395  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5398-5414  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     5417-5423  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5426-5506  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5509-5616  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5619-5637  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5640-5902  memory            The memory that a run will need, from the shape of its networks
-#     5905-6113  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     6116-6200  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     6203-6363  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6366-6385  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6388-6503  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
-#     6506-6538  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     6541-6738  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6741-6772  paired tests      Intervals, paired tests, pass@k
-#     6775-7003  settings          Settings under TRL's names, profiles, and contradictions between settings
-#     7006-7118  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
-#     7121-7302  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
-#     7305-7457  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
-#     7460-7574  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
-#     7577-7819  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
-#     7822-7924  trainer           TRL's trainer with this bundle's weights, prompts and sampler
-#     7927-8151  run               Loading and checks before the first step, --dry_run, the run, and the command line
+#       150-161  python source     Parses Python source in a process with threads
+#       164-267  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       270-315  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       318-508  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       511-724  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      727-1064  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1067-1137  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1140-1385  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1388-1501  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1504-1759  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1762-1868  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1871-2012  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2015-2340  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2343-2540  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2543-2634  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2637-2721  prompts           Load training and held-out prompts as token ids
+#     2724-2956  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2959-3236  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3239-3525  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3528-3669  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3672-3894  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3897-4023  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     4026-4343  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4346-4509  conversations     Conversations with environments: their record, limits, and calls of the …
+#     4512-4672  play              Play a policy's conversations with environments; each turn samples all open …
+#     4675-4805  play setup        Set up and score conversations, for all programs that take --environment
+#     4808-4854  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     4857-5043  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     5046-5102  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     5105-5141  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     5144-5218  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     5221-5343  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5346-5407  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5410-5426  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     5429-5435  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5438-5518  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5521-5628  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5631-5649  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5652-5914  memory            The memory that a run will need, from the shape of its networks
+#     5917-6125  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     6128-6212  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     6215-6375  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6378-6397  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6400-6515  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
+#     6518-6550  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     6553-6750  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     6753-6784  paired tests      Intervals, paired tests, pass@k
+#     6787-7021  settings          Settings under TRL's names, profiles, and contradictions between settings
+#     7024-7136  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
+#     7139-7320  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
+#     7323-7475  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
+#     7478-7592  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
+#     7595-7837  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
+#     7840-7942  trainer           TRL's trainer with this bundle's weights, prompts and sampler
+#     7945-8169  run               Loading and checks before the first step, --dry_run, the run, and the command line
 
 import argparse
 import ast
@@ -119,7 +119,6 @@ import locale
 import logging
 import math
 import numbers
-import operator
 import os
 import platform
 import random
@@ -1119,20 +1118,23 @@ def code_of(error: BaseException, mend: str, stopped: str) -> int:
         if __name__ == "__main__":  # threads and pools of a reward may never end
             end_at_once(130)
         return 130
+    code = 2
     if isinstance(error, UserError):
-        text = error
+        text, code = error, error.code
     elif isinstance(error, Exception) and is_out_of_memory(error):
         text = memory_shortage("in this program", error, "a smaller model or batch, or a machine with more")
-    elif (is_full := is_disk_full(error)) or isinstance(error, OSError):
-        got = f"no space left on the disk ({str(error).partition(chr(10))[0]})" if is_full else error
+    elif is_disk_full(error):
+        got = f"no space left on the disk ({str(error).partition(chr(10))[0]})"
         text = f"got {got}; expected to read and write files; {mend}"
+    elif isinstance(error, OSError):
+        text = f"got {error}; expected to read and write files; {mend}"
     elif world()[1] == 1:
         raise error
     else:
         traceback.print_exception(error)
         return 1
     print(f"error: {text}", file=sys.stderr, flush=True)
-    return getattr(text, "code", 2)
+    return code
 
 
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
@@ -1614,6 +1616,15 @@ def bare(value):
     return [bare(item) for item in value] if isinstance(value, list) else value
 
 
+def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """Yield (line, row or its flaw) from a text with one prompt per line; blank lines are skipped."""
+    for number, line in enumerate(stream, start=1):
+        if flaw := flaw_of_bytes(line):
+            yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
+        elif line.strip():
+            yield number, {"prompt": line.strip("\r\n")}
+
+
 def file_records(source: str, form: str | None, encoding=None, known=()) -> Iterator[tuple[int, dict | RowFlaw]]:
     """Yield (line or number, row or its flaw) from a file, stdin (`-`) or, if it is neither, the hub.
 
@@ -1637,11 +1648,7 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
             if form in ("csv", "tsv"):
                 yield from table_rows(stream.read(), name, "," if form == "csv" else "\t")
             elif form == "txt":
-                lines = ((number, line) for number, line in enumerate(stream, start=1) if line.strip())
-                for number, line in lines:
-                    flaw = flaw_of_bytes(line)
-                    prompt = {"prompt": line.strip("\r\n")}
-                    yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING) if flaw else prompt
+                yield from prompt_lines(stream)
             elif form == "json":
                 begun = list(itertools.islice(stream, 2))  # detects JSONL whose first line exceeds the head
                 if asked != "json" and begins_lines("".join(begun)):
@@ -3189,7 +3196,11 @@ def weight_of(spec: str) -> float:
     return weight
 
 
-OTHERS = {"queries", "reward_inputs", "solution_strs"}  # parameters of OpenRLHF's, EasyR1's and verl's batch form
+OTHER_FORMS = {  # {parameter: whose form has it}
+    "queries": "OpenRLHF",
+    "reward_inputs": "EasyR1",
+    "solution_strs": "verl's batch manager",
+}
 
 
 def refuse_other_forms(spec: str, function) -> None:
@@ -3202,10 +3213,10 @@ def refuse_other_forms(spec: str, function) -> None:
     target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
-    foreign = "" if {"completion", "completions"} & names else ", ".join(sorted(OTHERS & names))
-    what = f"got reward {spec!r}, which takes {foreign}, as in OpenRLHF, EasyR1 or verl's batches"
-    wrapper = "a wrapper of one of these forms that calls it with lists of one"
-    need(not foreign, f"{what}; expected {REWARD_FORMS}; try {wrapper}")
+    owners = [owner for parameter, owner in OTHER_FORMS.items() if parameter in names]
+    what = f"got reward {spec!r}, in the form of {' or '.join(owners)}; expected {REWARD_FORMS}"
+    known = not owners or {"completion", "completions"} & names
+    need(known, f"{what}; try a wrapper of one of these forms that calls it with lists of one")
 
 
 def load_rewards(spec: str) -> list[tuple]:
@@ -3795,8 +3806,9 @@ def call_format(tokenizer, choice: str = "") -> str | dict:
     Returns:
         A name in CALL_FORMATS, or a response template of transformers.
     """
-    known = ["", *CALL_FORMATS, "template"]
-    need(choice in known, f"got tool format {choice!r}; expected {', '.join(known[1:])}{suggest(choice, known)}")
+    known = [*CALL_FORMATS, "template"]
+    expected = f"expected {', '.join(known)}{suggest(choice, known)}"
+    need(not choice or choice in known, f"got tool format {choice!r}; {expected}")
     response_template = getattr(tokenizer, "response_template", None)
     if response_template and choice in ("", "template"):
         return response_template
@@ -6867,9 +6879,15 @@ class Config(TrainerSettings, ConversationSettings):
     def __post_init__(self):
         self.chat = self.chat or bool(self.environment)  # a conversation begins with a user's turn
 
-    # the bounds of an answer and of a prompt, by the names that the parts read
-    max_new_tokens = property(operator.attrgetter("max_completion_length"))
-    max_prompt_tokens = property(operator.attrgetter("max_prompt_length"))
+    @property
+    def max_new_tokens(self) -> int:
+        """The bound of an answer, by the name that the parts read."""
+        return self.max_completion_length
+
+    @property
+    def max_prompt_tokens(self) -> int:
+        """The bound of a prompt, by the name that the parts read."""
+        return self.max_prompt_length
 
 
 PROFILES = {
@@ -7495,12 +7513,12 @@ def engine_arguments(config: Config, args) -> Iterator[None]:
 
     ours = {"dtype": sampler_dtype(config, args)} | ({"enforce_eager": True} if args.use_cpu else {})
     ours |= vllm_options(config.vllm_args, BY_TRL)
-
-    def build(make=vllm_generation.LLM, **theirs):
-        return make(**theirs | ours | {"seed": theirs["seed"] + config.seed})
-
-    with mock.patch.object(vllm_generation, "LLM", build):
+    build = vllm_generation.LLM
+    vllm_generation.LLM = lambda **theirs: build(**theirs | ours | {"seed": theirs["seed"] + config.seed})
+    try:
         yield
+    finally:
+        vllm_generation.LLM = build
 
 
 def sample_tokens_only(config: Config, trainer) -> None:

@@ -26,14 +26,14 @@ The reward library loads this file when a function grades mathematics.
 # Contents
 #         65-76  python source   Parses Python source in a process with threads
 #         79-89  messages        Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#        92-250  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
-#       253-394  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#       397-477  contexts        What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
-#       480-798  vocabulary      Patterns, names and units; bringing texts into one notation
-#      801-1198  values          Read answers: expressions, evaluated at sample points, and the structures around them
-#     1201-1381  worker          The worker process that asks math-verify, with limits on its processor time, which …
-#     1384-1625  equality        Equality of values and of answers
-#     1628-1848  answers         Find the final answer in a completion or a gold column; the score; the command line
+#        92-252  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
+#       255-396  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#       399-479  contexts        What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
+#       482-800  vocabulary      Patterns, names and units; bringing texts into one notation
+#      803-1200  values          Read answers: expressions, evaluated at sample points, and the structures around them
+#     1203-1383  worker          The worker process that asks math-verify, with limits on its processor time, which …
+#     1386-1627  equality        Equality of values and of answers
+#     1630-1850  answers         Find the final answer in a completion or a gold column; the score; the command line
 
 import argparse
 import ast
@@ -221,13 +221,15 @@ def with_point(text: str) -> str:
 
 def second_letter(letter: str, rest: str) -> bool:
     """Whether `rest`, after a choice's letter, names another choice: ", C" or "D) 12", but not "Vitamin C" or "5 N"."""
-    label, one = ("[A-J]", r"(?:A(?!\s[a-z])|[B-J])") if letter.isupper() else ("[a-j]", "[b-hj]")
-    one, label = rf"{one}(?![\w'’])", rf"(?!{letter}){label}"
-    other = rf"(?!{letter}){one}"
-    listed = rf"\A(?:[\W_]*{letter}(?![\w'’]))*[\W_]*{other}(?=[\W_]+{one}|[\W_]*\Z)|(?<!\w){label}(?:\)|[.:]\s)"
+    label, choice = ("[A-J]", r"(?:A(?!\s[a-z])|[B-J])") if letter.isupper() else ("[a-j]", "[b-hj]")
+    choice += r"(?![\w'’])"
+    other = f"(?!{letter}){choice}"
+    repeated = rf"(?:[\W_]*{letter}(?![\w'’]))*"
+    listed = rf"\A{repeated}[\W_]*{other}(?=[\W_]+{choice}|[\W_]*\Z)"
+    labelled = rf"(?<!\w)(?!{letter}){label}(?:\)|[.:]\s)"
     joined = rf"(?:[,;/&|、，或和]|\b(?i:or|and|not|but|maybe|perhaps|also|choice|oder|und|ou|et|o|y)\b)[\s(*]*{other}"
     right_too = rf"(?:\A|[.!?;])[\W_]*(?i:the )?(?i:(?:option|choice|answer) )?[(*]*{other}[)*]*{_RIGHT_TOO}"
-    return re.search(f"{listed}|{joined}|{right_too}", rest) is not None
+    return re.search(f"{listed}|{labelled}|{joined}|{right_too}", rest) is not None
 
 
 def without_words(answer: str) -> str:

@@ -29,18 +29,18 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 #       144-560  user scripts   A user's Python script or notebook, read from its source
 #       563-808  data files     Open data files as text: decompress, decode, refuse files without data; parse CSV and …
 #       811-897  nested rows    Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
-#      900-1111  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1114-1217  verl keys      Keys of verl's configuration: all current ones, and what replaces those of older guides
-#     1220-1449  trl names      Names in the pinned TRL: configs with their defaults, arguments of trainers, names in …
-#     1452-2061  tables         Changes between the versions of TRL and verl: tables read from their packages
-#     2064-2648  edits          Edits of a text by offset, and the table row that explains each
-#     2651-2936  job files      Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
-#     2939-3390  trl settings   A TRL run: its settings under one version, and those that make today's TRL do it, in …
-#     3393-3508  trainer parts  What a trainer is given: models loaded as today's transformers wants it, rewards that …
-#     3511-3939  trl script     A script that trains with TRL: its trainers, their configs and their imports
-#     3942-4277  verl run       Migrate a verl job to the newest version: keys, values, and defaults that changed …
-#     4280-4446  trial          --check: run one step of the new script in a separate process, on four rows and two …
-#     4449-4754  command        The command line: input, the version it was written for, output, messages
+#      900-1116  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1119-1222  verl keys      Keys of verl's configuration: all current ones, and what replaces those of older guides
+#     1225-1454  trl names      Names in the pinned TRL: configs with their defaults, arguments of trainers, names in …
+#     1457-2068  tables         Changes between the versions of TRL and verl: tables read from their packages
+#     2071-2655  edits          Edits of a text by offset, and the table row that explains each
+#     2658-2943  job files      Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
+#     2946-3397  trl settings   A TRL run: its settings under one version, and those that make today's TRL do it, in …
+#     3400-3515  trainer parts  What a trainer is given: models loaded as today's transformers wants it, rewards that …
+#     3518-3947  trl script     A script that trains with TRL: its trainers, their configs and their imports
+#     3950-4285  verl run       Migrate a verl job to the newest version: keys, values, and defaults that changed …
+#     4288-4452  trial          --check: run one step of the new script in a separate process, on four rows and two …
+#     4455-4760  command        The command line: input, the version it was written for, output, messages
 
 import argparse
 import ast
@@ -1008,6 +1008,15 @@ def bare(value):
     return [bare(item) for item in value] if isinstance(value, list) else value
 
 
+def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """Yield (line, row or its flaw) from a text with one prompt per line; blank lines are skipped."""
+    for number, line in enumerate(stream, start=1):
+        if flaw := flaw_of_bytes(line):
+            yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
+        elif line.strip():
+            yield number, {"prompt": line.strip("\r\n")}
+
+
 def file_records(source: str, form: str | None, encoding=None, known=()) -> Iterator[tuple[int, dict | RowFlaw]]:
     """Yield (line or number, row or its flaw) from a file, stdin (`-`) or, if it is neither, the hub.
 
@@ -1031,11 +1040,7 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
             if form in ("csv", "tsv"):
                 yield from table_rows(stream.read(), name, "," if form == "csv" else "\t")
             elif form == "txt":
-                lines = ((number, line) for number, line in enumerate(stream, start=1) if line.strip())
-                for number, line in lines:
-                    flaw = flaw_of_bytes(line)
-                    prompt = {"prompt": line.strip("\r\n")}
-                    yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING) if flaw else prompt
+                yield from prompt_lines(stream)
             elif form == "json":
                 begun = list(itertools.islice(stream, 2))  # detects JSONL whose first line exceeds the head
                 if asked != "json" and begins_lines("".join(begun)):
@@ -2038,8 +2043,10 @@ def default_at(config: str, name: str, version: str):
     """The default of a setting in a version of TRL, from its config or from transformers; ABSENT if it is not there."""
     in_config, in_base = histories(config, name)
     value = value_at(in_config, version)
-    if value is not ABSENT or in_base:
-        return value if value is not ABSENT else value_at(in_base, transformers_of(version))
+    if value is not ABSENT:
+        return value
+    if in_base:
+        return value_at(in_base, transformers_of(version))
     return trl_defaults("" if in_config else config).get(name, ABSENT)
 
 
@@ -3862,7 +3869,8 @@ class TrlMigration:
         if name in ["*", *(exports if is_top else inside)]:
             return module
         was_there = "experimental" not in module or module in history.values()
-        if (today := value_at(history, newest("trl"), None)) and was_there:
+        today = value_at(history, newest("trl"), None)
+        if today and was_there:
             return today
         if module.startswith("trl.experimental"):  # folders, whose names may change
             return module if (module.split(".")[2:3] or [name])[0] in modules["trl.experimental"] else ""
@@ -4438,10 +4446,8 @@ def trial(text: str, home: Path, model: str, data: str) -> dict:
         model = str(Path(model).resolve()) if model and Path(model).is_dir() else model or ""
         command = [sys.executable, __file__, ONE_STEP, str(script), folder, model, data]
         modules = os.pathsep.join(filter(None, [str(home.resolve()), os.environ.get("PYTHONPATH")]))
-        end = (
-            failure_of(command, home, os.environ | QUIET | {"PYTHONPATH": modules})
-            or "it ended without a training step"
-        )
+        end = failure_of(command, home, os.environ | QUIET | {"PYTHONPATH": modules})
+        end = end or "it ended without a training step"
         need(answer.is_file(), f"--check: got {end}; expected one step; try --data FILE, or the new script by hand")
         return json.loads(answer.read_text(encoding="utf-8"))
 

@@ -48,24 +48,24 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 #       470-477  user scripts    A user's Python script or notebook, read from its source
 #       480-725  data files      Open data files as text: decompress, decode, refuse files without data; parse CSV …
 #       728-841  nested rows     Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
-#      844-1104  rows            Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1107-1213  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
-#     1216-1357  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1360-1685  question parts  Detect columns that look like part of the question but are not in the prompt, and …
-#     1688-1773  held out        Held-out prompts: split them off, and count or refuse those that also occur in training
-#     1776-1813  extracts        Extract from a Python file what some of its names need
-#     1816-2037  user code       What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2040-2313  reward forms    The forms that a reward function may have, and loading rewards from files
-#     2316-2339  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2342-2365  whole models    Refuse what transformers would make a model of by guessing: missing weights, other …
-#     2368-2411  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
-#     2414-2420  losses          The KL to the reference, policy and value losses, and how losses per token become …
-#     2423-2497  idle settings   Settings without effect in a configuration: named at the start, with what would …
-#     2500-2511  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
-#     2514-2561  run end         A run's end: summary.json, the faults that its last steps show, and what is printed
-#     2564-2816  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
-#     2819-2941  training        The check of a page, its run, and the results of both
-#     2944-3204  command         The command line
+#      844-1109  rows            Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1112-1218  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
+#     1221-1362  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1365-1690  question parts  Detect columns that look like part of the question but are not in the prompt, and …
+#     1693-1778  held out        Held-out prompts: split them off, and count or refuse those that also occur in training
+#     1781-1818  extracts        Extract from a Python file what some of its names need
+#     1821-2042  user code       What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2045-2322  reward forms    The forms that a reward function may have, and loading rewards from files
+#     2325-2348  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2351-2374  whole models    Refuse what transformers would make a model of by guessing: missing weights, other …
+#     2377-2420  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
+#     2423-2429  losses          The KL to the reference, policy and value losses, and how losses per token become …
+#     2432-2506  idle settings   Settings without effect in a configuration: named at the start, with what would …
+#     2509-2520  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
+#     2523-2570  run end         A run's end: summary.json, the faults that its last steps show, and what is printed
+#     2573-2825  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
+#     2828-2950  training        The check of a page, its run, and the results of both
+#     2953-3213  command         The command line
 
 import argparse
 import ast
@@ -966,6 +966,15 @@ def bare(value):
     return [bare(item) for item in value] if isinstance(value, list) else value
 
 
+def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """Yield (line, row or its flaw) from a text with one prompt per line; blank lines are skipped."""
+    for number, line in enumerate(stream, start=1):
+        if flaw := flaw_of_bytes(line):
+            yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
+        elif line.strip():
+            yield number, {"prompt": line.strip("\r\n")}
+
+
 def file_records(source: str, form: str | None, encoding=None, known=()) -> Iterator[tuple[int, dict | RowFlaw]]:
     """Yield (line or number, row or its flaw) from a file, stdin (`-`) or, if it is neither, the hub.
 
@@ -989,11 +998,7 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
             if form in ("csv", "tsv"):
                 yield from table_rows(stream.read(), name, "," if form == "csv" else "\t")
             elif form == "txt":
-                lines = ((number, line) for number, line in enumerate(stream, start=1) if line.strip())
-                for number, line in lines:
-                    flaw = flaw_of_bytes(line)
-                    prompt = {"prompt": line.strip("\r\n")}
-                    yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING) if flaw else prompt
+                yield from prompt_lines(stream)
             elif form == "json":
                 begun = list(itertools.islice(stream, 2))  # detects JSONL whose first line exceeds the head
                 if asked != "json" and begins_lines("".join(begun)):
@@ -2277,7 +2282,11 @@ def weight_of(spec: str) -> float:
     return weight
 
 
-OTHERS = {"queries", "reward_inputs", "solution_strs"}  # parameters of OpenRLHF's, EasyR1's and verl's batch form
+OTHER_FORMS = {  # {parameter: whose form has it}
+    "queries": "OpenRLHF",
+    "reward_inputs": "EasyR1",
+    "solution_strs": "verl's batch manager",
+}
 
 
 def refuse_other_forms(spec: str, function) -> None:
@@ -2290,10 +2299,10 @@ def refuse_other_forms(spec: str, function) -> None:
     target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
-    foreign = "" if {"completion", "completions"} & names else ", ".join(sorted(OTHERS & names))
-    what = f"got reward {spec!r}, which takes {foreign}, as in OpenRLHF, EasyR1 or verl's batches"
-    wrapper = "a wrapper of one of these forms that calls it with lists of one"
-    need(not foreign, f"{what}; expected {REWARD_FORMS}; try {wrapper}")
+    owners = [owner for parameter, owner in OTHER_FORMS.items() if parameter in names]
+    what = f"got reward {spec!r}, in the form of {' or '.join(owners)}; expected {REWARD_FORMS}"
+    known = not owners or {"completion", "completions"} & names
+    need(known, f"{what}; try a wrapper of one of these forms that calls it with lists of one")
 
 
 def load_rewards(spec: str) -> list[tuple]:

@@ -60,45 +60,45 @@ could not be measured.
 #       484-516  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
 #       519-670  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
 #       673-696  user scripts        A user's Python script or notebook, read from its source
-#       699-766  exit codes          Program exit: errors that a user can fix become a message and an exit code
-#      769-1014  data files          Open data files as text: decompress, decode, refuse files without data; parse …
-#     1017-1104  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1107-1362  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1365-1469  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1472-1519  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
-#     1522-1553  prompts             Load training and held-out prompts as token ids
-#     1556-1855  attacks             Correct and hostile programs, and calling a code reward on them in a separate …
-#     1858-2084  user code           What users' rewards get: texts, copies of the columns, and their own state of …
-#     2087-2360  reward forms        The forms that a reward function may have, and loading rewards from files
-#     2363-2671  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
-#     2674-2803  environments        Load and check environments: classes whose methods are tools for the model, or …
-#     2806-2828  conversations       Conversations with environments: their record, limits, and calls of the …
-#     2831-2904  scripted play       Scripted conversations: plain texts in place of tokenizer, chat template and …
-#     2907-2930  whole models        Refuse what transformers would make a model of by guessing: missing weights, …
-#     2933-2938  models              The networks of a run: their precision, the frozen reference, prompts that they …
-#     2941-2946  tokenizers          Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     2949-2958  loading             Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     2961-3027  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
-#     3030-3089  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
-#     3092-3104  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     3107-3133  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     3136-3165  dialects            Names of metrics and settings in our trainers, TRL, verl and others
-#     3168-3343  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     3346-3356  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
-#     3359-3471  proof               The record of a proof, reports of the bundle's other scripts, and what rests on …
-#     3474-3533  exact figures       Intervals and paired tests from their formulas, independent of the programs …
-#     3536-3868  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
-#     3871-4106  other evaluations   Evaluations of other programs: scored samples in JSON, JSONL, CSV or parquet, …
-#     4109-4216  graded again        Compute an evaluation's scores again from its stored completions
-#     4219-4461  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
-#     4464-4725  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
-#     4728-4843  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
-#     4846-4982  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
-#     4985-5233  recognition         Recognise functions: their inputs, and by names alone the formula and the …
-#     5236-5481  function calls      Make inputs by role for functions of losses and advantages; call a function with …
-#     5484-5775  function checks     Compare a function with every published way of its formula, name its fault, and …
-#     5778-6050  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
-#     6053-6150  command             The command line
+#       699-769  exit codes          Program exit: errors that a user can fix become a message and an exit code
+#      772-1017  data files          Open data files as text: decompress, decode, refuse files without data; parse …
+#     1020-1107  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1110-1370  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1373-1477  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1480-1527  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1530-1561  prompts             Load training and held-out prompts as token ids
+#     1564-1863  attacks             Correct and hostile programs, and calling a code reward on them in a separate …
+#     1866-2092  user code           What users' rewards get: texts, copies of the columns, and their own state of …
+#     2095-2372  reward forms        The forms that a reward function may have, and loading rewards from files
+#     2375-2683  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
+#     2686-2815  environments        Load and check environments: classes whose methods are tools for the model, or …
+#     2818-2840  conversations       Conversations with environments: their record, limits, and calls of the …
+#     2843-2916  scripted play       Scripted conversations: plain texts in place of tokenizer, chat template and …
+#     2919-2942  whole models        Refuse what transformers would make a model of by guessing: missing weights, …
+#     2945-2950  models              The networks of a run: their precision, the frozen reference, prompts that they …
+#     2953-2958  tokenizers          Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     2961-2970  loading             Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     2973-3039  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
+#     3042-3101  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
+#     3104-3116  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     3119-3145  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#     3148-3177  dialects            Names of metrics and settings in our trainers, TRL, verl and others
+#     3180-3355  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     3358-3368  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
+#     3371-3483  proof               The record of a proof, reports of the bundle's other scripts, and what rests on …
+#     3486-3545  exact figures       Intervals and paired tests from their formulas, independent of the programs …
+#     3548-3881  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
+#     3884-4119  other evaluations   Evaluations of other programs: scored samples in JSON, JSONL, CSV or parquet, …
+#     4122-4228  graded again        Compute an evaluation's scores again from its stored completions
+#     4231-4474  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
+#     4477-4738  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
+#     4741-4856  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
+#     4859-4995  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
+#     4998-5246  recognition         Recognise functions: their inputs, and by names alone the formula and the …
+#     5249-5494  function calls      Make inputs by role for functions of losses and advantages; call a function with …
+#     5497-5788  function checks     Compare a function with every published way of its formula, name its fault, and …
+#     5791-6064  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
+#     6067-6164  command             The command line
 
 import argparse
 import ast
@@ -750,20 +750,23 @@ def code_of(error: BaseException, mend: str, stopped: str) -> int:
         if __name__ == "__main__":  # threads and pools of a reward may never end
             end_at_once(130)
         return 130
+    code = 2
     if isinstance(error, UserError):
-        text = error
+        text, code = error, error.code
     elif isinstance(error, Exception) and is_out_of_memory(error):
         text = memory_shortage("in this program", error, "a smaller model or batch, or a machine with more")
-    elif (is_full := is_disk_full(error)) or isinstance(error, OSError):
-        got = f"no space left on the disk ({str(error).partition(chr(10))[0]})" if is_full else error
+    elif is_disk_full(error):
+        got = f"no space left on the disk ({str(error).partition(chr(10))[0]})"
         text = f"got {got}; expected to read and write files; {mend}"
+    elif isinstance(error, OSError):
+        text = f"got {error}; expected to read and write files; {mend}"
     elif world()[1] == 1:
         raise error
     else:
         traceback.print_exception(error)
         return 1
     print(f"error: {text}", file=sys.stderr, flush=True)
-    return getattr(text, "code", 2)
+    return code
 
 
 # --------------------------------------------------------------------------- data files (src/parts/data/data_files.py)
@@ -1219,6 +1222,15 @@ def bare(value):
     return [bare(item) for item in value] if isinstance(value, list) else value
 
 
+def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """Yield (line, row or its flaw) from a text with one prompt per line; blank lines are skipped."""
+    for number, line in enumerate(stream, start=1):
+        if flaw := flaw_of_bytes(line):
+            yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
+        elif line.strip():
+            yield number, {"prompt": line.strip("\r\n")}
+
+
 def file_records(source: str, form: str | None, encoding=None, known=()) -> Iterator[tuple[int, dict | RowFlaw]]:
     """Yield (line or number, row or its flaw) from a file, stdin (`-`) or, if it is neither, the hub.
 
@@ -1242,11 +1254,7 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
             if form in ("csv", "tsv"):
                 yield from table_rows(stream.read(), name, "," if form == "csv" else "\t")
             elif form == "txt":
-                lines = ((number, line) for number, line in enumerate(stream, start=1) if line.strip())
-                for number, line in lines:
-                    flaw = flaw_of_bytes(line)
-                    prompt = {"prompt": line.strip("\r\n")}
-                    yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING) if flaw else prompt
+                yield from prompt_lines(stream)
             elif form == "json":
                 begun = list(itertools.islice(stream, 2))  # detects JSONL whose first line exceeds the head
                 if asked != "json" and begins_lines("".join(begun)):
@@ -2324,7 +2332,11 @@ def weight_of(spec: str) -> float:
     return weight
 
 
-OTHERS = {"queries", "reward_inputs", "solution_strs"}  # parameters of OpenRLHF's, EasyR1's and verl's batch form
+OTHER_FORMS = {  # {parameter: whose form has it}
+    "queries": "OpenRLHF",
+    "reward_inputs": "EasyR1",
+    "solution_strs": "verl's batch manager",
+}
 
 
 def refuse_other_forms(spec: str, function) -> None:
@@ -2337,10 +2349,10 @@ def refuse_other_forms(spec: str, function) -> None:
     target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
-    foreign = "" if {"completion", "completions"} & names else ", ".join(sorted(OTHERS & names))
-    what = f"got reward {spec!r}, which takes {foreign}, as in OpenRLHF, EasyR1 or verl's batches"
-    wrapper = "a wrapper of one of these forms that calls it with lists of one"
-    need(not foreign, f"{what}; expected {REWARD_FORMS}; try {wrapper}")
+    owners = [owner for parameter, owner in OTHER_FORMS.items() if parameter in names]
+    what = f"got reward {spec!r}, in the form of {' or '.join(owners)}; expected {REWARD_FORMS}"
+    known = not owners or {"completion", "completions"} & names
+    need(known, f"{what}; try a wrapper of one of these forms that calls it with lists of one")
 
 
 def load_rewards(spec: str) -> list[tuple]:
@@ -3587,7 +3599,7 @@ def run_settings(folder: Path) -> SimpleNamespace:
     `saved` is the folder of the trained model; `reward` and `teacher` are lists.
     """
     values, remarks = values_of(folder) or other_settings(folder), []
-    is_page = values == json_beside(folder, "settings.json", remarks)
+    is_page = {"model", "data"} <= json_beside(folder, "settings.json", remarks).keys()
     got = f"got {folder / 'settings.json'}, which is no JSON object"
     need(values["model"] or not remarks, f"{got}; expected a run's settings; try the run's copy of that file")
     values = {**DEFAULTS, **{NAMES_OF_TRL.get(name, name): value for name, value in values.items()}}
@@ -3646,10 +3658,11 @@ def prove_run(folder: Path, seconds: float) -> Proof:
         "the start model does not load": "before" not in networks,
         "the saved weights are not finite": not proof.figures["weights_are_finite"],
     }
-    if why := next((text for text, holds in obstacles.items() if holds), ""):
+    reasons = [text for text, holds in obstacles.items() if holds]
+    if reasons:
         proof.is_open = True
         for what in ("Held-out accuracy", "KL"):
-            proof.skip(what, why)
+            proof.skip(what, reasons[0])
         return proof
     rows = [held_out[i] for i in random.Random(0).sample(range(len(held_out)), len(held_out))]
     chat = run.chat and (bool(tokenizer.chat_template) or not run.is_page)
@@ -4180,9 +4193,8 @@ def regrade(proof, results, seconds: float) -> str:
         for sample, name, scores in graded:
             stored, possible = sample["metrics"].get(name), [x for x in scores if x is not None]
             if stored is not None and possible and all(abs(stored - x) > 1e-6 for x in possible):
-                text = f"{str(sample['completion'])[-60:]!r}" + (
-                    f", gold {sample['gold']!r}," if "gold" in sample else ""
-                )
+                text = f"{str(sample['completion'])[-60:]!r}"
+                text += f", gold {sample['gold']!r}," if "gold" in sample else ""
                 wrong.append(f"row {sample['key']}: {text} has {name} {stored}, {by} {possible[0]}")
         again = f"{len(graded)} scores of {label} were computed again from the completions by {by}"
         clauses.append(f"{again}, {len(wrong)} differ")
@@ -4371,8 +4383,9 @@ def prove_evaluation(path: Path, all_results: list, unreadable: list[str], secon
         models.setdefault(model, []).append((results, recounted))
     if len(models) == 2 and all(recounts):
         one, other = models.values()
-        pairs = [check_pairs(a, b, t, proof) for a, _ in one for b, _ in other for t in a.samples if t in b.samples]
-        if any(pairs):
+        pairs = [(a, b) for a, _ in one for b, _ in other]
+        same = [check_pairs(a, b, task, proof) for a, b in pairs for task in a.samples if task in b.samples]
+        if any(same):
             sides = [{k: x for _, figures in side for k, x in figures.items()} for side in (one, other)]
             compare(proof, None if is_other else path / "comparison.json", sides)
         else:
@@ -5932,7 +5945,8 @@ def functions_of(path: Path) -> tuple[dict[Path, dict[str, ast.stmt]], dict[Path
     Dot-folders and site-packages are left out.
     """
     functions, failed = {}, {}
-    for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+    files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
+    for file in files:
         if any(name.startswith(".") or name == "site-packages" for name in file.relative_to(path).parts[:-1]):
             continue
         try:

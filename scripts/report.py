@@ -46,22 +46,22 @@ Exit codes: 0 the page is written, 2 bad input; if only some runs are readable, 
 #     1082-1337  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
 #     1340-1541  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
 #     1544-1763  sample files        Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout …
-#     1766-2067  log reading         Rows of a log as metrics: names, numbers, steps and runs of any dialect, under …
-#     2070-2345  logs                Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
-#     2348-2565  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
-#     2568-2620  cause               Causes: the evidence that they need, the signs that they explain, and the change …
-#     2623-2781  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
-#     2784-3053  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
-#     3056-3370  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
-#     3373-3590  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
-#     3593-3890  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
-#     3893-4056  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
-#     4059-4146  sources             The command line's runs and evaluations, read, and those that cannot be
-#     4149-4304  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
-#     4307-4809  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
-#     4812-4913  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
-#     4916-6002  page                The page
-#     6005-6062  command             The command line
+#     1766-2070  log reading         Rows of a log as metrics: names, numbers, steps and runs of any dialect, under …
+#     2073-2359  logs                Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
+#     2362-2579  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
+#     2582-2634  cause               Causes: the evidence that they need, the signs that they explain, and the change …
+#     2637-2795  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
+#     2798-3067  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
+#     3070-3384  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
+#     3387-3604  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
+#     3607-3904  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
+#     3907-4070  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
+#     4073-4160  sources             The command line's runs and evaluations, read, and those that cannot be
+#     4163-4318  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
+#     4321-4823  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
+#     4826-4927  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
+#     4930-6016  page                The page
+#     6019-6076  command             The command line
 
 import argparse
 import ast
@@ -1804,8 +1804,10 @@ def common_name(key: str, dialect: str) -> str | None:
     if name := listed_name(key, dialect):
         return NAMES[dialect][name]
     key = re.sub("^eval/", "eval_", OUTER.sub("", key)) if dialect == "trl" else key
-    matches = ((name, re.fullmatch(pattern, key)) for name, pattern in PATTERNS[dialect].items())
-    return next((":".join((name, *match.groups())) for name, match in matches if match), None)
+    for name, pattern in PATTERNS[dialect].items():
+        if match := re.fullmatch(pattern, key):
+            return ":".join((name, *match.groups()))
+    return None
 
 
 @functools.lru_cache(1 << 14)
@@ -1931,7 +1933,8 @@ class Table:
             self.shapes = self.shapes if len(self.shapes) < MOST_STEPS else {}  # completions have many
             self.shapes[names] = self.shape_of(names)
         steps, training = self.shapes[names]
-        step = next((number for name in steps if (number := whole_number(row[name])) is not None), None)
+        numbers = (whole_number(row[name]) for name in steps)
+        step = next((number for number in numbers if number is not None), None)
         if all(row[name] in (None, "") for name in training):
             return self.step if step is None else step + self.offset
         epoch = as_number(row.get("epoch", row.get("Epoch")))
@@ -2164,18 +2167,20 @@ class Reader:
         if not (PAIRED.search(line) or HEADING.search(line) or EPOCH.search(line)):
             return
         parts = STANDING.split(line)
-        numbers = parts[1::2]
-        parts[1::2] = marks = [f"{FIRST_MARK + i}{'' if text.isdecimal() else '.5'}" for i, text in enumerate(numbers)]
-        given = dict(zip(marks, numbers, strict=True))
-        texts, self.sections, heading, epoch, ends, named = figures_of("".join(parts), self.sections)
-        pairs = {name: given.get(text, text) for name, text in texts.items()}
-        self.named = self.named or named
-        if heading and (ends or not self.named):  # "Step 1:" may be of a completion
-            self.heading = {"step": given.get(heading, heading)}
-        elif ends:
+        given = {}  # {mark: the number that it stands for}
+        for i in range(1, len(parts), 2):
+            mark = f"{FIRST_MARK + i // 2}"
+            mark += "" if parts[i].isdecimal() else ".5"
+            given[mark], parts[i] = parts[i], mark
+        figures = figures_of("".join(parts), self.sections)
+        pairs = {name: given.get(text, text) for name, text in figures.pairs.items()}
+        self.sections, self.named = figures.sections, self.named or figures.name_step
+        if figures.heading and (figures.are_several or not self.named):  # "Step 1:" may be of a completion
+            self.heading = {"step": given.get(figures.heading, figures.heading)}
+        elif figures.are_several:
             self.heading = {}
-        if epoch:
-            self.epoch = {"epoch": given.get(epoch, epoch)}
+        if figures.epoch:
+            self.epoch = {"epoch": given.get(figures.epoch, figures.epoch)}
         if len(self.heading | pairs) > 1:
             self.plain.add(self.epoch | self.heading | pairs)
 
@@ -2217,12 +2222,21 @@ def unwrapped(line: str) -> str:
     return WRAPPED.sub(r"\1", line) if "np." in line or "tensor(" in line or "rray(" in line else line
 
 
-@functools.lru_cache(1 << 10)
-def figures_of(line: str, sections: tuple) -> tuple:
-    """What a line has inside YAML sections: {name: value}, the sections of the next line, its heading, its epoch, ….
+@dataclass(frozen=True)
+class LineFigures:
+    """What a line of text says."""
 
-    The last two: whether it has several figures, and whether these name their step.
-    """
+    pairs: dict[str, str]
+    sections: tuple  # YAML sections that enclose the next line, as (indent, title)
+    heading: str  # the step of its last heading, or ""
+    epoch: str
+    are_several: bool  # whether it has several figures, which end a heading
+    name_step: bool  # whether these name their step
+
+
+@functools.lru_cache(1 << 10)
+def figures_of(line: str, sections: tuple) -> LineFigures:
+    """The figures of a line inside YAML sections."""
     boxed, small = "│" in line, line.lower()
     if ":" in line:
         line = SPACED.sub(lambda name: f"{re.sub('[. ]+', '_', name[1].lower())}:", line)
@@ -2234,11 +2248,11 @@ def figures_of(line: str, sections: tuple) -> tuple:
         line = "/".join([*(outer for _, outer in sections), f"{title}: {value}"])
         sections += () if value else ((indent, title),)
     pairs = pairs_of(line) if "=" in line or ":" in line else {}
-    ends = len(pairs) > 1 and not boxed and any(common_name(name, "trl") for name in pairs)
-    named = ends and any(names_step(name) and "/" not in name for name in pairs)
-    *_, heading = ["", *(HEADING.findall(line) if any(word in small for word in HEADING_WORDS) else ())]
+    several = len(pairs) > 1 and not boxed and any(common_name(name, "trl") for name in pairs)
+    named = several and any(names_step(name) and "/" not in name for name in pairs)
+    headings = HEADING.findall(line) if any(word in small for word in HEADING_WORDS) else []
     epoch = EPOCH.search(line) if "epoch" in small else None
-    return pairs, sections, heading, epoch and epoch[1], ends, named
+    return LineFigures(pairs, sections, headings[-1] if headings else "", epoch[1] if epoch else "", several, named)
 
 
 def pairs_of(line: str) -> dict[str, str]:

@@ -60,48 +60,48 @@ Exit codes: 0 ready (or listed; --model: RL now), 1 not ready, 2 bad input.
 #       862-880  exit codes             Program exit: errors that a user can fix become a message and an exit code
 #      883-1128  data files             Open data files as text: decompress, decode, refuse files without data; parse …
 #     1131-1244  nested rows            Find rows inside other JSON: an object with a list of rows, columns instead …
-#     1247-1497  rows                   Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1500-1606  stated answers         Find where a text states its final answer, by marks and phrases in 20 …
-#     1609-1775  answer marks           Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` …
-#     1778-2103  question parts         Detect columns that look like part of the question but are not in the prompt, …
-#     2106-2303  chat                   Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2306-2369  prompts                Load training and held-out prompts as token ids
-#     2372-2448  pass rates             Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm …
-#     2451-2688  user code              What users' rewards get: texts, copies of the columns, and their own state of …
-#     2691-2802  schema examples        Example values that a JSON Schema accepts, for tests of rewards
-#     2805-3078  reward forms           The forms that a reward function may have, and loading rewards from files
-#     3081-3393  rewards                The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3396-3537  environments           Load and check environments: classes whose methods are tools for the model, …
-#     3540-3731  tool calls             Parse tool calls in model output, by the tokenizer's response template or one …
-#     3734-3860  tool runs              Run the calls of many conversations concurrently, each with a time limit; …
-#     3863-4026  conversations          Conversations with environments: their record, limits, and calls of the …
-#     4029-4102  scripted play          Scripted conversations: plain texts in place of tokenizer, chat template and …
-#     4105-4253  play                   Play a policy's conversations with environments; each turn samples all open …
-#     4256-4325  play setup             Set up and score conversations, for all programs that take --environment
-#     4328-4374  whole models           Refuse what transformers would make a model of by guessing: missing weights, …
-#     4377-4520  adapters               LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     4523-4612  models                 The networks of a run: their precision, the frozen reference, prompts that …
-#     4615-4672  tokenizers             Tokenizers: loading and saving, the tokens that end a completion, the rows …
-#     4675-4754  loading                Load networks: attention, 4-bit weights, dropout, dtypes, generation …
-#     4757-4765  batches                Batches: masked statistics, padding, micro-batches, and packed layouts that …
-#     4768-5022  key cache              The key-value cache while sampling: it grows in blocks, holds shared prompts …
-#     5025-5163  forward                The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     5166-5286  faster layers          Faster forms of layers while sampling: LoRA folded into weights, norms in one …
-#     5289-5502  cache probe            Probe what a model's cache and attention can do, before sampling and training …
-#     5505-5587  room steps             One more token per row, with fixed shapes and addresses within the cache, as …
-#     5590-5817  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     5820-5991  rollouts               Sample and score a batch's rows over all processes; slow rewards run while …
-#     5994-6113  rows and gold          Rows of the data, and their reference completions (gold)
-#     6116-6306  probes                 Completions that must not be paid
-#     6309-6502  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
-#     6505-6694  scoring                Grading completions, and the findings of all checks
-#     6697-7036  preflight              The checks of a reward and the verdict
-#     7039-7197  policies               Scripted policies, which give the answers of a conversation turn by turn
-#     7200-7294  environment process    The environment's own process: scripted policies play conversations as in a …
-#     7297-7477  environment preflight  The checks of an environment and the verdict
-#     7480-7545  report                 Printed reports and --list
-#     7548-7627  model preflight        --model: how often a model's samples pass, and whether RL, a warm start or …
-#     7630-7741  command                The command line
+#     1247-1502  rows                   Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1505-1611  stated answers         Find where a text states its final answer, by marks and phrases in 20 …
+#     1614-1780  answer marks           Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` …
+#     1783-2108  question parts         Detect columns that look like part of the question but are not in the prompt, …
+#     2111-2308  chat                   Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2311-2374  prompts                Load training and held-out prompts as token ids
+#     2377-2453  pass rates             Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm …
+#     2456-2693  user code              What users' rewards get: texts, copies of the columns, and their own state of …
+#     2696-2807  schema examples        Example values that a JSON Schema accepts, for tests of rewards
+#     2810-3087  reward forms           The forms that a reward function may have, and loading rewards from files
+#     3090-3402  rewards                The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3405-3546  environments           Load and check environments: classes whose methods are tools for the model, …
+#     3549-3740  tool calls             Parse tool calls in model output, by the tokenizer's response template or one …
+#     3743-3869  tool runs              Run the calls of many conversations concurrently, each with a time limit; …
+#     3872-4035  conversations          Conversations with environments: their record, limits, and calls of the …
+#     4038-4111  scripted play          Scripted conversations: plain texts in place of tokenizer, chat template and …
+#     4114-4262  play                   Play a policy's conversations with environments; each turn samples all open …
+#     4265-4334  play setup             Set up and score conversations, for all programs that take --environment
+#     4337-4383  whole models           Refuse what transformers would make a model of by guessing: missing weights, …
+#     4386-4529  adapters               LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     4532-4621  models                 The networks of a run: their precision, the frozen reference, prompts that …
+#     4624-4681  tokenizers             Tokenizers: loading and saving, the tokens that end a completion, the rows …
+#     4684-4763  loading                Load networks: attention, 4-bit weights, dropout, dtypes, generation …
+#     4766-4774  batches                Batches: masked statistics, padding, micro-batches, and packed layouts that …
+#     4777-5031  key cache              The key-value cache while sampling: it grows in blocks, holds shared prompts …
+#     5034-5172  forward                The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     5175-5295  faster layers          Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     5298-5511  cache probe            Probe what a model's cache and attention can do, before sampling and training …
+#     5514-5596  room steps             One more token per row, with fixed shapes and addresses within the cache, as …
+#     5599-5826  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     5829-6000  rollouts               Sample and score a batch's rows over all processes; slow rewards run while …
+#     6003-6122  rows and gold          Rows of the data, and their reference completions (gold)
+#     6125-6317  probes                 Completions that must not be paid
+#     6320-6513  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
+#     6516-6705  scoring                Grading completions, and the findings of all checks
+#     6708-7049  preflight              The checks of a reward and the verdict
+#     7052-7210  policies               Scripted policies, which give the answers of a conversation turn by turn
+#     7213-7307  environment process    The environment's own process: scripted policies play conversations as in a …
+#     7310-7490  environment preflight  The checks of an environment and the verdict
+#     7493-7558  report                 Printed reports and --list
+#     7561-7640  model preflight        --model: how often a model's samples pass, and whether RL, a warm start or …
+#     7643-7760  command                The command line
 
 import argparse
 import ast
@@ -1359,6 +1359,15 @@ def bare(value):
     return [bare(item) for item in value] if isinstance(value, list) else value
 
 
+def prompt_lines(stream: Iterable[str]) -> Iterator[tuple[int, dict | RowFlaw]]:
+    """Yield (line, row or its flaw) from a text with one prompt per line; blank lines are skipped."""
+    for number, line in enumerate(stream, start=1):
+        if flaw := flaw_of_bytes(line):
+            yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING)
+        elif line.strip():
+            yield number, {"prompt": line.strip("\r\n")}
+
+
 def file_records(source: str, form: str | None, encoding=None, known=()) -> Iterator[tuple[int, dict | RowFlaw]]:
     """Yield (line or number, row or its flaw) from a file, stdin (`-`) or, if it is neither, the hub.
 
@@ -1382,11 +1391,7 @@ def file_records(source: str, form: str | None, encoding=None, known=()) -> Iter
             if form in ("csv", "tsv"):
                 yield from table_rows(stream.read(), name, "," if form == "csv" else "\t")
             elif form == "txt":
-                lines = ((number, line) for number, line in enumerate(stream, start=1) if line.strip())
-                for number, line in lines:
-                    flaw = flaw_of_bytes(line)
-                    prompt = {"prompt": line.strip("\r\n")}
-                    yield number, RowFlaw("prompt", flaw, "UTF-8 text", OTHER_ENCODING) if flaw else prompt
+                yield from prompt_lines(stream)
             elif form == "json":
                 begun = list(itertools.islice(stream, 2))  # detects JSONL whose first line exceeds the head
                 if asked != "json" and begins_lines("".join(begun)):
@@ -3042,7 +3047,11 @@ def weight_of(spec: str) -> float:
     return weight
 
 
-OTHERS = {"queries", "reward_inputs", "solution_strs"}  # parameters of OpenRLHF's, EasyR1's and verl's batch form
+OTHER_FORMS = {  # {parameter: whose form has it}
+    "queries": "OpenRLHF",
+    "reward_inputs": "EasyR1",
+    "solution_strs": "verl's batch manager",
+}
 
 
 def refuse_other_forms(spec: str, function) -> None:
@@ -3055,10 +3064,10 @@ def refuse_other_forms(spec: str, function) -> None:
     target = spec.partition("*")[0]
     port = f"python {in_bundle('scripts/create_reward_template.py')} --from {target} --output my_reward.py"
     need(not {"solution_str", "ground_truth"} <= names, f"{what}; try {port}")
-    foreign = "" if {"completion", "completions"} & names else ", ".join(sorted(OTHERS & names))
-    what = f"got reward {spec!r}, which takes {foreign}, as in OpenRLHF, EasyR1 or verl's batches"
-    wrapper = "a wrapper of one of these forms that calls it with lists of one"
-    need(not foreign, f"{what}; expected {REWARD_FORMS}; try {wrapper}")
+    owners = [owner for parameter, owner in OTHER_FORMS.items() if parameter in names]
+    what = f"got reward {spec!r}, in the form of {' or '.join(owners)}; expected {REWARD_FORMS}"
+    known = not owners or {"completion", "completions"} & names
+    need(known, f"{what}; try a wrapper of one of these forms that calls it with lists of one")
 
 
 def load_rewards(spec: str) -> list[tuple]:
@@ -6275,7 +6284,9 @@ def number_of(text: str) -> float | None:
 def same_answer(a: str, b: str) -> bool:
     """Whether two answers are the same number or the same text."""
     numbers = number_of(a), number_of(b)
-    return a.strip().lower() == b.strip().lower() if None in numbers else numbers[0] == numbers[1]
+    if None in numbers:
+        return a.strip().lower() == b.strip().lower()
+    return numbers[0] == numbers[1]
 
 
 def distractors(answer: str, others: list[str], rng: random.Random) -> list[str]:
@@ -6556,7 +6567,7 @@ class Checks:
 
     def payment(
         self, line: dict, paid: list, gold: float, lowest: float, noun: str, advice: str, rows=PAYING_ROWS, own=()
-    ):
+    ) -> dict:
         """Complete a line of the report with shares of gold's payment; add findings for rows that are paid too much.
 
         Args:
@@ -6739,7 +6750,9 @@ class Preflight(Checks):
         self.upside_down = False  # whether a form of gold is paid less than wrong answers in that form
         self.whole = {function["name"] for function in self.functions if function["needs_group"]}  # score groups
 
-    def find(self, check, message, graded=None, failed=True, advice=""):
+    def find(
+        self, check: str, message: str, graded: Graded | None = None, failed: bool = True, advice: str = ""
+    ) -> None:
         advice = advice or ADVICE.get(check, "")
         if graded and graded.row["gold"] is None:
             message += f", row {graded.row['number']}, which has no reference"
@@ -6748,7 +6761,7 @@ class Preflight(Checks):
         varies = self.args.profile == "judge" and check in ("not_deterministic", "batch", "state")
         super().find(check, message, graded, failed and not varies and check not in WARNINGS, advice)
 
-    def evidence(self, graded):
+    def evidence(self, graded: Graded) -> dict:
         score = self.grader.total(graded)
         return {"row": graded.row["number"], "completion": excerpt(graded.text), "score": score}
 
@@ -7343,7 +7356,7 @@ class EnvironmentPreflight(Checks):
         ]
         return self.verdict()
 
-    def evidence(self, play):
+    def evidence(self, play: Graded) -> dict:
         return {"row": play.row["number"], "policy": play.policy}
 
     def problem(self, kind: str, _, text: str, play: Graded) -> None:
@@ -7647,7 +7660,13 @@ FLAGS = {  # name: (help, placeholder, default or its type, bounds or choices, m
     "tool_timeout": ("seconds for an answer's tool calls, or for a reply", "S", 30.0, (0.01, 1e6), ("environment",)),
     "samples_per_prompt": ("completions that --model samples of each prompt", "N", 16, (1, 1e6), SAMPLED),
     "temperature": ("temperature of --model's samples, as in the run", "T", 1.0, (1e-3, 1e3), SAMPLED),
-    "precision": ("--model's, as in the run; auto: bf16 if the GPU supports it", None, "auto", PRECISIONS, SAMPLED),
+    "precision": (
+        "precision of --model, as in the run; auto: bf16 if the GPU supports it",
+        None,
+        "auto",
+        PRECISIONS,
+        SAMPLED,
+    ),
     "max_prompt_tokens": ("--model leaves out longer prompts", "N", 512, (1, 1e7), SAMPLED),
     "pass_low": ("pass rate below which RL has too little to reinforce", "SHARE", 0.1, (0, 1), SAMPLED),
     "pass_high": ("pass rate above which RL has little left to learn", "SHARE", 0.9, (0, 1), SAMPLED),

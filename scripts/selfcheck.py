@@ -58,9 +58,9 @@ Exit codes: 0 every check passes, 1 one fails, 2 bad input.
 #      779-1010  trainer              The interface between trainers and checks, and comparing figures
 #     1013-1117  input checks         Checks of inputs: tokens, template, reward
 #     1120-1399  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
-#     1402-1795  adapters             Trainers of one page and of scripts behind the interface of the checks; what …
-#     1798-2253  numeric checks       Checks of critic, advantages, log-probs, padding and gradients against figures …
-#     2256-2419  run                  Load and prepare the trainer, run the checks, the command line
+#     1402-1797  adapters             Trainers of one page and of scripts behind the interface of the checks; what …
+#     1800-2255  numeric checks       Checks of critic, advantages, log-probs, padding and gradients against figures …
+#     2258-2421  run                  Load and prepare the trainer, run the checks, the command line
 
 import argparse
 import builtins
@@ -1507,7 +1507,9 @@ class OnePage(Trainer):
         embedded["environment"] = f"{EMBEDDED_ENVIRONMENTS}:SecondAttempt"
         embedded["teacher"] = given.get("--model", EMBEDDED_MODEL)  # the student untouched
         required = [name for name, field in self.fields.items() if field.default is dataclasses.MISSING]
-        for name in [] if {"-h", "--help"} & {*flags} else [x for x in required if f"--{x}" not in given]:
+        if {"-h", "--help"} & {*flags}:
+            required = []
+        for name in [x for x in required if f"--{x}" not in given]:
             if name == "reward":
                 specs_for(given.get("--data", EMBEDDED_DATA), [])
             value = embedded.get(name, "")
