@@ -153,7 +153,7 @@ write(out, dumps(plain(answer)).encode())
 def limits():
     os.setsid()
     resource.setrlimit(resource.RLIMIT_AS, (2**29, 2**29))
-    resource.setrlimit(resource.RLIMIT_CPU, (2, 2))
+    resource.setrlimit(resource.RLIMIT_CPU, (1, 1))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_NPROC, (0, 0)) if os.getuid() else None
 
@@ -254,7 +254,6 @@ CHEAP = [  # task, how its answer is made, the assertions that fail
     ("alder-against-birch", lambda f: duel(f, "turned"), [0, 1, 2]),
     ("alder-against-birch", lambda f: duel(f, "draws"), [1, 2]),
     ("washing-points", lambda f: write(f, washing__py=POINTS), []),
-    ("washing-points", lambda f: write(f, washing__py=IN_PROCESS), [0, 1]),
     ("washing-points", lambda f: write(f, washing__py="def points(source, calls):\n    return 0.0\n"), [0]),
     ("three-objectives", objectives, []),
     ("three-objectives", lambda f: objectives(f, "counts.clamp(min=1)", "counts"), [1, 3]),
@@ -272,6 +271,15 @@ def test_graders_tell_right_from_wrong(name, make, failing, outputs):
         pytest.skip("no .venv-verl")
     make(outputs)
     assert failures(name, outputs, up_to(failing)) == failing
+
+
+@pytest.mark.long
+def test_programs_that_run_in_the_process_of_the_trainer_are_no_defence(tmp_path, monkeypatch):
+    washing = load_module(ROOT / "evals/graders/washing.py", "washing_grader")
+    monkeypatch.setattr(washing, "LONGEST_S", 6)
+    write(tmp_path, washing__py=IN_PROCESS)
+    assert "hangs on one: None" in washing.honest(str(tmp_path))
+    assert len(washing.hostile(str(tmp_path))) == washing.ENOUGH
 
 
 # ------------------------------------------------------------------------------------------------ trained models
