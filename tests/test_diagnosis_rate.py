@@ -81,7 +81,7 @@ FEW = {"near_greedy_sampling", "gold_mismatch", "too_hard", "limit_too_short"}  
 
 @pytest.mark.long
 def test_a_part_of_the_measurement(tmp_path, capsys, monkeypatch):
-    """A cause of every trainer and a healthy run, really trained for a while, and asked about by scripts/diagnose.py."""
+    """A cause of every trainer and a healthy run, really trained for 12 steps, asked about by scripts/diagnose.py."""
     part, write_noise, healthy = diagnosis.chosen, diagnosis.write_noise, (faults.HEALTHY, "grpo_train", 0)
 
     def shorter(*run):
