@@ -55,8 +55,15 @@ def load_module(path: Path, name: str):
 
 @functools.cache
 def load_script(name: str):
-    """Load scripts/NAME.py by path, once per test process."""
-    return load_module(SCRIPTS / f"{name}.py", f"script_{name}")
+    """Load scripts/NAME.py by path, once per test process.
+
+    Its runs leave an empty curves.png: to draw it takes as long as a run of a few steps. So do those of the warm
+    process, unless their environment has DRAW.
+    """
+    module = load_module(SCRIPTS / f"{name}.py", f"script_{name}")
+    if hasattr(module, "plot_curves"):
+        module.plot_curves = lambda source, target: target.touch()
+    return module
 
 
 @functools.cache
@@ -223,13 +230,6 @@ def signal_script(number: int = signal.SIGKILL) -> None:
 def ppo():
     """scripts/ppo_train.py as a module."""
     return load_script("ppo_train")
-
-
-@pytest.fixture
-def no_curves(monkeypatch):
-    """Runs in this process leave an empty curves.png: to draw it takes as long as a run of a few steps."""
-    for module in [m for n, m in sys.modules.items() if n.startswith("script_") and hasattr(m, "plot_curves")]:
-        monkeypatch.setattr(module, "plot_curves", lambda source, target, *panels: target.touch())
 
 
 SHAPE = {
