@@ -184,8 +184,9 @@ def run_script(name: str | Path, *flags, cwd=None, env=None, timeout=600, fresh=
         return subprocess.run(command, cwd=cwd, env=script_env(env), timeout=timeout, capture_output=True, text=True)
     with tempfile.TemporaryDirectory() as folder:
         out, err = Path(folder, "out"), Path(folder, "err")
+        os.umask(umask := os.umask(0))
         request = {"command": command[1:], "cwd": cwd and str(cwd), "env": script_env(env), "timeout": timeout}
-        code = warm_process().run({**request, "out": str(out), "err": str(err)})
+        code = warm_process().run({**request, "out": str(out), "err": str(err), "umask": umask})
         return subprocess.CompletedProcess(command, code, out.read_text(), err.read_text())
 
 
