@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import importlib.util
+import io
 import json
 import os
 import re
@@ -188,6 +189,23 @@ def run_script(name: str | Path, *flags, cwd=None, env=None, timeout=600, fresh=
         request = {"command": command[1:], "cwd": cwd and str(cwd), "env": script_env(env), "timeout": timeout}
         code = warm_process().run({**request, "out": str(out), "err": str(err), "umask": umask})
         return subprocess.CompletedProcess(command, code, out.read_text(), err.read_text())
+
+
+def run_new_trainer(*flags, cwd: Path) -> subprocess.CompletedProcess:
+    """scripts/new_trainer.py in this process, and what it starts in the warm one."""
+    new, out, err = load_script("new_trainer"), io.StringIO(), io.StringIO()
+
+    def follow(command, stdout) -> tuple[int, int]:
+        done = run_script(cwd / command[1], *command[2:], cwd=cwd)
+        stdout.write(done.stdout)
+        sys.stderr.write(done.stderr)
+        return done.returncode, 0
+
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        patch.chdir(cwd)
+        patch.setattr(new, "follow", follow)
+        code = new.main([*map(str, flags)])
+    return subprocess.CompletedProcess(script_command("new_trainer", *flags), code, out.getvalue(), err.getvalue())
 
 
 def warm_grading(run):

@@ -14,7 +14,18 @@ import sys
 import pyarrow.parquet
 import pytest
 import torch
-from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, read_lines, run_script, write_lines
+from conftest import (
+    EVAL_DATA,
+    ROOT,
+    TINY_LM,
+    TRAIN_DATA,
+    load_module,
+    load_script,
+    read_lines,
+    run_new_trainer,
+    run_script,
+    write_lines,
+)
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from parts.sampling.saved_models import answered, reverse_kl
@@ -238,7 +249,7 @@ def test_a_page_with_its_reward_inside_needs_no_other_file(folder):
 @pytest.mark.long
 def test_an_environment_inside_is_played_by_a_run_that_does_not_name_it(folder):
     flags = [*GIVEN, *BATCH, *"--group_size 2 --environment game.py:Game --inline --max_turns 2".split()]
-    done = run_script("new_trainer", "multi_turn", "talk.py", *flags, cwd=folder)
+    done = run_new_trainer("multi_turn", "talk.py", *flags, cwd=folder)
     report = report_of(done)
     assert done.returncode == 0 and report["selfcheck"]["failed"] == {}, (done.stdout, done.stderr)
     assert "game.py" not in report["command"]
@@ -391,19 +402,19 @@ def test_two_functions_of_one_file_bring_its_text_once(folder, made):
 
 
 @pytest.mark.long
-def test_a_page_with_own_functions_is_checked_and_trains(folder, monkeypatch, capsys):
+def test_a_page_with_own_functions_is_checked_and_trains(folder):
     """Estimators other than the group's mean are no finding; the sign of a loss is."""
-    monkeypatch.chdir(folder)
     given = [*GIVEN, *BATCH, "--max_new_tokens", "24", "--reward", "my.py:reward"]
     own = ["--advantage", "idea.py:median", "--loss", "idea.py:upper", "--leave_out", "padding"]
     flags = ["mine.py", *given, *own, "--steps", 2, "--out", "run"]
-    report = report_of(run_script("new_trainer", "grpo", *flags, cwd=folder))
+    report = report_of(run_new_trainer("grpo", *flags, cwd=folder))
     assert report["selfcheck"]["failed"] == {}
     assert report["selfcheck"]["left_out"] == ["padding", "group_advantages", "policy_clip"]
     assert report["run"]["exit_code"] == 0 and report["run"]["saved_model"]["largest_weight_change"] > 0
-    assert new.main(["grpo", "turned.py", *given, "--loss", "idea.py:turned"]) == 1
-    failed = json.loads(capsys.readouterr().out)["selfcheck"]["failed"]
-    assert list(failed) == ["advantages_detached"] and "gradient 2.0e+00 apart" in failed["advantages_detached"]
+    turned = run_new_trainer("grpo", "turned.py", *given, "--loss", "idea.py:turned", cwd=folder)
+    failed = report_of(turned)["selfcheck"]["failed"]
+    assert turned.returncode == 1 and list(failed) == ["advantages_detached"]
+    assert "gradient 2.0e+00 apart" in failed["advantages_detached"]
 
 
 def fake_phases(folder, monkeypatch, check: str, page: str) -> list[str]:
