@@ -174,29 +174,12 @@ def script_env(env: dict | None = None) -> dict:
     return {**os.environ, **QUIET, **(env or {})}
 
 
-def run_script(name: str | Path, *flags, cwd=None, env=None, timeout=600, fresh=False) -> subprocess.CompletedProcess:
-    """Run scripts/NAME.py, or a script by its path, through its real command line; output is captured as text.
-
-    It is a process of its own either way: forked where the libraries are loaded already, or started from nothing if
-    `fresh`, or where the environment holds what Python or a library reads as it starts.
-    """
-    command = script_command(name, *flags)
-    if fresh or {"PYTHONPATH", "HOME"} & {*(env or {})}:
-        return subprocess.run(command, cwd=cwd, env=script_env(env), timeout=timeout, capture_output=True, text=True)
-    with tempfile.TemporaryDirectory() as folder:
-        out, err = Path(folder, "out"), Path(folder, "err")
-        os.umask(umask := os.umask(0))
-        request = {"command": command[1:], "cwd": cwd and str(cwd), "env": script_env(env), "timeout": timeout}
-        code = warm_process().run({**request, "out": str(out), "err": str(err), "umask": umask})
-        return subprocess.CompletedProcess(command, code, out.read_text(), err.read_text())
-
-
-def run_new_trainer(*flags, cwd: Path) -> subprocess.CompletedProcess:
-    """scripts/new_trainer.py in this process, and what it starts in the warm one."""
+def run_new_trainer(command: list[str], cwd: Path) -> subprocess.CompletedProcess:
+    """The command line of scripts/new_trainer.py in this process; what it starts is forked."""
     new, out, err = load_script("new_trainer"), io.StringIO(), io.StringIO()
 
-    def follow(command, stdout) -> tuple[int, int]:
-        done = run_script(cwd / command[1], *command[2:], cwd=cwd)
+    def follow(started, stdout) -> tuple[int, int]:
+        done = run_script(cwd / started[1], *started[2:], cwd=cwd)
         stdout.write(done.stdout)
         sys.stderr.write(done.stderr)
         return done.returncode, 0
@@ -204,8 +187,28 @@ def run_new_trainer(*flags, cwd: Path) -> subprocess.CompletedProcess:
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         patch.chdir(cwd)
         patch.setattr(new, "follow", follow)
-        code = new.main([*map(str, flags)])
-    return subprocess.CompletedProcess(script_command("new_trainer", *flags), code, out.getvalue(), err.getvalue())
+        code = new.main(command[2:])
+    return subprocess.CompletedProcess(command, code, out.getvalue(), err.getvalue())
+
+
+def run_script(name: str | Path, *flags, cwd=None, env=None, timeout=600, fresh=False) -> subprocess.CompletedProcess:
+    """Run scripts/NAME.py, or a script by its path, through its real command line; output is captured as text.
+
+    It is a process of its own either way: forked where the libraries are loaded already, or started from nothing if
+    `fresh`, or where the environment holds what Python or a library reads as it starts. new_trainer.py runs in this
+    process, unless `fresh`, so that what it starts is forked, too.
+    """
+    command = script_command(name, *flags)
+    if fresh or {"PYTHONPATH", "HOME"} & {*(env or {})}:
+        return subprocess.run(command, cwd=cwd, env=script_env(env), timeout=timeout, capture_output=True, text=True)
+    if Path(command[1]) == SCRIPTS / "new_trainer.py" and cwd:
+        return run_new_trainer(command, cwd)
+    with tempfile.TemporaryDirectory() as folder:
+        out, err = Path(folder, "out"), Path(folder, "err")
+        os.umask(umask := os.umask(0))
+        request = {"command": command[1:], "cwd": cwd and str(cwd), "env": script_env(env), "timeout": timeout}
+        code = warm_process().run({**request, "out": str(out), "err": str(err), "umask": umask})
+        return subprocess.CompletedProcess(command, code, out.read_text(), err.read_text())
 
 
 def warm_grading(run):

@@ -14,18 +14,7 @@ import sys
 import pyarrow.parquet
 import pytest
 import torch
-from conftest import (
-    EVAL_DATA,
-    ROOT,
-    TINY_LM,
-    TRAIN_DATA,
-    load_module,
-    load_script,
-    read_lines,
-    run_new_trainer,
-    run_script,
-    write_lines,
-)
+from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, read_lines, run_script, write_lines
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from parts.sampling.saved_models import answered, reverse_kl
@@ -218,7 +207,7 @@ def test_the_kl_of_answers_is_that_of_the_definition():
 def test_one_command_writes_checks_trains_and_judges(folder):
     flags = [*GIVEN, *BATCH, "--reward", "my.py:reward", "--eval_data", "test.jsonl", *"--steps 2 --out run".split()]
     flags += ["--max_new_tokens", "32"]  # 8 cut the answers, which is a cause
-    done = run_script("new_trainer", "grpo", "mine.py", *flags, cwd=folder)
+    done = run_script("new_trainer", "grpo", "mine.py", *flags, cwd=folder, fresh=True)
     report = report_of(done)
     assert done.returncode == 0, done.stderr
     assert report["selfcheck"]["passed"] > 5 and report["selfcheck"]["failed"] == {}
@@ -249,7 +238,7 @@ def test_a_page_with_its_reward_inside_needs_no_other_file(folder):
 @pytest.mark.long
 def test_an_environment_inside_is_played_by_a_run_that_does_not_name_it(folder):
     flags = [*GIVEN, *BATCH, *"--group_size 2 --environment game.py:Game --inline --max_turns 2".split()]
-    done = run_new_trainer("multi_turn", "talk.py", *flags, cwd=folder)
+    done = run_script("new_trainer", "multi_turn", "talk.py", *flags, cwd=folder)
     report = report_of(done)
     assert done.returncode == 0 and report["selfcheck"]["failed"] == {}, (done.stdout, done.stderr)
     assert "game.py" not in report["command"]
@@ -407,11 +396,11 @@ def test_a_page_with_own_functions_is_checked_and_trains(folder):
     given = [*GIVEN, *BATCH, "--max_new_tokens", "24", "--reward", "my.py:reward"]
     own = ["--advantage", "idea.py:median", "--loss", "idea.py:upper", "--leave_out", "padding"]
     flags = ["mine.py", *given, *own, "--steps", 2, "--out", "run"]
-    report = report_of(run_new_trainer("grpo", *flags, cwd=folder))
+    report = report_of(run_script("new_trainer", "grpo", *flags, cwd=folder))
     assert report["selfcheck"]["failed"] == {}
     assert report["selfcheck"]["left_out"] == ["padding", "group_advantages", "policy_clip"]
     assert report["run"]["exit_code"] == 0 and report["run"]["saved_model"]["largest_weight_change"] > 0
-    turned = run_new_trainer("grpo", "turned.py", *given, "--loss", "idea.py:turned", cwd=folder)
+    turned = run_script("new_trainer", "grpo", "turned.py", *given, "--loss", "idea.py:turned", cwd=folder)
     failed = report_of(turned)["selfcheck"]["failed"]
     assert turned.returncode == 1 and list(failed) == ["advantages_detached"]
     assert "gradient 2.0e+00 apart" in failed["advantages_detached"]

@@ -8,17 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from conftest import (
-    EVAL_DATA,
-    ROOT,
-    SECOND_ATTEMPT,
-    TINY_LM,
-    TRAIN_DATA,
-    load_module,
-    patch_rooms,
-    read_lines,
-    write_lines,
-)
+from conftest import EVAL_DATA, ROOT, SECOND_ATTEMPT, TINY_LM, TRAIN_DATA, load_module, read_lines, write_lines
 from pretended_cuda import PretendedCuda
 from torch.nn.functional import embedding
 from torch.utils.checkpoint import checkpoint
@@ -287,7 +277,7 @@ def test_a_run_and_its_resume_keep_to_the_device(name, tmp_path, monkeypatch):
         for trainer in ("grpo", "sft"):  # they look for CUDA as they load
             importlib.import_module(f"trl.trainer.{trainer}_trainer")
     command = importlib.import_module(f"programs.{program}.run")
-    patch_rooms(monkeypatch, "plot_curves", lambda source, target: target.touch())
+    monkeypatch.setattr("parts.running.progress.plot_curves", lambda source, target: target.touch())
 
     def run(flags: list[str]) -> int:
         return command.run(command.parse_config(flags) if program == "evaluation" else flags)

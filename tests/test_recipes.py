@@ -8,17 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import (
-    EVAL_DATA,
-    ROOT,
-    TINY_LM,
-    TRAIN_DATA,
-    load_module,
-    load_script,
-    read_lines,
-    run_new_trainer,
-    run_script,
-)
+from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, read_lines, run_script
 
 PAGE = (ROOT / "references" / "recipes.md").read_text(encoding="utf-8")
 FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -58,10 +48,7 @@ def run_recipe(name: str, folder: Path) -> list:
             continue
         assert program == "python", line
         path, *flags = shorter(words)
-        if path.endswith("/new_trainer.py"):
-            done.append(run_new_trainer(*flags, cwd=folder))
-        else:
-            done.append(run_script(folder / path, *flags, cwd=folder))  # an absolute path stays as it is
+        done.append(run_script(folder / path, *flags, cwd=folder))  # an absolute path stays as it is
     return done
 
 
