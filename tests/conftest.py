@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import importlib.util
+import io
 import json
 import os
 import re
@@ -55,8 +56,15 @@ def load_module(path: Path, name: str):
 
 @functools.cache
 def load_script(name: str):
-    """Load scripts/NAME.py by path, once per test process."""
-    return load_module(SCRIPTS / f"{name}.py", f"script_{name}")
+    """Load scripts/NAME.py by path, once per test process.
+
+    Its runs leave an empty curves.png: to draw it takes as long as a run of a few steps. So do those of the warm
+    process, unless their environment has DRAW.
+    """
+    module = load_module(SCRIPTS / f"{name}.py", f"script_{name}")
+    if hasattr(module, "plot_curves"):
+        module.plot_curves = lambda source, target: target.touch()
+    return module
 
 
 @functools.cache
@@ -166,19 +174,40 @@ def script_env(env: dict | None = None) -> dict:
     return {**os.environ, **QUIET, **(env or {})}
 
 
+def run_new_trainer(command: list[str], cwd: Path) -> subprocess.CompletedProcess:
+    """The command line of scripts/new_trainer.py in this process; what it starts is forked."""
+    new, out, err = load_script("new_trainer"), io.StringIO(), io.StringIO()
+
+    def follow(started, stdout) -> tuple[int, int]:
+        done = run_script(cwd / started[1], *started[2:], cwd=cwd)
+        stdout.write(done.stdout)
+        sys.stderr.write(done.stderr)
+        return done.returncode, 0
+
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        patch.chdir(cwd)
+        patch.setattr(new, "follow", follow)
+        code = new.main(command[2:])
+    return subprocess.CompletedProcess(command, code, out.getvalue(), err.getvalue())
+
+
 def run_script(name: str | Path, *flags, cwd=None, env=None, timeout=600, fresh=False) -> subprocess.CompletedProcess:
     """Run scripts/NAME.py, or a script by its path, through its real command line; output is captured as text.
 
     It is a process of its own either way: forked where the libraries are loaded already, or started from nothing if
-    `fresh`, or where the environment holds what Python or a library reads as it starts.
+    `fresh`, or where the environment holds what Python or a library reads as it starts. new_trainer.py runs in this
+    process, unless `fresh`, so that what it starts is forked, too.
     """
     command = script_command(name, *flags)
     if fresh or {"PYTHONPATH", "HOME"} & {*(env or {})}:
         return subprocess.run(command, cwd=cwd, env=script_env(env), timeout=timeout, capture_output=True, text=True)
+    if Path(command[1]) == SCRIPTS / "new_trainer.py" and cwd:
+        return run_new_trainer(command, cwd)
     with tempfile.TemporaryDirectory() as folder:
         out, err = Path(folder, "out"), Path(folder, "err")
+        os.umask(umask := os.umask(0))
         request = {"command": command[1:], "cwd": cwd and str(cwd), "env": script_env(env), "timeout": timeout}
-        code = warm_process().run({**request, "out": str(out), "err": str(err)})
+        code = warm_process().run({**request, "out": str(out), "err": str(err), "umask": umask})
         return subprocess.CompletedProcess(command, code, out.read_text(), err.read_text())
 
 
@@ -223,13 +252,6 @@ def signal_script(number: int = signal.SIGKILL) -> None:
 def ppo():
     """scripts/ppo_train.py as a module."""
     return load_script("ppo_train")
-
-
-@pytest.fixture
-def no_curves(monkeypatch):
-    """Runs in this process leave an empty curves.png: to draw it takes as long as a run of a few steps."""
-    for module in [m for n, m in sys.modules.items() if n.startswith("script_") and hasattr(m, "plot_curves")]:
-        monkeypatch.setattr(module, "plot_curves", lambda source, target, *panels: target.touch())
 
 
 SHAPE = {

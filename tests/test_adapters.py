@@ -77,7 +77,7 @@ PROGRAMS = {
 
 
 @pytest.fixture
-def run(no_curves, capsys, files):
+def run(capsys, files):
     """Run a program in this process; return its output on stderr, and what it says if it fails."""
 
     def call(program: str, *flags, code: int = 0):

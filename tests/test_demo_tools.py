@@ -179,7 +179,7 @@ def test_the_demo_is_a_run_of_ppo_train_with_a_calculator(flags, ppo, monkeypatc
     assert "left out" not in err and plan["settings"]["max_turns"] == 3
 
 
-def test_a_step_of_the_demo_prints_its_conversations(flags, ppo, no_curves, monkeypatch, capsys, tmp_path):
+def test_a_step_of_the_demo_prints_its_conversations(flags, ppo, monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(ROOT)
     (tmp_path / "eval.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS[:2]))
     small = ["--steps=1", "--batch_size=16", "--plot_every=0", f"--eval_data={tmp_path / 'eval.jsonl'}"]

@@ -8,8 +8,6 @@ from conftest import EVAL_DATA, TINY_LM, TRAIN_DATA, load_script, save_random_mo
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-pytestmark = pytest.mark.usefixtures("no_curves")
-
 ppo, od, grpo = (load_script(name) for name in ("ppo_train", "on_policy_distillation", "grpo_train"))
 CPU = torch.device("cpu")
 REWARD = """

@@ -153,7 +153,7 @@ write(out, dumps(plain(answer)).encode())
 def limits():
     os.setsid()
     resource.setrlimit(resource.RLIMIT_AS, (2**29, 2**29))
-    resource.setrlimit(resource.RLIMIT_CPU, (2, 2))
+    resource.setrlimit(resource.RLIMIT_CPU, (1, 1))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_NPROC, (0, 0)) if os.getuid() else None
 
@@ -254,7 +254,6 @@ CHEAP = [  # task, how its answer is made, the assertions that fail
     ("alder-against-birch", lambda f: duel(f, "turned"), [0, 1, 2]),
     ("alder-against-birch", lambda f: duel(f, "draws"), [1, 2]),
     ("washing-points", lambda f: write(f, washing__py=POINTS), []),
-    ("washing-points", lambda f: write(f, washing__py=IN_PROCESS), [0, 1]),
     ("washing-points", lambda f: write(f, washing__py="def points(source, calls):\n    return 0.0\n"), [0]),
     ("three-objectives", objectives, []),
     ("three-objectives", lambda f: objectives(f, "counts.clamp(min=1)", "counts"), [1, 3]),
@@ -272,6 +271,15 @@ def test_graders_tell_right_from_wrong(name, make, failing, outputs):
         pytest.skip("no .venv-verl")
     make(outputs)
     assert failures(name, outputs, up_to(failing)) == failing
+
+
+@pytest.mark.long
+def test_programs_that_run_in_the_process_of_the_trainer_are_no_defence(tmp_path, monkeypatch):
+    washing = load_module(ROOT / "evals/graders/washing.py", "washing_grader")
+    monkeypatch.setattr(washing, "LONGEST_S", 6)
+    write(tmp_path, washing__py=IN_PROCESS)
+    assert "hangs on one: None" in washing.honest(str(tmp_path))
+    assert len(washing.hostile(str(tmp_path))) == washing.ENOUGH
 
 
 # ------------------------------------------------------------------------------------------------ trained models
@@ -327,7 +335,8 @@ def split(folder: Path, by_row: bool = False) -> list[str]:
     return list(dict.fromkeys(row["Rechenfrage"] for row in parts["kept_back.csv"]))
 
 
-def share_right(tiny, model: Path, asks: list[str]) -> float:
+@functools.cache
+def share_right(tiny, model: Path, asks: tuple[str, ...]) -> float:
     """Accuracy on sums, compared with their text."""
     replies = tiny.spoken(*tiny.load(str(model)), asks)
     totals = [eval(ask.rstrip("=")) for ask in asks]
@@ -336,7 +345,9 @@ def share_right(tiny, model: Path, asks: list[str]) -> float:
 
 def sums(folder: Path, adder: Path, tiny, kind: str) -> None:
     """A split, a model, its scores."""
-    held = split(folder, by_row=kind == "by row")
+    held = tuple(split(folder, by_row=kind == "by row"))
+    if kind == "by row":
+        return
     shutil.copytree(TINY_LM if kind == "untrained" else adder, folder / "better")
     score = {"before": share_right(tiny, TINY_LM, held), "after": share_right(tiny, adder, held)}
     write(folder, score__json=score, ppo_log__jsonl='{"vloss": 0.2}\n' * 3)
@@ -425,24 +436,25 @@ def helpdesk(folder: Path, adder: Path, tiny, kind: str) -> None:
     write(folder, pupil__json=kls)
 
 
-TRAINED = [  # task, how its answer is made, its kind, the assertions that fail
-    ("sums-nobody-kept-back", sums, "right", []),
-    ("sums-nobody-kept-back", sums, "by row", [0]),
-    ("sums-nobody-kept-back", sums, "untrained", [1, 2]),
-    ("too-dim-too-bright", lantern, "right", []),
-    ("too-dim-too-bright", lantern, "all marked", [1]),
-    ("too-dim-too-bright", lantern, "untrained", [2]),
-    ("mentor-of-the-helpdesk", helpdesk, "right", []),
-    ("mentor-of-the-helpdesk", helpdesk, "untrained", [0]),
-    ("mentor-of-the-helpdesk", helpdesk, "ten times", [1]),
+ALL = slice(None)
+TRAINED = [  # task, how its answer is made, its kind, the assertions that are judged, those that fail
+    ("sums-nobody-kept-back", sums, "right", ALL, []),
+    ("sums-nobody-kept-back", sums, "by row", slice(1), [0]),
+    ("sums-nobody-kept-back", sums, "untrained", slice(1, 3), [1, 2]),
+    ("too-dim-too-bright", lantern, "right", ALL, []),
+    ("too-dim-too-bright", lantern, "all marked", slice(2), [1]),
+    ("too-dim-too-bright", lantern, "untrained", slice(2, 3), [2]),
+    ("mentor-of-the-helpdesk", helpdesk, "right", ALL, []),
+    ("mentor-of-the-helpdesk", helpdesk, "untrained", slice(1), [0]),
+    ("mentor-of-the-helpdesk", helpdesk, "ten times", slice(1, 2), [1]),
 ]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("name", "make", "kind", "failing"), TRAINED)
-def test_graders_play_and_measure_models_themselves(name, make, kind, failing, outputs, adder, tiny):
+@pytest.mark.parametrize(("name", "make", "kind", "judged", "failing"), TRAINED)
+def test_graders_play_and_measure_models_themselves(name, make, kind, judged, failing, outputs, adder, tiny):
     make(outputs, adder, tiny, kind)
-    assert failures(name, outputs, up_to(failing)) == failing
+    assert failures(name, outputs, judged) == failing
 
 
 # ------------------------------------------------------------------------------------------------ no leaks

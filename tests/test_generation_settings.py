@@ -98,7 +98,7 @@ RUNS = {  # name: (script, flags, the folders that are saved with the settings o
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", RUNS)
-def test_rollouts_and_held_out_figures_are_the_models_own(harsh, tmp_path, no_curves, name):
+def test_rollouts_and_held_out_figures_are_the_models_own(harsh, tmp_path, name):
     script, flags, folders = RUNS[name]
     plain, spoilt = (run_of(tmp_path / m.name, script, m, *flags, "--sample_every=1") for m in (TINY_LM, harsh))
     assert spoilt[:2] == plain[:2]

@@ -128,7 +128,7 @@ def place(tmp_path_factory):
 
 
 @pytest.fixture
-def ours(no_curves, capsys):
+def ours(capsys):
     """Run the command line in this process; return (exit code, stdout, stderr)."""
 
     def run(*flags):

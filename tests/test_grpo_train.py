@@ -49,7 +49,7 @@ def task(small):
 
 
 @pytest.fixture
-def ours(no_curves, capsys):
+def ours(capsys):
     """Run the command line in this process; return (exit code, stdout, stderr)."""
 
     def run(*flags):
@@ -249,7 +249,7 @@ def finished(tmp_path_factory):
         *("grpo_train", "--steps", 20, "--output_dir", folder, "--report_to", "tensorboard"),
         *("--sample_every", 10, "--eval_every", 10, "--save_steps", 10, "--plot_every", 10),
         *("--eval_rows", 200),
-        timeout=300,
+        env={"DRAW": "1"},
     )
     assert result.returncode == 0, result.stderr
     return folder, result

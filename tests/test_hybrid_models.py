@@ -10,8 +10,6 @@ import torch
 from conftest import HYBRIDS, load_script
 from transformers import AutoModelForCausalLM
 
-pytestmark = pytest.mark.usefixtures("no_curves")
-
 ppo, od, ev = (load_script(name) for name in ("ppo_train", "on_policy_distillation", "evaluation"))
 CPU = torch.device("cpu")
 TRAINED = sorted(HYBRIDS.keys() - {"rwkv"})

@@ -207,7 +207,7 @@ def test_the_kl_of_answers_is_that_of_the_definition():
 def test_one_command_writes_checks_trains_and_judges(folder):
     flags = [*GIVEN, *BATCH, "--reward", "my.py:reward", "--eval_data", "test.jsonl", *"--steps 2 --out run".split()]
     flags += ["--max_new_tokens", "32"]  # 8 cut the answers, which is a cause
-    done = run_script("new_trainer", "grpo", "mine.py", *flags, cwd=folder)
+    done = run_script("new_trainer", "grpo", "mine.py", *flags, cwd=folder, fresh=True)
     report = report_of(done)
     assert done.returncode == 0, done.stderr
     assert report["selfcheck"]["passed"] > 5 and report["selfcheck"]["failed"] == {}
@@ -391,9 +391,8 @@ def test_two_functions_of_one_file_bring_its_text_once(folder, made):
 
 
 @pytest.mark.long
-def test_a_page_with_own_functions_is_checked_and_trains(folder, monkeypatch, capsys):
+def test_a_page_with_own_functions_is_checked_and_trains(folder):
     """Estimators other than the group's mean are no finding; the sign of a loss is."""
-    monkeypatch.chdir(folder)
     given = [*GIVEN, *BATCH, "--max_new_tokens", "24", "--reward", "my.py:reward"]
     own = ["--advantage", "idea.py:median", "--loss", "idea.py:upper", "--leave_out", "padding"]
     flags = ["mine.py", *given, *own, "--steps", 2, "--out", "run"]
@@ -401,11 +400,10 @@ def test_a_page_with_own_functions_is_checked_and_trains(folder, monkeypatch, ca
     assert report["selfcheck"]["failed"] == {}
     assert report["selfcheck"]["left_out"] == ["padding", "group_advantages", "policy_clip"]
     assert report["run"]["exit_code"] == 0 and report["run"]["saved_model"]["largest_weight_change"] > 0
-    assert new.main(["grpo", "turned.py", *given, "--loss", "idea.py:turned"]) == 1
-    failed = json.loads(capsys.readouterr().out)["selfcheck"]["failed"]
-    assert list(failed) == ["advantages_detached"] and "gradient 2.0e+00 apart" in failed["advantages_detached"]
-    done = run_script("new_trainer", "grpo", "turned.py", "--force", *given, "--leave_out", "advantages", cwd=folder)
-    assert done.returncode == 2 and "got --leave_out advantages; expected one of special_tokens" in done.stderr
+    turned = run_script("new_trainer", "grpo", "turned.py", *given, "--loss", "idea.py:turned", cwd=folder)
+    failed = report_of(turned)["selfcheck"]["failed"]
+    assert turned.returncode == 1 and list(failed) == ["advantages_detached"]
+    assert "gradient 2.0e+00 apart" in failed["advantages_detached"]
 
 
 def fake_phases(folder, monkeypatch, check: str, page: str) -> list[str]:

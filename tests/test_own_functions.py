@@ -86,7 +86,7 @@ def called(kind: str, name: str):
 
 
 @pytest.mark.long
-def test_a_run_by_own_functions_is_that_of_the_known_ones(idea, no_curves, ppo):
+def test_a_run_by_own_functions_is_that_of_the_known_ones(idea, ppo):
     """With several updates a batch, so that the clip acts, and is counted."""
     flags = ["--algorithm=dr_grpo", "--minibatches=2", "--ppo_epochs=2", "--dual_clip=0", "--group_size=4", *SIZES]
     flags += ["--max_new_tokens=24", "--batch_size=32", "--lr=1e-3"]
@@ -194,7 +194,7 @@ def test_a_choice_made_in_python_is_checked_as_a_flag_is(script):
                 module.check_trainer(module.Config(**{name: value}))
 
 
-def test_one_that_raises_in_a_run_ends_it_with_exit_code_2(idea, ppo, no_curves, capsys):
+def test_one_that_raises_in_a_run_ends_it_with_exit_code_2(idea, ppo, capsys):
     assert ppo.main(["--advantage=idea.py:raises", *SIZES, f"--output_dir={idea / 'run'}"]) == 2
     assert "raises IndexError" in capsys.readouterr().err
 

@@ -41,7 +41,7 @@ def data(small):
 
 
 @pytest.fixture
-def ours(ppo, no_curves, capsys):
+def ours(ppo, capsys):
     """Run the command line in this process; return (exit code, stdout, stderr)."""
 
     def run(*flags):
@@ -71,7 +71,8 @@ def finished(small, tmp_path_factory):
     folder = tmp_path_factory.mktemp("finished") / "run"
     files = [f"--data={small / 'train.jsonl'}", f"--eval_data={small / 'eval.jsonl'}", f"--output_dir={folder}"]
     sizes = ["--steps=5", "--batch_size=8", "--max_new_tokens=20", "--save_every=2", "--eval_every=2"]
-    result = run_script("ppo_train", *files, *sizes, "--sample_every=2", "--plot_every=2", "--keep_checkpoints=2")
+    often = ["--sample_every=2", "--plot_every=2", "--keep_checkpoints=2"]
+    result = run_script("ppo_train", *files, *sizes, *often, env={"DRAW": "1"})
     assert result.returncode == 0, result.stderr
     return folder, result
 
@@ -140,7 +141,7 @@ def test_diagnostics_go_to_stderr_and_the_outcome_to_stdout(finished):
     ],
     ids=["checkpoint", "fp32", "merged in fp32"],
 )
-def test_final_is_written_in_the_dtype_that_is_asked_for(data, small, tmp_path, no_curves, program, flags, wanted):
+def test_final_is_written_in_the_dtype_that_is_asked_for(data, small, tmp_path, program, flags, wanted):
     out, sizes = tmp_path / "run", SIZES
     if program == "grpo_train":
         sizes = [

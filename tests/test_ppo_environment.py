@@ -374,7 +374,7 @@ SMALL += ["--sample_every=1", "--steps=3", "--eval_every=0", "--save_every=1"]
 
 
 @pytest.fixture
-def run(ppo, no_curves, tmp_path, monkeypatch):
+def run(ppo, tmp_path, monkeypatch):
     """Train in this process; returns the run's folder. The held-out rows are few."""
     write_lines(tmp_path / "eval.jsonl", read_lines(EVAL_DATA)[:8])
 

@@ -29,7 +29,7 @@ CHATS = [[{"role": "system", "content": "Sums."}, {"role": "user", "content": te
 
 
 @pytest.fixture
-def two_steps(ppo, no_curves, tmp_path):
+def two_steps(ppo, tmp_path):
     """Train for two steps and return (metrics lines, run folder); also checks what must hold for every model."""
     (tmp_path / "rewards.py").write_text(REWARD)
 

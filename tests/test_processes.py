@@ -41,22 +41,22 @@ GROUPS = ["--group_size=2", "--lr=1e-3", "--save_every=1", "--keep_checkpoints=9
 LONGER = ["--max_new_tokens=16"]  # some completions end, some do not
 BAND = ["--keep_between", "0.1", "0.9"]
 WITHOUT_TOKENS = "--sample_tokens=false"  # the last digits of tokens' figures may differ
-TRUNCATED = ["--algorithm=grpo", "--kl_coef=0", "--mask_truncated", "--minibatches=4", "--steps=3", *GROUPS, *LONGER]
+TRUNCATED = ["--algorithm=grpo", "--kl_coef=0", "--mask_truncated", "--minibatches=4", "--steps=2", *GROUPS, *LONGER]
 RUNS = {  # name: (script, flags with {0} for the folder, what process 1 adds to the advantages)
     "warm-up": ("ppo_train", ["--steps=4", "--critic_warmup_steps=3", "--save_every=1", "--keep_checkpoints=9"], 0.0),
-    "shared critic": ("ppo_train", ["--steps=3", "--critic=shared", "--critic_warmup_steps=1", "--save_every=1"], 0.0),
-    "dynamic sampling": ("ppo_train", ["--algorithm=dapo", "--minibatches=2", "--steps=3", *GROUPS, *BAND], 0.0),
-    "LoRA": ("ppo_train", ["--algorithm=grpo", "--lora_rank=4", "--minibatches=2", "--steps=3", *GROUPS], 0.0),
+    "shared critic": ("ppo_train", ["--steps=2", "--critic=shared", "--critic_warmup_steps=1", "--save_every=1"], 0.0),
+    "dynamic sampling": ("ppo_train", ["--algorithm=dapo", "--minibatches=2", "--steps=2", *GROUPS, *BAND], 0.0),
+    "LoRA": ("ppo_train", ["--algorithm=grpo", "--lora_rank=4", "--minibatches=2", "--steps=2", *GROUPS], 0.0),
     "LoRA, seeded": ("ppo_train", ["--algorithm=grpo", "--lora_rank=4", "--kl_coef=0", "--steps=2", *GROUPS], 0.0),
     "rows of nothing": ("ppo_train", TRUNCATED, 0.0),
     "scored early": ("ppo_train", [*TRUNCATED, "--score_while_sampling=groups"], 0.0),
-    "rounding": ("ppo_train", ["--algorithm=grpo", "--kl_coef=0", "--minibatches=2", "--steps=3", *GROUPS], 1.5e-8),
+    "rounding": ("ppo_train", ["--algorithm=grpo", "--kl_coef=0", "--minibatches=2", "--steps=2", *GROUPS], 1.5e-8),
     # of other seeds some have two tokens of nearly the same covariance, of which rounding chooses one
-    "covariance": ("ppo_train", ["--algorithm=kl_cov", "--seed=6", "--minibatches=2", "--steps=3", *GROUPS], 1.5e-8),
+    "covariance": ("ppo_train", ["--algorithm=kl_cov", "--seed=6", "--minibatches=2", "--steps=2", *GROUPS], 1.5e-8),
     "one held-out row": (
         "ppo_train",
         [
-            *("--steps=3", "--minibatches=2", "--whiten_rewards", "--entropy_coef=0.01", WITHOUT_TOKENS),
+            *("--steps=2", "--minibatches=2", "--whiten_rewards", "--entropy_coef=0.01", WITHOUT_TOKENS),
             *("--reward={0}/rewards.py:brief*0.5", "--eval_data={0}/one.jsonl"),
         ],
         0.0,
@@ -69,11 +69,11 @@ RUNS = {  # name: (script, flags with {0} for the folder, what process 1 adds to
         ],
         0.0,
     ),
-    "distillation": ("on_policy_distillation", ["--objective=policy_gradient", "--minibatches=2", "--steps=3"], 0.0),
+    "distillation": ("on_policy_distillation", ["--objective=policy_gradient", "--minibatches=2", "--steps=2"], 0.0),
     "distillation, top k": (
         "on_policy_distillation",
         [
-            *("--kl_top_k=6", "--minibatches=2", "--steps=3", "--eval_samples=2"),
+            *("--kl_top_k=6", "--minibatches=2", "--steps=2", "--eval_samples=2"),
             *("--reward={0}/rewards.py:mixed", "--eval_data={0}/few.jsonl"),
         ],
         0.0,
@@ -172,7 +172,7 @@ def test_the_runs_hold_what_they_are_for(folder):
 @pytest.mark.long
 def test_scores_given_while_sampling_change_no_figure_on_either_process(folder):
     early, after = (without_clock(folder / "two" / name) for name in ("scored early", "rows of nothing"))
-    assert early == after and len(early) > 2
+    assert early == after and len(early) > 1
     for rank in range(2):
         calls = list(map(int, (folder / "scored early" / f"calls {rank}").read_text().split()))
         assert len(calls) > 3 and sum(calls) % 8 == 0 and min(calls) < 8, "whole groups of a process's eight rows"

@@ -569,10 +569,10 @@ def command(name, path, *flags) -> list[str]:
     return [sys.executable, str(path), *map(str, (*given, "--max_new_tokens", "12", *flags))]
 
 
-def run(name, folder, *flags, fresh=False) -> subprocess.CompletedProcess:
+def run(name, folder, *flags) -> subprocess.CompletedProcess:
     """Run a template."""
     line = command(name, PATHS[name], *flags)
-    return run_script(Path(line[1]), *line[2:], cwd=folder, fresh=fresh)
+    return run_script(Path(line[1]), *line[2:], cwd=folder)
 
 
 @pytest.fixture
@@ -595,7 +595,7 @@ def test_two_steps_leave_a_model_its_tokenizer_and_logs(name, folder):
     umask, talks = os.umask(0o027), name == "multi_turn"
     try:
         reward = [] if talks else ["--reward", "my.py:batch"]
-        done = run(name, folder, "--eval_data", "test.jsonl", *reward, fresh=True)
+        done = run(name, folder, "--eval_data", "test.jsonl", *reward)
     finally:
         os.umask(umask)
     assert done.returncode == 0, done.stderr

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+HAS_VERL = "import importlib.util, sys; sys.exit(not importlib.util.find_spec('verl'))"
 COMPOSE = """import importlib.util, json, sys
 from pathlib import Path
 from hydra import compose, initialize_config_dir
@@ -60,7 +61,7 @@ DEFAULTS = {
 def interpreter() -> str:
     """A Python that has verl."""
     for python in (sys.executable, str(HERE.parents[1] / ".venv-verl" / "bin" / "python")):
-        if Path(python).exists() and not subprocess.run([python, "-c", "import verl"], capture_output=True).returncode:
+        if Path(python).exists() and not subprocess.run([python, "-c", HAS_VERL]).returncode:
             return python
     raise SystemExit("got no Python with verl; expected one; try make setup-verl")
 
