@@ -81,8 +81,9 @@ FEW = {"near_greedy_sampling", "gold_mismatch", "too_hard", "limit_too_short"}  
 
 @pytest.mark.long
 def test_a_part_of_the_measurement(tmp_path, capsys, monkeypatch):
-    """A cause of every trainer and a healthy run, really trained for 12 steps, asked about by scripts/diagnose.py."""
-    part, write_noise, healthy = diagnosis.chosen, diagnosis.write_noise, (faults.HEALTHY, "grpo_train", 0)
+    """A cause of every trainer and two healthy runs, trained for 12 steps, asked about by scripts/diagnose.py."""
+    part, write_noise = diagnosis.chosen, diagnosis.write_noise
+    healthy = {(faults.HEALTHY, trainer, 0) for trainer in ("grpo", "grpo_train")}
 
     def shorter(*run):
         plan = faults.plan_of(*run)
@@ -90,7 +91,7 @@ def test_a_part_of_the_measurement(tmp_path, capsys, monkeypatch):
         return plan
 
     monkeypatch.setattr(diagnosis, "plan_of", shorter)
-    few = lambda args: [run for run in part(args) if run[0].cause in FEW or run == healthy]  # noqa: E731
+    few = lambda args: [run for run in part(args) if run[0].cause in FEW or run in healthy]  # noqa: E731
     monkeypatch.setattr(diagnosis, "chosen", few)
     monkeypatch.setattr(diagnosis, "write_noise", lambda folder, seed: seed % 10 or write_noise(folder, seed))
     monkeypatch.setattr(sys, "argv", ["diagnosis.py", "--part", "--workers", "1", "--runs", str(tmp_path)])
