@@ -65,6 +65,12 @@ NESTED = {
     "columns.json": {"prompt": ["2+2?", "3+3?"], "answer": ["4", "6"]},
     "pandas.json": {"prompt": {"0": "2+2?", "1": "3+3?"}, "answer": {"0": "4", "1": "6"}},
     "pandas_table.json": {"schema": {"fields": [{"name": "prompt"}]}, "data": ROWS},
+    "pandas_index.json": {"0": ROWS[0], "1": ROWS[1]},
+    "viewer.json": {
+        "features": [],
+        "rows": [{"row_idx": i, "row": row} for i, row in enumerate(ROWS)],
+        "partial": False,
+    },
     "array.jsonl": ROWS,
 }
 
@@ -130,8 +136,7 @@ REFUSED = {  # what: (file, value of JSON, text or bytes; words of the message)
         for value, words in (
             ({"prompt": ["2+2?", "3+3?"], "answer": ["4"]}, "prompt: 2, answer: 1"),
             ({"columns": ["prompt", "answer"], "data": [["2+2?"]]}, "columns columns, data|input"),
-            ({"rows": [{"row_idx": 0, "row": ROWS[0], "truncated_cells": []}]}, "columns row_idx, row|input"),
-            ({"0": ROWS[0], "1": ROWS[1]}, "columns 0, 1|input"),
+            ({"inputs": ROWS[0], "output": ROWS[1]}, "columns inputs, output|input"),
             ({"context": "Ann is 5.", "questions": ROWS}, "not clear which list"),
             ({"text": "Ann is 5.", "items": ROWS}, "not clear which list is"),
         )

@@ -38,6 +38,10 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     if isinstance(only, dict) and only:
         return rows_in(only, name, known)
     lists = {key: item for key, item in value.items() if isinstance(item, list) and item and isinstance(item[0], dict)}
+    keyed = [item for item in value.values() if isinstance(item, dict) and item.keys() & {*ASKS, *known}]
+    if len(keyed) == len(value) > 1 and not value.keys() & {*ASKS, *WEAK, *ANSWERED}:
+        say(f"{name}: read the values of its one object as rows; not used: its keys, {', '.join(value)[:100]}")
+        return keyed
     holders = {key: item for key, item in lists.items() if key in LISTS or is_row(item[0])}
     asks, rows = value.keys() & {*ASKS, *known}, any(is_row(holders[key][0]) for key in LISTS & holders.keys())
     if not holders or (asks and (value.keys() & {*ANSWERED, *known} or not rows)):
@@ -47,7 +51,7 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
         if unused := [other for other in value if other != key]:
             say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
-        return items
+        return [item["row"] if {"row_idx", "row"} <= item.keys() else item for item in items]  # the hub's viewer
     code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
     got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}; it is not clear which list is meant"
     raise UserError(f'{got}; expected JSONL, or one list of objects; try extracting one: python -c "{code}"')
@@ -113,7 +117,7 @@ def holds_answer(text) -> bool:
     """Whether a value is a dialogue in one text that ends with an answer, such as `### Human: … ### Assistant: …`."""
     answers = isinstance(text, str) and any(word in text.lower() for word in ANSWERERS)
     marks = list(SPEAKER.finditer(text)) if answers else []
-    if len(marks) < 2:
+    if len(marks) < 2 or text.rstrip().endswith("<think>"):  # an answer that is only begun
         return False
     first, last = (next(filter(None, mark.groups())).lower() for mark in (marks[0], marks[-1]))
     preface = TURN_ENDS.sub("", text[: marks[0].start()]).strip()

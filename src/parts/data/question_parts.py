@@ -1,7 +1,9 @@
 """Detect columns that look like part of the question but are not in the prompt, and odd answers and prompts."""
 
+import builtins
 import contextlib
 import functools
+import itertools
 import json
 import re
 import reprlib
@@ -19,7 +21,7 @@ SHORT_NOTES = ("narrative", "puzzle", "premises", "clues")  # some files hold a 
 # texts that a question is about, in the order in which they precede it
 READ_FIRST = (
     *("pre_text", "context", "contexts", "ctx", "passage", "passages", "article", "body", "story", "background"),
-    *("document", "documents", "doc", "docs", "paragraph", "paragraphs", "premise", "hypothesis", "support"),
+    *("document", "documents", "doc", "docs", "para", "paragraph", "paragraphs", "premise", "hypothesis", "support"),
     *("dialogue", "dialog", "schema", "table", "tables", "scenario", "excerpt", *SHORT_NOTES, "post_text"),
 )
 # either part of the question or notes about it
@@ -55,6 +57,11 @@ NOTE_WORDS = {*"supporting gold answer output response correct solution is has n
 SYSTEM = re.compile(r"system|sys(tem)?_?(prompt|message|msg|instructions?)")
 TOOLS = ("tools", "functions")
 TOOL_NAME = re.compile(r"""(["'])name\1: ?(["'])([^"']+)\2""")
+TEST_COLUMNS = ("tests", "test_list", "test_cases", "unit_tests", "test")
+ASSERTED = re.compile(r"^\s*assert\b.*", re.MULTILINE)
+CALL_NAME = re.compile(r"(?<![.\w])([A-Za-z_]\w*)\(")
+BOUND = re.compile(r"\b(?:def|class|import|as|for)\s+(\w+)|(\w+)\s*=(?!=)")
+UNNAMED = "do not name the function that their tests call, so right programs fail; try adding its name, or the tests"
 SQL = re.compile(r"\s*SELECT\b(?s:.*)\bFROM\b")
 SINGLE = "[A-J]|true|True|false|False"  # letters of choices, truth values
 CHOICE_KEYS = (
@@ -270,6 +277,26 @@ def unread_parts(row: dict, prompt) -> list[str]:
     return unread
 
 
+def unnamed_function(row: dict, asked: str) -> str:
+    """A function that the tests of a row call by a name that its prompt, `asked`, lacks; "" if it has one of them.
+
+    >>> unnamed_function({"test_list": ["assert twice(1) == 2"]}, "Double a number.")
+    'twice'
+    """
+    tests = next((row[name] for name in TEST_COLUMNS if not is_empty(row.get(name))), "")
+    parts = tests if isinstance(tests, list) else [tests]
+    source = "\n".join(part for part in parts if isinstance(part, str)).replace("from solution import", "")
+    cases = [part for part in parts if isinstance(part, dict)]
+    names = [case.get("fn_name") or case.get("function") for case in cases] or [row.get("entry_point")]
+    names = [str(name).split(".")[-1] for name in names if name] or CALL_NAME.findall(
+        "\n".join(ASSERTED.findall(source))
+    )
+    bound = {*dir(builtins), "candidate", *itertools.chain.from_iterable(BOUND.findall(source))}
+    names = [name for name in names if name not in bound]
+    known = f"{asked} {row.get('setup')} {row.get('test_setup_code')}"
+    return "" if any(re.search(rf"\b{re.escape(name)}\b", known) for name in names) else next(iter(names), "")
+
+
 def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
     """One message for each kind of answer that a reward may misread; truth values may stay if most prompts name them.
 
@@ -329,6 +356,7 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
         ((holds_answer(f"{m['content']} …") for m in last), "open an assistant's turn themselves; try the question"),
         ((m["role"] == "assistant" for m in last), "end with an answer, which the model continues; try data_loader.py"),
         ((holds_answer(p) or is_dialogue(p) for p in prompts), "are dialogues with answers; try a list `messages`"),
+        ((unnamed_function(row, text) for (row, _), text in zip(asked, texts, strict=True)), UNNAMED),
         *((map(re.compile(pattern).search, texts), line) for pattern, line in ODD_PROMPTS.items()),
     )
     for flags, message in flaws:

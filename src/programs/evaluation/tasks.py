@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from parts.data.pass_rates import pass_at_k
+from parts.data.question_parts import unnamed_function
 from parts.data.rows import check_prompt
 from parts.evaluating.paired_tests import Values
 from parts.foundation.bundle import sibling
@@ -262,7 +263,8 @@ class Code(Task):
         prompt = self.prompt(row)
         if isinstance(prompt, list) and len(prompt) == 1 and self.head(row):
             return prompt[0]["content"]
-        if "prompt" not in row and row.get("test_list"):
+        named = "prompt" in row and not (isinstance(prompt, str) and unnamed_function(row, prompt))  # MBPP's names none
+        if row.get("test_list") and not named:
             return f"{prompt}\nYour code should pass these tests:\n\n" + "\n".join(row["test_list"]) + "\n"
         return prompt
 
