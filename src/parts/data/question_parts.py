@@ -3,7 +3,6 @@
 import builtins
 import contextlib
 import functools
-import itertools
 import json
 import re
 import reprlib
@@ -26,12 +25,11 @@ READ_FIRST = (
 )
 # either part of the question or notes about it
 DOUBTFUL = (
-    *("hint", "hints", "fact", "facts", "evidence", "evidences", "history", "sentence1", "sentence2", "sent1", "sent2"),
-    *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
-    *("constraints", "input_format", "output_format", "input_description", "output_description", "search_results"),
-    *("statement", "statements", "claim", "conclusion", "theory", "tools", "functions", "responses_create_params"),
-    *("prev_messages", "previous_messages", "previous_turns", "past_turns", "context_turns"),
-    *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
+    *"hint hints fact facts evidence evidences history sentence1 sentence2 sent1 sent2 starter_code abstract".split(),
+    *"essay knowledge situation transcript vignette email snippet constraints input_format output_format".split(),
+    *"input_description output_description search_results statement statements claim conclusion theory".split(),
+    *"tools functions responses_create_params prev_messages previous_messages previous_turns past_turns".split(),
+    *"context_turns source_text reference_text full_text kontext textabschnitt contexte contexto passaggio".split(),
     *("上下文", "背景", "文章", "材料", "原文", "段落"),
 )
 SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
@@ -57,8 +55,7 @@ NOTE_WORDS = {*"supporting gold answer output response correct solution is has n
 SYSTEM = re.compile(r"system|sys(tem)?_?(prompt|message|msg|instructions?)")
 TOOLS = ("tools", "functions")
 TOOL_NAME = re.compile(r"""(["'])name\1: ?(["'])([^"']+)\2""")
-TEST_COLUMNS = ("tests", "test_list", "test_cases", "unit_tests", "test")
-ASSERTED = re.compile(r"^\s*assert\b.*", re.MULTILINE)
+TEST_NAMES = ("tests", "test_list", "unit_tests", "test")
 CALL_NAME = re.compile(r"(?<![.\w])([A-Za-z_]\w*)\(")
 BOUND = re.compile(r"\b(?:def|class|import|as|for)\s+(\w+)|(\w+)\s*=(?!=)")
 UNNAMED = "do not name the function that their tests call, so right programs fail; try adding its name, or the tests"
@@ -79,8 +76,6 @@ MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|\\N|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
-TRACES = {"trajectory", "rollout", "attempt", "attempts", "critique", "judge", "generation"}  # what a model did
-REPLIES = ("assistant", "gpt", "bot", "model")
 LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
 # how spreadsheets rewrite fractions and ratios (as dates, in eight languages) and long numbers (with exponents)
 SPREADSHEET = (
@@ -239,24 +234,10 @@ def is_json_schema(name: str, value) -> bool:
     return bool(marks) or (isinstance(kind, str) and kind in JSON_TYPES)
 
 
-def are_earlier_turns(value, prompt) -> bool:
-    """Whether a column holds messages that a prompt of one turn may continue, and not that prompt with a reply."""
-    items = [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-    turns = [(item.get("role", item.get("from")), str(item.get("content", item.get("value")))) for item in items]
-    messages = [("user", prompt)] if isinstance(prompt, str) else [(turn["role"], turn["content"]) for turn in prompt]
-    if len(turns) < 2 or turns[-1][0] not in REPLIES or any(role in REPLIES for role, _ in (turns[0], *messages)):
-        return False
-    asked, parts = squeezed(messages[-1][1]), [squeezed(part) for part in messages[-1][1].split("\n\n")]
-    texts = [squeezed(text) for role, text in turns if role in ("user", "human")]
-    return not any(text in asked or any(part and part in text for part in parts) for text in texts)
-
-
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like part of the question but whose text is not in the prompt (a text or messages)."""
     choices = choice_columns(row)
-    turns = [name for name in row if not (NOTE_WORDS | TRACES) & {*words_in(name)}]
-    turns = [name for name in turns if are_earlier_turns(row[name], prompt)]
-    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices, *turns]) if not is_empty(row[name])]
+    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
     names = [n for n in names if n != "evidences" or not re.match(r"\s*\[\s*\[[^\[\]]*\]", str(row[n]))]  # gold triples
     if not names:
@@ -278,23 +259,17 @@ def unread_parts(row: dict, prompt) -> list[str]:
 
 
 def unnamed_function(row: dict, asked: str) -> str:
-    """A function that the tests of a row call by a name that its prompt, `asked`, lacks; "" if it has one of them.
-
-    >>> unnamed_function({"test_list": ["assert twice(1) == 2"]}, "Double a number.")
-    'twice'
-    """
-    tests = next((row[name] for name in TEST_COLUMNS if not is_empty(row.get(name))), "")
+    """A message if the tests of a row call functions and its prompt, `asked`, has none of their names, else ""."""
+    tests = next((row[name] for name in TEST_NAMES if not is_empty(row.get(name))), "")
     parts = tests if isinstance(tests, list) else [tests]
-    source = "\n".join(part for part in parts if isinstance(part, str)).replace("from solution import", "")
     cases = [part for part in parts if isinstance(part, dict)]
-    names = [case.get("fn_name") or case.get("function") for case in cases] or [row.get("entry_point")]
-    names = [str(name).split(".")[-1] for name in names if name] or CALL_NAME.findall(
-        "\n".join(ASSERTED.findall(source))
-    )
-    bound = {*dir(builtins), "candidate", *itertools.chain.from_iterable(BOUND.findall(source))}
-    names = [name for name in names if name not in bound]
-    known = f"{asked} {row.get('setup')} {row.get('test_setup_code')}"
-    return "" if any(re.search(rf"\b{re.escape(name)}\b", known) for name in names) else next(iter(names), "")
+    source = "\n".join(part for part in parts if isinstance(part, str)).replace("from solution import", "")
+    given = [case.get("fn_name") or case.get("function") for case in cases] or [row.get("entry_point")]
+    called = CALL_NAME.findall(source) if "assert" in source else []
+    names = {str(name).split(".")[-1] for name in given if name} or {*called}
+    names -= {*dir(builtins), "candidate", *(name for pair in BOUND.findall(source) for name in pair)}
+    known = re.findall(r"\w+", f"{asked} {row.get('setup')} {row.get('test_setup_code')}")
+    return UNNAMED if names and names.isdisjoint(known) else ""
 
 
 def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:

@@ -9,15 +9,7 @@ from dataclasses import dataclass
 
 from parts.data.answer_marks import is_program, parsed
 from parts.data.nested_rows import holds_answer, is_dialogue
-from parts.data.question_parts import (
-    ODD_PROMPTS,
-    UNNAMED,
-    is_empty,
-    is_system,
-    texts_in,
-    unnamed_function,
-    unread_parts,
-)
+from parts.data.question_parts import ODD_PROMPTS, is_empty, is_system, texts_in, unnamed_function, unread_parts
 from parts.data.stated_answers import visible
 from programs.data_loader.answers_and_tests import (
     ALIASES,
@@ -223,8 +215,7 @@ class Shape:
         if "id" not in out and isinstance(row.get("task_id"), str | int):
             out["id"] = str(row["task_id"])
         rest = {name: value for name, value in row.items() if name not in self.used and value is not None}
-        for name, value in rest.items():
-            out.setdefault(name, value)
+        out |= {name: value for name, value in rest.items() if name not in out}
         if not self.is_ours:
             for name in rest if "answer" in out and not self.choices else ():
                 given = {text.lower() for text in texts_in(out["answer"])}
@@ -233,7 +224,7 @@ class Shape:
             whole = "\n".join(message["content"] for message in out["prompt"])
             if re.fullmatch(r"\(?[A-J]\)?", str(out.get("answer"))) and not LETTERED.search(whole):
                 self.notes.append(LETTER_ALONE)
-            self.notes += [f"prompts {UNNAMED}"] if unnamed_function({"tests": "", **out}, whole) else []
+            self.notes += [f"prompts {line}" for line in [unnamed_function(out, whole)] if line]
             self.notes += calls_on_stdin(out.get("tests"), self.tests_name, function_of(row), asked)
             known = {*self.facts.mapped, *self.facts.sources, *(self.choices.columns if self.choices else ())}
             known |= {"tools"} if {"completion", "chosen"} & out.keys() else set()  # trainers on replies render them

@@ -160,8 +160,6 @@ def as_reply(value, name: str, prompt: list[dict]) -> str | list[dict]:
         return value
     if isinstance(value, dict):
         value = [value]
-    if not isinstance(value, list):
-        raise BadRow(name, f"{type(value).__name__} {shown(value)}", "text or messages")
     messages = read_messages(value, name)
     if len(messages) > len(prompt) and messages[: len(prompt)] == prompt:
         messages = messages[len(prompt) :]

@@ -95,20 +95,15 @@ def check_choices(config: Config) -> None:
     check_environment(c)
     text, path = c.system_prompt, Path(c.system_prompt)
     is_path = path.is_dir() or (len(text.split()) == 1 and path.suffix in (".txt", ".md", ".jinja"))
-    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    several, file = int(os.environ.get("WORLD_SIZE", "1")) > 1, c.template_file
+    same = c.n > 1 and not c.temperature and not c.completion_column
     wrong = {
-        f"chat_template {c.template_file!r}, which is not a file; expected auto, on, off, or a template file": (
-            c.template_file and not Path(c.template_file).is_file()
-        ),
-        "--chat_template FILE with --base_url; expected the server's own; try auto": c.template_file and url,
+        f"chat_template {file!r}, no file; expected auto, on, off, or a file": file and not Path(file).is_file(),
+        "--chat_template FILE with --base_url; expected the server's own; try auto": file and url,
         f"top_p {c.top_p}; expected more than 0, at most 1; try 0.95": c.top_p > 1,
-        f"n {c.n} with temperature 0, at which all completions are equal; try --temperature 0.8": (
-            c.n > 1 and not c.temperature and not c.completion_column
-        ),
+        f"n {c.n} with temperature 0, at which all completions are equal; try --temperature 0.8": same,
         f"{len(c.model)} models; expected one, or two to compare": len(c.model) > 2,
-        f"{len(c.compare)} paths after --compare; expected two; try --compare BEFORE AFTER": (
-            len(c.compare) not in (0, 2)
-        ),
+        f"{len(c.compare)} paths after --compare; expected two: BEFORE AFTER": len(c.compare) not in (0, 2),
         "an empty --stop; expected text": not all(c.stop),
         "--base_url without one --model; expected the name that the server gives it": url and len(c.model) != 1,
         f"base_url {url!r}; expected http:// or https:// before it; try http://HOST:PORT/v1": (
