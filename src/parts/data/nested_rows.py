@@ -21,6 +21,7 @@ SPEAKER = re.compile(
 )
 DIALOGUE = re.compile(r"\s*(user|human)\s*:.+?\s(assistant|ai)\s*:\s*\S", re.IGNORECASE | re.DOTALL)
 TURN_ENDS = re.compile(r"</?s>|<\|(im_end|eot_id|endoftext|begin_of_text|end)\|>|<(bos|end_of_turn)>|<｜[^｜]*｜>")
+BEGUN = ("<think>", "step by step.", "step by step:")  # ends of an answer that is only begun
 ANSWERERS = ("assistant", "model", "response", "[/inst]")
 VISIBLE = re.compile(r"[^\s\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")  # a visible character
 TURN = re.compile(r"(?:\A|\n\n)(Human|Assistant): ?")
@@ -117,7 +118,7 @@ def holds_answer(text) -> bool:
     """Whether a value is a dialogue in one text that ends with an answer, such as `### Human: … ### Assistant: …`."""
     answers = isinstance(text, str) and any(word in text.lower() for word in ANSWERERS)
     marks = list(SPEAKER.finditer(text)) if answers else []
-    if len(marks) < 2 or text.rstrip().endswith("<think>"):  # an answer that is only begun
+    if len(marks) < 2 or text.rstrip().endswith(BEGUN):
         return False
     first, last = (next(filter(None, mark.groups())).lower() for mark in (marks[0], marks[-1]))
     preface = TURN_ENDS.sub("", text[: marks[0].start()]).strip()

@@ -95,6 +95,8 @@ def check_choices(config: Config) -> None:
     check_environment(c)
     text, path = c.system_prompt, Path(c.system_prompt)
     is_path = path.is_dir() or (len(text.split()) == 1 and path.suffix in (".txt", ".md", ".jinja"))
+    lost, bare = text and is_path and not path.is_file(), url and not url.startswith(("http://", "https://"))
+    attention = served and c.attn_implementation != "auto"
     several, file = int(os.environ.get("WORLD_SIZE", "1")) > 1, c.template_file
     same = c.n > 1 and not c.temperature and not c.completion_column
     wrong = {
@@ -106,15 +108,9 @@ def check_choices(config: Config) -> None:
         f"{len(c.compare)} paths after --compare; expected two: BEFORE AFTER": len(c.compare) not in (0, 2),
         "an empty --stop; expected text": not all(c.stop),
         "--base_url without one --model; expected the name that the server gives it": url and len(c.model) != 1,
-        f"base_url {url!r}; expected http:// or https:// before it; try http://HOST:PORT/v1": (
-            url and not url.startswith(("http://", "https://"))
-        ),
-        f"system_prompt {text!r}, which is not a file; expected text, or a file with it; try the path from here": (
-            text and is_path and not path.is_file()
-        ),
-        "--attn_implementation, which only --engine hf reads; try leaving it out": (
-            c.attn_implementation != "auto" and served
-        ),
+        f"base_url {url!r}; expected http:// or https:// before it; try http://HOST:PORT/v1": bare,
+        f"system_prompt {text!r}, which is not a file; expected text, or a file with it; try the path from here": lost,
+        "--attn_implementation, which only --engine hf reads; try leaving it out": attention,
         "--vllm_args without vLLM in this process; try --engine vllm, or the server's own flags": (
             c.vllm_args and (c.engine != "vllm" or url)
         ),
