@@ -98,6 +98,15 @@ def test_other_json_and_tables_as_spreadsheets_write_them_are_read(pairs_of, tmp
     assert pairs_of(path) == PAIRS
 
 
+def test_texts_that_the_hubs_viewer_cut_off_are_named(loader, tmp_path, capsys):
+    path = tmp_path / "viewer.json"
+    cells = ([], ["prompt"])
+    rows = [{"row_idx": i, "row": row, "truncated_cells": cells[i]} for i, row in enumerate(ROWS)]
+    path.write_text(json.dumps({"rows": rows}))
+    assert len(loader.load_rows(path).rows) == 2
+    assert "the hub's viewer cut off texts in 1 rows" in capsys.readouterr().err
+
+
 def test_lists_of_a_row_are_no_rows(loader, tmp_path):
     """A programming task with its examples, one a line, and a conversation with a list beside it."""
     path = tmp_path / "tasks.jsonl"
@@ -137,6 +146,7 @@ REFUSED = {  # what: (file, value of JSON, text or bytes; words of the message)
             ({"prompt": ["2+2?", "3+3?"], "answer": ["4"]}, "prompt: 2, answer: 1"),
             ({"columns": ["prompt", "answer"], "data": [["2+2?"]]}, "columns columns, data|input"),
             ({"inputs": ROWS[0], "output": ROWS[1]}, "columns inputs, output|input"),
+            ({"train": {"prompt": ["2+2?"]}, "test": {"prompt": ["3+3?"]}}, "columns train, test|input"),
             ({"context": "Ann is 5.", "questions": ROWS}, "not clear which list"),
             ({"text": "Ann is 5.", "items": ROWS}, "not clear which list is"),
         )

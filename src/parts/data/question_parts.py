@@ -4,6 +4,7 @@ import builtins
 import contextlib
 import functools
 import json
+import keyword
 import re
 import reprlib
 import shlex
@@ -25,11 +26,12 @@ READ_FIRST = (
 )
 # either part of the question or notes about it
 DOUBTFUL = (
-    *"hint hints fact facts evidence evidences history sentence1 sentence2 sent1 sent2 starter_code abstract".split(),
-    *"essay knowledge situation transcript vignette email snippet constraints input_format output_format".split(),
-    *"input_description output_description search_results statement statements claim conclusion theory".split(),
-    *"tools functions responses_create_params prev_messages previous_messages previous_turns past_turns".split(),
-    *"context_turns source_text reference_text full_text kontext textabschnitt contexte contexto passaggio".split(),
+    *("hint", "hints", "fact", "facts", "evidence", "evidences", "history", "sentence1", "sentence2", "sent1", "sent2"),
+    *("starter_code", "abstract", "essay", "knowledge", "situation", "transcript", "vignette", "email", "snippet"),
+    *("constraints", "input_format", "output_format", "input_description", "output_description", "search_results"),
+    *("statement", "statements", "claim", "conclusion", "theory", "tools", "functions", "responses_create_params"),
+    *("prev_messages", "previous_messages", "previous_turns", "past_turns", "context_turns"),
+    *("source_text", "reference_text", "full_text", "kontext", "textabschnitt", "contexte", "contexto", "passaggio"),
     *("上下文", "背景", "文章", "材料", "原文", "段落"),
 )
 SECOND_TEXTS = ("prompt", "question", "problem", "query", "instruction", "text", "input", "description")
@@ -57,7 +59,7 @@ TOOLS = ("tools", "functions")
 TOOL_NAME = re.compile(r"""(["'])name\1: ?(["'])([^"']+)\2""")
 TEST_NAMES = ("tests", "test_list", "unit_tests", "test")
 CALL_NAME = re.compile(r"(?<![.\w])([A-Za-z_]\w*)\(")
-BOUND = re.compile(r"\b(?:def|class|import|as|for)\s+(\w+)|(\w+)\s*=(?!=)")
+BOUND = re.compile(r"\b(?:def|class|import|as|for)\s+(\w+)|\b(\w+)\s*=(?!=)")  # names that tests define
 UNNAMED = "do not name the function that their tests call, so right programs fail; try adding its name, or the tests"
 SQL = re.compile(r"\s*SELECT\b(?s:.*)\bFROM\b")
 SINGLE = "[A-J]|true|True|false|False"  # letters of choices, truth values
@@ -76,6 +78,9 @@ MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|\\N|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
+MISSING_TEXT = re.compile(MISSING, re.IGNORECASE)
+TRACES = {"trajectory", "rollout", "attempt", "attempts", "critique", "judge", "generation"}  # what a model did
+REPLIES = ("assistant", "gpt", "bot", "model")
 LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
 # how spreadsheets rewrite fractions and ratios (as dates, in eight languages) and long numbers (with exponents)
 SPREADSHEET = (
@@ -234,15 +239,34 @@ def is_json_schema(name: str, value) -> bool:
     return bool(marks) or (isinstance(kind, str) and kind in JSON_TYPES)
 
 
+def are_earlier_turns(value, prompt) -> bool:
+    """Whether a column holds messages that a prompt of one turn may continue, and not that prompt with a reply."""
+    items = [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+    turns = [(item.get("role", item.get("from")), str(item.get("content", item.get("value")))) for item in items]
+    messages = [("user", prompt)] if isinstance(prompt, str) else [(turn["role"], turn["content"]) for turn in prompt]
+    if len(turns) < 2 or turns[-1][0] not in REPLIES or any(role in REPLIES for role, _ in (turns[0], *messages)):
+        return False
+    asked, parts = squeezed(messages[-1][1]), [squeezed(part) for part in messages[-1][1].split("\n\n")]
+    texts = [squeezed(text) for role, text in turns if role in ("user", "human")]
+    return not any(text in asked or any(part and part in text for part in parts) for text in texts)
+
+
+def whole_text(prompt) -> str:
+    """The text of a prompt: itself, or the texts of its messages."""
+    return prompt if isinstance(prompt, str) else "\n\n".join(str(message["content"]) for message in prompt)
+
+
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like part of the question but whose text is not in the prompt (a text or messages)."""
     choices = choice_columns(row)
-    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices]) if not is_empty(row[name])]
+    turns = [name for name in row if not (NOTE_WORDS | TRACES) & {*words_in(name)}]
+    turns = [name for name in turns if are_earlier_turns(row[name], prompt)]
+    names = [name for name in dict.fromkeys([*filter(names_part, row), *choices, *turns]) if not is_empty(row[name])]
     names = [name for name in names if row[name] != prompt and not is_json_schema(name, row[name])]
     names = [n for n in names if n != "evidences" or not re.match(r"\s*\[\s*\[[^\[\]]*\]", str(row[n]))]  # gold triples
     if not names:
         return []
-    whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
+    whole = whole_text(prompt)
     asked, parts, unread = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")], []
     has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # choices A, B
     for name in names:
@@ -250,6 +274,7 @@ def unread_parts(row: dict, prompt) -> list[str]:
         if name in TOOLS:  # a chat template may write them in another form
             inside = [match[3] for match in TOOL_NAME.finditer(str(row[name]))]
         is_note = isinstance(row[name], int | float) and name not in choices
+        is_note = is_note or (name in READ_FIRST and MISSING_TEXT.fullmatch(str(row[name])) is not None)
         is_note = is_note or (name == "query" and SQL.match(str(row[name])) is not None)  # Spider's gold
         is_whole = name in SECOND_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)  # Alpaca's
         is_there = all(text in asked for text in inside) and (name not in choices or has_letters)
@@ -264,12 +289,14 @@ def unnamed_function(row: dict, asked: str) -> str:
     parts = tests if isinstance(tests, list) else [tests]
     cases = [part for part in parts if isinstance(part, dict)]
     source = "\n".join(part for part in parts if isinstance(part, str)).replace("from solution import", "")
-    given = [case.get("fn_name") or case.get("function") for case in cases] or [row.get("entry_point")]
+    given = [case.get("fn_name") or case.get("function") for case in cases] or [tests and row.get("entry_point")]
     called = CALL_NAME.findall(source) if "assert" in source else []
     names = {str(name).split(".")[-1] for name in given if name} or {*called}
-    names -= {*dir(builtins), "candidate", *(name for pair in BOUND.findall(source) for name in pair)}
+    names -= {*dir(builtins), *keyword.kwlist, "candidate", *(name for pair in BOUND.findall(source) for name in pair)}
+    if not names:
+        return ""
     known = re.findall(r"\w+", f"{asked} {row.get('setup')} {row.get('test_setup_code')}")
-    return UNNAMED if names and names.isdisjoint(known) else ""
+    return UNNAMED if names.isdisjoint(known) else ""
 
 
 def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
@@ -331,7 +358,7 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
         ((holds_answer(f"{m['content']} …") for m in last), "open an assistant's turn themselves; try the question"),
         ((m["role"] == "assistant" for m in last), "end with an answer, which the model continues; try data_loader.py"),
         ((holds_answer(p) or is_dialogue(p) for p in prompts), "are dialogues with answers; try a list `messages`"),
-        ((unnamed_function(row, text) for (row, _), text in zip(asked, texts, strict=True)), UNNAMED),
+        ((unnamed_function(row, whole_text(prompt)) for row, prompt in asked), UNNAMED),
         *((map(re.compile(pattern).search, texts), line) for pattern, line in ODD_PROMPTS.items()),
     )
     for flags, message in flaws:

@@ -8,8 +8,10 @@ from parts.evaluating.paired_tests import Values, compare_values, verdict_of
 from parts.foundation.messages import UserError, need, say
 
 # settings that change what a model is asked, or how it answers
-ASKED = "fewshot fewshot_data chat_template chat_template_kwargs system_prompt n temperature top_p max_new_tokens"
-ASKING = f"{ASKED} stop max_length max_turns tool_format precision".split()
+ASKING = (
+    *("fewshot", "fewshot_data", "chat_template", "chat_template_kwargs", "system_prompt", "n", "temperature", "top_p"),
+    *("max_new_tokens", "stop", "max_length", "max_turns", "tool_format", "precision"),
+)
 
 
 def unique_keys(rows: list) -> list[str]:
@@ -40,11 +42,11 @@ def read_report(path: str) -> dict:
 
 def compare_reports(before: dict, after: dict, samples: int, seed: int) -> dict:
     """{task: {metric: paired test}} for all metrics that two runs share, on their common rows; bootstrap `samples`."""
-    runs = [run.get("settings") or {} for run in (before, after)]
-    differing = [name for name in ASKING if runs[0].get(name) != runs[1].get(name)]
-    if differing and all(runs):
-        values = (f"{name} {runs[0].get(name)!r:.40} and {runs[1].get(name)!r:.40}" for name in differing)
-        say(f"warning: got runs with {', '.join(values)}; expected the same settings, as the difference may be theirs")
+    one, two = (run.get("settings") or {} for run in (before, after))
+    differing = [name for name in ASKING if name in one and name in two and one[name] != two[name]]
+    if differing:
+        values = (f"{name} {one[name]!r:.40} and {two[name]!r:.40}" for name in differing)
+        say(f"warning: got runs with {', '.join(values)}; expected the same settings, or these may be what differs")
     results, common = {}, [name for name in before["tasks"] if name in after["tasks"]]
     need(common, f"got runs of {list(before['tasks'])} and of {list(after['tasks'])}; expected a task that both have")
     for task in common:

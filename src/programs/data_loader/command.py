@@ -37,7 +37,7 @@ FLAGS = {  # name: (help, what argparse gets)
     "split": ("hold out 0.1 of the rows, or 200, in OUT.eval.jsonl; NAME=0.1: OUT.NAME.jsonl", {"metavar": "[NAME=]N"}),
     "seed": ("seed of --split (default: that of --shuffle, else 0)", {"type": int, "metavar": "SEED"}),
     "dedup": (
-        "leave out rows that repeat an earlier row's prompt, answer, tests, completions",
+        "leave out rows that repeat an earlier row's prompt, answer, tests and completions",
         {"action": "store_true"},
     ),
     "system_prompt": ("file with a system prompt for prompts that have none", {"type": Path, "metavar": "FILE"}),

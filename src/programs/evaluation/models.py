@@ -18,8 +18,12 @@ from programs.evaluation.requests import Request, cut_at
 from programs.evaluation.settings import Config
 
 OURS = {  # arguments of the engine that follow from other settings
-    **{"model": "--model", "tokenizer": "--model", "dtype": "--precision", "seed": "--seed"},
-    **{"gpu_memory_utilization": "--vllm_memory", "max_model_len": "--max_length"},
+    "model": "--model",
+    "tokenizer": "--model",
+    "dtype": "--precision",
+    "seed": "--seed",
+    "gpu_memory_utilization": "--vllm_memory",
+    "max_model_len": "--max_length",
     "enable_lora": "a model that the adapters are merged into",
     "enable_sleep_mode": "leaving it out: nothing else needs the memory",
 }

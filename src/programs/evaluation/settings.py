@@ -95,22 +95,31 @@ def check_choices(config: Config) -> None:
     check_environment(c)
     text, path = c.system_prompt, Path(c.system_prompt)
     is_path = path.is_dir() or (len(text.split()) == 1 and path.suffix in (".txt", ".md", ".jinja"))
-    lost, bare = text and is_path and not path.is_file(), url and not url.startswith(("http://", "https://"))
-    attention = served and c.attn_implementation != "auto"
-    several, file = int(os.environ.get("WORLD_SIZE", "1")) > 1, c.template_file
-    same = c.n > 1 and not c.temperature and not c.completion_column
+    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
     wrong = {
-        f"chat_template {file!r}, no file; expected auto, on, off, or a file": file and not Path(file).is_file(),
-        "--chat_template FILE with --base_url; expected the server's own; try auto": file and url,
+        f"chat_template {c.template_file!r}, which is not a file; expected auto, on, off, or a template file": (
+            c.template_file and not Path(c.template_file).is_file()
+        ),
+        "--chat_template FILE with --base_url; expected the server's own; try auto": c.template_file and url,
         f"top_p {c.top_p}; expected more than 0, at most 1; try 0.95": c.top_p > 1,
-        f"n {c.n} with temperature 0, at which all completions are equal; try --temperature 0.8": same,
+        f"n {c.n} with temperature 0, at which all completions are equal; try --temperature 0.8": (
+            c.n > 1 and not c.temperature and not c.completion_column
+        ),
         f"{len(c.model)} models; expected one, or two to compare": len(c.model) > 2,
-        f"{len(c.compare)} paths after --compare; expected two: BEFORE AFTER": len(c.compare) not in (0, 2),
+        f"{len(c.compare)} paths after --compare; expected two; try --compare BEFORE AFTER": (
+            len(c.compare) not in (0, 2)
+        ),
         "an empty --stop; expected text": not all(c.stop),
         "--base_url without one --model; expected the name that the server gives it": url and len(c.model) != 1,
-        f"base_url {url!r}; expected http:// or https:// before it; try http://HOST:PORT/v1": bare,
-        f"system_prompt {text!r}, which is not a file; expected text, or a file with it; try the path from here": lost,
-        "--attn_implementation, which only --engine hf reads; try leaving it out": attention,
+        f"base_url {url!r}; expected http:// or https:// before it; try http://HOST:PORT/v1": (
+            url and not url.startswith(("http://", "https://"))
+        ),
+        f"system_prompt {text!r}, which is not a file; expected text, or a file with it; try the path from here": (
+            text and is_path and not path.is_file()
+        ),
+        "--attn_implementation, which only --engine hf reads; try leaving it out": (
+            c.attn_implementation != "auto" and served
+        ),
         "--vllm_args without vLLM in this process; try --engine vllm, or the server's own flags": (
             c.vllm_args and (c.engine != "vllm" or url)
         ),
