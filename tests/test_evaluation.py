@@ -488,7 +488,8 @@ def test_a_prompt_that_names_no_function_gets_the_tests(ev, prompt, is_added):
     """As in MBPP's sanitized subset, whose prompts are in the column prompt."""
     task = ev.Code("code", ev.Config())
     test = "assert twice(1) == 2"
-    assert (test in task.question({"prompt": prompt, "test_list": [test]})) == is_added
+    for tests in ([test], test):
+        assert (test in task.question({"prompt": prompt, "test_list": tests})) == is_added
 
 
 def test_code_of_both_shapes(ev, tmp_path):

@@ -263,9 +263,11 @@ class Code(Task):
         prompt = self.prompt(row)
         if isinstance(prompt, list) and len(prompt) == 1 and self.head(row):
             return prompt[0]["content"]
-        named = "prompt" in row and not (isinstance(prompt, str) and unnamed_function(row, prompt))  # MBPP's names none
-        if row.get("test_list") and not named:
-            return f"{prompt}\nYour code should pass these tests:\n\n" + "\n".join(row["test_list"]) + "\n"
+        tests = row.get("test_list")
+        is_unnamed = "prompt" not in row or (isinstance(prompt, str) and unnamed_function(row, prompt))
+        if tests and is_unnamed:  # MBPP's prompts do not name the function
+            lines = [tests] if isinstance(tests, str) else map(str, tests)
+            return f"{prompt}\nYour code should pass these tests:\n\n" + "\n".join(lines) + "\n"
         return prompt
 
     def head(self, row: dict) -> str:
