@@ -65,6 +65,12 @@ NESTED = {
     "columns.json": {"prompt": ["2+2?", "3+3?"], "answer": ["4", "6"]},
     "pandas.json": {"prompt": {"0": "2+2?", "1": "3+3?"}, "answer": {"0": "4", "1": "6"}},
     "pandas_table.json": {"schema": {"fields": [{"name": "prompt"}]}, "data": ROWS},
+    "pandas_index.json": {"0": ROWS[0], "1": ROWS[1]},
+    "viewer.json": {
+        "features": [],
+        "rows": [{"row_idx": i, "row": row} for i, row in enumerate(ROWS)],
+        "partial": False,
+    },
     "array.jsonl": ROWS,
 }
 
@@ -90,6 +96,15 @@ def test_other_json_and_tables_as_spreadsheets_write_them_are_read(pairs_of, tmp
     path = tmp_path / READ[what][0]
     path.write_bytes(READ[what][1].encode())
     assert pairs_of(path) == PAIRS
+
+
+def test_texts_that_the_hubs_viewer_cut_off_are_named(loader, tmp_path, capsys):
+    path = tmp_path / "viewer.json"
+    cells = ([], ["prompt"])
+    rows = [{"row_idx": i, "row": row, "truncated_cells": cells[i]} for i, row in enumerate(ROWS)]
+    path.write_text(json.dumps({"rows": rows}))
+    assert len(loader.load_rows(path).rows) == 2
+    assert "the hub's viewer cut off texts in 1 rows" in capsys.readouterr().err
 
 
 def test_lists_of_a_row_are_no_rows(loader, tmp_path):
@@ -130,8 +145,8 @@ REFUSED = {  # what: (file, value of JSON, text or bytes; words of the message)
         for value, words in (
             ({"prompt": ["2+2?", "3+3?"], "answer": ["4"]}, "prompt: 2, answer: 1"),
             ({"columns": ["prompt", "answer"], "data": [["2+2?"]]}, "columns columns, data|input"),
-            ({"rows": [{"row_idx": 0, "row": ROWS[0], "truncated_cells": []}]}, "columns row_idx, row|input"),
-            ({"0": ROWS[0], "1": ROWS[1]}, "columns 0, 1|input"),
+            ({"inputs": ROWS[0], "output": ROWS[1]}, "columns inputs, output|input"),
+            ({"train": {"prompt": ["2+2?"]}, "test": {"prompt": ["3+3?"]}}, "columns train, test|input"),
             ({"context": "Ann is 5.", "questions": ROWS}, "not clear which list"),
             ({"text": "Ann is 5.", "items": ROWS}, "not clear which list is"),
         )

@@ -483,6 +483,15 @@ CODE_ROWS = [
 ]
 
 
+@pytest.mark.parametrize("prompt, is_added", [("Write a function to double.", True), ("Write twice(a).", False)])
+def test_a_prompt_that_names_no_function_gets_the_tests(ev, prompt, is_added):
+    """As in MBPP's sanitized subset, whose prompts are in the column prompt."""
+    task = ev.Code("code", ev.Config())
+    test = "assert twice(1) == 2"
+    for tests in ([test], test):
+        assert (test in task.question({"prompt": prompt, "test_list": tests})) == is_added
+
+
 def test_code_of_both_shapes(ev, tmp_path):
     data = write_lines(tmp_path / "code.jsonl", CODE_ROWS)
     found = run_here(ev, tmp_path / "o", "--task", "code", "--data", data, "--completion_column", "canonical_solution")
@@ -754,6 +763,23 @@ def test_compare_takes_common_rows_and_says_so(ev, tmp_path, capsys, columns):
     assert "2 rows are in only one of the runs" in capsys.readouterr().err
     found = json.loads((tmp_path / "c" / "comparison.json").read_text())["tasks"]["math"]["verified"]
     assert found["rows"] == 6 and found["worse"] == 2
+
+
+def test_compare_names_settings_that_differ(ev, tmp_path, capsys):
+    data = write_lines(tmp_path / "rows.jsonl", [{"prompt": "1", "answer": "1", "done": "1"}])
+    shared = ["--task", "math", "--data", data, "--completion_column", "done"]
+    for name, flags in {"a": (), "b": ("--max_new_tokens", "8"), "c": ("--bootstrap", "9")}.items():
+        run_here(ev, tmp_path / name, *shared, *flags)
+    older = json.loads((tmp_path / "c" / "results.json").read_text())
+    del older["settings"]["stop"]  # a setting that an older version did not have
+    (tmp_path / "c" / "results.json").write_text(json.dumps(older))
+    for name, said in {"b": "got runs with max_new_tokens 256 and 8; expected the same settings", "c": ""}.items():
+        capsys.readouterr()
+        assert (
+            ev.main(["--compare", str(tmp_path / "a"), str(tmp_path / name), "--output_dir", str(tmp_path / "o")]) == 0
+        )
+        warning = capsys.readouterr().err
+        assert said in warning and ("got runs" in warning) == bool(said)
 
 
 def trained_model(tmp_path, name: str, **settings):

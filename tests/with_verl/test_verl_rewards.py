@@ -344,3 +344,21 @@ def test_same_score_in_all_three_contracts(name, variants, in_verl, tokenizer, p
             results.append(scored(manager, tokenizer, loaded | {"extra_info": loaded["extra_info"] | told}, text))
     assert [result["reward_score"] for result in results] == pytest.approx(ours, abs=1e-12)
     assert all(result["reward_extra_info"]["raised"] == 0.0 for result in results)
+
+
+def test_a_row_without_an_answer_beside_one_with_it_scores_0_in_both_modules(tokenizer, tmp_path):
+    from verl.trainer.ppo.reward import load_reward_manager
+
+    chats = [{"prompt": [{"role": "user", "content": "?"}], "answer": answer, "level": 1} for answer in ("12", None)]
+    rows, names = launcher.verl_rows(chats, "prompt")
+    launcher.write_modules(tmp_path / "job", [f"{LIBRARY}:exact_match"], names, ship=HELPERS)
+    hooks = {"source": "importlib", "name": "TokenRewardManager", "module.path": tmp_path / "job" / "verl_hooks.py"}
+    port, data = tmp_path / "port.py", tmp_path / "rows.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in chats))
+    assert template.main(["--from", f"{LIBRARY}:exact_match", "--output", str(port), "--data", str(data)]) == 0
+    launched = dataset_rows(tmp_path, rows, tokenizer, launcher.write_parquet_file)
+    loaded = dataset_rows(tmp_path, chats, tokenizer)
+    for manager, given in ((config_of(None, hooks), launched), (config_of(port), loaded)):
+        results = [scored(load_reward_manager(manager, tokenizer), tokenizer, row, "12") for row in given]
+        assert [result["reward_score"] for result in results] == pytest.approx([1.0, 0.0], rel=1e-2)
+        assert all(result["reward_extra_info"].get("raised", 0.0) == 0.0 for result in results)

@@ -21,6 +21,8 @@ SPEAKER = re.compile(
 )
 DIALOGUE = re.compile(r"\s*(user|human)\s*:.+?\s(assistant|ai)\s*:\s*\S", re.IGNORECASE | re.DOTALL)
 TURN_ENDS = re.compile(r"</?s>|<\|(im_end|eot_id|endoftext|begin_of_text|end)\|>|<(bos|end_of_turn)>|<｜[^｜]*｜>")
+# the end of an answer that is only begun
+BEGUN = re.compile(r"(<think>|\blet(['’]s| me| us)\b[^.:\n]{0,40} step by step[.:]?)\s*\Z", re.IGNORECASE)
 ANSWERERS = ("assistant", "model", "response", "[/inst]")
 VISIBLE = re.compile(r"[^\s\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")  # a visible character
 TURN = re.compile(r"(?:\A|\n\n)(Human|Assistant): ?")
@@ -38,6 +40,10 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     if isinstance(only, dict) and only:
         return rows_in(only, name, known)
     lists = {key: item for key, item in value.items() if isinstance(item, list) and item and isinstance(item[0], dict)}
+    keyed = [item for item in value.values() if isinstance(item, dict) and item.keys() & {*ASKS, *known}]
+    if len(keyed) == len(value) > 1 and not value.keys() & {*ASKS, *WEAK, *ANSWERED, *LISTS}:
+        say(f"{name}: read the values of its one object as rows; not used: its keys, {', '.join(value)[:100]}")
+        return keyed
     holders = {key: item for key, item in lists.items() if key in LISTS or is_row(item[0])}
     asks, rows = value.keys() & {*ASKS, *known}, any(is_row(holders[key][0]) for key in LISTS & holders.keys())
     if not holders or (asks and (value.keys() & {*ANSWERED, *known} or not rows)):
@@ -47,7 +53,9 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
         if unused := [other for other in value if other != key]:
             say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
-        return items
+        if cut := sum(bool(item.get("truncated_cells")) for item in items):
+            say(f"warning: {name}: the hub's viewer cut off texts in {cut} rows; try the data set's hub id instead")
+        return [item["row"] if {"row_idx", "row"} <= item.keys() else item for item in items]  # the hub's viewer
     code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
     got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}; it is not clear which list is meant"
     raise UserError(f'{got}; expected JSONL, or one list of objects; try extracting one: python -c "{code}"')
@@ -113,7 +121,7 @@ def holds_answer(text) -> bool:
     """Whether a value is a dialogue in one text that ends with an answer, such as `### Human: … ### Assistant: …`."""
     answers = isinstance(text, str) and any(word in text.lower() for word in ANSWERERS)
     marks = list(SPEAKER.finditer(text)) if answers else []
-    if len(marks) < 2:
+    if len(marks) < 2 or BEGUN.search(text[-200:]):
         return False
     first, last = (next(filter(None, mark.groups())).lower() for mark in (marks[0], marks[-1]))
     preface = TURN_ENDS.sub("", text[: marks[0].start()]).strip()

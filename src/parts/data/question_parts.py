@@ -1,8 +1,10 @@
 """Detect columns that look like part of the question but are not in the prompt, and odd answers and prompts."""
 
+import builtins
 import contextlib
 import functools
 import json
+import keyword
 import re
 import reprlib
 import shlex
@@ -19,7 +21,7 @@ SHORT_NOTES = ("narrative", "puzzle", "premises", "clues")  # some files hold a 
 # texts that a question is about, in the order in which they precede it
 READ_FIRST = (
     *("pre_text", "context", "contexts", "ctx", "passage", "passages", "article", "body", "story", "background"),
-    *("document", "documents", "doc", "docs", "paragraph", "paragraphs", "premise", "hypothesis", "support"),
+    *("document", "documents", "doc", "docs", "para", "paragraph", "paragraphs", "premise", "hypothesis", "support"),
     *("dialogue", "dialog", "schema", "table", "tables", "scenario", "excerpt", *SHORT_NOTES, "post_text"),
 )
 # either part of the question or notes about it
@@ -55,6 +57,10 @@ NOTE_WORDS = {*"supporting gold answer output response correct solution is has n
 SYSTEM = re.compile(r"system|sys(tem)?_?(prompt|message|msg|instructions?)")
 TOOLS = ("tools", "functions")
 TOOL_NAME = re.compile(r"""(["'])name\1: ?(["'])([^"']+)\2""")
+TEST_NAMES = ("tests", "test_list", "unit_tests", "test")
+CALL_NAME = re.compile(r"(?<![.\w])([A-Za-z_]\w*)\(")
+BOUND = re.compile(r"\b(?:def|class|import|as|for)\s+(\w+)|\b(\w+)\s*=(?!=)")  # names that tests define
+UNNAMED = "do not name the function that their tests call, so right programs fail; try adding its name, or the tests"
 SQL = re.compile(r"\s*SELECT\b(?s:.*)\bFROM\b")
 SINGLE = "[A-J]|true|True|false|False"  # letters of choices, truth values
 CHOICE_KEYS = (
@@ -72,6 +78,7 @@ MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|\\N|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
+MISSING_TEXT = re.compile(MISSING, re.IGNORECASE)
 TRACES = {"trajectory", "rollout", "attempt", "attempts", "critique", "judge", "generation"}  # what a model did
 REPLIES = ("assistant", "gpt", "bot", "model")
 LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
@@ -244,6 +251,11 @@ def are_earlier_turns(value, prompt) -> bool:
     return not any(text in asked or any(part and part in text for part in parts) for text in texts)
 
 
+def whole_text(prompt) -> str:
+    """The text of a prompt: itself, or the texts of its messages."""
+    return prompt if isinstance(prompt, str) else "\n\n".join(str(message["content"]) for message in prompt)
+
+
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like part of the question but whose text is not in the prompt (a text or messages)."""
     choices = choice_columns(row)
@@ -254,7 +266,7 @@ def unread_parts(row: dict, prompt) -> list[str]:
     names = [n for n in names if n != "evidences" or not re.match(r"\s*\[\s*\[[^\[\]]*\]", str(row[n]))]  # gold triples
     if not names:
         return []
-    whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
+    whole = whole_text(prompt)
     asked, parts, unread = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")], []
     has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # choices A, B
     for name in names:
@@ -262,12 +274,29 @@ def unread_parts(row: dict, prompt) -> list[str]:
         if name in TOOLS:  # a chat template may write them in another form
             inside = [match[3] for match in TOOL_NAME.finditer(str(row[name]))]
         is_note = isinstance(row[name], int | float) and name not in choices
+        is_note = is_note or (name in READ_FIRST and MISSING_TEXT.fullmatch(str(row[name])) is not None)
         is_note = is_note or (name == "query" and SQL.match(str(row[name])) is not None)  # Spider's gold
         is_whole = name in SECOND_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)  # Alpaca's
         is_there = all(text in asked for text in inside) and (name not in choices or has_letters)
         if not is_note and not is_whole and not is_there:
             unread.append(name)
     return unread
+
+
+def unnamed_function(row: dict, asked: str) -> str:
+    """A message if the tests of a row call functions and its prompt, `asked`, has none of their names, else ""."""
+    tests = next((row[name] for name in TEST_NAMES if not is_empty(row.get(name))), "")
+    parts = tests if isinstance(tests, list) else [tests]
+    cases = [part for part in parts if isinstance(part, dict)]
+    source = "\n".join(part for part in parts if isinstance(part, str)).replace("from solution import", "")
+    given = [case.get("fn_name") or case.get("function") for case in cases] or [tests and row.get("entry_point")]
+    called = CALL_NAME.findall(source) if "assert" in source else []
+    names = {str(name).split(".")[-1] for name in given if name} or {*called}
+    names -= {*dir(builtins), *keyword.kwlist, "candidate", *(name for pair in BOUND.findall(source) for name in pair)}
+    if not names:
+        return ""
+    known = re.findall(r"\w+", f"{asked} {row.get('setup')} {row.get('test_setup_code')}")
+    return UNNAMED if names.isdisjoint(known) else ""
 
 
 def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
@@ -329,6 +358,7 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
         ((holds_answer(f"{m['content']} …") for m in last), "open an assistant's turn themselves; try the question"),
         ((m["role"] == "assistant" for m in last), "end with an answer, which the model continues; try data_loader.py"),
         ((holds_answer(p) or is_dialogue(p) for p in prompts), "are dialogues with answers; try a list `messages`"),
+        ((unnamed_function(row, whole_text(prompt)) for row, prompt in asked), UNNAMED),
         *((map(re.compile(pattern).search, texts), line) for pattern, line in ODD_PROMPTS.items()),
     )
     for flags, message in flaws:

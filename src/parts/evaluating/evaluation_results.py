@@ -7,6 +7,12 @@ from pathlib import Path
 from parts.evaluating.paired_tests import Values, compare_values, verdict_of
 from parts.foundation.messages import UserError, need, say
 
+# settings that change what a model is asked, or how it answers
+ASKING = (
+    *("fewshot", "fewshot_data", "chat_template", "chat_template_kwargs", "system_prompt", "n", "temperature", "top_p"),
+    *("max_new_tokens", "stop", "max_length", "max_turns", "tool_format", "precision"),
+)
+
 
 def unique_keys(rows: list) -> list[str]:
     """A short hash of each row, by which two runs find their common rows; repeated rows get a number."""
@@ -36,6 +42,11 @@ def read_report(path: str) -> dict:
 
 def compare_reports(before: dict, after: dict, samples: int, seed: int) -> dict:
     """{task: {metric: paired test}} for all metrics that two runs share, on their common rows; bootstrap `samples`."""
+    one, two = (run.get("settings") or {} for run in (before, after))
+    differing = [name for name in ASKING if name in one and name in two and one[name] != two[name]]
+    if differing:
+        values = (f"{name} {one[name]!r:.40} and {two[name]!r:.40}" for name in differing)
+        say(f"warning: got runs with {', '.join(values)}; expected the same settings, or these may be what differs")
     results, common = {}, [name for name in before["tasks"] if name in after["tasks"]]
     need(common, f"got runs of {list(before['tasks'])} and of {list(after['tasks'])}; expected a task that both have")
     for task in common:

@@ -290,7 +290,7 @@ def gold_of(text: str) -> str | None:
 
 def as_answer(value, name: str) -> str | list[str]:
     """An answer as text, or a list of accepted answers; numbers and truth values are written as in JSON."""
-    if isinstance(value, dict):
+    if isinstance(value, dict) and value:
         accepted = accepted_answers(value)
         if accepted is None:
             inner = next((key for key in value if isinstance(value[key], str | int | float)), "KEY")

@@ -34,6 +34,7 @@ class Names:
         *("answer", "final_answer", "expected_answer", "correct_answer", "reference_answer", "gold_answer"),
         *("short_answer", "exact_answer", "numeric_answer", "numerical_answer", "answer_number", "answer_value"),
         *("accepted_answers", "golden_answer", "golden_answers", "ground_truth", "ground_truths", "golden", "gold"),
+        *("expected_output", "ideal", "ref_answer", "gt_answer", "final_ans", "ground_truth_answer"),
         *("target", "expected", "answers", "answers_spans", "final_decision", "label", "verification_info"),
     )
     ANSWER = (*GOLD, "solution")

@@ -51,12 +51,8 @@ FLAGS = {  # name: (help, what argparse gets)
 
 
 def make_command() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        usage="%(prog)s IN ... [--flag value ...]    (--help has all flags)",
-        description=__doc__,
-        formatter_class=Help,
-        allow_abbrev=False,
-    )
+    usage = "%(prog)s IN ... [--flag value ...]    (--help has all flags)"
+    parser = argparse.ArgumentParser(usage=usage, description=__doc__, formatter_class=Help, allow_abbrev=False)
     parser.add_argument("inputs", nargs="+", metavar="IN", help="files, folders, globs, `-`, hub id[:config][@split]")
     for name, (text, options) in FLAGS.items():
         default = options.get("default")
@@ -89,13 +85,9 @@ def settings_of(args) -> Settings:
         except (OSError, ValueError) as error:
             raise UserError(f"got --system_prompt {file}: {error}; expected a text file") from None
         need(system, f"got --system_prompt {file}, which is empty; expected text")
-    names = ("kind", "on_bad", "limit", "dedup", "encoding")
-    return Settings(
-        **{name: getattr(args, name) for name in names},
-        mapping=dict(item.split("=", 1) for item in args.map),
-        drop=tuple(args.drop),
-        system_prompt=system,
-    )
+    given = {name: getattr(args, name) for name in ("kind", "on_bad", "limit", "dedup", "encoding")}
+    mapping = dict(item.split("=", 1) for item in args.map)
+    return Settings(**given, mapping=mapping, drop=tuple(args.drop), system_prompt=system)
 
 
 def parts_of(args, rows: list[dict], asked: list[str]) -> list[tuple[Path, str, list[int]]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from parts.data.answer_marks import is_program, parsed
 from parts.data.nested_rows import holds_answer, is_dialogue
-from parts.data.question_parts import ODD_PROMPTS, is_empty, is_system, texts_in, unread_parts
+from parts.data.question_parts import ODD_PROMPTS, is_empty, is_system, texts_in, unnamed_function, unread_parts
 from parts.data.stated_answers import visible
 from programs.data_loader.answers_and_tests import (
     ALIASES,
@@ -80,7 +80,8 @@ class Shape:
             if empty := [name for name in names if name in self.row and name not in self.used]:
                 raise BadRow(empty[0], "null or an empty cell", what)
             present = ", ".join(key for key, item in self.row.items() if item is not None) or "none"
-            objects = {key: cell for key in self.row if isinstance(cell := opened(self.row[key]), dict)}
+            cells = {key: opened(cell) for key, cell in self.row.items() if key not in Names.ANSWER}
+            objects = {key: cell for key, cell in cells.items() if isinstance(cell, dict)}
             inner = {key: [name for name in (*names, *Names.CHAT) if name in cell] for key, cell in objects.items()}
             paths = [f"{key}.{fields[0]}" for key, fields in inner.items() if fields]
             path = "COLUMN" + ", or =COLUMN.FIELD for a field of an object" * bool(inner)
@@ -214,8 +215,7 @@ class Shape:
         if "id" not in out and isinstance(row.get("task_id"), str | int):
             out["id"] = str(row["task_id"])
         rest = {name: value for name, value in row.items() if name not in self.used and value is not None}
-        for name, value in rest.items():
-            out.setdefault(name, value)
+        out |= {name: value for name, value in rest.items() if name not in out}
         if not self.is_ours:
             for name in rest if "answer" in out and not self.choices else ():
                 given = {text.lower() for text in texts_in(out["answer"])}
@@ -224,6 +224,7 @@ class Shape:
             whole = "\n".join(message["content"] for message in out["prompt"])
             if re.fullmatch(r"\(?[A-J]\)?", str(out.get("answer"))) and not LETTERED.search(whole):
                 self.notes.append(LETTER_ALONE)
+            self.notes += [f"prompts {line}" for line in [unnamed_function(out, whole)] if line]
             self.notes += calls_on_stdin(out.get("tests"), self.tests_name, function_of(row), asked)
             known = {*self.facts.mapped, *self.facts.sources, *(self.choices.columns if self.choices else ())}
             known |= {"tools"} if {"completion", "chosen"} & out.keys() else set()  # trainers on replies render them
@@ -332,7 +333,8 @@ def as_code(shape: Shape) -> None:
     row = shape.row
     check_language(row, "tests")
     first = ("tests", "test") if row.get("entry_point") else ()
-    name, _ = shape.take((*dict.fromkeys((*first, *Names.TESTS)), "verification_info"), "tests")
+    names = (*dict.fromkeys((*first, *Names.TESTS)), "verification_info")
+    name, _ = shape.take(sorted(names, key=lambda name: is_empty(row.get(name))), "tests")
     taken, tests = joined_tests(row, name)
     others = [key for key in Names.TESTS if key not in taken and name != "test" and texts_in(row.get(key))]
     others = [key for key in others if isinstance(row[key], list | dict) or ASSERTS.search(str(row[key]))]
@@ -387,8 +389,9 @@ def as_conversation(shape: Shape) -> None:
         shape.out["completion"] = reply
         return
     check_alone(shape)
-    if shape.row.get("answer") is None and (gold := shape.name(Names.GOLD[1:])):
-        shape.gold(gold)  # Tulu 3's data for verifiable rewards has one
+    text = shape.row.get("solution")
+    if gold := shape.name(Names.ANSWER if marks_answer(text) or names_value(text) else Names.GOLD):
+        shape.gold(gold)  # in Tulu 3's data for verifiable rewards `ground_truth`, in ms-swift's `solution`
 
 
 def as_preferences(shape: Shape) -> None:

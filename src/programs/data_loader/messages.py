@@ -7,6 +7,7 @@ from parts.data.nested_rows import VISIBLE, holds_answer, turns_in
 from parts.data.question_parts import (
     MARKS,
     MEDIA,
+    MISSING_TEXT,
     READ_FIRST,
     SHORT_NOTES,
     head_of,
@@ -42,6 +43,8 @@ MAY_FOLLOW = {
 LONG_NAMES = ("context", "passage", "article", "document", "story", "paragraph", "schema", "table")
 WORD = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]|[^\W\d_]+")  # a Chinese or Japanese letter counts as one
 STATES = re.compile(r"\w\s*[=+]\s*\w|[^\W\d_]{2}[.!?][\"'”]?(\s|\Z)|[。！？]")  # a sentence or an equation
+# a URL, or the name of a file in at most four words
+LOCATION = re.compile(r"(?i)https?://\S+|([\w./\\-]+ ){0,3}[\w./\\-]+\.(pdf|docx?|txt|html?|md|csv|json|xlsx?)")
 MAY_SOLVE = {"code", "test", "target"}  # words of columns that may hold the solution, as DS-1000's code_context does
 TEXT_KEYS = ("text", "contexts", "sentences", "paragraphs", "passages", "paragraph_text", "passage_text", "content")
 DOCUMENT_KEYS = {"title", *TEXT_KEYS, "header", "columns", "rows", "data"}
@@ -239,6 +242,8 @@ def passages_before(row: dict, question: str, names: list[str], mapped: frozense
             words -= {"the", "a", "an", name, name.removesuffix("s")}
             if len(words) < 3 and not STATES.search(text or ""):  # a puzzle's name or a drawn grid
                 continue
+        if text and name not in mapped and (MISSING_TEXT.fullmatch(text) or LOCATION.fullmatch(text.strip())):
+            continue
         if text and text.strip() and not all(squeezed(part) in asked for part in texts_in(row[name])):
             texts[name] = text
     return texts

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import ClassVar
 
 from parts.data.pass_rates import pass_at_k
+from parts.data.question_parts import unnamed_function
 from parts.data.rows import check_prompt
 from parts.evaluating.paired_tests import Values
 from parts.foundation.bundle import sibling
@@ -262,8 +263,11 @@ class Code(Task):
         prompt = self.prompt(row)
         if isinstance(prompt, list) and len(prompt) == 1 and self.head(row):
             return prompt[0]["content"]
-        if "prompt" not in row and row.get("test_list"):
-            return f"{prompt}\nYour code should pass these tests:\n\n" + "\n".join(row["test_list"]) + "\n"
+        tests = row.get("test_list")
+        is_unnamed = "prompt" not in row or (isinstance(prompt, str) and unnamed_function(row, prompt))
+        if tests and is_unnamed:  # MBPP's prompts do not name the function
+            lines = [tests] if isinstance(tests, str) else map(str, tests)
+            return f"{prompt}\nYour code should pass these tests:\n\n" + "\n".join(lines) + "\n"
         return prompt
 
     def head(self, row: dict) -> str:
