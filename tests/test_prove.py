@@ -631,6 +631,14 @@ def test_an_environment_in_four_places(tmp_path, capsys, name):
         assert "paid the same by ppo_train, grpo_train, evaluation, verl_train." in err
         returns = report["figures"]["returns"]
         assert all(values == returns["alone"] for values in returns.values()) and {0.0, 1.0} <= {*returns["alone"]}
+        (tmp_path / "beside.py").write_text(
+            "def right(environments, **kw):\n    return [x.right for x in environments]\n"
+        )
+        with_reward = [tmp_path / "rows.jsonl", "--", "--reward", f"{tmp_path}/beside.py:right*0.5"]
+        code, report, err = run(capsys, f"{tmp_path}/mine.py:{name}", "--data", *with_reward)
+        returns = report["figures"]["returns"]
+        assert code == 0 and max(returns["alone"]) == 1.5, report["findings"]
+        assert all(values == returns["alone"] for values in returns.values())
 
 
 BAD = {  # a thing, and words of the one line that is said of it

@@ -164,12 +164,19 @@ def tool_job(conversation: Conversation, limits: PlayLimits) -> list[Callable]:
 
 
 def tool_messages(conversation: Conversation, outcomes: list[Outcome], limits: PlayLimits) -> list[dict]:
-    """The results of the last answer's tool calls as messages; counts calls and failures."""
+    """The results of the last answer's tool calls as messages; counts calls and failures.
+
+    EnvironmentFault if a tool sets a signal handler: each of its calls would fail, whatever the model says.
+    """
     messages = []
     for call, outcome in zip(conversation.messages[-1]["tool_calls"], outcomes, strict=True):
-        failed = outcome.error is not None
+        failed, name = outcome.error is not None, call["function"]["name"]
+        if failed and str(outcome.error).startswith("signal only works in main thread"):
+            fault = environment_fault(conversation.kind, f"tool {name}", conversation.row, outcome.error)
+            advice = "tools run in threads; try it without signals, as --tool_timeout limits its time"
+            raise EnvironmentFault(f"{fault}; {advice}")
         conversation.calls, conversation.failures = conversation.calls + 1, conversation.failures + failed
         content = error_text(outcome.error, limits.characters) if failed else outcome.value
-        message = {"role": "tool", "name": call["function"]["name"][:64], "content": content}
+        message = {"role": "tool", "name": name[:64], "content": content}
         messages.append({**message, "tool_call_id": call["id"]} if "id" in call else message)
     return messages

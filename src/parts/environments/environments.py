@@ -92,7 +92,9 @@ def tool_schema(environment, name: str, subject: str) -> dict:
     from transformers.utils import get_json_schema
 
     method = getattr(environment, name)
-    expected = f"expected type hints, a docstring, and each argument described under Args:{HIDE}"
+    expected = (
+        f"expected type hints and a docstring, under Args: `name: text` for each argument, without its type{HIDE}"
+    )
     for p in inspect.signature(method).parameters.values():
         fits = p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
         need(fits, f"{subject}: tool {name} has the parameter {p}, which a call by name cannot give; {expected}")

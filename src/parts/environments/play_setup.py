@@ -14,6 +14,7 @@ from parts.rewards.rewards import Reward, call_limits
 from parts.rewards.user_code import prints_aside
 
 OF_ENVIRONMENT = "environment"  # name of the environment's own score among a sample's rewards
+OBJECTS = "environments"  # reward functions' argument, as in TRL: the object of each conversation
 TURN_SETTINGS = ("max_turns", "max_conversation_tokens", "tool_timeout", "tool_characters", "tool_format")
 
 
@@ -71,6 +72,7 @@ def load_scored(config) -> tuple[Environments, Reward]:
     """(environments, reward functions beside them); UserError if an environment's conversations would get no score."""
     environments = load_environments(config.environment)
     reward = Reward(config.reward, call_limits(config))
+    reward.others = (OBJECTS,)
     check_environments(config, environments, reward.functions)
     return environments, reward
 
@@ -158,9 +160,10 @@ def score_talks(setup: PlaySetup, rows: list[dict], conversations: list[Conversa
 
 
 def as_rewards_see(rows: list[dict], conversations: list[Conversation]) -> tuple[list[dict], list[list[dict]]]:
-    """(rows with the prompts as `reset` completed them, messages that followed), for reward functions."""
-    begun = [1 if isinstance(row["prompt"], str) else len(row["prompt"]) for row in rows]
-    seen = [{**row, "prompt": t.messages[:n]} for row, t, n in zip(rows, conversations, begun, strict=True)]
+    """(rows with their environment and the prompt that `reset` completed, messages that followed), for rewards."""
+    begun, seen = [1 if isinstance(row["prompt"], str) else len(row["prompt"]) for row in rows], []
+    for row, t, n in zip(rows, conversations, begun, strict=True):
+        seen.append({**row, "prompt": t.messages[:n], "columns": {**row["columns"], OBJECTS: t.environment}})
     return seen, [t.messages[n:] for t, n in zip(conversations, begun, strict=True)]
 
 

@@ -19,6 +19,7 @@ from parts.data.rows import placed_rows
 from parts.data.verl_layout import OWN_INFO
 from parts.environments.conversations import PlaySetup
 from parts.environments.play_setup import (
+    OBJECTS,
     check_environment_rows,
     check_fits,
     load_with_reward,
@@ -264,6 +265,7 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     write_parquet_file(held_out or rows[:1], folder / "val.parquet")  # verl wants one
     write_code(config, folder, setup, columns, "" if config.check else str(output / REWARD_ERROR))
     reward = Reward(specs)
+    reward.others = (OBJECTS,) if setup else ()
     refuse_groups(reward)
     for row in (rows + held_out)[:: max(1, len(rows))]:
         reward.check_columns({"prompt": row["prompt"], "columns": dict.fromkeys(columns)})
