@@ -161,6 +161,10 @@ REFUSED = {
         RESET + '    def f(self, x: int):\n        """F."""\n',
         "no description for the argument",
     ),
+    "type among the words": (
+        RESET + "    def f(self, x: int):\n" + WORDS.replace("x:", "x (int):"),
+        r"`name: text` \(no type\) for each argument",
+    ),
     "unknown hint": (RESET + "    def f(self, x: object):\n" + WORDS, "no schema"),
     "any arguments": (RESET + "    def f(self, **x: int):\n" + WORDS, "by name"),
     "generator": (RESET + '    def f(self):\n        """F."""\n        yield 1\n', "is a generator"),

@@ -698,6 +698,8 @@ def test_the_version_is_found_by_a_pin_or_by_names(tmp_path, capsys):
     _, table, text = migrated(tmp_path, capsys, tmp_path / "old.py")
     assert (table["version"], table["found"]) == ("0.14", "pinned in old.py: trl==0.14")
     assert "trl==1.16" in text
+    assert migrate.main([str(FILES / "trl_0.14_recipe.yaml")]) == 2
+    assert re.search("without a setting of verl; .* try --from trl==", capsys.readouterr().err)
     assert migrate.main([str(FILES / "grpo_0.14_tldr.py")]) == 2
     assert re.search(r"trl 0.14 to 1.16 fit.*\n.*loss_type: .*0.14-0.15: \"grpo\"", capsys.readouterr().err, re.S)
 

@@ -650,6 +650,8 @@ BAD = {  # a thing, and words of the one line that is said of it
     "other.py": ("def area(a, b):\n    return a * b\n", "--as NAME=FORMULA, one of gspo, "),
     "empty.py": ("x = 1\n", "none of these"),
     "job.yaml": ("algorithm: grpo\noutput_dir: out\n", "without verl"),
+    "hydra.yaml": ("actor_rollout_ref:\n  model: {path: m}\n", "verl's own YAML"),
+    "job.sh": ("set -x\npython3 -m verl.trainer.main_ppo trainer.nnodes=1\n", "for a shell script, try a copy with"),
 }
 
 

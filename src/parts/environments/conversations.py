@@ -166,7 +166,7 @@ def tool_job(conversation: Conversation, limits: PlayLimits) -> list[Callable]:
 def tool_messages(conversation: Conversation, outcomes: list[Outcome], limits: PlayLimits) -> list[dict]:
     """The results of the last answer's tool calls as messages; counts calls and failures.
 
-    EnvironmentFault if a tool sets a signal handler: each of its calls would fail, whatever the model says.
+    EnvironmentFault if a tool sets a signal handler, so that each of its calls would fail.
     """
     messages = []
     for call, outcome in zip(conversation.messages[-1]["tool_calls"], outcomes, strict=True):

@@ -190,8 +190,7 @@ def migrate_job(file: str, text: str, version: str) -> dict:
     kind = YamlJob if Path(file).suffix in (".yaml", ".yml") else ShellJob
     job = kind(file, text)
     is_verl = job.mains or any(word.key.split(".")[0] in SECTIONS for word in job.words)
-    expected = "expected a job or its YAML; for settings of TRL try --from trl==VERSION"
-    need(is_verl, f"got {file} without a setting of verl; {expected}")
+    need(is_verl, f"got {file} without a setting of verl; expected a job or its YAML; for TRL try --from trl==0.14")
 
     def migrations(version: str, report: Report) -> list[VerlMigration]:
         return [VerlMigration(command, version, report) for command in job.commands()]

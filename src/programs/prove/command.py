@@ -81,8 +81,7 @@ def proof_of(args) -> Proof:
     if results:
         check_flags(args, "evaluation")
         return prove_evaluation(path, results, unreadable, seconds)
-    if path.is_dir() and not names and not is_of_runs:
-        names = any(functions_of(path)[0].values())  # in its subfolders
+    names = names or (path.is_dir() and not is_of_runs and any(functions_of(path)[0].values()))  # in subfolders
     need(names, f"got {args.thing}, which is none of these; {ACCEPTED}")
     check_flags(args, "functions", "formulas")
     return prove_functions(Path(file), name, args.formulas)

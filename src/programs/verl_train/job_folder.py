@@ -265,10 +265,10 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     write_parquet_file(held_out or rows[:1], folder / "val.parquet")  # verl wants one
     write_code(config, folder, setup, columns, "" if config.check else str(output / REWARD_ERROR))
     reward = Reward(specs)
-    reward.others = (OBJECTS,) if setup else ()
     refuse_groups(reward)
+    given = [*columns, OBJECTS] if setup else columns
     for row in (rows + held_out)[:: max(1, len(rows))]:
-        reward.check_columns({"prompt": row["prompt"], "columns": dict.fromkeys(columns)})
+        reward.check_columns({"prompt": row["prompt"], "columns": dict.fromkeys(given)})
     job = Layout(
         folder="" if remote else str(folder),
         output=str(output),
