@@ -185,7 +185,9 @@ def read_overrides(file: str) -> list[Override]:
         lines = Path(file).read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
         raise UserError(f"got --overrides {file}: {error}; expected a text file") from None
-    overrides = []
+    overrides, flags = [], " ".join(line.strip() for line in lines if line.lstrip().startswith("--config-"))
+    way = "model_engine=megatron" if "megatron" in flags else "the settings of its file"
+    need(not flags, f"got {file} with {flags}; expected one KEY=VALUE per line and no flags; try {way} in their place")
     for number, line in enumerate(lines, start=1):
         text = re.sub(r"(^|\s)#[^'\"]*$", "", line).strip()  # in quotes it is text
         match = LINE.fullmatch(text)
