@@ -189,7 +189,7 @@ def migrate_job(file: str, text: str, version: str) -> dict:
     """Migrate a verl job: a shell script, or its settings in YAML."""
     kind = YamlJob if Path(file).suffix in (".yaml", ".yml") else ShellJob
     job = kind(file, text)
-    is_verl = job.mains or any(word.key.split(".")[0] in SECTIONS for word in job.words)
+    is_verl = job.mains or any(x.key.split(".")[0] in SECTIONS for x in job.words) or "ppo_trainer" in text
     need(is_verl, f"got {file} without a setting of verl; expected a job or its YAML; for TRL try --from trl==0.14")
 
     def migrations(version: str, report: Report) -> list[VerlMigration]:

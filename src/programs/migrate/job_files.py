@@ -277,7 +277,8 @@ class YamlJob(JobFile):
             node = trees.setdefault(home, {})
             rows.setdefault(home, []).extend([change] if change in settings else [])
             for part in parts[depth:-1]:
-                node = node.setdefault(part, {})
+                node[part] = node[part] if isinstance(node.get(part), dict) else {}  # not a ${…} for this section
+                node = node[part]
             node[parts[-1]] = yaml.safe_load(change.text)
         for name, tree in sorted(trees.items(), key=lambda tree: tree[0].count(".") if tree[0] else -1, reverse=True):
             section = self.sections[name]
