@@ -542,6 +542,19 @@ def test_a_tool_that_needs_the_main_thread_stops_the_run(file):
         Play(f"{file(text)}:E")([row("Why?")], [[call("look"), "a"]])
 
 
+BY_THE_MODEL = ["exec('import signal; signal.signal(signal.SIGALRM, signal.SIG_DFL)')", "raise Odd()"]
+
+
+@pytest.mark.parametrize("line", BY_THE_MODEL)
+def test_what_the_models_code_raises_in_a_tool_does_not_stop_the_run(line, file):
+    text = (
+        "class Odd(Exception):\n    def __str__(self):\n        raise OSError\nclass E:\n    def reset(self, **row):\n"
+    )
+    text += f"        pass\n    def look(self) -> str:\n        'Look.'\n        {line}\n"
+    (conversation,) = Play(f"{file(text)}:E")([row("Why?")], [[call("look"), "a"]])
+    assert (conversation.calls, conversation.failures, conversation.ended_by) == (1, 1, "answer")
+
+
 PRINTS = """
 print("import")
 class E:

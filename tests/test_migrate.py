@@ -705,9 +705,11 @@ def test_the_version_is_found_by_a_pin_or_by_names(tmp_path, capsys):
     assert re.search(r"trl 0.14 to 1.16 fit.*\n.*loss_type: .*0.14-0.15: \"grpo\"", capsys.readouterr().err, re.S)
 
 
-def test_a_section_that_a_setting_refers_to_moves_to_its_place(tmp_path):
-    text = "reward_model:\n  reward_kwargs:\n    overlong_buffer_cfg: ${reward_model.overlong_buffer}\n"
-    (tmp_path / "old.yaml").write_text(f"{text}  reward_manager: dapo\n  overlong_buffer: {{enable: True, len: 4}}\n")
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_section_that_a_setting_refers_to_moves_to_its_place(tmp_path, order):
+    reference = "  reward_kwargs:\n    overlong_buffer_cfg: ${reward_model.overlong_buffer}\n"
+    parts = [reference, "  overlong_buffer: {enable: True, len: 4}\n"][::order]
+    (tmp_path / "old.yaml").write_text("".join(["reward_model:\n  reward_manager: dapo\n", *parts]))
     migrate.main([str(tmp_path / "old.yaml"), "--from=verl==0.5", f"--out={tmp_path}/new.yaml"])
     new = yaml.safe_load((tmp_path / "new.yaml").read_text())
     assert new["reward"]["reward_kwargs"]["overlong_buffer_cfg"] == {"enable": True, "len": 4}

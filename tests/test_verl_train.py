@@ -267,6 +267,10 @@ WRONG_FILES = [
         "no flags; try model_engine=megatron",
     ),
     ("--config-name=gsm8k_multiturn_grpo\ndata.seed=1", "no flags; try the settings of its file"),
+    (
+        "--config-path=/megatron/config\n--config-name='ppo_trainer' \\\ndata.seed=1",
+        "'ppo_trainer'; .* leaving them out",
+    ),
     ("data.seed=1 data.shuffle=False", "line 1: got 'data.seed=1 data.shuffle=False'; expected one KEY=VALUE per line"),
     ("# nothing", "without overrides; expected KEY=VALUE"),
     ("model_engine=veomni\ndata.seed=1", "got a Python without verl"),  # names of another engine

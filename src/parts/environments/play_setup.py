@@ -38,7 +38,10 @@ def check_room(config, prompt_tokens: int) -> None:
 
 
 def check_fits(config, limit: int | None, bound: str = "max_new_tokens") -> None:
-    """Raise UserError if a conversation can exceed the model's `limit` of positions; `bound`: what limits an answer."""
+    """Raise UserError if a conversation can exceed the model's `limit` of positions (None: no limit).
+
+    `bound`: name of the setting that limits an answer, for the message.
+    """
     need(
         not limit or config.conversation_tokens <= limit,
         f"got conversations of up to {config.conversation_tokens} tokens; expected at most the model's {limit}; try "
@@ -74,7 +77,10 @@ def load_scored(config) -> tuple[Environments, Reward]:
 
 
 def check_environments(config, environments: Environments, functions) -> None:
-    """Raise UserError if neither environments nor `functions` score conversations, or for tool_format without tools."""
+    """Raise UserError if conversations would get no score, or if tool_format is set without tools.
+
+    `functions`: names of the reward functions beside the environments.
+    """
     got = f"got a reward function {OF_ENVIRONMENT!r}, the name of the environment's own score"
     need(OF_ENVIRONMENT not in functions, f"{got}; try another name")
     advice = "try def get_reward(self) -> float, or turn_reward = 0.0 in the class"
@@ -114,7 +120,8 @@ def playable_rows(
 ) -> list[dict]:
     """Render the rows' prompts with their environment's tools as `prompt_ids`; drop rows that are then too long.
 
-    Text that `reset` appends is not included, as it is unknown before. `limit`: the setting that limits a prompt.
+    Text that `reset` appends is not included, as it is unknown before a conversation begins. `limit`: name of the
+    setting that limits a prompt.
     """
     kept, most = [], getattr(config, limit)
     for row in rows:

@@ -189,8 +189,10 @@ def migrate_job(file: str, text: str, version: str) -> dict:
     """Migrate a verl job: a shell script, or its settings in YAML."""
     kind = YamlJob if Path(file).suffix in (".yaml", ".yml") else ShellJob
     job = kind(file, text)
-    is_verl = job.mains or any(x.key.split(".")[0] in SECTIONS for x in job.words) or "ppo_trainer" in text
-    need(is_verl, f"got {file} without a setting of verl; expected a job or its YAML; for TRL try --from trl==0.14")
+    inherits = kind is YamlJob and re.search(r"\bppo_\w*trainer\b", text)  # from verl's own file, in `defaults`
+    is_verl = job.mains or inherits or any(word.key.split(".")[0] in SECTIONS for word in job.words)
+    advice = "; for settings of TRL try --from trl==VERSION, that of their run" * (kind is YamlJob)
+    need(is_verl, f"got {file} without a setting of verl; expected a job or its YAML{advice}")
 
     def migrations(version: str, report: Report) -> list[VerlMigration]:
         return [VerlMigration(command, version, report) for command in job.commands()]
