@@ -161,6 +161,10 @@ REFUSED = {
         RESET + '    def f(self, x: int):\n        """F."""\n',
         "no description for the argument",
     ),
+    "type among the words": (
+        RESET + "    def f(self, x: int):\n" + WORDS.replace("x:", "x (int):"),
+        r"`name: text` \(no type\) for each argument",
+    ),
     "unknown hint": (RESET + "    def f(self, x: object):\n" + WORDS, "no schema"),
     "any arguments": (RESET + "    def f(self, **x: int):\n" + WORDS, "by name"),
     "generator": (RESET + '    def f(self):\n        """F."""\n        yield 1\n', "is a generator"),
@@ -529,6 +533,26 @@ def test_a_fault_of_the_environment_stops_the_run_and_is_named(name, file):
     with pytest.raises(EnvironmentFault, match=message) as error:
         Play(f"{path}:E", seconds=0.3 if name == "slow reply" else 60)([row("Why?")] * 2, [["a"]] * 2)
     assert error.value.code == 3 and "environment E, row 1 of the batch, prompt 'Why?': " in str(error.value)
+
+
+def test_a_tool_that_needs_the_main_thread_stops_the_run(file):
+    text = "import signal\nclass E:\n    def reset(self, **row):\n        pass\n    def look(self) -> str:\n"
+    text += "        'Look.'\n        signal.signal(signal.SIGALRM, signal.SIG_DFL)\n"
+    with pytest.raises(EnvironmentFault, match=r"tool look raised ValueError: .* at .*:7; .*--tool_timeout limits"):
+        Play(f"{file(text)}:E")([row("Why?")], [[call("look"), "a"]])
+
+
+BY_THE_MODEL = ["exec('import signal; signal.signal(signal.SIGALRM, signal.SIG_DFL)')", "raise Odd()"]
+
+
+@pytest.mark.parametrize("line", BY_THE_MODEL)
+def test_what_the_models_code_raises_in_a_tool_does_not_stop_the_run(line, file):
+    text = (
+        "class Odd(Exception):\n    def __str__(self):\n        raise OSError\nclass E:\n    def reset(self, **row):\n"
+    )
+    text += f"        pass\n    def look(self) -> str:\n        'Look.'\n        {line}\n"
+    (conversation,) = Play(f"{file(text)}:E")([row("Why?")], [[call("look"), "a"]])
+    assert (conversation.calls, conversation.failures, conversation.ended_by) == (1, 1, "answer")
 
 
 PRINTS = """

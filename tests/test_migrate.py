@@ -22,6 +22,7 @@ import shutil
 from types import SimpleNamespace
 
 import pytest
+import yaml
 from conftest import ROOT, TINY_LM, load_script, run_script
 from datasets import Dataset
 
@@ -698,8 +699,20 @@ def test_the_version_is_found_by_a_pin_or_by_names(tmp_path, capsys):
     _, table, text = migrated(tmp_path, capsys, tmp_path / "old.py")
     assert (table["version"], table["found"]) == ("0.14", "pinned in old.py: trl==0.14")
     assert "trl==1.16" in text
+    assert migrate.main([str(FILES / "trl_0.14_recipe.yaml")]) == 2
+    assert re.search("without a setting of verl; .* try --from trl==", capsys.readouterr().err)
     assert migrate.main([str(FILES / "grpo_0.14_tldr.py")]) == 2
     assert re.search(r"trl 0.14 to 1.16 fit.*\n.*loss_type: .*0.14-0.15: \"grpo\"", capsys.readouterr().err, re.S)
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_section_that_a_setting_refers_to_moves_to_its_place(tmp_path, order):
+    reference = "  reward_kwargs:\n    overlong_buffer_cfg: ${reward_model.overlong_buffer}\n"
+    parts = [reference, "  overlong_buffer: {enable: True, len: 4}\n"][::order]
+    (tmp_path / "old.yaml").write_text("".join(["reward_model:\n  reward_manager: dapo\n", *parts]))
+    migrate.main([str(tmp_path / "old.yaml"), "--from=verl==0.5", f"--out={tmp_path}/new.yaml"])
+    new = yaml.safe_load((tmp_path / "new.yaml").read_text())
+    assert new["reward"]["reward_kwargs"]["overlong_buffer_cfg"] == {"enable": True, "len": 4}
 
 
 def test_a_notebook_keeps_its_magics(tmp_path, capsys):

@@ -358,11 +358,18 @@ def test_reward_functions_see_the_conversation_and_add_to_the_environments_score
     (tmp_path / "r.py").write_text(
         "def whole(prompts, completions, **kw):\n    return [float(len(c)) for c in completions]\n"
         "def text(prompt, completion):\n    assert 'noted' not in completion\n    return 1.0\n"
+        "def objects(environments, **kw):\n    return [x.get_reward() + 1 for x in environments]\n"
     )
     rewards = [f"{tmp_path / 'r.py'}:whole*0.5", f"{tmp_path / 'r.py'}:text*0.1"]
     (sample,) = Playing(f"{file}:Tools", rewards=rewards)([row()], [[said("note") + "<|end|>", "4<|end|>"]])
     assert sample["rewards"] == {"environment": 1.0, "whole": 3.0, "text": 1.0}  # call, result, answer
     assert sample["score"] == pytest.approx(1.0 + 1.5 + 0.1) and next(iter(sample["rewards"])) == "environment"
+    with open(file, "a") as f:
+        f.write("\n\nclass Board(Tools, dict):\n    def __getattr__(self, name):\n        return 0\n")
+    for kind in ("Tools", "Board"):  # a reward gets the object itself, not a copy, whatever it is
+        playing = Playing(f"{file}:{kind}", rewards=[f"{tmp_path / 'r.py'}:objects"])
+        (sample,) = playing([row()], [[said("note") + "<|end|>", "4<|end|>"]])
+        assert sample["rewards"] == {"environment": 1.0, "objects": 2.0}, "as in TRL's examples"
     (sample,) = Playing(f"{file}:Silent", rewards=rewards[:1])([row()], [["a<|end|>"] * 3])
     assert sample["rewards"] == {"whole": 5.0, "environment": None} and next(iter(sample["rewards"])) == "whole"
 

@@ -311,6 +311,8 @@ def test_allowed_and_summed_with_a_reward(check, folder):
     report = check("Sound", "--reward", f"{folder}/reward.py:quiet*0.5")
     assert "silence" in failures(report) and "nonsense" not in failures(report)
     assert line(report, "silence")["mean"] == 0.5 and line(report, "gold")["mean"] == 1.5
+    (folder / "reward.py").write_text("def own(environments, **kw):\n    return [x.get_reward() for x in environments]")
+    assert line(check("Sound", "--reward", f"{folder}/reward.py:own"), "gold")["mean"] == 2.0
 
 
 # ------------------------------------------------------------------------------------------------ its process

@@ -633,6 +633,14 @@ def test_an_environment_in_four_places(tmp_path, capsys, name):
         assert "paid the same by ppo_train, grpo_train, evaluation, verl_train." in err
         returns = report["figures"]["returns"]
         assert all(values == returns["alone"] for values in returns.values()) and {0.0, 1.0} <= {*returns["alone"]}
+        (tmp_path / "beside.py").write_text(
+            "def right(environments, **kw):\n    return [x.right for x in environments]\n"
+        )
+        with_reward = [tmp_path / "rows.jsonl", "--", "--reward", f"{tmp_path}/beside.py:right*0.5"]
+        code, report, err = run(capsys, f"{tmp_path}/mine.py:{name}", "--data", *with_reward)
+        returns = report["figures"]["returns"]
+        assert code == 0 and max(returns["alone"]) == 1.5, report["findings"]
+        assert all(values == returns["alone"] for values in returns.values())
 
 
 BAD = {  # a thing, and words of the one line that is said of it
@@ -644,6 +652,8 @@ BAD = {  # a thing, and words of the one line that is said of it
     "other.py": ("def area(a, b):\n    return a * b\n", "--as NAME=FORMULA, one of gspo, "),
     "empty.py": ("x = 1\n", "none of these"),
     "job.yaml": ("algorithm: grpo\noutput_dir: out\n", "without verl"),
+    "hydra.yaml": ("actor_rollout_ref:\n  model: {path: m}\n", "verl's own YAML"),
+    "job.sh": ("set -x\npython3 -m verl.trainer.main_ppo trainer.nnodes=1\n", "for a shell script, try a copy with"),
 }
 
 

@@ -520,6 +520,9 @@ def test_a_file_of_a_folder_that_does_not_import_is_not_measured(tmp_path, capsy
     syntax, absent = sorted(report["not_measured"], reverse=True)
     assert code == 0 and "absent.py: importing it raises ModuleNotFoundError" in absent and "syntax.py: " in syntax
     assert [run(capsys, tmp_path / name)[0] for name in broken] == [2, 2]
+    (tmp_path / "env" / "src").mkdir()
+    write(tmp_path / "env" / "src", SOUND["kl"])
+    assert run(capsys, tmp_path / "env")[0] == 0, "a folder with files in subfolders alone"
 
 
 INSIDE = """

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 import types
 
 import pytest
@@ -12,6 +13,7 @@ from parts.environments.conversations import PlayLimits, PlaySetup
 from parts.environments.environments import load_environments
 from parts.environments.play import play
 from parts.environments.turn_bridge import TurnBridge
+from programs.verl_train.rewards import Gathering
 
 verl = load_script("verl_train")
 
@@ -237,6 +239,26 @@ def test_prompts_too_long_with_the_tools_are_left_out(folder, tmp_path, capsys):
 
 
 # ------------------------------------------------------------------------------------------------ the player
+
+
+def test_what_waits_is_gathered_and_an_error_is_that_of_its_batch():
+    gate, batches = threading.Event(), []
+
+    def double(items):
+        batches.append(items)
+        assert gate.wait(60)
+        return [2 * item if item else 1 / item for item in items]
+
+    gathering = Gathering(double, "double")
+    first = gathering.submit(1)
+    while not batches:
+        pass
+    rest = [gathering.submit(item) for item in (2, 3)]
+    gate.set()
+    assert [future.result(60) for future in (first, *rest)] == [2, 4, 6] and batches == [[1], [2, 3]]
+    with pytest.raises(ZeroDivisionError):
+        gathering.submit(0).result(60)
+    assert gathering.submit(5).result(60) == 10
 
 
 def test_player_gives_the_tokens_and_scores_of_play(job, settings):

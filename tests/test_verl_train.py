@@ -234,7 +234,7 @@ BY_NAME = [
     ("++data.anything=1", None),
     ("~actor_rollout_ref.actor.optim.lr", None),
     ("~actor_rollout_ref.actor.optim.lrr", "does not have; try actor_rollout_ref.actor.optim.lr"),
-    ("actor_rollout_ref.actor.megatron.seed=1", "does not have"),
+    ("actor_rollout_ref.actor.megatron.seed=1", "does not have; try model_engine=megatron"),
     ("model_engine=megatron\nactor_rollout_ref.actor.megatron.seed=1", None),
     ("actor_rollout_ref.actor.clip_ratio=0.3", "ignores it; try actor_rollout_ref.actor.clip_ratio_low"),
     ("hydra.run.dir=/tmp/x", None),
@@ -262,6 +262,15 @@ def test_overrides_are_held_against_names_without_verl(tmp_path, capsys, lines, 
 ASK_BASH = "printf '%s\\n' in place of `python3 -m verl.trainer.main_ppo`"
 WRONG_FILES = [
     ("#!/bin/sh\npython3 -m verl.trainer.main_ppo data.seed=1", f"line 2: got 'python3 -m .*{re.escape(ASK_BASH)}"),
+    (
+        "--config-path=config\n--config-name=ppo_megatron_trainer.yaml\ndata.seed=1",
+        "no flags; try model_engine=megatron",
+    ),
+    ("--config-name=gsm8k_multiturn_grpo\ndata.seed=1", "no flags; try the settings of its file"),
+    (
+        "--config-path=/megatron/config\n--config-name='ppo_trainer' \\\ndata.seed=1",
+        "'ppo_trainer'; .* leaving them out",
+    ),
     ("data.seed=1 data.shuffle=False", "line 1: got 'data.seed=1 data.shuffle=False'; expected one KEY=VALUE per line"),
     ("# nothing", "without overrides; expected KEY=VALUE"),
     ("model_engine=veomni\ndata.seed=1", "got a Python without verl"),  # names of another engine

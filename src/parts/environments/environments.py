@@ -83,16 +83,11 @@ class Environments:
 
 
 def tool_schema(environment, name: str, subject: str) -> dict:
-    """The JSON schema of a tool, as transformers makes it for TRL; UserError if it cannot have one.
-
-    Args:
-        environment: object with the tool as attribute `name`.
-        subject: name of the object, for messages.
-    """
+    """The JSON schema of the tool `name`, as transformers makes it for TRL; UserError that begins with `subject`."""
     from transformers.utils import get_json_schema
 
     method = getattr(environment, name)
-    expected = f"expected type hints, a docstring, and each argument described under Args:{HIDE}"
+    expected = f"expected type hints and a docstring, with `name: text` (no type) for each argument under Args:{HIDE}"
     for p in inspect.signature(method).parameters.values():
         fits = p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
         need(fits, f"{subject}: tool {name} has the parameter {p}, which a call by name cannot give; {expected}")

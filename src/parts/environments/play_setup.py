@@ -14,6 +14,7 @@ from parts.rewards.rewards import Reward, call_limits
 from parts.rewards.user_code import prints_aside
 
 OF_ENVIRONMENT = "environment"  # name of the environment's own score among a sample's rewards
+OBJECTS = "environments"  # reward functions' argument, as in TRL: the object of each conversation
 TURN_SETTINGS = ("max_turns", "max_conversation_tokens", "tool_timeout", "tool_characters", "tool_format")
 
 
@@ -39,8 +40,7 @@ def check_room(config, prompt_tokens: int) -> None:
 def check_fits(config, limit: int | None, bound: str = "max_new_tokens") -> None:
     """Raise UserError if a conversation can exceed the model's `limit` of positions (None: no limit).
 
-    Args:
-        bound: name of the setting that limits an answer, for the message.
+    `bound`: name of the setting that limits an answer, for the message.
     """
     need(
         not limit or config.conversation_tokens <= limit,
@@ -71,6 +71,7 @@ def load_scored(config) -> tuple[Environments, Reward]:
     """(environments, reward functions beside them); UserError if an environment's conversations would get no score."""
     environments = load_environments(config.environment)
     reward = Reward(config.reward, call_limits(config))
+    reward.others = (OBJECTS,)
     check_environments(config, environments, reward.functions)
     return environments, reward
 
@@ -78,8 +79,7 @@ def load_scored(config) -> tuple[Environments, Reward]:
 def check_environments(config, environments: Environments, functions) -> None:
     """Raise UserError if conversations would get no score, or if tool_format is set without tools.
 
-    Args:
-        functions: names of the reward functions beside the environments.
+    `functions`: names of the reward functions beside the environments.
     """
     got = f"got a reward function {OF_ENVIRONMENT!r}, the name of the environment's own score"
     need(OF_ENVIRONMENT not in functions, f"{got}; try another name")
@@ -120,10 +120,8 @@ def playable_rows(
 ) -> list[dict]:
     """Render the rows' prompts with their environment's tools as `prompt_ids`; drop rows that are then too long.
 
-    Text that `reset` appends is not included, as it is unknown before a conversation begins.
-
-    Args:
-        limit: name of the setting that limits a prompt.
+    Text that `reset` appends is not included, as it is unknown before a conversation begins. `limit`: name of the
+    setting that limits a prompt.
     """
     kept, most = [], getattr(config, limit)
     for row in rows:
@@ -158,9 +156,10 @@ def score_talks(setup: PlaySetup, rows: list[dict], conversations: list[Conversa
 
 
 def as_rewards_see(rows: list[dict], conversations: list[Conversation]) -> tuple[list[dict], list[list[dict]]]:
-    """(rows with the prompts as `reset` completed them, messages that followed), for reward functions."""
-    begun = [1 if isinstance(row["prompt"], str) else len(row["prompt"]) for row in rows]
-    seen = [{**row, "prompt": t.messages[:n]} for row, t, n in zip(rows, conversations, begun, strict=True)]
+    """(rows with their environment and the prompt that `reset` completed, messages that followed), for rewards."""
+    begun, seen = [1 if isinstance(row["prompt"], str) else len(row["prompt"]) for row in rows], []
+    for row, t, n in zip(rows, conversations, begun, strict=True):
+        seen.append({**row, "prompt": t.messages[:n], "columns": {**row["columns"], OBJECTS: t.environment}})
     return seen, [t.messages[n:] for t, n in zip(conversations, begun, strict=True)]
 
 

@@ -238,12 +238,12 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
         taken = inspect.signature(function).parameters
         for p in taken.values():
             required = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-            near = suggest(p.name, list(row["columns"]))
+            near, mend = suggest(p.name, list(row["columns"])), f"data_loader.py --map {p.name}=COLUMN"
+            mend = "--environment FILE.py:Class" if p.name == "environments" else mend
             need(
                 not required or p.name in given,
                 f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
-                f"expected that column too{near or '; try'}{', or' * bool(near)} data_loader.py --map {p.name}=COLUMN, "
-                "or a reward for this data",
+                f"expected that column too{near or '; try'}{', or' * bool(near)} {mend}, or a reward for this data",
             )
             near = difflib.get_close_matches(p.name, [c for c in row["columns"] if c not in taken], n=1, cutoff=0.75)
             if near and p.name not in given and p.default is not p.empty:
@@ -313,6 +313,7 @@ class Reward:
         self.functions, self.weights, self.silent, self.limits = {}, {}, False, limits or CallLimits()
         self.in_turn = False  # whether functions draw random numbers, so that their calls must keep the order
         self.slow = False  # whether functions take long compared with sampling
+        self.others = ()  # arguments that functions get beside columns
         for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
             name = getattr(function, "__name__", type(function).__name__)
             while name in {*self.functions, *TAKEN}:
@@ -321,7 +322,7 @@ class Reward:
 
     def check_columns(self, row: dict) -> None:
         """Raise UserError if a function requires an argument that the data does not have."""
-        check_columns(self.functions, row)
+        check_columns(self.functions, row, self.others)
 
     def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]], known=None):
         """Return (scores [n], {function: list of n floats or None}) for n completions.

@@ -60,12 +60,12 @@ def trial_texts(gold: str) -> list[str]:
 
 
 def own_copy(value):
-    """Copy what a reward could change of a column's value or prompt: lists, dicts, sets and arrays."""
-    if isinstance(value, list):
+    """Copy what a reward could change of a column or prompt: lists, dicts, sets and arrays, but no environments."""
+    if type(value) is list:
         return [item if isinstance(item, str | int | float) else own_copy(item) for item in value]
-    if isinstance(value, dict):
+    if type(value) is dict:
         return {key: own_copy(item) for key, item in value.items()}
-    return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
+    return value.copy() if type(value) is set or hasattr(type(value), "tolist") else value
 
 
 # how files of libraries begin, and what is no file

@@ -114,11 +114,8 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
 def compose(plan: ImagePlan, output: Path) -> str:
     """compose.yaml for the image: GPUs, shared memory, caches, and tokens from the environment."""
     folder, context, text = output.absolute().parent, plan.context(output), COMPOSE
-    for mark, fits in {
-        "GPU": plan.cuda != "cpu",
-        "verl": plan.style == "verl",
-        "nanochat": plan.style == "nanochat",
-    }.items():
+    marks = {"GPU": plan.cuda != "cpu", "verl": plan.style == "verl", "nanochat": plan.style == "nanochat"}
+    for mark, fits in marks.items():
         text = re.sub(rf"(?m)  # {mark}$" if fits else rf"(?m)^.*# {mark}\b.*\n", "", text)
     values = {"NAME": plan.name, "CONTEXT": os.path.relpath(context, folder)}
     values["DOCKERFILE"] = os.path.relpath(output.absolute(), context)

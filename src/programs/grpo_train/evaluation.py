@@ -70,12 +70,9 @@ def rollout_function(setup: PlaySetup, scorer: Scorer) -> Callable:
 
 
 def heard(rows: list[dict], conversations: list[Conversation]) -> tuple[list[dict], list[list[dict]]]:
-    """Rows as rewards see them, with their conversation and, as TRL names it, its environment; and the messages."""
+    """Rows as rewards see them, with their conversation, and the messages."""
     seen, said = as_rewards_see(rows, conversations)
-    return [
-        {**row, "talk": conversation, "columns": {**row["columns"], "environments": conversation.environment}}
-        for row, conversation in zip(seen, conversations, strict=True)
-    ], said
+    return [{**row, "talk": talk} for row, talk in zip(seen, conversations, strict=True)], said
 
 
 def brief(setup: PlaySetup, conversation: Conversation) -> Conversation:

@@ -13,7 +13,7 @@ from parts.data.trl_names import trl_defaults
 from parts.foundation.messages import Help, UserError, need, tell
 from parts.foundation.user_scripts import PythonSource
 from programs.migrate.edits import Change, Edit, Report, edited_source
-from programs.migrate.job_files import ShellJob, YamlJob
+from programs.migrate.job_files import SECTIONS, ShellJob, YamlJob
 from programs.migrate.tables import ABSENT, changes, histories, is_gone, known_version, newest, numbers, value_at
 from programs.migrate.trial import ONE_STEP, one_step, trial
 from programs.migrate.trl_script import TrlMigration, outcome, trainer_calls
@@ -189,7 +189,10 @@ def migrate_job(file: str, text: str, version: str) -> dict:
     """Migrate a verl job: a shell script, or its settings in YAML."""
     kind = YamlJob if Path(file).suffix in (".yaml", ".yml") else ShellJob
     job = kind(file, text)
-    need(job.words or job.mains, f"got {file} without a setting of verl; expected a job or its YAML")
+    inherits = kind is YamlJob and re.search(r"\bppo_\w*trainer\b", text)  # from verl's own file, in `defaults`
+    is_verl = job.mains or inherits or any(word.key.split(".")[0] in SECTIONS for word in job.words)
+    advice = "; for settings of TRL try --from trl==VERSION, that of their run" * (kind is YamlJob)
+    need(is_verl, f"got {file} without a setting of verl; expected a job or its YAML{advice}")
 
     def migrations(version: str, report: Report) -> list[VerlMigration]:
         return [VerlMigration(command, version, report) for command in job.commands()]

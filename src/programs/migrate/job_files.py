@@ -277,8 +277,11 @@ class YamlJob(JobFile):
             node = trees.setdefault(home, {})
             rows.setdefault(home, []).extend([change] if change in settings else [])
             for part in parts[depth:-1]:
-                node = node.setdefault(part, {})
-            node[parts[-1]] = yaml.safe_load(change.text)
+                if not isinstance(node.get(part), dict):
+                    node[part] = {}
+                node = node[part]
+            if not isinstance(node.get(parts[-1]), dict):  # else the section that a ${…} stands for moves here itself
+                node[parts[-1]] = yaml.safe_load(change.text)
         for name, tree in sorted(trees.items(), key=lambda tree: tree[0].count(".") if tree[0] else -1, reverse=True):
             section = self.sections[name]
             last = max(node.end_mark.index for node in section.value[-1])  # an alias ends where its anchor does

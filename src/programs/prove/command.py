@@ -68,7 +68,7 @@ def proof_of(args) -> Proof:
     if values_of(folder) or other_settings(folder):
         check_flags(args, "run")
         return prove_run(folder, seconds)
-    if path.suffix in (".yaml", ".yml", ".txt"):
+    if path.suffix in (".yaml", ".yml", ".txt", ".sh"):
         check_flags(args, "verl job", "python")
         return prove_job(path, args.python or sys.executable, seconds)
     functions = functions_of(Path(file))[0] if file.endswith(".py") or [*path.glob("*.py")] else {}
@@ -81,6 +81,7 @@ def proof_of(args) -> Proof:
     if results:
         check_flags(args, "evaluation")
         return prove_evaluation(path, results, unreadable, seconds)
+    names = names or (path.is_dir() and not is_of_runs and any(functions_of(path)[0].values()))  # in subfolders
     need(names, f"got {args.thing}, which is none of these; {ACCEPTED}")
     check_flags(args, "functions", "formulas")
     return prove_functions(Path(file), name, args.formulas)

@@ -34,18 +34,24 @@ def in_ppo_train(module, spec: str, s: ScriptedPlayer) -> list[float]:
     """Returns of ppo_train.py's rollout."""
     engine = SimpleNamespace(generate=lambda prompts, noise: [(ids, [0.0] * 2) for ids in s.continued(prompts)])
     models, config = SimpleNamespace(tokenizer=s.texts, eos_ids=[0]), SimpleNamespace(max_turns=TURNS)
-    samples = module.converse(s.setup, config, models, engine, module.Reward([]), s.rows, None, {})
+    samples = module.converse(s.setup, config, models, engine, module.Reward(s.rewards), s.rows, None, {})
     return [sample["score"] for sample in samples]
 
 
 def in_grpo_train(module, spec: str, s: ScriptedPlayer) -> list[float]:
     """Returns that grpo_train.py hands to TRL for conversations played in its rollout_func."""
-    scorer, numbers, blank = module.Scorer(s.rows), list(range(len(s.rows))), [""] * len(s.rows)
-    module.let_environments_score(SimpleNamespace(tool_format=""), s.setup.environments, scorer, [module.Stage({}, 1)])
+    scorer, stage, blank = module.Scorer(s.rows), module.Stage({}, 1), [""] * len(s.rows)
+    for function, weight in [pair for spec in s.rewards for pair in module.load_rewards(spec)]:
+        scorer.add(function, weight, stage.weights)
+    module.let_environments_score(SimpleNamespace(tool_format=""), s.setup.environments, scorer, [stage])
+    scorer.enter(stage)
     trainer = SimpleNamespace(use_vllm=False, _generate_single_turn=lambda ids, *_: (s.continued(ids), None))
+    numbers, totals = range(len(s.rows)), [0.0] * len(s.rows)
     ids = module.rollout_function(s.setup, scorer)(list(map(str, numbers)), trainer)["completion_ids"]
-    (reward,) = scorer.for_trl()
-    return [score or 0.0 for score in reward(blank, blank, completion_ids=ids, row=numbers)]
+    for name, reward in zip(scorer.functions, scorer.for_trl(), strict=True):
+        for i, score in enumerate(reward(blank, blank, completion_ids=ids, row=numbers)):
+            totals[i] += stage.weights[name] * (score or 0.0)
+    return totals
 
 
 def in_evaluation(module, spec: str, s: ScriptedPlayer) -> list[float]:
@@ -57,7 +63,7 @@ def in_evaluation(module, spec: str, s: ScriptedPlayer) -> list[float]:
             done(place, {"ids": ids, "end": [end]})
 
     task = object.__new__(module.EnvironmentTask)
-    task.reward = module.Reward([])
+    task.reward = module.Reward(s.rewards)
     model = SimpleNamespace(tokenizer=s.texts, eos_ids=[0], turns=lambda: generate)
     given = SimpleNamespace(max_new_tokens=1), s.setup, model, [row | {"sample": 0} for row in s.rows]
     records = task.records(*given, SimpleNamespace(rows={}, hits=0, add=lambda *_: None))
@@ -68,7 +74,7 @@ def in_verl(module, spec: str, s: ScriptedPlayer) -> list[float]:
     """Scores of the agent loop that verl_train.py gives to verl, with all conversations at once."""
     tools = {kind.name: kind.tools for kind in s.setup.environments.kinds.values()}
     environment = {"file": spec, "tools": tools, "limits": vars(s.setup.limits), "form": "hermes"}
-    job = {"environment": environment, "rewards": [], "reward_limits": (), "columns": []}
+    job = {"environment": environment, "rewards": s.rewards, "reward_limits": (), "columns": []}
     player = module.Player(job, SimpleNamespace(chat_template="-", apply_chat_template=len), [0])
     player.setup = s.setup  # which has texts in place of a tokenizer
 
@@ -104,18 +110,20 @@ def prove_environment(spec: str, data: str, flags: list[str], seconds: float) ->
     if not plays:
         proof.skip("What the four places pay", "no conversation came to its end")
         return proof
-    compare_places(proof, spec, plays, [prompt_row(rows[play["row"] - 1], "prompt", data) for play in plays])
+    compare_places(proof, spec, report, [prompt_row(rows[play["row"] - 1], "prompt", data) for play in plays])
     return proof
 
 
-def compare_places(proof: Proof, spec: str, plays: list[dict], rows: list[dict]) -> None:
-    """Play reward_preflight.py's answers in every program; add findings where its returns differ."""
-    returns, expected, scripts = {}, [play["return"] for play in plays], [play["script"] for play in plays]
+def compare_places(proof: Proof, spec: str, report: dict, rows: list[dict]) -> None:
+    """Play the answers of reward_preflight.py's `report` in every program; add findings where returns differ."""
+    plays, returns, same = report["plays"], {}, []
+    expected, scripts = [play["return"] for play in plays], [play["script"] for play in plays]
     for name, play_there in PLACES.items():
         try:
             with contextlib.redirect_stdout(sys.stderr):
                 module = import_file("script", name, str(BUNDLE / "scripts" / f"{name}.py"))
                 player = ScriptedPlayer(load_environments(spec), rows, scripts, PlayLimits(TURNS, 10**15, 1))
+                player.rewards = report["reward"]
                 returns[name] = play_there(module, spec, player)
         except UserError as error:  # raised by the import: a script's own UserError is another class
             proof.skip(f"What {name}.py pays", str(error))
@@ -124,10 +132,10 @@ def compare_places(proof: Proof, spec: str, plays: list[dict], rows: list[dict])
             proof.find(f"{name}.py: {type(error).__name__}: {str(error)[:200]}")
             continue
         wrong = [i for i, (a, b) in enumerate(zip(returns[name], expected, strict=True)) if abs(a - b) > 1e-9]
+        same += [] if wrong else [name]
         if wrong:
             play, got = plays[wrong[0]], returns[name][wrong[0]]
             where = f"row {play['row']}, policy {play['policy']}: {got:g}, alone {play['return']:g}"
             proof.find(f"{name}.py pays {len(wrong)} of {len(plays)} conversations otherwise, such as {where}")
     proof.figures["returns"] = {"alone": expected, **returns}
-    same = [name for name, values in returns.items() if values == expected]
     proof.say(f"The same answers in {len(plays)} conversations are paid the same by {', '.join(same) or 'none'}.")

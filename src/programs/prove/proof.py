@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -101,8 +102,11 @@ def prove_trainer(file: Path, flags: list[str], seconds: float) -> Proof:
 
 
 def prove_job(path: Path, python: str, seconds: float) -> Proof:
-    """Check settings of verl_train.py (.yaml), or Hydra overrides, one a line (.txt), in a Python that has verl."""
-    proof, flag = Proof("verl job", str(path)), "--overrides" if path.suffix == ".txt" else "--config"
+    """Check settings of verl_train.py (.yaml), or Hydra overrides, one a line (others), in a Python that has verl."""
+    proof, flag = Proof("verl job", str(path)), "--config" if path.suffix in (".yaml", ".yml") else "--overrides"
+    is_hydra = flag == "--config" and re.search("(?m)^actor_rollout_ref:", path.read_text("utf-8", "replace"))
+    advice = "expected settings of verl_train.py; try overrides in a .txt, one KEY=VALUE per line"
+    need(not is_hydra, f"got {path}, which is verl's own YAML; {advice}")
     need(Path(python).is_file(), f"got --python {python}, which is not a file; expected a Python that has verl")
     report = report_of("verl_train.py", ["--check", flag, str(path)], seconds, python)
     proof.findings, proof.figures = report.pop("findings"), report

@@ -185,7 +185,11 @@ def read_overrides(file: str) -> list[Override]:
         lines = Path(file).read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
         raise UserError(f"got --overrides {file}: {error}; expected a text file") from None
-    overrides = []
+    overrides, flags = [], " ".join(line.strip(" \t\\") for line in lines if line.lstrip().startswith("--config-"))
+    ways = {"ppo_trainer": "leaving them out", "ppo_megatron_trainer": "model_engine=megatron in their place"}
+    config = re.search(r"--config-name[= ]['\"]?([\w-]+)", flags)
+    way = ways.get(config and config[1], "the settings of its file in their place")
+    need(not flags, f"got {file} with {flags}; expected one KEY=VALUE per line and no flags; try {way}")
     for number, line in enumerate(lines, start=1):
         text = re.sub(r"(^|\s)#[^'\"]*$", "", line).strip()  # in quotes it is text
         match = LINE.fullmatch(text)

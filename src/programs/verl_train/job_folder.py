@@ -19,6 +19,7 @@ from parts.data.rows import placed_rows
 from parts.data.verl_layout import OWN_INFO
 from parts.environments.conversations import PlaySetup
 from parts.environments.play_setup import (
+    OBJECTS,
     check_environment_rows,
     check_fits,
     load_with_reward,
@@ -265,8 +266,9 @@ def prepare_job(config: Config, remote: bool = False, folder: Path | None = None
     write_code(config, folder, setup, columns, "" if config.check else str(output / REWARD_ERROR))
     reward = Reward(specs)
     refuse_groups(reward)
+    given = [*columns, OBJECTS] if setup else columns
     for row in (rows + held_out)[:: max(1, len(rows))]:
-        reward.check_columns({"prompt": row["prompt"], "columns": dict.fromkeys(columns)})
+        reward.check_columns({"prompt": row["prompt"], "columns": dict.fromkeys(given)})
     job = Layout(
         folder="" if remote else str(folder),
         output=str(output),

@@ -85,6 +85,7 @@ def name_findings(overrides: list[Override]) -> list[tuple[Override, str]] | Non
             findings.append((override, f"{got} has; expected it without the +"))
         if not key.startswith("+") and bare not in known:
             near = suggest(bare, sorted(known)) or "; expected a key of verl; a new key takes a +"
+            near = "; try model_engine=megatron" if ".megatron." in bare and engines[-1] == "dp" else near
             findings.append((override, f"{got} does not have{near}"))
     return findings
 

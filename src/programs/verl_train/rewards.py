@@ -307,10 +307,8 @@ class Player:
     def score_all(self, ended: list[tuple[dict, Conversation]]) -> list[dict]:
         rows, conversations = zip(*ended, strict=True)
         score_all([*conversations], self.setup.limits)
-        every = dict.fromkeys(self.columns)
-        return score_talks(
-            self.setup, [row | {"columns": every | row["columns"]} for row in rows], [*conversations], self.reward
-        )
+        rows = [row | {"columns": dict.fromkeys(self.columns) | row["columns"]} for row in rows]
+        return score_talks(self.setup, rows, [*conversations], self.reward)
 
     async def play(self, row: dict, sample) -> tuple[Conversation, dict]:
         """Play one conversation; `sample` is async, (ids so far) -> (answer's ids, log-probs)."""
