@@ -11,7 +11,7 @@ import threading
 from dataclasses import dataclass
 
 from parts.foundation.messages import RewardError, need, say, say_once, suggest
-from parts.rewards.reward_forms import PerSample, as_reward, load_rewards
+from parts.rewards.reward_forms import REWARD_FORMS, PerSample, as_reward, load_rewards
 from parts.rewards.user_code import REWARD_STATE, reward_arguments, text_of_turns, user_place
 
 
@@ -239,6 +239,9 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
         for p in taken.values():
             required = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
             near = suggest(p.name, list(row["columns"]))
+            is_read = not required or {"completion", "completions", "completion_ids"} & {*taken}
+            got = f"got reward {name} with the arguments {', '.join(taken)}, none for the text to score"
+            need(is_read or p.name in given, f"{got}; expected {REWARD_FORMS}")
             need(
                 not required or p.name in given,
                 f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "

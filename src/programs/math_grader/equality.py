@@ -113,6 +113,9 @@ def _same(a: _Value, g: _Value, todo: list) -> bool:
         return True
     if kinds == {"num"}:
         return _same_number(a, g)
+    if kinds == {"num", "seq"}:  # 1/2 or 0.5
+        choices, one = (a, g) if a.kind == "seq" else (g, a)
+        return bool(re.search(r"\bor\b", choices.src)) and all(_same(item, one, todo) for item in choices.data[2])
     if kinds == {"mat", "seq"}:  # a column or row, and a tuple
         a, g = (_as_tuple(v) if v.kind == "mat" else v for v in (a, g))
         kinds = {a.kind, g.kind}

@@ -9,7 +9,7 @@ import warnings
 from collections import Counter
 
 from parts.data.answer_marks import accepted, marked_gold
-from parts.data.stated_answers import BECAUSE, narrow, second_letter, visible, without_words
+from parts.data.stated_answers import BECAUSE, narrow, second_letter, visible, without_json, without_words
 from parts.foundation.bundle import sibling
 from parts.foundation.python_source import parse_python
 from programs.reward_functions_library.contract import completion_text, reward
@@ -105,7 +105,7 @@ def gsm8k(text, answer, prompt=None):
 _CHOICE = re.compile(
     r"(?is)[\W_]*(?:(?:among|of) (?:the|these|all)\b[^,.\n]{0,40},\s*)?(?:(?:the|la|el|die|l(?=['’]))\b[\W_]*)?"
     r"(?:(?:option|choice|answer|letter|opción|antwort|réponse|respuesta)\b[\W_]*|选项|選項|選択肢)?"
-    r"([a-z])(?:[\W_]*|(?!(?<=i)\s*,)\s*[).:,、*\n].*"  # not: I, personally, ...
+    r"([a-z])(?:[\W_]*|(?!(?<=i)\s*,)\s*[).:;,、*\n].*"  # not: I, personally, ...
     r"|(?-i:(?<=[A-HJ-Z])(?!\W*(?:no|wrong|incorrect|false|too|ruled|eliminated|not (?:correct|right|true))\b))"
     r"(?:\s+\([^()]*\)[\W_]*"  # B (Paris), B - Paris; not: B (wrong), nor B - Paris, C - Rome
     r"|[ \t]+[-–—]\s+(?!(?-i:[A-J])\b)(?:(?!\b[A-J]\s+[-–—])[^\n])*))"
@@ -162,7 +162,7 @@ def multiple_choice(text, answer):
     >>> multiple_choice(None, ["The answer is (B).", "A) Paris B) Rome"], ["B", 1])
     [1.0, 0.0]"""
     golds = {_gold_letter(gold) for gold in accepted(answer)} - {None}
-    parts = _found(text)
+    parts = _found(without_json(text))
     letters = {_letter(narrow(part), bool(parts)) for part in parts or [_final(text)]}
     letter = (letters.pop() if len(letters) == 1 else None) or _readings(text)[0].strip("()*. ")
     return letter in golds if golds else None

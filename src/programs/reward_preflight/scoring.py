@@ -52,7 +52,7 @@ class Checks:
             text = f"{gold['full_marks']:.1%} of {gold['rows']} gold {noun} have full marks"
             if gold.get("full_score", 1.0) == 1:
                 text += ", which eval/accuracy counts"
-            advice = "--gold_template or --gold_column for other answers; check the columns that are read"
+            advice = "--gold_template 'Answer: {answer}', as the reward reads it, or --gold_column; check its columns"
             if not gold["full_marks"] and max(paid, default=0.0) > 0:
                 advice += f"; --full_score {max(paid):g} if that is the highest score intended"
             self.find("gold", text, advice=advice)
