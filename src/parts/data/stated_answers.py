@@ -170,11 +170,7 @@ def without_words(answer: str) -> str:
 
 
 def without_json(text: str) -> str:
-    """The text with `"answer": "B"` of JSON as `Answer: B` on a line of its own.
-
-    >>> without_json('{"why": "2 < 3", "answer": "B"}')
-    '{"why": "2 < 3", \nAnswer: B\n}'
-    """
+    """The text with `"answer": "B"` of JSON as `Answer: B` on a line of its own."""
     return _JSON_ANSWER.sub(lambda m: "\nAnswer: " + (m[1] or m[2]).replace(r"\\", "\\") + "\n", text)
 
 

@@ -23,7 +23,6 @@ TEMPLATES = (
     "Answer: {answer}",
     "ANSWER: {answer}",
     "Final answer: {answer}",
-    "The answer is ({answer}).",
     '{"answer": "{answer}"}',
     "<think>\n{reasoning}\n</think>\n\\boxed{{answer}}",
     "<think>\n{reasoning}\n</think>\n{answer}",
