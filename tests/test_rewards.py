@@ -104,6 +104,10 @@ m- 5, 6 ¦ Answers: 5 and 7 ¦ \boxed{5}. Answers: 5 and 6
 m+ 1/2 ¦ The answer is 1/2 or 0.5 ¦ \boxed{\frac{1}{2} \text{ or } 0.5} ¦ {"answer": "\\frac{1}{2}"} ¦ {"answer": 0.5}
 m- 1/2 ¦ The answer is 1/2 or 0.25 ¦ {"answer": 0.5, "answer": 0.25}
 m+ 2x ¦ \boxed{dy/dx = 2x}
+nemg+ 42 ¦ The answer is 42<|im_end|> ¦ #### 42<|eot_id|> ¦ 42</s> ¦ 42<end_of_turn>⏎
+nemg+ 42 ¦ <think>41</think>42<｜end▁of▁sentence｜>
+cm+ B ¦ The answer is (B).<|im_end|><|endoftext|>
+n+ 42 ¦ \boxed{\mathbf{42}} ¦ The answer comes out to 42.
 n+ 120000 ¦ \boxed{120{,}000} ¦ \boxed{120\,000} ¦ \boxed{120,\!000\text{ km}} ¦ \boxed{\approx 120{,}000\,\text{km}}
 n+ 32,\!348 ¦ 32348
 n- 120000 ¦ \boxed{120{,}00} ¦ \boxed{120\,0000}

@@ -11,8 +11,8 @@ _TO = (  # ... for x = 3, (in cm), in simplest form, rounded to two places
     r"|,? ?(?:in (?:its )?(?:simplest|lowest|simplified|reduced|exact) (?:form|terms)|rounded to [\w -]{1,30}),?"
 )
 _IS = (
-    r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
-    r"|\b(?:turns out to be|é|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
+    r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería|é)\b"
+    r"|\b(?:turns out to be|comes (?:out )?to|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
@@ -76,7 +76,7 @@ _RIGHT_TOO = (  # after a choice: is also correct; works, too; but not: is also 
 WEAK_MARK = re.compile(  # marks where there are no others
     r"\b(?i:answers(?: (?:to|for)\b[^.,\n]{0,60}?)?(?: are\b|[*_ ]{0,3}:))[\s:*_]*"
     r"|\b(?i:so|thus|hence|therefore)\b[\s,*_]*(?:(?i:option|choice|answer)[\s*_]+)?"
-    rf"(?=[*_(]*[A-J][*_)]*(?:\s(?i:{_IS_RIGHT})(?![^.\n]*\b[A-J]\b)|\.?[*_]*\s*\Z))"
+    rf"(?=[*_(]*[A-J][*_)]*(?:\s(?i:{_IS_RIGHT})(?![^.\n]{0, 80}\b[A-J]\b)|\.?[*_]*\s*\Z))"
 )
 _BEFORE = re.compile(
     r"(?i)[\s,]*(?:(?:it(?:['’]s| is)|so|hence|thus|therefore|clearly|indeed|es ist|also|c['’]est|donc|alors|es)\b"
@@ -91,7 +91,7 @@ _CORRECTION = re.compile(
 _VALUE = re.compile(r"[$*_(\\\[ ]*-?(?:[\d\\A-Z√π]|[a-z]\b(?! [a-z]))")  # not: correct, positive, a multiple of 3
 _BARE = re.compile(r"[*($]{0,3}(?:[A-J]|-?[\d.,/]*\d)[)*$]{0,3}(?: [A-Za-z]+)?[.!*]{0,3}")
 _JSON_ANSWER = re.compile(
-    r'(?i)(?<=[{,\n])\s*"(?:final[_ ]?)?answer"\s*:\s*(?:"((?:[^"\\\n]|\\.)+)"|(-?[\d.,]*\d))(?=\s*[,}])'
+    r'(?i)(?<=[{,\s])"(?:final[_ ]?)?answer"\s*:\s*(?:"((?:[^"\\\n]|\\.)+)"|(-?[\d.,]*\d))(?=\s*[,}])'
 )
 _COMMA = re.compile(
     r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+(?=[,{])|0(?=[,{])|\d+(?=(?:,|\{,\})(?!\d{3}(?!\d))))(?:,|\{,\})(\d+)(?![.,]?\d)"

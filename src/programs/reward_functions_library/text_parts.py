@@ -53,7 +53,7 @@ _MARKUP = re.compile(r"^\s*[-*] |(?<!\d)(?<!\d )\*\*|\*\*(?! ?\d)")  # a bullet,
 _AROUND = " \t\n'\"`*_$「」“”"  # characters that may enclose an answer
 _QUOTED = re.compile(r"^(?:(\*\*|['\"`$])((?:(?!\1).)+)\1|“([^“”]+)”|「([^「」]+)」)$")  # a gold in quotes
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|[\n;。！？]")
-_WORD, _PLAIN = re.compile(r"\w+"), re.compile(r"^\\(?:text|textbf|mathrm)\{([^{}]*)\}$")
+_WORD, _PLAIN = re.compile(r"\w+"), re.compile(r"^\\(?:text|textbf|math(?:rm|bf)|underline)\{([^{}]*)\}$")
 _END = re.compile(r"[*_.]*(?:\n|$)|(?:(?<=\d)|(?<=\w{3}))[*_]*\.\s|[。！？]")  # not after the initials of a name
 
 
