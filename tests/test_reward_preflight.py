@@ -586,7 +586,7 @@ BAD = [  # flags, what the message holds
     (["--reward", "rewards.py:good", "--data", "plain.jsonl"], ["takes 'answer'", "expected that column"]),
     (
         ["--reward", "rewards.py:other_names", "--data", "plain.jsonl"],
-        ["none for the text", "expected def reward(prompt"],
+        ["no column 'responses', no completions", "expected def reward(prompt"],
     ),
     (["--reward", "rewards.py:constant", "--data", "plain.jsonl"], ["give no reference", "try --answer_column"]),
     (["--reward", "rewards.py:good", "--data", "unasked.jsonl"], ["unasked.jsonl:1: got", "try --prompt_column"]),

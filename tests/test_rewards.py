@@ -103,6 +103,13 @@ m+ 5, 6 ¦ Answers: 5 and 6 ¦ **Answers:** x = 5 and x = 6
 m- 5, 6 ¦ Answers: 5 and 7 ¦ \boxed{5}. Answers: 5 and 6
 m+ 1/2 ¦ The answer is 1/2 or 0.5 ¦ \boxed{\frac{1}{2} \text{ or } 0.5} ¦ {"answer": "\\frac{1}{2}"} ¦ {"answer": 0.5}
 m- 1/2 ¦ The answer is 1/2 or 0.25 ¦ {"answer": 0.5, "answer": 0.25}
+m- 100% ¦ \boxed{1 or 100}
+e+ <s>no</s> yes</s> ¦ <s>no</s> yes</s>
+e+ <|user|> ¦ <|user|>
+m+ 5, 6 ¦ #### Step 1⏎We factor.⏎⏎The answers are 5 and 6.
+cm- B ¦ We compare.⏎⏎So B is correct and A is correct. ¦ We compare.⏎⏎So B is correct. C is also correct.
+c+ B ¦ The answer is {"why": "it fits", "answer": "B"}
+n- 1200 ¦ \boxed{1,\ 200}
 m+ 2x ¦ \boxed{dy/dx = 2x}
 nemg+ 42 ¦ The answer is 42<|im_end|> ¦ #### 42<|eot_id|> ¦ 42</s> ¦ 42<end_of_turn>⏎
 nemg+ 42 ¦ <think>41</think>42<｜end▁of▁sentence｜>
@@ -113,6 +120,7 @@ n+ 32,\!348 ¦ 32348
 n- 120000 ¦ \boxed{120{,}00} ¦ \boxed{120\,0000}
 mg+ 18 ¦ **Answer:** Janet makes $18 every day. ¦ <answer>She makes \$18 per day.</answer> ¦ \boxed{Wendi needs 18 cups}
 mg+ 18 ¦ The answer is that Janet's profit is 18 dollars. ¦ Answer: It takes 18.0 hours in total.
+mg- 18 ¦ Answer: We divide by 18. ¦ Answer: Es sind mehr als 18. ¦ Answer: She has 20 eggs.⏎Answer: She has 18 eggs.
 mg- 18 ¦ Answer: Janet makes more than $18. ¦ Answer: She needs 18 dozen eggs. ¦ Answer: Tom has 3 and Ann has 18.
 mg- 18 ¦ Answer: It is half of 18 eggs. ¦ Answer: She does not have 18 eggs. ¦ Answer: Ann came in 18th place.
 ecm+ B ¦ We compare all four.⏎⏎Therefore, option B is the correct answer. ¦ The answer is, therefore, B.

@@ -75,8 +75,9 @@ _RIGHT_TOO = (  # after a choice: is also correct; works, too; but not: is also 
 )
 WEAK_MARK = re.compile(  # marks where there are no others
     r"\b(?i:answers(?: (?:to|for)\b[^.,\n]{0,60}?)?(?: are\b|[*_ ]{0,3}:))[\s:*_]*"
-    r"|\b(?i:so|thus|hence|therefore)\b[\s,*_]*(?:(?i:option|choice|answer)[\s*_]+)?"
-    rf"(?=[*_(]*[A-J][*_)]*(?:\s(?i:{_IS_RIGHT})(?![^.\n]{0, 80}\b[A-J]\b)|\.?[*_]*\s*\Z))"
+    r"|\b(?i:so|thus|hence|therefore)\b[\s,*_]{0,9}(?:(?i:option|choice|answer)[\s*_]{1,5})?"
+    r"(?=[*_(]{0,5}[A-J][*_)]{0,5}"
+    rf"(?:\s(?i:{_IS_RIGHT})(?![^.\n]{{0,80}}\b[A-HJ]\b|.{{0,80}}\b(?:also|too)\b)|\.?[*_]{{0,5}}\s*\Z))"
 )
 _BEFORE = re.compile(
     r"(?i)[\s,]*(?:(?:it(?:['’]s| is)|so|hence|thus|therefore|clearly|indeed|es ist|also|c['’]est|donc|alors|es)\b"
@@ -170,8 +171,8 @@ def without_words(answer: str) -> str:
 
 
 def without_json(text: str) -> str:
-    """The text with `"answer": "B"` of JSON as `Answer: B` on a line of its own."""
-    return _JSON_ANSWER.sub(lambda m: "\nAnswer: " + (m[1] or m[2]).replace(r"\\", "\\") + "\n", text)
+    """The text with `"answer": "B"` of JSON as `Answer: B` at the end of a line."""
+    return _JSON_ANSWER.sub(lambda m: "Answer: " + (m[1] or m[2]).replace(r"\\", "\\") + "\n", text)
 
 
 def corrected(text: str) -> str:

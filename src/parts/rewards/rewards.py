@@ -240,7 +240,7 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
             required = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
             near = suggest(p.name, list(row["columns"]))
             is_read = not required or {"completion", "completions", "completion_ids"} & {*taken}
-            got = f"got reward {name} with the arguments {', '.join(taken)}, none for the text to score"
+            got = f"got reward {name} with the arguments {', '.join(taken)}: no column {p.name!r}, no completions"
             need(is_read or p.name in given, f"{got}; expected {REWARD_FORMS}")
             need(
                 not required or p.name in given,

@@ -11,9 +11,9 @@ from fractions import Fraction
 from typing import Any
 
 from parts.data.answer_marks import accepted, boxes_in, is_heading, marked_gold
-from parts.data.stated_answers import HEDGE, NEGATED, WEAK_MARK, corrected, has_mark, marks, without_json, without_words
+from parts.data.stated_answers import HEDGE, WEAK_MARK, corrected, has_mark, marks, without_json, without_words
 from parts.foundation.messages import tell
-from parts.rewards.contexts import SCALE_WORDS, chosen, is_denied, stated_boxes
+from parts.rewards.contexts import chosen, is_denied, stated_boxes
 from programs.math_grader.equality import math_equal
 from programs.math_grader.values import _is_constant, _Value, _value
 from programs.math_grader.vocabulary import _CUT, _FILLER, _NAMES, _clean, _is_enclosed, _split
@@ -22,6 +22,13 @@ from programs.math_grader.worker import _WORKER, _math_worker, one_item
 _FIRM = re.compile(r"\\(?:boxed|fbox)|(?i:<answer>)")
 _THOUGHT, _THOUGHT_END = (
     rf"(?i:[<◁]{slash}(?:think(?:ing)?|thought|reasoning)\s*[>▷])|\[{slash}THINK\]" for slash in ("", "/")
+)
+
+
+_SUBJECT = re.compile(  # before the number of a sentence: She has, Janet's profit is
+    r"^(?:that )?(?:[Hh]e|[Ss]he|[Ii]t|[Tt]hey|[Ww]e|[Tt]he [a-z]+"
+    r"|(?!(?:Half|Twice|No|None|Nobody|Each|Both)\b)[A-Z][a-z]+(?:['’]s [a-z]+)?)"
+    r" (?:is|has|have|makes?|earns?|needs?|takes?|costs?|pays?|spends?|gets?) (?=\\?[$€£]?\d)"
 )
 
 
@@ -57,6 +64,7 @@ def final_answer(text: str) -> str | None:
     boxes = [_statement(box, [*marks(box)][-1]) if has_mark(box) else box for box in boxes]
     firm = [corrected(part).strip() for part in boxes + tagged]
     places = _places(tail, itertools.islice(marks(tail), 500))
+    places = places if firm or places else _places(tail, WEAK_MARK.finditer(tail))
     first = _FIRM.search(tail).start() if firm else 0  # a box decides over phrases before it, but not over ####
     soft = [
         _statement(tail, m).strip()
@@ -71,7 +79,8 @@ def final_answer(text: str) -> str | None:
     others = {*firm, *soft} - {final}
     for part in others if len(others) < 20 else [""]:
         kind = _value(part).kind
-        is_short = kind == _value(final).kind and (kind != "text" or len(part.split()) < 4)
+        sentences = all(map(_SUBJECT.match, (part, final)))
+        is_short = kind == _value(final).kind and (kind != "text" or len(part.split()) < 4 or sentences)
         if (part in firm or kind not in prose or is_short) and not math_equal(part, final):
             return None
     return final or None
@@ -192,23 +201,6 @@ def math_score(text: str, gold: Any, prompt: str = "") -> float | None:
         return max((score for score in scores if score is not None), default=None)
 
 
-_OTHER_NUMBER = (  # words that make 18 another number: more than 18, half of 18, 18 dozen
-    r"\b(?:or|if|than|least|most|over|under|up|above|below|nearly|almost|between|plus|minus|times|divided|multiplied"
-    r"|sum|product|root|square\w*|cubed?|half|twice|double|triple|third|quarter|maybe|perhaps|might|could|cannot|never"
-    rf"|no|none|without|except|non|inte|ikke|niet|geen|não|nie|nem|bukan|tidak|không|(?:{'|'.join(SCALE_WORDS)})s?)\b|{NEGATED}"
-)
-_PROSE = r"(?:[^\W\d_]|[ ,.'’*:{}\\-])*"
-_SENTENCE = re.compile(
-    rf"(?i)(?!.*(?:{_OTHER_NUMBER}))[^\W\d_]+(?:['’]s)? [^\W\d_]{_PROSE}?([$€£]?-?\d[\d,]*(?:\.\d+)?%?)(?!\w){_PROSE}"
-)
-
-
-def _number_in(answer: str) -> str:
-    """The only number of a sentence, "Janet makes $18 every day"; other texts as they are."""
-    m = _SENTENCE.fullmatch(answer.replace("\\$", "$")) if len(answer) < 200 and _value(answer).kind == "text" else None
-    return m[1] if m else answer
-
-
 def _score(text: str, gold: Any, prompt: str) -> float | None:
     """math_score for one gold answer."""
     expected = gold_answer(gold)
@@ -216,7 +208,7 @@ def _score(text: str, gold: Any, prompt: str) -> float | None:
         return None
     answer = final_answer(text) or ""
     equal = math_equal(answer, expected)
-    for short in (without_words(answer), _number_in(answer)):
+    for short in (without_words(answer), _SUBJECT.sub("", answer)):
         if equal is False and short != answer:
             answer, equal = short, math_equal(short, expected)
     if equal and max(len(answer), len(expected)) < 200 and _bare(answer) != _bare(expected):

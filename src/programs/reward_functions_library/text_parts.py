@@ -131,7 +131,7 @@ def _readings(text: str) -> tuple[str, str]:
 def _number(value) -> float | None:
     """A finite number, from a number or text such as "1,234", "$3.50", "1/2" or "46 km"."""
     text = narrow(str(value)).strip()[:120].translate(dict.fromkeys(map(ord, "−–—﹣"), "-"))
-    text = re.sub(r"\\[,;:! ]|\\approx\b", " ", re.sub(r"(?<=\d)(?:\{,\}|,?\\[,;:! ])(?=\d{3})", ",", text))
+    text = re.sub(r"\\[,;:! ]|\\approx\b", " ", re.sub(r"(?<=\d)(?:\{,\}|,?\\!|\\[,;: ])(?=\d{3})", ",", text))
     text = _POWER.sub(lambda m: f"{'' if m.start() else 1}e{m[1]}", text)
     text = _FRACTION.sub(lambda m: f"{'' if m[1] is None else ' '}{m[2]}/{m[3]}", text)
     text = _VULGAR.sub(lambda m: " " + unicodedata.normalize("NFKC", m[1]).replace("⁄", "/"), text).strip()

@@ -37,7 +37,11 @@ BROKEN = (SyntaxError, ValueError, RecursionError, MemoryError)  # what parsing 
 
 @dataclass
 class Part:
-    """A fenced block of an answer with its label, or, with the label None, the text between two."""
+    """A fenced block of an answer with its label, or, with the label None, the text between two.
+
+    Attributes:
+        defined, imported, needed: as source_names says.
+    """
 
     label: str | None
     text: str
