@@ -18,17 +18,17 @@ option value keeps; w: the advised weight. Presets have weights:
 #         76-88  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #        91-109  bundle           Paths of this bundle and of its embedded model, data and rewards; loading its other …
 #       112-114  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       117-283  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
-#       286-427  answer marks     Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#       430-510  contexts         What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
-#       513-537  text servers     Completions from OpenAI-compatible servers, one per request, with retries if a …
-#       540-550  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#       553-758  contract         The contract of every reward function: inputs, options, and valid values
-#       761-941  text parts       Find answers, blocks and sections in texts
-#      944-1217  correctness      Right answers, and programs that pass tests
-#     1220-1492  format           Layouts, style, repetition and length
-#     1495-1652  judges           Models that judge
-#     1655-1757  combined         Combined rewards and presets
+#       117-299  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
+#       302-443  answer marks     Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#       446-526  contexts         What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
+#       529-553  text servers     Completions from OpenAI-compatible servers, one per request, with retries if a …
+#       556-566  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#       569-779  contract         The contract of every reward function: inputs, options, and valid values
+#       782-963  text parts       Find answers, blocks and sections in texts
+#      966-1233  correctness      Right answers, and programs that pass tests
+#     1236-1499  format           Layouts, style, repetition and length
+#     1502-1659  judges           Models that judge
+#     1662-1764  combined         Combined rewards and presets
 
 import ast
 import asyncio
@@ -122,8 +122,8 @@ _TO = (  # ... for x = 3, (in cm), in simplest form, rounded to two places
     r"|,? ?(?:in (?:its )?(?:simplest|lowest|simplified|reduced|exact) (?:form|terms)|rounded to [\w -]{1,30}),?"
 )
 _IS = (
-    r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
-    r"|\b(?:turns out to be|é|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
+    r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería|é)\b"
+    r"|\b(?:turns out to be|comes (?:out )?to|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
@@ -184,9 +184,15 @@ _RIGHT_TOO = (  # after a choice: is also correct; works, too; but not: is also 
     rf"(?![^.\n]*(?:{NEGATED}))(?i: [^.\n]{{0,20}}(?:\b(?:also|equally)\b[^.\n]{{0,20}}\b{_RIGHT}"
     rf"|\b{_RIGHT}[^.\n]{{0,9}}\b(?:too|also|as well)\b))"
 )
+WEAK_MARK = re.compile(  # marks where there are no others
+    r"\b(?i:answers(?: (?:to|for)\b[^.,\n]{0,60}?)?(?: are\b|[*_ ]{0,3}:))[\s:*_]*"
+    r"|\b(?i:so|thus|hence|therefore)\b[\s,*_]{0,9}(?:(?i:option|choice|answer)[\s*_]{1,5})?"
+    r"(?=[*_(]{0,5}[A-J][*_)]{0,5}"
+    rf"(?:\s(?i:{_IS_RIGHT})(?![^.\n]{{0,80}}\b[A-HJ]\b|.{{0,80}}\b(?:also|too)\b)|\.?[*_]{{0,5}}\s*\Z))"
+)
 _BEFORE = re.compile(
-    r"(?i)\s*(?:(?:it(?:['’]s| is)|so|hence|thus|therefore|es ist|also|c['’]est|donc|alors|es)\b[\s,:]*"
-    r"|(?:所以|因此)[，,]?)+"
+    r"(?i)[\s,]*(?:(?:it(?:['’]s| is)|so|hence|thus|therefore|clearly|indeed|es ist|also|c['’]est|donc|alors|es)\b"
+    r"[\s,:]*|(?:所以|因此)[，,]?)+"
 )
 _CORRECTION = re.compile(
     r"(?i)[.!?;,\n—]\s{0,3}(?:(?:(?:but )?(?:wait|hold on|actually)|oh|oops|hmm|sorry|correction|no"
@@ -196,6 +202,9 @@ _CORRECTION = re.compile(
 )
 _VALUE = re.compile(r"[$*_(\\\[ ]*-?(?:[\d\\A-Z√π]|[a-z]\b(?! [a-z]))")  # not: correct, positive, a multiple of 3
 _BARE = re.compile(r"[*($]{0,3}(?:[A-J]|-?[\d.,/]*\d)[)*$]{0,3}(?: [A-Za-z]+)?[.!*]{0,3}")
+_JSON_ANSWER = re.compile(
+    r'(?i)(?<=[{,\s])"(?:final[_ ]?)?answer"\s*:\s*(?:"((?:[^"\\\n]|\\.)+)"|(-?[\d.,]*\d))(?=\s*[,}])'
+)
 _COMMA = re.compile(
     r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+(?=[,{])|0(?=[,{])|\d+(?=(?:,|\{,\})(?!\d{3}(?!\d))))(?:,|\{,\})(\d+)(?![.,]?\d)"
 )
@@ -214,9 +223,11 @@ def _any_of(words: tuple[str, ...]) -> re.Pattern:
 
 
 def marks(text: str) -> Iterator[re.Match]:
-    """Find the marks and phrases that precede an answer: `####`, "the answer is", Antwort:, 答案是."""
+    """Find what precedes an answer: `####`, "the answer is", 答案是; else "answers are", "so" of "so B is right"."""
     lower = text.lower()
-    return _any_of(tuple(word for word in _MARKS if word in lower)).finditer(text)
+    strong = _any_of(tuple(word for word in _MARKS if word in lower)).finditer(text)
+    first = next(strong, None)
+    return itertools.chain([first], strong) if first else WEAK_MARK.finditer(text)
 
 
 def has_mark(text: str) -> bool:
@@ -268,6 +279,11 @@ def without_words(answer: str) -> str:
     start, end = _BEFORE.match(answer), _BEHIND.search(answer)
     short = answer[start.end() if start else 0 : end.start() if end else None]
     return short if short.strip(" \t\n*_") else answer
+
+
+def without_json(text: str) -> str:
+    """The text with `"answer": "B"` of JSON as `Answer: B` at the end of a line."""
+    return _JSON_ANSWER.sub(lambda m: "Answer: " + (m[1] or m[2]).replace(r"\\", "\\") + "\n", text)
 
 
 def corrected(text: str) -> str:
@@ -553,6 +569,9 @@ def checker_of(schema):
 # -------------------------------------------------------- contract (src/programs/reward_functions_library/contract.py)
 
 _LOCK = threading.RLock()
+_END_TOKENS = re.compile(
+    r"(?:<[|｜](?:im_end|eo[mst](?:_id)?|end[\w▁]{0,20}|return)[|｜]>|</s>|<eos>|<end_of_turn>)+\s*\Z"
+)
 
 
 def _number_between(low=-math.inf, high=math.inf, *, above=False, below=False, whole=False):
@@ -678,9 +697,11 @@ _SCRIPTS = {
 
 
 def completion_text(completion, left_out=("tool", "user", "system")) -> str:
-    """Return the text of a completion: a string, chat messages (contents joined, without those roles), or None."""
+    """Return the text of a completion: a string, without end tokens, or chat messages (contents of other roles)."""
     if completion is None or isinstance(completion, str):
-        return completion or ""
+        text = completion or ""
+        end = None if "<s>" in text else _END_TOKENS.search(text, max(0, len(text) - 200))
+        return text[: end.start()] if end else text
     messages = [completion] if isinstance(completion, dict) else completion
     contents = [message.get("content") or "" for message in messages if message.get("role") not in left_out]
     return "".join(c if isinstance(c, str) else "".join(part.get("text") or "" for part in c) for c in contents)
@@ -791,7 +812,7 @@ _MARKUP = re.compile(r"^\s*[-*] |(?<!\d)(?<!\d )\*\*|\*\*(?! ?\d)")  # a bullet,
 _AROUND = " \t\n'\"`*_$「」“”"  # characters that may enclose an answer
 _QUOTED = re.compile(r"^(?:(\*\*|['\"`$])((?:(?!\1).)+)\1|“([^“”]+)”|「([^「」]+)」)$")  # a gold in quotes
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|[\n;。！？]")
-_WORD, _PLAIN = re.compile(r"\w+"), re.compile(r"^\\(?:text|textbf|mathrm)\{([^{}]*)\}$")
+_WORD, _PLAIN = re.compile(r"\w+"), re.compile(r"^\\(?:text|textbf|math(?:rm|bf)|underline)\{([^{}]*)\}$")
 _END = re.compile(r"[*_.]*(?:\n|$)|(?:(?<=\d)|(?<=\w{3}))[*_]*\.\s|[。！？]")  # not after the initials of a name
 
 
@@ -869,6 +890,7 @@ def _readings(text: str) -> tuple[str, str]:
 def _number(value) -> float | None:
     """A finite number, from a number or text such as "1,234", "$3.50", "1/2" or "46 km"."""
     text = narrow(str(value)).strip()[:120].translate(dict.fromkeys(map(ord, "−–—﹣"), "-"))
+    text = re.sub(r"\\[,;:! ]|\\approx\b", " ", re.sub(r"(?<=\d)(?:\{,\}|,?\\!|\\[,;: ])(?=\d{3})", ",", text))
     text = _POWER.sub(lambda m: f"{'' if m.start() else 1}e{m[1]}", text)
     text = _FRACTION.sub(lambda m: f"{'' if m[1] is None else ' '}{m[2]}/{m[3]}", text)
     text = _VULGAR.sub(lambda m: " " + unicodedata.normalize("NFKC", m[1]).replace("⁄", "/"), text).strip()
@@ -1021,7 +1043,7 @@ def gsm8k(text, answer, prompt=None):
 _CHOICE = re.compile(
     r"(?is)[\W_]*(?:(?:among|of) (?:the|these|all)\b[^,.\n]{0,40},\s*)?(?:(?:the|la|el|die|l(?=['’]))\b[\W_]*)?"
     r"(?:(?:option|choice|answer|letter|opción|antwort|réponse|respuesta)\b[\W_]*|选项|選項|選択肢)?"
-    r"([a-z])(?:[\W_]*|(?!(?<=i)\s*,)\s*[).:,、*\n].*"  # not: I, personally, ...
+    r"([a-z])(?:[\W_]*|(?!(?<=i)\s*,)\s*[).:;,、*\n].*"  # not: I, personally, ...
     r"|(?-i:(?<=[A-HJ-Z])(?!\W*(?:no|wrong|incorrect|false|too|ruled|eliminated|not (?:correct|right|true))\b))"
     r"(?:\s+\([^()]*\)[\W_]*"  # B (Paris), B - Paris; not: B (wrong), nor B - Paris, C - Rome
     r"|[ \t]+[-–—]\s+(?!(?-i:[A-J])\b)(?:(?!\b[A-J]\s+[-–—])[^\n])*))"
@@ -1078,7 +1100,7 @@ def multiple_choice(text, answer):
     >>> multiple_choice(None, ["The answer is (B).", "A) Paris B) Rome"], ["B", 1])
     [1.0, 0.0]"""
     golds = {_gold_letter(gold) for gold in accepted(answer)} - {None}
-    parts = _found(text)
+    parts = _found(without_json(text))
     letters = {_letter(narrow(part), bool(parts)) for part in parts or [_final(text)]}
     letter = (letters.pop() if len(letters) == 1 else None) or _readings(text)[0].strip("()*. ")
     return letter in golds if golds else None
@@ -1124,14 +1146,11 @@ def _squad_f1(words: list[str], gold: list[str]) -> float:
 @reward(one_of=("answer", "answers"))
 def squad_exact_match(text, answer=None, answers=None):
     """1 if the final answer has a gold's words in its order, as SQuAD normalises: {0, 1}, w 1.
-
     SQuAD's `compute_exact` (Rajpurkar 2016, arXiv 1606.05250; evaluate-v2.0.py): lower case, without punctuation, the
     articles a, an, the, extra spaces, and a reason after the answer, which is the marked one, else the visible text. A
     gold is a text, a list, or SQuAD's column `answers`, {"text": [...]}; there no text means that "" is right.
-
     >>> squad_exact_match(None, ["<answer>The Eiffel Tower.</answer>", "eiffel"], ["Eiffel tower"] * 2)
-    [1.0, 0.0]
-    """
+    [1.0, 0.0]"""
     golds = _squad_golds(answer, answers)
     return None if golds is None else any(words in golds for words in _squad_answers(text))
 
@@ -1139,13 +1158,10 @@ def squad_exact_match(text, answer=None, answers=None):
 @reward(one_of=("answer", "answers"))
 def squad_f1(text, answer=None, answers=None):
     """2·common / (n + m) of the answer's n and the gold's m words, as SQuAD normalises; the best gold's: [0, 1], w 1.
-
     SQuAD's `compute_f1` (Rajpurkar 2016, arXiv 1606.05250; evaluate-v2.0.py), words as in squad_exact_match. Beside an
     exact check where short answers are wanted: the F1 of a long text with the answer in it is low, not 0.
-
     >>> squad_f1(None, ["<answer>The Eiffel Tower.</answer>", "the tower in Paris"], ["Eiffel tower"] * 2)
-    [1.0, 0.4]
-    """
+    [1.0, 0.4]"""
     golds = _squad_golds(answer, answers)
     return None if golds is None else max(_squad_f1(words, gold) for words in _squad_answers(text) for gold in golds)
 
@@ -1349,14 +1365,11 @@ def repetition_penalty(text, *, ngram_size=3, max_penalty=-1.0):
 @reward
 def token_repetition(text, completion_ids, *, ngram_size=3, max_penalty=-1.0):
     """(1 − distinct / all n-grams)·max_penalty, over tokens: [max_penalty, 0], w 0.1 to 1.
-
     Appendix C.2 of Demystifying Long Chain-of-Thought Reasoning (Yeo 2025, arXiv 2502.03373), as in TRL's
     `get_repetition_penalty_reward`: of the tokens in `completion_ids`, so for any language; repetition_penalty counts
     words, as open-r1 does. 0 for fewer than ngram_size tokens.
-
     >>> token_repetition(None, ["", ""], completion_ids=[[1, 2, 3, 4], [5, 5, 5, 5, 5]], ngram_size=2)
-    [0.0, -0.75]
-    """
+    [0.0, -0.75]"""
     return (1 - _distinct(list(completion_ids or ()), ngram_size)) * max_penalty + 0.0
 
 
@@ -1447,16 +1460,13 @@ def token_cosine_scaled(
     text, answer, completion_ids, *, max_length=1024, correct=(0.5, 1.0), wrong=(-1.0, -0.5), exceeded=-1.0
 ):
     r"""cosine_scaled over the tokens of `completion_ids`, and `exceeded` from max_length on: [−1, 1], w 1.
-
     The cosine reward of Demystifying Long Chain-of-Thought Reasoning (Yeo 2025, arXiv 2502.03373):
     η_min + (η_max − η_min)·(1 + cos(π·length / max_length)) / 2, and r_e where the length reaches max_length. Set that
     to the generation limit; a completion that is cut off then earns `exceeded`, right or wrong. With other options
     the range is [min(exceeded, wrong[0]), correct[1]].
-
     >>> ids = [[7] * 512, [7] * 512, [7] * 1024]
     >>> token_cosine_scaled(None, [r"\boxed{2}", r"\boxed{3}", r"\boxed{2}"], ["2"] * 3, completion_ids=ids)
-    [0.75, -0.75, -1.0]
-    """
+    [0.75, -0.75, -1.0]"""
     score = math_equivalence.core(text, answer)
     if score is None or len(completion_ids or ()) >= max_length:
         return score if score is None else exceeded
@@ -1480,15 +1490,12 @@ def _kimi_scores(graded: list, prompts) -> list[float | None]:
 @reward(grades=True, across=_kimi_scores)
 def kimi_length(text, answer, completion_ids=None, *, unit="characters"):
     r"""λ = 0.5 − (length − min) / (max − min) over the completions of a prompt; wrong: min(0, λ): [−0.5, 0.5], w 0.2.
-
     The length reward of Kimi k1.5 (arXiv 2501.12599, section 2.3.3; open-r1's `len_reward`): among the samples of a
     prompt short right ones gain, long ones lose, short wrong ones gain nothing; 0 where all have one length. Right is
     what math_equivalence says. Beside a correctness reward; the paper starts without it, and switches it on later. It
     needs the whole group in one call: a process or worker that scores completions one by one gets 0 for each.
-
     >>> kimi_length(None, [r"\boxed{2}", r"so \boxed{2}", r"thus, \boxed{2}", r"\boxed{3}"], ["2"] * 4)
-    [0.5, 0.0, -0.5, 0.0]
-    """
+    [0.5, 0.0, -0.5, 0.0]"""
     return math_equivalence.core(text, answer), _length(text, completion_ids, unit)
 
 

@@ -58,19 +58,19 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 #       353-373  settings         Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
 #       376-383  user scripts     A user's Python script or notebook, read from its source
 #       386-631  data files       Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       634-720  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       723-934  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#      937-1236  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
-#     1239-1345  extracts         Extract from a Python file what some of its names need
-#     1348-1575  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
-#     1578-1689  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#     1692-1969  reward forms     The forms that a reward function may have, and loading rewards from files
-#     1972-2123  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2126-2342  assembly         Assemble the written file: the statements that it needs from files/, below its own …
-#     2345-3026  tasks            The tasks: which files each takes, its constants, the cases of its self-test, and …
-#     3029-3437  ports            Ports between TRL and verl, which import the reward or with --inline hold it, and …
-#     3440-3582  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3585-3771  command          The command line
+#       634-726  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
+#       729-940  rows             Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#      943-1242  attacks          Correct and hostile programs, and calling a code reward on them in a separate process
+#     1245-1351  extracts         Extract from a Python file what some of its names need
+#     1354-1581  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
+#     1584-1695  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#     1698-1975  reward forms     The forms that a reward function may have, and loading rewards from files
+#     1978-2129  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2132-2348  assembly         Assemble the written file: the statements that it needs from files/, below its own …
+#     2351-3031  tasks            The tasks: which files each takes, its constants, the cases of its self-test, and …
+#     3034-3442  ports            Ports between TRL and verl, which import the reward or with --inline hold it, and …
+#     3445-3587  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3590-3776  command          The command line
 
 import argparse
 import ast
@@ -654,6 +654,10 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     if isinstance(only, dict) and only:
         return rows_in(only, name, known)
     lists = {key: item for key, item in value.items() if isinstance(item, list) and item and isinstance(item[0], dict)}
+    keyed = [item for item in value.values() if isinstance(item, dict) and item.keys() & {*ASKS, *known}]
+    if len(keyed) == len(value) > 1 and not value.keys() & {*ASKS, *WEAK, *ANSWERED, *LISTS}:
+        say(f"{name}: read the values of its one object as rows; not used: its keys, {', '.join(value)[:100]}")
+        return keyed
     holders = {key: item for key, item in lists.items() if key in LISTS or is_row(item[0])}
     asks, rows = value.keys() & {*ASKS, *known}, any(is_row(holders[key][0]) for key in LISTS & holders.keys())
     if not holders or (asks and (value.keys() & {*ANSWERED, *known} or not rows)):
@@ -663,7 +667,9 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
         if unused := [other for other in value if other != key]:
             say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
-        return items
+        if cut := sum(bool(item.get("truncated_cells")) for item in items):
+            say(f"warning: {name}: the hub's viewer cut off texts in {cut} rows; try the data set's hub id instead")
+        return [item["row"] if {"row_idx", "row"} <= item.keys() else item for item in items]  # the hub's viewer
     code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
     got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}; it is not clear which list is meant"
     raise UserError(f'{got}; expected JSONL, or one list of objects; try extracting one: python -c "{code}"')
@@ -1369,12 +1375,12 @@ def trial_texts(gold: str) -> list[str]:
 
 
 def own_copy(value):
-    """Copy what a reward could change of a column's value or prompt: lists, dicts, sets and arrays."""
-    if isinstance(value, list):
+    """Copy what a reward could change of a column or prompt: lists, dicts, sets and arrays, but no environments."""
+    if type(value) is list:
         return [item if isinstance(item, str | int | float) else own_copy(item) for item in value]
-    if isinstance(value, dict):
+    if type(value) is dict:
         return {key: own_copy(item) for key, item in value.items()}
-    return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
+    return value.copy() if type(value) is set or hasattr(type(value), "tolist") else value
 
 
 # how files of libraries begin, and what is no file
@@ -2358,7 +2364,7 @@ def visible(text: str) -> str:
 
 NOUN = r"(?<!wrong )(?<!false )(?<!incorrect )\b(?:answer|antwort|réponse|respuesta)"
 IS = r"[*_]*(?: (?:is|ist|est|es)\b|\s?[:：])"
-PHRASE = rf"(?i){NOUN}{IS}|答案(?:是|为|[:：])|(?:答え|正解)(?:は|[:：])"
+PHRASE = rf"(?im){NOUN}{IS}|^#+ (?:final )?answer[*_]*\n|答案(?:是|为|[:：])|(?:答え|正解)(?:は|[:：])"
 WOULD_BE = rf"(?i){NOUN}[*_]* (?:would|will|must|should) be\b"  # where no other phrase is
 BOX = re.compile(r"(?<!not )\\boxed\{(?:\\text\{([^{}]+)\}|([^{}]+))\}")
 
@@ -2485,7 +2491,8 @@ def score(text: str, row: dict) -> float | None:
     """1 if the final answer is a gold one, else 0; None without a gold answer."""
     gold = row.get(GOLD)
     golds = {normal(one) for one in (gold if isinstance(gold, list) else [gold]) if one is not None} - {""}
-    answers = {normal(final_answer(text)), normal(REMARK.sub("", final_answer(text)))}
+    final = final_answer(text)
+    answers = {normal(short) for short in (final, REMARK.sub("", final), re.sub(r"(?i),? because\b[^.]*$", "", final))}
     return float(bool(answers & golds)) if golds else None
 
 
@@ -2934,10 +2941,8 @@ def read_schema(file: str):
         raise UserError(f"{got}, invalid at {where}: {what}; expected a valid JSON Schema") from None
     own = schema.get("$id") if isinstance(schema, dict) else None
     others = {*re.findall(r'"\$ref": "([^#"][^"]*)"', json.dumps(schema))} - {own}
-    need(
-        not others,
-        f"{got} with $ref {min(others, default='')!r}, another file; expected one; try putting it into $defs",
-    )
+    other = min(others, default=None)
+    need(other is None, f"{got} with $ref {other!r}, another file; expected one; try putting it into $defs")
     return schema
 
 

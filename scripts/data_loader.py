@@ -28,39 +28,40 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 """
 
 # Contents
-#        98-109  python source      Parses Python source in a process with threads
-#       112-160  messages           Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       163-171  bundle             Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       174-341  dialect            Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       344-364  settings           Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       367-385  processes          The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       388-633  data files         Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       636-765  nested rows        Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       768-961  rows               Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#      964-1076  stated answers     Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1079-1245  answer marks       Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1248-1538  question parts     Detect columns that look like part of the question but are not in the prompt, and …
-#     1541-1627  chat               Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1630-1659  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
-#     1662-1684  prompts            Load training and held-out prompts as token ids
-#     1687-1705  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
-#     1708-1731  whole models       Refuse what transformers would make a model of by guessing: missing weights, …
-#     1734-1803  adapters           LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     1806-1825  tokenizers         Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     1828-1836  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
-#     1839-1966  bad rows           Names of columns, errors about bad rows, and the values that a row may hold
-#     1969-2267  messages           Chat messages, passages that a question is about, and media, which are refused
-#     2270-2648  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
-#     2651-2903  choices            Questions with choices: find the choices of a row, and which one is right
-#     2906-3322  forms              Convert rows of each form to the schema
-#     3325-3440  form names         Tell a row's form by the names of its fields, and convert it
-#     3443-3646  writing            Write rows for each target, and choose held-out rows
-#     3649-3969  row reader         Read rows from files, globs and the hub; convert, check and count them
-#     3972-4073  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
-#     4076-4325  command            The command line, and what --inspect shows
+#       100-111  python source      Parses Python source in a process with threads
+#       114-162  messages           Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       165-173  bundle             Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       176-343  dialect            Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       346-366  settings           Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       369-387  processes          The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       390-635  data files         Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       638-775  nested rows        Find rows inside other JSON: an object with a list of rows, columns instead of …
+#       778-971  rows               Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#      974-1094  stated answers     Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1097-1263  answer marks       Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1266-1583  question parts     Detect columns that look like part of the question but are not in the prompt, and …
+#     1586-1672  chat               Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1675-1704  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1707-1729  prompts            Load training and held-out prompts as token ids
+#     1732-1750  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
+#     1753-1776  whole models       Refuse what transformers would make a model of by guessing: missing weights, …
+#     1779-1848  adapters           LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     1851-1870  tokenizers         Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     1873-1881  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
+#     1884-2012  bad rows           Names of columns, errors about bad rows, and the values that a row may hold
+#     2015-2317  messages           Chat messages, passages that a question is about, and media, which are refused
+#     2320-2698  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
+#     2701-2953  choices            Questions with choices: find the choices of a row, and which one is right
+#     2956-3375  forms              Convert rows of each form to the schema
+#     3378-3493  form names         Tell a row's form by the names of its fields, and convert it
+#     3496-3699  writing            Write rows for each target, and choose held-out rows
+#     3702-4022  row reader         Read rows from files, globs and the hub; convert, check and count them
+#     4025-4126  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
+#     4129-4370  command            The command line, and what --inspect shows
 
 import argparse
 import ast
+import builtins
 import codecs
 import contextlib
 import csv
@@ -75,6 +76,7 @@ import importlib
 import io
 import itertools
 import json
+import keyword
 import math
 import numbers
 import os
@@ -650,6 +652,8 @@ SPEAKER = re.compile(
 )
 DIALOGUE = re.compile(r"\s*(user|human)\s*:.+?\s(assistant|ai)\s*:\s*\S", re.IGNORECASE | re.DOTALL)
 TURN_ENDS = re.compile(r"</?s>|<\|(im_end|eot_id|endoftext|begin_of_text|end)\|>|<(bos|end_of_turn)>|<｜[^｜]*｜>")
+# the end of an answer that is only begun
+BEGUN = re.compile(r"(<think>|\blet(['’]s| me| us)\b[^.:\n]{0,40} step by step[.:]?)\s*\Z", re.IGNORECASE)
 ANSWERERS = ("assistant", "model", "response", "[/inst]")
 VISIBLE = re.compile(r"[^\s\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")  # a visible character
 TURN = re.compile(r"(?:\A|\n\n)(Human|Assistant): ?")
@@ -667,6 +671,10 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     if isinstance(only, dict) and only:
         return rows_in(only, name, known)
     lists = {key: item for key, item in value.items() if isinstance(item, list) and item and isinstance(item[0], dict)}
+    keyed = [item for item in value.values() if isinstance(item, dict) and item.keys() & {*ASKS, *known}]
+    if len(keyed) == len(value) > 1 and not value.keys() & {*ASKS, *WEAK, *ANSWERED, *LISTS}:
+        say(f"{name}: read the values of its one object as rows; not used: its keys, {', '.join(value)[:100]}")
+        return keyed
     holders = {key: item for key, item in lists.items() if key in LISTS or is_row(item[0])}
     asks, rows = value.keys() & {*ASKS, *known}, any(is_row(holders[key][0]) for key in LISTS & holders.keys())
     if not holders or (asks and (value.keys() & {*ANSWERED, *known} or not rows)):
@@ -676,7 +684,9 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
         if unused := [other for other in value if other != key]:
             say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
-        return items
+        if cut := sum(bool(item.get("truncated_cells")) for item in items):
+            say(f"warning: {name}: the hub's viewer cut off texts in {cut} rows; try the data set's hub id instead")
+        return [item["row"] if {"row_idx", "row"} <= item.keys() else item for item in items]  # the hub's viewer
     code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
     got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}; it is not clear which list is meant"
     raise UserError(f'{got}; expected JSONL, or one list of objects; try extracting one: python -c "{code}"')
@@ -742,7 +752,7 @@ def holds_answer(text) -> bool:
     """Whether a value is a dialogue in one text that ends with an answer, such as `### Human: … ### Assistant: …`."""
     answers = isinstance(text, str) and any(word in text.lower() for word in ANSWERERS)
     marks = list(SPEAKER.finditer(text)) if answers else []
-    if len(marks) < 2:
+    if len(marks) < 2 or BEGUN.search(text[-200:]):
         return False
     first, last = (next(filter(None, mark.groups())).lower() for mark in (marks[0], marks[-1]))
     preface = TURN_ENDS.sub("", text[: marks[0].start()]).strip()
@@ -968,8 +978,8 @@ _TO = (  # ... for x = 3, (in cm), in simplest form, rounded to two places
     r"|,? ?(?:in (?:its )?(?:simplest|lowest|simplified|reduced|exact) (?:form|terms)|rounded to [\w -]{1,30}),?"
 )
 _IS = (
-    r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
-    r"|\b(?:turns out to be|é|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
+    r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería|é)\b"
+    r"|\b(?:turns out to be|comes (?:out )?to|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
@@ -1017,9 +1027,15 @@ _BEHIND = re.compile(  # after an answer: a reason, a claim that it is right, a 
     r"|(?:です|である|となります|になります|だ|입니다|이다|이에요|예요)(?=[。．.!！、\s]|$)"
     r"|\s{0,3}[(（](?i:see|as|from|by|using|siehe|voir|véase|见|如上)[^\d()（）]{2,60}[)）][.。]?$"
 )
+WEAK_MARK = re.compile(  # marks where there are no others
+    r"\b(?i:answers(?: (?:to|for)\b[^.,\n]{0,60}?)?(?: are\b|[*_ ]{0,3}:))[\s:*_]*"
+    r"|\b(?i:so|thus|hence|therefore)\b[\s,*_]{0,9}(?:(?i:option|choice|answer)[\s*_]{1,5})?"
+    r"(?=[*_(]{0,5}[A-J][*_)]{0,5}"
+    rf"(?:\s(?i:{_IS_RIGHT})(?![^.\n]{{0,80}}\b[A-HJ]\b|.{{0,80}}\b(?:also|too)\b)|\.?[*_]{{0,5}}\s*\Z))"
+)
 _BEFORE = re.compile(
-    r"(?i)\s*(?:(?:it(?:['’]s| is)|so|hence|thus|therefore|es ist|also|c['’]est|donc|alors|es)\b[\s,:]*"
-    r"|(?:所以|因此)[，,]?)+"
+    r"(?i)[\s,]*(?:(?:it(?:['’]s| is)|so|hence|thus|therefore|clearly|indeed|es ist|also|c['’]est|donc|alors|es)\b"
+    r"[\s,:]*|(?:所以|因此)[，,]?)+"
 )
 _COMMA = re.compile(
     r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+(?=[,{])|0(?=[,{])|\d+(?=(?:,|\{,\})(?!\d{3}(?!\d))))(?:,|\{,\})(\d+)(?![.,]?\d)"
@@ -1038,9 +1054,11 @@ def _any_of(words: tuple[str, ...]) -> re.Pattern:
 
 
 def marks(text: str) -> Iterator[re.Match]:
-    """Find the marks and phrases that precede an answer: `####`, "the answer is", Antwort:, 答案是."""
+    """Find what precedes an answer: `####`, "the answer is", 答案是; else "answers are", "so" of "so B is right"."""
     lower = text.lower()
-    return _any_of(tuple(word for word in _MARKS if word in lower)).finditer(text)
+    strong = _any_of(tuple(word for word in _MARKS if word in lower)).finditer(text)
+    first = next(strong, None)
+    return itertools.chain([first], strong) if first else WEAK_MARK.finditer(text)
 
 
 def has_mark(text: str) -> bool:
@@ -1251,7 +1269,7 @@ SHORT_NOTES = ("narrative", "puzzle", "premises", "clues")  # some files hold a 
 # texts that a question is about, in the order in which they precede it
 READ_FIRST = (
     *("pre_text", "context", "contexts", "ctx", "passage", "passages", "article", "body", "story", "background"),
-    *("document", "documents", "doc", "docs", "paragraph", "paragraphs", "premise", "hypothesis", "support"),
+    *("document", "documents", "doc", "docs", "para", "paragraph", "paragraphs", "premise", "hypothesis", "support"),
     *("dialogue", "dialog", "schema", "table", "tables", "scenario", "excerpt", *SHORT_NOTES, "post_text"),
 )
 # either part of the question or notes about it
@@ -1287,6 +1305,10 @@ NOTE_WORDS = {*"supporting gold answer output response correct solution is has n
 SYSTEM = re.compile(r"system|sys(tem)?_?(prompt|message|msg|instructions?)")
 TOOLS = ("tools", "functions")
 TOOL_NAME = re.compile(r"""(["'])name\1: ?(["'])([^"']+)\2""")
+TEST_NAMES = ("tests", "test_list", "unit_tests", "test")
+CALL_NAME = re.compile(r"(?<![.\w])([A-Za-z_]\w*)\(")
+BOUND = re.compile(r"\b(?:def|class|import|as|for)\s+(\w+)|\b(\w+)\s*=(?!=)")  # names that tests define
+UNNAMED = "do not name the function that their tests call, so right programs fail; try adding its name, or the tests"
 SQL = re.compile(r"\s*SELECT\b(?s:.*)\bFROM\b")
 SINGLE = "[A-J]|true|True|false|False"  # letters of choices, truth values
 CHOICE_KEYS = (
@@ -1304,6 +1326,7 @@ MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|\\N|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
+MISSING_TEXT = re.compile(MISSING, re.IGNORECASE)
 TRACES = {"trajectory", "rollout", "attempt", "attempts", "critique", "judge", "generation"}  # what a model did
 REPLIES = ("assistant", "gpt", "bot", "model")
 LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
@@ -1476,6 +1499,11 @@ def are_earlier_turns(value, prompt) -> bool:
     return not any(text in asked or any(part and part in text for part in parts) for text in texts)
 
 
+def whole_text(prompt) -> str:
+    """The text of a prompt: itself, or the texts of its messages."""
+    return prompt if isinstance(prompt, str) else "\n\n".join(str(message["content"]) for message in prompt)
+
+
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like part of the question but whose text is not in the prompt (a text or messages)."""
     choices = choice_columns(row)
@@ -1486,7 +1514,7 @@ def unread_parts(row: dict, prompt) -> list[str]:
     names = [n for n in names if n != "evidences" or not re.match(r"\s*\[\s*\[[^\[\]]*\]", str(row[n]))]  # gold triples
     if not names:
         return []
-    whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
+    whole = whole_text(prompt)
     asked, parts, unread = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")], []
     has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # choices A, B
     for name in names:
@@ -1494,12 +1522,29 @@ def unread_parts(row: dict, prompt) -> list[str]:
         if name in TOOLS:  # a chat template may write them in another form
             inside = [match[3] for match in TOOL_NAME.finditer(str(row[name]))]
         is_note = isinstance(row[name], int | float) and name not in choices
+        is_note = is_note or (name in READ_FIRST and MISSING_TEXT.fullmatch(str(row[name])) is not None)
         is_note = is_note or (name == "query" and SQL.match(str(row[name])) is not None)  # Spider's gold
         is_whole = name in SECOND_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)  # Alpaca's
         is_there = all(text in asked for text in inside) and (name not in choices or has_letters)
         if not is_note and not is_whole and not is_there:
             unread.append(name)
     return unread
+
+
+def unnamed_function(row: dict, asked: str) -> str:
+    """A message if the tests of a row call functions and its prompt, `asked`, has none of their names, else ""."""
+    tests = next((row[name] for name in TEST_NAMES if not is_empty(row.get(name))), "")
+    parts = tests if isinstance(tests, list) else [tests]
+    cases = [part for part in parts if isinstance(part, dict)]
+    source = "\n".join(part for part in parts if isinstance(part, str)).replace("from solution import", "")
+    given = [case.get("fn_name") or case.get("function") for case in cases] or [tests and row.get("entry_point")]
+    called = CALL_NAME.findall(source) if "assert" in source else []
+    names = {str(name).split(".")[-1] for name in given if name} or {*called}
+    names -= {*dir(builtins), *keyword.kwlist, "candidate", *(name for pair in BOUND.findall(source) for name in pair)}
+    if not names:
+        return ""
+    known = re.findall(r"\w+", f"{asked} {row.get('setup')} {row.get('test_setup_code')}")
+    return UNNAMED if names.isdisjoint(known) else ""
 
 
 def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
@@ -1860,6 +1905,7 @@ class Names:
         *("answer", "final_answer", "expected_answer", "correct_answer", "reference_answer", "gold_answer"),
         *("short_answer", "exact_answer", "numeric_answer", "numerical_answer", "answer_number", "answer_value"),
         *("accepted_answers", "golden_answer", "golden_answers", "ground_truth", "ground_truths", "golden", "gold"),
+        *("expected_output", "ideal", "ref_answer", "gt_answer", "final_ans", "ground_truth_answer"),
         *("target", "expected", "answers", "answers_spans", "final_decision", "label", "verification_info"),
     )
     ANSWER = (*GOLD, "solution")
@@ -1990,6 +2036,8 @@ MAY_FOLLOW = {
 LONG_NAMES = ("context", "passage", "article", "document", "story", "paragraph", "schema", "table")
 WORD = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]|[^\W\d_]+")  # a Chinese or Japanese letter counts as one
 STATES = re.compile(r"\w\s*[=+]\s*\w|[^\W\d_]{2}[.!?][\"'”]?(\s|\Z)|[。！？]")  # a sentence or an equation
+# a URL, or the name of a file in at most four words
+LOCATION = re.compile(r"(?i)https?://\S+|([\w./\\-]+ ){0,3}[\w./\\-]+\.(pdf|docx?|txt|html?|md|csv|json|xlsx?)")
 MAY_SOLVE = {"code", "test", "target"}  # words of columns that may hold the solution, as DS-1000's code_context does
 TEXT_KEYS = ("text", "contexts", "sentences", "paragraphs", "passages", "paragraph_text", "passage_text", "content")
 DOCUMENT_KEYS = {"title", *TEXT_KEYS, "header", "columns", "rows", "data"}
@@ -2187,6 +2235,8 @@ def passages_before(row: dict, question: str, names: list[str], mapped: frozense
             words -= {"the", "a", "an", name, name.removesuffix("s")}
             if len(words) < 3 and not STATES.search(text or ""):  # a puzzle's name or a drawn grid
                 continue
+        if text and name not in mapped and (MISSING_TEXT.fullmatch(text) or LOCATION.fullmatch(text.strip())):
+            continue
         if text and text.strip() and not all(squeezed(part) in asked for part in texts_in(row[name])):
             texts[name] = text
     return texts
@@ -2550,7 +2600,7 @@ def gold_of(text: str) -> str | None:
 
 def as_answer(value, name: str) -> str | list[str]:
     """An answer as text, or a list of accepted answers; numbers and truth values are written as in JSON."""
-    if isinstance(value, dict):
+    if isinstance(value, dict) and value:
         accepted = accepted_answers(value)
         if accepted is None:
             inner = next((key for key in value if isinstance(value[key], str | int | float)), "KEY")
@@ -2940,7 +2990,8 @@ class Shape:
             if empty := [name for name in names if name in self.row and name not in self.used]:
                 raise BadRow(empty[0], "null or an empty cell", what)
             present = ", ".join(key for key, item in self.row.items() if item is not None) or "none"
-            objects = {key: cell for key in self.row if isinstance(cell := opened(self.row[key]), dict)}
+            cells = {key: opened(cell) for key, cell in self.row.items() if key not in Names.ANSWER}
+            objects = {key: cell for key, cell in cells.items() if isinstance(cell, dict)}
             inner = {key: [name for name in (*names, *Names.CHAT) if name in cell] for key, cell in objects.items()}
             paths = [f"{key}.{fields[0]}" for key, fields in inner.items() if fields]
             path = "COLUMN" + ", or =COLUMN.FIELD for a field of an object" * bool(inner)
@@ -3074,8 +3125,7 @@ class Shape:
         if "id" not in out and isinstance(row.get("task_id"), str | int):
             out["id"] = str(row["task_id"])
         rest = {name: value for name, value in row.items() if name not in self.used and value is not None}
-        for name, value in rest.items():
-            out.setdefault(name, value)
+        out |= {name: value for name, value in rest.items() if name not in out}
         if not self.is_ours:
             for name in rest if "answer" in out and not self.choices else ():
                 given = {text.lower() for text in texts_in(out["answer"])}
@@ -3084,6 +3134,7 @@ class Shape:
             whole = "\n".join(message["content"] for message in out["prompt"])
             if re.fullmatch(r"\(?[A-J]\)?", str(out.get("answer"))) and not LETTERED.search(whole):
                 self.notes.append(LETTER_ALONE)
+            self.notes += [f"prompts {line}" for line in [unnamed_function(out, whole)] if line]
             self.notes += calls_on_stdin(out.get("tests"), self.tests_name, function_of(row), asked)
             known = {*self.facts.mapped, *self.facts.sources, *(self.choices.columns if self.choices else ())}
             known |= {"tools"} if {"completion", "chosen"} & out.keys() else set()  # trainers on replies render them
@@ -3192,7 +3243,8 @@ def as_code(shape: Shape) -> None:
     row = shape.row
     check_language(row, "tests")
     first = ("tests", "test") if row.get("entry_point") else ()
-    name, _ = shape.take((*dict.fromkeys((*first, *Names.TESTS)), "verification_info"), "tests")
+    names = (*dict.fromkeys((*first, *Names.TESTS)), "verification_info")
+    name, _ = shape.take(sorted(names, key=lambda name: is_empty(row.get(name))), "tests")
     taken, tests = joined_tests(row, name)
     others = [key for key in Names.TESTS if key not in taken and name != "test" and texts_in(row.get(key))]
     others = [key for key in others if isinstance(row[key], list | dict) or ASSERTS.search(str(row[key]))]
@@ -3247,8 +3299,9 @@ def as_conversation(shape: Shape) -> None:
         shape.out["completion"] = reply
         return
     check_alone(shape)
-    if shape.row.get("answer") is None and (gold := shape.name(Names.GOLD[1:])):
-        shape.gold(gold)  # Tulu 3's data for verifiable rewards has one
+    text = shape.row.get("solution")
+    if gold := shape.name(Names.ANSWER if marks_answer(text) or names_value(text) else Names.GOLD):
+        shape.gold(gold)  # in Tulu 3's data for verifiable rewards `ground_truth`, in ms-swift's `solution`
 
 
 def as_preferences(shape: Shape) -> None:
@@ -4105,12 +4158,8 @@ FLAGS = {  # name: (help, what argparse gets)
 
 
 def make_command() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        usage="%(prog)s IN ... [--flag value ...]    (--help has all flags)",
-        description=__doc__,
-        formatter_class=Help,
-        allow_abbrev=False,
-    )
+    usage = "%(prog)s IN ... [--flag value ...]    (--help has all flags)"
+    parser = argparse.ArgumentParser(usage=usage, description=__doc__, formatter_class=Help, allow_abbrev=False)
     parser.add_argument("inputs", nargs="+", metavar="IN", help="files, folders, globs, `-`, hub id[:config][@split]")
     for name, (text, options) in FLAGS.items():
         default = options.get("default")
@@ -4143,13 +4192,9 @@ def settings_of(args) -> Settings:
         except (OSError, ValueError) as error:
             raise UserError(f"got --system_prompt {file}: {error}; expected a text file") from None
         need(system, f"got --system_prompt {file}, which is empty; expected text")
-    names = ("kind", "on_bad", "limit", "dedup", "encoding")
-    return Settings(
-        **{name: getattr(args, name) for name in names},
-        mapping=dict(item.split("=", 1) for item in args.map),
-        drop=tuple(args.drop),
-        system_prompt=system,
-    )
+    given = {name: getattr(args, name) for name in ("kind", "on_bad", "limit", "dedup", "encoding")}
+    mapping = dict(item.split("=", 1) for item in args.map)
+    return Settings(**given, mapping=mapping, drop=tuple(args.drop), system_prompt=system)
 
 
 def parts_of(args, rows: list[dict], asked: list[str]) -> list[tuple[Path, str, list[int]]]:

@@ -32,7 +32,7 @@ Exit codes: 0 written (or listed), 2 bad input, or a combination outside the tab
 #         92-95  bundle    Paths of this bundle and of its embedded model, data and rewards; loading its other scripts
 #        98-265  dialect   Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements for …
 #       268-288  settings  Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       291-734  command   An image by a row of the table of compatible versions, the files beside its Dockerfile, …
+#       291-731  command   An image by a row of the table of compatible versions, the files beside its Dockerfile, …
 
 import argparse
 import difflib
@@ -630,11 +630,8 @@ def read_flags(argv: list[str] | None) -> argparse.Namespace:
 def compose(plan: ImagePlan, output: Path) -> str:
     """compose.yaml for the image: GPUs, shared memory, caches, and tokens from the environment."""
     folder, context, text = output.absolute().parent, plan.context(output), COMPOSE
-    for mark, fits in {
-        "GPU": plan.cuda != "cpu",
-        "verl": plan.style == "verl",
-        "nanochat": plan.style == "nanochat",
-    }.items():
+    marks = {"GPU": plan.cuda != "cpu", "verl": plan.style == "verl", "nanochat": plan.style == "nanochat"}
+    for mark, fits in marks.items():
         text = re.sub(rf"(?m)  # {mark}$" if fits else rf"(?m)^.*# {mark}\b.*\n", "", text)
     values = {"NAME": plan.name, "CONTEXT": os.path.relpath(context, folder)}
     values["DOCKERFILE"] = os.path.relpath(output.absolute(), context)

@@ -36,61 +36,61 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 """
 
 # Contents
-#       150-161  python source     Parses Python source in a process with threads
-#       164-267  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       270-315  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       318-508  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       511-724  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      727-1064  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1067-1137  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1140-1385  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1388-1501  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1504-1759  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1762-1868  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1871-2012  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2015-2340  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2343-2540  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2543-2634  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2637-2721  prompts           Load training and held-out prompts as token ids
-#     2724-2956  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2959-3236  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3239-3525  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3528-3669  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     3672-3894  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3897-4023  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     4026-4343  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4346-4509  conversations     Conversations with environments: their record, limits, and calls of the …
-#     4512-4672  play              Play a policy's conversations with environments; each turn samples all open …
-#     4675-4805  play setup        Set up and score conversations, for all programs that take --environment
-#     4808-4854  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     4857-5043  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     5046-5102  models            The networks of a run: their precision, the frozen reference, prompts that they …
-#     5105-5141  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     5144-5218  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     5221-5343  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5346-5407  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5410-5426  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     5429-5435  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5438-5518  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5521-5628  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5631-5649  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5652-5914  memory            The memory that a run will need, from the shape of its networks
-#     5917-6125  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     6128-6212  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     6215-6375  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6378-6397  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6400-6515  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
-#     6518-6550  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     6553-6750  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6753-6784  paired tests      Intervals, paired tests, pass@k
-#     6787-7021  settings          Settings under TRL's names, profiles, and contradictions between settings
-#     7024-7136  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
-#     7139-7320  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
-#     7323-7475  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
-#     7478-7592  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
-#     7595-7837  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
-#     7840-7942  trainer           TRL's trainer with this bundle's weights, prompts and sampler
-#     7945-8169  run               Loading and checks before the first step, --dry_run, the run, and the command line
+#       151-162  python source     Parses Python source in a process with threads
+#       165-268  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       271-316  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       319-509  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       512-725  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      728-1065  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1068-1138  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1141-1386  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1389-1510  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1513-1768  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1771-1885  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1888-2029  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2032-2385  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2388-2585  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2588-2679  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2682-2766  prompts           Load training and held-out prompts as token ids
+#     2769-3001  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     3004-3281  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3284-3574  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3577-3713  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3716-3938  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3941-4067  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     4070-4383  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4386-4563  conversations     Conversations with environments: their record, limits, and calls of the …
+#     4566-4726  play              Play a policy's conversations with environments; each turn samples all open …
+#     4729-4857  play setup        Set up and score conversations, for all programs that take --environment
+#     4860-4906  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     4909-5095  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     5098-5154  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     5157-5193  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     5196-5270  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     5273-5395  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5398-5459  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5462-5478  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     5481-5487  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5490-5570  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5573-5680  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5683-5701  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5704-5966  memory            The memory that a run will need, from the shape of its networks
+#     5969-6177  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     6180-6264  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     6267-6427  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6430-6449  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6452-6567  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
+#     6570-6602  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     6605-6802  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     6805-6836  paired tests      Intervals, paired tests, pass@k
+#     6839-7073  settings          Settings under TRL's names, profiles, and contradictions between settings
+#     7076-7188  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
+#     7191-7372  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
+#     7375-7524  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
+#     7527-7641  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
+#     7644-7886  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
+#     7889-7991  trainer           TRL's trainer with this bundle's weights, prompts and sampler
+#     7994-8218  run               Loading and checks before the first step, --dry_run, the run, and the command line
 
 import argparse
 import ast
@@ -115,6 +115,7 @@ import inspect
 import io
 import itertools
 import json
+import keyword
 import locale
 import logging
 import math
@@ -1402,6 +1403,8 @@ SPEAKER = re.compile(
 )
 DIALOGUE = re.compile(r"\s*(user|human)\s*:.+?\s(assistant|ai)\s*:\s*\S", re.IGNORECASE | re.DOTALL)
 TURN_ENDS = re.compile(r"</?s>|<\|(im_end|eot_id|endoftext|begin_of_text|end)\|>|<(bos|end_of_turn)>|<｜[^｜]*｜>")
+# the end of an answer that is only begun
+BEGUN = re.compile(r"(<think>|\blet(['’]s| me| us)\b[^.:\n]{0,40} step by step[.:]?)\s*\Z", re.IGNORECASE)
 ANSWERERS = ("assistant", "model", "response", "[/inst]")
 VISIBLE = re.compile(r"[^\s\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")  # a visible character
 CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
@@ -1418,6 +1421,10 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     if isinstance(only, dict) and only:
         return rows_in(only, name, known)
     lists = {key: item for key, item in value.items() if isinstance(item, list) and item and isinstance(item[0], dict)}
+    keyed = [item for item in value.values() if isinstance(item, dict) and item.keys() & {*ASKS, *known}]
+    if len(keyed) == len(value) > 1 and not value.keys() & {*ASKS, *WEAK, *ANSWERED, *LISTS}:
+        say(f"{name}: read the values of its one object as rows; not used: its keys, {', '.join(value)[:100]}")
+        return keyed
     holders = {key: item for key, item in lists.items() if key in LISTS or is_row(item[0])}
     asks, rows = value.keys() & {*ASKS, *known}, any(is_row(holders[key][0]) for key in LISTS & holders.keys())
     if not holders or (asks and (value.keys() & {*ANSWERED, *known} or not rows)):
@@ -1427,7 +1434,9 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
         if unused := [other for other in value if other != key]:
             say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
-        return items
+        if cut := sum(bool(item.get("truncated_cells")) for item in items):
+            say(f"warning: {name}: the hub's viewer cut off texts in {cut} rows; try the data set's hub id instead")
+        return [item["row"] if {"row_idx", "row"} <= item.keys() else item for item in items]  # the hub's viewer
     code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
     got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}; it is not clear which list is meant"
     raise UserError(f'{got}; expected JSONL, or one list of objects; try extracting one: python -c "{code}"')
@@ -1493,7 +1502,7 @@ def holds_answer(text) -> bool:
     """Whether a value is a dialogue in one text that ends with an answer, such as `### Human: … ### Assistant: …`."""
     answers = isinstance(text, str) and any(word in text.lower() for word in ANSWERERS)
     marks = list(SPEAKER.finditer(text)) if answers else []
-    if len(marks) < 2:
+    if len(marks) < 2 or BEGUN.search(text[-200:]):
         return False
     first, last = (next(filter(None, mark.groups())).lower() for mark in (marks[0], marks[-1]))
     preface = TURN_ENDS.sub("", text[: marks[0].start()]).strip()
@@ -1766,8 +1775,8 @@ _TO = (  # ... for x = 3, (in cm), in simplest form, rounded to two places
     r"|,? ?(?:in (?:its )?(?:simplest|lowest|simplified|reduced|exact) (?:form|terms)|rounded to [\w -]{1,30}),?"
 )
 _IS = (
-    r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
-    r"|\b(?:turns out to be|é|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
+    r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería|é)\b"
+    r"|\b(?:turns out to be|comes (?:out )?to|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
@@ -1815,9 +1824,15 @@ _BEHIND = re.compile(  # after an answer: a reason, a claim that it is right, a 
     r"|(?:です|である|となります|になります|だ|입니다|이다|이에요|예요)(?=[。．.!！、\s]|$)"
     r"|\s{0,3}[(（](?i:see|as|from|by|using|siehe|voir|véase|见|如上)[^\d()（）]{2,60}[)）][.。]?$"
 )
+WEAK_MARK = re.compile(  # marks where there are no others
+    r"\b(?i:answers(?: (?:to|for)\b[^.,\n]{0,60}?)?(?: are\b|[*_ ]{0,3}:))[\s:*_]*"
+    r"|\b(?i:so|thus|hence|therefore)\b[\s,*_]{0,9}(?:(?i:option|choice|answer)[\s*_]{1,5})?"
+    r"(?=[*_(]{0,5}[A-J][*_)]{0,5}"
+    rf"(?:\s(?i:{_IS_RIGHT})(?![^.\n]{{0,80}}\b[A-HJ]\b|.{{0,80}}\b(?:also|too)\b)|\.?[*_]{{0,5}}\s*\Z))"
+)
 _BEFORE = re.compile(
-    r"(?i)\s*(?:(?:it(?:['’]s| is)|so|hence|thus|therefore|es ist|also|c['’]est|donc|alors|es)\b[\s,:]*"
-    r"|(?:所以|因此)[，,]?)+"
+    r"(?i)[\s,]*(?:(?:it(?:['’]s| is)|so|hence|thus|therefore|clearly|indeed|es ist|also|c['’]est|donc|alors|es)\b"
+    r"[\s,:]*|(?:所以|因此)[，,]?)+"
 )
 _COMMA = re.compile(
     r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+(?=[,{])|0(?=[,{])|\d+(?=(?:,|\{,\})(?!\d{3}(?!\d))))(?:,|\{,\})(\d+)(?![.,]?\d)"
@@ -1836,9 +1851,11 @@ def _any_of(words: tuple[str, ...]) -> re.Pattern:
 
 
 def marks(text: str) -> Iterator[re.Match]:
-    """Find the marks and phrases that precede an answer: `####`, "the answer is", Antwort:, 答案是."""
+    """Find what precedes an answer: `####`, "the answer is", 答案是; else "answers are", "so" of "so B is right"."""
     lower = text.lower()
-    return _any_of(tuple(word for word in _MARKS if word in lower)).finditer(text)
+    strong = _any_of(tuple(word for word in _MARKS if word in lower)).finditer(text)
+    first = next(strong, None)
+    return itertools.chain([first], strong) if first else WEAK_MARK.finditer(text)
 
 
 def has_mark(text: str) -> bool:
@@ -2018,7 +2035,7 @@ SHORT_NOTES = ("narrative", "puzzle", "premises", "clues")  # some files hold a 
 # texts that a question is about, in the order in which they precede it
 READ_FIRST = (
     *("pre_text", "context", "contexts", "ctx", "passage", "passages", "article", "body", "story", "background"),
-    *("document", "documents", "doc", "docs", "paragraph", "paragraphs", "premise", "hypothesis", "support"),
+    *("document", "documents", "doc", "docs", "para", "paragraph", "paragraphs", "premise", "hypothesis", "support"),
     *("dialogue", "dialog", "schema", "table", "tables", "scenario", "excerpt", *SHORT_NOTES, "post_text"),
 )
 # either part of the question or notes about it
@@ -2053,6 +2070,10 @@ NOTE_WORDS = {*"supporting gold answer output response correct solution is has n
 SYSTEM = re.compile(r"system|sys(tem)?_?(prompt|message|msg|instructions?)")
 TOOLS = ("tools", "functions")
 TOOL_NAME = re.compile(r"""(["'])name\1: ?(["'])([^"']+)\2""")
+TEST_NAMES = ("tests", "test_list", "unit_tests", "test")
+CALL_NAME = re.compile(r"(?<![.\w])([A-Za-z_]\w*)\(")
+BOUND = re.compile(r"\b(?:def|class|import|as|for)\s+(\w+)|\b(\w+)\s*=(?!=)")  # names that tests define
+UNNAMED = "do not name the function that their tests call, so right programs fail; try adding its name, or the tests"
 SQL = re.compile(r"\s*SELECT\b(?s:.*)\bFROM\b")
 SINGLE = "[A-J]|true|True|false|False"  # letters of choices, truth values
 CHOICE_KEYS = (
@@ -2070,6 +2091,7 @@ MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|\\N|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
+MISSING_TEXT = re.compile(MISSING, re.IGNORECASE)
 TRACES = {"trajectory", "rollout", "attempt", "attempts", "critique", "judge", "generation"}  # what a model did
 REPLIES = ("assistant", "gpt", "bot", "model")
 LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
@@ -2242,6 +2264,11 @@ def are_earlier_turns(value, prompt) -> bool:
     return not any(text in asked or any(part and part in text for part in parts) for text in texts)
 
 
+def whole_text(prompt) -> str:
+    """The text of a prompt: itself, or the texts of its messages."""
+    return prompt if isinstance(prompt, str) else "\n\n".join(str(message["content"]) for message in prompt)
+
+
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like part of the question but whose text is not in the prompt (a text or messages)."""
     choices = choice_columns(row)
@@ -2252,7 +2279,7 @@ def unread_parts(row: dict, prompt) -> list[str]:
     names = [n for n in names if n != "evidences" or not re.match(r"\s*\[\s*\[[^\[\]]*\]", str(row[n]))]  # gold triples
     if not names:
         return []
-    whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
+    whole = whole_text(prompt)
     asked, parts, unread = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")], []
     has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # choices A, B
     for name in names:
@@ -2260,12 +2287,29 @@ def unread_parts(row: dict, prompt) -> list[str]:
         if name in TOOLS:  # a chat template may write them in another form
             inside = [match[3] for match in TOOL_NAME.finditer(str(row[name]))]
         is_note = isinstance(row[name], int | float) and name not in choices
+        is_note = is_note or (name in READ_FIRST and MISSING_TEXT.fullmatch(str(row[name])) is not None)
         is_note = is_note or (name == "query" and SQL.match(str(row[name])) is not None)  # Spider's gold
         is_whole = name in SECOND_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)  # Alpaca's
         is_there = all(text in asked for text in inside) and (name not in choices or has_letters)
         if not is_note and not is_whole and not is_there:
             unread.append(name)
     return unread
+
+
+def unnamed_function(row: dict, asked: str) -> str:
+    """A message if the tests of a row call functions and its prompt, `asked`, has none of their names, else ""."""
+    tests = next((row[name] for name in TEST_NAMES if not is_empty(row.get(name))), "")
+    parts = tests if isinstance(tests, list) else [tests]
+    cases = [part for part in parts if isinstance(part, dict)]
+    source = "\n".join(part for part in parts if isinstance(part, str)).replace("from solution import", "")
+    given = [case.get("fn_name") or case.get("function") for case in cases] or [tests and row.get("entry_point")]
+    called = CALL_NAME.findall(source) if "assert" in source else []
+    names = {str(name).split(".")[-1] for name in given if name} or {*called}
+    names -= {*dir(builtins), *keyword.kwlist, "candidate", *(name for pair in BOUND.findall(source) for name in pair)}
+    if not names:
+        return ""
+    known = re.findall(r"\w+", f"{asked} {row.get('setup')} {row.get('test_setup_code')}")
+    return UNNAMED if names.isdisjoint(known) else ""
 
 
 def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
@@ -2327,6 +2371,7 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
         ((holds_answer(f"{m['content']} …") for m in last), "open an assistant's turn themselves; try the question"),
         ((m["role"] == "assistant" for m in last), "end with an answer, which the model continues; try data_loader.py"),
         ((holds_answer(p) or is_dialogue(p) for p in prompts), "are dialogues with answers; try a list `messages`"),
+        ((unnamed_function(row, whole_text(prompt)) for row, prompt in asked), UNNAMED),
         *((map(re.compile(pattern).search, texts), line) for pattern, line in ODD_PROMPTS.items()),
     )
     for flags, message in flaws:
@@ -2750,12 +2795,12 @@ def text_of_answers(completion) -> str:
 
 
 def own_copy(value):
-    """Copy what a reward could change of a column's value or prompt: lists, dicts, sets and arrays."""
-    if isinstance(value, list):
+    """Copy what a reward could change of a column or prompt: lists, dicts, sets and arrays, but no environments."""
+    if type(value) is list:
         return [item if isinstance(item, str | int | float) else own_copy(item) for item in value]
-    if isinstance(value, dict):
+    if type(value) is dict:
         return {key: own_copy(item) for key, item in value.items()}
-    return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
+    return value.copy() if type(value) is set or hasattr(type(value), "tolist") else value
 
 
 # how files of libraries begin, and what is no file
@@ -3460,17 +3505,21 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
     given = {*reward_arguments([row], [""], [[]]), *others}
     for name, function in functions.items():
         taken = inspect.signature(function).parameters
+        reads_completions = bool({"completion", "completions", "completion_ids"} & {*taken})
         for p in taken.values():
-            required = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-            near = suggest(p.name, list(row["columns"]))
-            need(
-                not required or p.name in given,
-                f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
-                f"expected that column too{near or '; try'}{', or' * bool(near)} data_loader.py --map {p.name}=COLUMN, "
-                "or a reward for this data",
-            )
+            if p.name in given or p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+                continue
+            if p.default is p.empty:
+                got = f"got reward {name} with the arguments {', '.join(taken)}: no column {p.name!r}, no completions"
+                need(reads_completions, f"{got}; expected {REWARD_FORMS}")
+                near, mend = suggest(p.name, list(row["columns"])), f"data_loader.py --map {p.name}=COLUMN"
+                mend = "--environment FILE.py:Class" if p.name == "environments" else mend
+                raise UserError(
+                    f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
+                    f"expected that column too{near or '; try'}{', or' * bool(near)} {mend}, or a reward for this data"
+                )
             near = difflib.get_close_matches(p.name, [c for c in row["columns"] if c not in taken], n=1, cutoff=0.75)
-            if near and p.name not in given and p.default is not p.empty:
+            if near:
                 text = f"reward {name}: no column is called {p.name!r}, so it is always {p.default!r}"
                 say_once(f"{text}; did you mean the column {near[0]!r}?")
 
@@ -3588,16 +3637,11 @@ class Environments:
 
 
 def tool_schema(environment, name: str, subject: str) -> dict:
-    """The JSON schema of a tool, as transformers makes it for TRL; UserError if it cannot have one.
-
-    Args:
-        environment: object with the tool as attribute `name`.
-        subject: name of the object, for messages.
-    """
+    """The JSON schema of the tool `name`, as transformers makes it for TRL; UserError that begins with `subject`."""
     from transformers.utils import get_json_schema
 
     method = getattr(environment, name)
-    expected = f"expected type hints, a docstring, and each argument described under Args:{HIDE}"
+    expected = f"expected type hints and a docstring, with `name: text` (no type) for each argument under Args:{HIDE}"
     for p in inspect.signature(method).parameters.values():
         fits = p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
         need(fits, f"{subject}: tool {name} has the parameter {p}, which a call by name cannot give; {expected}")
@@ -4057,11 +4101,7 @@ class TurnBridge:
             self.settings["chat_template"] = chat_template
 
     def render(self, messages: list[dict], tools: list[dict], guarded: bool = True) -> list[int]:
-        """Token ids of messages and the start of the assistant's next answer.
-
-        Args:
-            guarded: encode control tokens in messages as letters.
-        """
+        """Token ids of messages and the start of the next answer; `guarded`: encode control tokens as letters."""
         messages = with_arguments(as_object, messages)
         if messages[-1]["role"] == "assistant":  # a turn that the data's prompt starts and the model continues
             return self.render(messages[:-1], tools, guarded) + self.begun_answer(messages, tools)
@@ -4497,14 +4537,28 @@ def tool_job(conversation: Conversation, limits: PlayLimits) -> list[Callable]:
     return calls
 
 
+def sets_signal(error: BaseException) -> bool:
+    """Whether a tool's own code failed to set a signal handler; code that the model wrote and a tool runs may fail."""
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    of_model = any(file.startswith("<") and not file.startswith("<frozen") for file in files)
+    return files[-1:] == [signal.__file__] and not of_model and "only works in main thread" in str(error)
+
+
 def tool_messages(conversation: Conversation, outcomes: list[Outcome], limits: PlayLimits) -> list[dict]:
-    """The results of the last answer's tool calls as messages; counts calls and failures."""
+    """The results of the last answer's tool calls as messages; counts calls and failures.
+
+    EnvironmentFault if a tool sets a signal handler, so that each of its calls would fail.
+    """
     messages = []
     for call, outcome in zip(conversation.messages[-1]["tool_calls"], outcomes, strict=True):
-        failed = outcome.error is not None
+        failed, name = outcome.error is not None, call["function"]["name"]
+        if failed and sets_signal(outcome.error):
+            fault = environment_fault(conversation.kind, f"tool {name}", conversation.row, outcome.error)
+            advice = "tools run in threads; try it without signals, as --tool_timeout limits its time"
+            raise EnvironmentFault(f"{fault}; {advice}")
         conversation.calls, conversation.failures = conversation.calls + 1, conversation.failures + failed
         content = error_text(outcome.error, limits.characters) if failed else outcome.value
-        message = {"role": "tool", "name": call["function"]["name"][:64], "content": content}
+        message = {"role": "tool", "name": name[:64], "content": content}
         messages.append({**message, "tool_call_id": call["id"]} if "id" in call else message)
     return messages
 
@@ -4675,6 +4729,7 @@ def play_metrics(conversations: list) -> dict[str, float]:
 # ------------------------------------------------------------------- play setup (src/parts/environments/play_setup.py)
 
 OF_ENVIRONMENT = "environment"  # name of the environment's own score among a sample's rewards
+OBJECTS = "environments"  # reward functions' argument, as in TRL: the object of each conversation
 TURN_SETTINGS = ("max_turns", "max_conversation_tokens", "tool_timeout", "tool_characters", "tool_format")
 
 
@@ -4700,8 +4755,7 @@ def check_room(config, prompt_tokens: int) -> None:
 def check_fits(config, limit: int | None, bound: str = "max_new_tokens") -> None:
     """Raise UserError if a conversation can exceed the model's `limit` of positions (None: no limit).
 
-    Args:
-        bound: name of the setting that limits an answer, for the message.
+    `bound`: name of the setting that limits an answer, for the message.
     """
     need(
         not limit or config.conversation_tokens <= limit,
@@ -4724,8 +4778,7 @@ def check_chat_template(config, tokenizer) -> None:
 def check_environments(config, environments: Environments, functions) -> None:
     """Raise UserError if conversations would get no score, or if tool_format is set without tools.
 
-    Args:
-        functions: names of the reward functions beside the environments.
+    `functions`: names of the reward functions beside the environments.
     """
     got = f"got a reward function {OF_ENVIRONMENT!r}, the name of the environment's own score"
     need(OF_ENVIRONMENT not in functions, f"{got}; try another name")
@@ -4766,10 +4819,8 @@ def playable_rows(
 ) -> list[dict]:
     """Render the rows' prompts with their environment's tools as `prompt_ids`; drop rows that are then too long.
 
-    Text that `reset` appends is not included, as it is unknown before a conversation begins.
-
-    Args:
-        limit: name of the setting that limits a prompt.
+    Text that `reset` appends is not included, as it is unknown before a conversation begins. `limit`: name of the
+    setting that limits a prompt.
     """
     kept, most = [], getattr(config, limit)
     for row in rows:
@@ -4789,9 +4840,10 @@ def playable_rows(
 
 
 def as_rewards_see(rows: list[dict], conversations: list[Conversation]) -> tuple[list[dict], list[list[dict]]]:
-    """(rows with the prompts as `reset` completed them, messages that followed), for reward functions."""
-    begun = [1 if isinstance(row["prompt"], str) else len(row["prompt"]) for row in rows]
-    seen = [{**row, "prompt": t.messages[:n]} for row, t, n in zip(rows, conversations, begun, strict=True)]
+    """(rows with their environment and the prompt that `reset` completed, messages that followed), for rewards."""
+    begun, seen = [1 if isinstance(row["prompt"], str) else len(row["prompt"]) for row in rows], []
+    for row, t, n in zip(rows, conversations, begun, strict=True):
+        seen.append({**row, "prompt": t.messages[:n], "columns": {**row["columns"], OBJECTS: t.environment}})
     return seen, [t.messages[n:] for t, n in zip(conversations, begun, strict=True)]
 
 
@@ -7376,12 +7428,9 @@ def rollout_function(setup: PlaySetup, scorer: Scorer) -> Callable:
 
 
 def heard(rows: list[dict], conversations: list[Conversation]) -> tuple[list[dict], list[list[dict]]]:
-    """Rows as rewards see them, with their conversation and, as TRL names it, its environment; and the messages."""
+    """Rows as rewards see them, with their conversation, and the messages."""
     seen, said = as_rewards_see(rows, conversations)
-    return [
-        {**row, "talk": conversation, "columns": {**row["columns"], "environments": conversation.environment}}
-        for row, conversation in zip(seen, conversations, strict=True)
-    ], said
+    return [{**row, "talk": talk} for row, talk in zip(seen, conversations, strict=True)], said
 
 
 def brief(setup: PlaySetup, conversation: Conversation) -> Conversation:

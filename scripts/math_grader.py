@@ -26,14 +26,14 @@ The reward library loads this file when a function grades mathematics.
 # Contents
 #         65-76  python source   Parses Python source in a process with threads
 #         79-89  messages        Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#        92-252  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
-#       255-396  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#       399-479  contexts        What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
-#       482-800  vocabulary      Patterns, names and units; bringing texts into one notation
-#      803-1200  values          Read answers: expressions, evaluated at sample points, and the structures around them
-#     1203-1383  worker          The worker process that asks math-verify, with limits on its processor time, which …
-#     1386-1627  equality        Equality of values and of answers
-#     1630-1850  answers         Find the final answer in a completion or a gold column; the score; the command line
+#        92-268  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
+#       271-412  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#       415-495  contexts        What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
+#       498-816  vocabulary      Patterns, names and units; bringing texts into one notation
+#      819-1218  values          Read answers: expressions, evaluated at sample points, and the structures around them
+#     1221-1401  worker          The worker process that asks math-verify, with limits on its processor time, which …
+#     1404-1649  equality        Equality of values and of answers
+#     1652-1878  answers         Find the final answer in a completion or a gold column; the score; the command line
 
 import argparse
 import ast
@@ -97,8 +97,8 @@ _TO = (  # ... for x = 3, (in cm), in simplest form, rounded to two places
     r"|,? ?(?:in (?:its )?(?:simplest|lowest|simplified|reduced|exact) (?:form|terms)|rounded to [\w -]{1,30}),?"
 )
 _IS = (
-    r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
-    r"|\b(?:turns out to be|é|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
+    r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería|é)\b"
+    r"|\b(?:turns out to be|comes (?:out )?to|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
@@ -159,9 +159,15 @@ _RIGHT_TOO = (  # after a choice: is also correct; works, too; but not: is also 
     rf"(?![^.\n]*(?:{NEGATED}))(?i: [^.\n]{{0,20}}(?:\b(?:also|equally)\b[^.\n]{{0,20}}\b{_RIGHT}"
     rf"|\b{_RIGHT}[^.\n]{{0,9}}\b(?:too|also|as well)\b))"
 )
+WEAK_MARK = re.compile(  # marks where there are no others
+    r"\b(?i:answers(?: (?:to|for)\b[^.,\n]{0,60}?)?(?: are\b|[*_ ]{0,3}:))[\s:*_]*"
+    r"|\b(?i:so|thus|hence|therefore)\b[\s,*_]{0,9}(?:(?i:option|choice|answer)[\s*_]{1,5})?"
+    r"(?=[*_(]{0,5}[A-J][*_)]{0,5}"
+    rf"(?:\s(?i:{_IS_RIGHT})(?![^.\n]{{0,80}}\b[A-HJ]\b|.{{0,80}}\b(?:also|too)\b)|\.?[*_]{{0,5}}\s*\Z))"
+)
 _BEFORE = re.compile(
-    r"(?i)\s*(?:(?:it(?:['’]s| is)|so|hence|thus|therefore|es ist|also|c['’]est|donc|alors|es)\b[\s,:]*"
-    r"|(?:所以|因此)[，,]?)+"
+    r"(?i)[\s,]*(?:(?:it(?:['’]s| is)|so|hence|thus|therefore|clearly|indeed|es ist|also|c['’]est|donc|alors|es)\b"
+    r"[\s,:]*|(?:所以|因此)[，,]?)+"
 )
 _CORRECTION = re.compile(
     r"(?i)[.!?;,\n—]\s{0,3}(?:(?:(?:but )?(?:wait|hold on|actually)|oh|oops|hmm|sorry|correction|no"
@@ -171,6 +177,9 @@ _CORRECTION = re.compile(
 )
 _VALUE = re.compile(r"[$*_(\\\[ ]*-?(?:[\d\\A-Z√π]|[a-z]\b(?! [a-z]))")  # not: correct, positive, a multiple of 3
 _BARE = re.compile(r"[*($]{0,3}(?:[A-J]|-?[\d.,/]*\d)[)*$]{0,3}(?: [A-Za-z]+)?[.!*]{0,3}")
+_JSON_ANSWER = re.compile(
+    r'(?i)(?<=[{,\s])"(?:final[_ ]?)?answer"\s*:\s*(?:"((?:[^"\\\n]|\\.)+)"|(-?[\d.,]*\d))(?=\s*[,}])'
+)
 _COMMA = re.compile(
     r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+(?=[,{])|0(?=[,{])|\d+(?=(?:,|\{,\})(?!\d{3}(?!\d))))(?:,|\{,\})(\d+)(?![.,]?\d)"
 )
@@ -189,9 +198,11 @@ def _any_of(words: tuple[str, ...]) -> re.Pattern:
 
 
 def marks(text: str) -> Iterator[re.Match]:
-    """Find the marks and phrases that precede an answer: `####`, "the answer is", Antwort:, 答案是."""
+    """Find what precedes an answer: `####`, "the answer is", 答案是; else "answers are", "so" of "so B is right"."""
     lower = text.lower()
-    return _any_of(tuple(word for word in _MARKS if word in lower)).finditer(text)
+    strong = _any_of(tuple(word for word in _MARKS if word in lower)).finditer(text)
+    first = next(strong, None)
+    return itertools.chain([first], strong) if first else WEAK_MARK.finditer(text)
 
 
 def has_mark(text: str) -> bool:
@@ -237,6 +248,11 @@ def without_words(answer: str) -> str:
     start, end = _BEFORE.match(answer), _BEHIND.search(answer)
     short = answer[start.end() if start else 0 : end.start() if end else None]
     return short if short.strip(" \t\n*_") else answer
+
+
+def without_json(text: str) -> str:
+    """The text with `"answer": "B"` of JSON as `Answer: B` at the end of a line."""
+    return _JSON_ANSWER.sub(lambda m: "Answer: " + (m[1] or m[2]).replace(r"\\", "\\") + "\n", text)
 
 
 def corrected(text: str) -> str:
@@ -1073,7 +1089,9 @@ def _relation(text: str, parts: list[str], down) -> _Value:
             return _Value("eq", (parts[0], rest, values[0]))
     rest = values[1] if len(values) == 2 else _Value("all", values[1:])
     inverse = values[-1].kind == "mat" and re.fullmatch(r"[A-Z]+\^\{?-1\}?", parts[0])
-    if inverse or re.fullmatch(rf"{_SYMBOL.pattern}|\\frac ?\{{d ?[a-zA-Z]\}} ?\{{d ?[a-z]\}}", parts[0]):  # dy/dx
+    if inverse or re.fullmatch(
+        rf"{_SYMBOL.pattern}|\\frac ?\{{d ?[a-zA-Z]\}} ?\{{d ?[a-z]\}}|d[a-zA-Z]/d[a-z]", parts[0]
+    ):  # dy/dx
         return _Value("eq", (parts[0], rest, values[0]))
     name = (
         r"[A-Za-z]\w*(?:'*|\^\{?-1\}?) ?\((?:[^()]|\([^()]*\))*\)|\( ?[a-z](?: ?, ?[a-z])* ?\)|\[?[A-Z]{2,}\]?"
@@ -1489,6 +1507,10 @@ def _same(a: _Value, g: _Value, todo: list) -> bool:
         return True
     if kinds == {"num"}:
         return _same_number(a, g)
+    if kinds == {"num", "seq"}:  # 1/2 or 0.5
+        choices, one = (a, g) if a.kind == "seq" else (g, a)
+        pairs = itertools.product(choices.data[2], (one, *choices.data[2][:1]))  # 1 or 100 is not 100%
+        return bool(re.search(r"\bor\b", choices.src)) and all(_same(x, y, todo) for x, y in pairs)
     if kinds == {"mat", "seq"}:  # a column or row, and a tuple
         a, g = (_as_tuple(v) if v.kind == "mat" else v for v in (a, g))
         kinds = {a.kind, g.kind}
@@ -1634,7 +1656,11 @@ _THOUGHT, _THOUGHT_END = (
     rf"(?i:[<◁]{slash}(?:think(?:ing)?|thought|reasoning)\s*[>▷])|\[{slash}THINK\]" for slash in ("", "/")
 )
 
-_PLURAL = re.compile(r"(?i)\banswers(?: (?:to|for)\b[^.,\n]{0,60}?)? are\b[\s:*_]*")
+_SUBJECT = re.compile(  # before the number of a sentence: She has, Janet's profit is
+    r"^(?:that )?(?:[Hh]e|[Ss]he|[Ii]t|[Tt]hey|[Ww]e|[Tt]he [a-z]+"
+    r"|(?!(?:Half|Twice|No|None|Nobody|Each|Both)\b)[A-Z][a-z]+(?:['’]s [a-z]+)?)"
+    r" (?:is|has|have|makes?|earns?|needs?|takes?|costs?|pays?|spends?|gets?) (?=\\?[$€£]?\d)"
+)
 
 
 def _statement(text: str, m: re.Match) -> str:
@@ -1659,7 +1685,7 @@ def final_answer(text: str) -> str | None:
     nothing but an answer. A box decides over phrases before it. There is no last-number fallback, so digits of the
     prompt and lists of guesses do not count.
     """
-    tail = corrected(re.split(_THOUGHT_END, text or "")[-1])
+    tail = corrected(without_json(re.split(_THOUGHT_END, text or "")[-1]))
     tags = re.split(r"(?i)<(/?)answer>", tail)
     boxes = stated_boxes(tail)
     cut = re.search(_THOUGHT, tail) or tags[1::2] != ["", "/"] * (len(tags) // 4)
@@ -1669,12 +1695,12 @@ def final_answer(text: str) -> str | None:
     boxes = [_statement(box, [*marks(box)][-1]) if has_mark(box) else box for box in boxes]
     firm = [corrected(part).strip() for part in boxes + tagged]
     places = _places(tail, itertools.islice(marks(tail), 500))
-    places = places if firm or places else _places(tail, _PLURAL.finditer(tail))
+    places = places if firm or places else _places(tail, WEAK_MARK.finditer(tail))
     first = _FIRM.search(tail).start() if firm else 0  # a box decides over phrases before it, but not over ####
     soft = [
         _statement(tail, m).strip()
         for m in places
-        if (m.start() >= first and not (firm and "rounded" in m[0])) or m[0][0] == "#"
+        if (m.start() >= first and not (firm and ("rounded" in m[0] or m.re is WEAK_MARK))) or m[0][0] == "#"
     ]
     soft = [part for part in soft if not _FIRM.search(part)]
     prose = ("text", "raw", "bad", "huge")
@@ -1684,7 +1710,8 @@ def final_answer(text: str) -> str | None:
     others = {*firm, *soft} - {final}
     for part in others if len(others) < 20 else [""]:
         kind = _value(part).kind
-        is_short = kind == _value(final).kind and (kind != "text" or len(part.split()) < 4)
+        sentences = all(map(_SUBJECT.match, (part, final)))
+        is_short = kind == _value(final).kind and (kind != "text" or len(part.split()) < 4 or sentences)
         if (part in firm or kind not in prose or is_short) and not math_equal(part, final):
             return None
     return final or None
@@ -1812,8 +1839,9 @@ def _score(text: str, gold: Any, prompt: str) -> float | None:
         return None
     answer = final_answer(text) or ""
     equal = math_equal(answer, expected)
-    if equal is False and (short := without_words(answer)) != answer:
-        answer, equal = short, math_equal(short, expected)
+    for short in (without_words(answer), _SUBJECT.sub("", answer)):
+        if equal is False and short != answer:
+            answer, equal = short, math_equal(short, expected)
     if equal and max(len(answer), len(expected)) < 200 and _bare(answer) != _bare(expected):
         formula = re.search(r"\\binom|!|(?<!10)\^|[\d%]-", _clean(expected))
         if not formula and _worked_out(expected, ""):

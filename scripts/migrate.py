@@ -28,19 +28,19 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 #       137-141  bundle         Paths of this bundle and of its embedded model, data and rewards; loading its other …
 #       144-560  user scripts   A user's Python script or notebook, read from its source
 #       563-808  data files     Open data files as text: decompress, decode, refuse files without data; parse CSV and …
-#       811-897  nested rows    Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
-#      900-1116  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1119-1222  verl keys      Keys of verl's configuration: all current ones, and what replaces those of older guides
+#       811-903  nested rows    Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
+#      906-1122  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1125-1222  verl keys      Keys of verl's configuration: all current ones, and what replaces those of older guides
 #     1225-1454  trl names      Names in the pinned TRL: configs with their defaults, arguments of trainers, names in …
 #     1457-2068  tables         Changes between the versions of TRL and verl: tables read from their packages
 #     2071-2655  edits          Edits of a text by offset, and the table row that explains each
-#     2658-2943  job files      Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
-#     2946-3397  trl settings   A TRL run: its settings under one version, and those that make today's TRL do it, in …
-#     3400-3515  trainer parts  What a trainer is given: models loaded as today's transformers wants it, rewards that …
-#     3518-3947  trl script     A script that trains with TRL: its trainers, their configs and their imports
-#     3950-4285  verl run       Migrate a verl job to the newest version: keys, values, and defaults that changed …
-#     4288-4452  trial          --check: run one step of the new script in a separate process, on four rows and two …
-#     4455-4760  command        The command line: input, the version it was written for, output, messages
+#     2658-2946  job files      Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
+#     2949-3400  trl settings   A TRL run: its settings under one version, and those that make today's TRL do it, in …
+#     3403-3518  trainer parts  What a trainer is given: models loaded as today's transformers wants it, rewards that …
+#     3521-3950  trl script     A script that trains with TRL: its trainers, their configs and their imports
+#     3953-4288  verl run       Migrate a verl job to the newest version: keys, values, and defaults that changed …
+#     4291-4455  trial          --check: run one step of the new script in a separate process, on four rows and two …
+#     4458-4766  command        The command line: input, the version it was written for, output, messages
 
 import argparse
 import ast
@@ -831,6 +831,10 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     if isinstance(only, dict) and only:
         return rows_in(only, name, known)
     lists = {key: item for key, item in value.items() if isinstance(item, list) and item and isinstance(item[0], dict)}
+    keyed = [item for item in value.values() if isinstance(item, dict) and item.keys() & {*ASKS, *known}]
+    if len(keyed) == len(value) > 1 and not value.keys() & {*ASKS, *WEAK, *ANSWERED, *LISTS}:
+        say(f"{name}: read the values of its one object as rows; not used: its keys, {', '.join(value)[:100]}")
+        return keyed
     holders = {key: item for key, item in lists.items() if key in LISTS or is_row(item[0])}
     asks, rows = value.keys() & {*ASKS, *known}, any(is_row(holders[key][0]) for key in LISTS & holders.keys())
     if not holders or (asks and (value.keys() & {*ANSWERED, *known} or not rows)):
@@ -840,7 +844,9 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
         if unused := [other for other in value if other != key]:
             say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
-        return items
+        if cut := sum(bool(item.get("truncated_cells")) for item in items):
+            say(f"warning: {name}: the hub's viewer cut off texts in {cut} rows; try the data set's hub id instead")
+        return [item["row"] if {"row_idx", "row"} <= item.keys() else item for item in items]  # the hub's viewer
     code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
     got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}; it is not clear which list is meant"
     raise UserError(f'{got}; expected JSONL, or one list of objects; try extracting one: python -c "{code}"')
@@ -1136,14 +1142,9 @@ TODAY = {
     f"{REF}.fsdp_config.param_offload": (IGNORED, "leaving it out: the reference always waits in CPU memory"),
     "custom_reward_function": (IGNORED, "reward.custom_reward_function"),
     "reward_model.custom_reward_function": (GONE, "reward.custom_reward_function"),
-    **dict.fromkeys(
-        ("custom_reward_function.overlong_buffer", "reward_model.overlong_buffer"),
-        (GONE, "+reward.reward_kwargs.overlong_buffer_cfg"),
-    ),
-    **dict.fromkeys(
-        (f"{ACTOR}.megatron.grad_offload", f"{REF}.megatron.grad_offload", "critic.megatron.grad_offload"),
-        (GONE, "leaving it out"),
-    ),
+    "custom_reward_function.overlong_buffer": (GONE, "+reward.reward_kwargs.overlong_buffer_cfg"),
+    "reward_model.overlong_buffer": (GONE, "+reward.reward_kwargs.overlong_buffer_cfg"),
+    **{f"{part}.megatron.grad_offload": (GONE, "leaving it out") for part in (ACTOR, REF, "critic")},
     f"{ACTOR}.use_token_level_loss=true": (GONE, f"{ACTOR}.loss_agg_mode=token-mean"),
     "reward_model": (IGNORED, "the section reward, whose model vLLM or SGLang serves"),
     "reward_model.reward_manager": (IGNORED, "reward.reward_manager.name"),
@@ -1177,10 +1178,9 @@ TODAY = {
     f"{ROLLOUT}.multi_turn.interaction_config_path": (GONE, "an agent loop of your own"),
     f"{ROLLOUT}.multi_turn.enable": (IGNORED, f"{ROLLOUT}.agent.default_agent_loop=tool_agent"),
     f"{ROLLOUT}.multi_turn.completion_callback": (GONE, "an agent loop of your own"),
-    **dict.fromkeys(
-        (f"{ROLLOUT}.skip", f"{ROLLOUT}.skip_rollout", f"{ROLLOUT}.skip_dump_dir"),
-        (GONE, "the section skip.rollout, whose steps are a list"),
-    ),
+    f"{ROLLOUT}.skip": (GONE, "the section skip.rollout, whose steps are a list"),
+    f"{ROLLOUT}.skip_rollout": (GONE, "the section skip.rollout, whose steps are a list"),
+    f"{ROLLOUT}.skip_dump_dir": (GONE, "the section skip.rollout, whose steps are a list"),
     f"{ROLLOUT}.mode=sync": ("refuses it at the start", "leaving it out: all rollout is asynchronous"),
     f"{ROLLOUT}.name=hf": ("refuses it at the start", f"{ROLLOUT}.name=vllm"),
     f"{ROLLOUT}.name=sglang_async": ("refuses it at the start", f"{ROLLOUT}.name=sglang"),
@@ -2926,8 +2926,11 @@ class YamlJob(JobFile):
             node = trees.setdefault(home, {})
             rows.setdefault(home, []).extend([change] if change in settings else [])
             for part in parts[depth:-1]:
-                node = node.setdefault(part, {})
-            node[parts[-1]] = yaml.safe_load(change.text)
+                if not isinstance(node.get(part), dict):
+                    node[part] = {}
+                node = node[part]
+            if not isinstance(node.get(parts[-1]), dict):  # else the section that a ${…} stands for moves here itself
+                node[parts[-1]] = yaml.safe_load(change.text)
         for name, tree in sorted(trees.items(), key=lambda tree: tree[0].count(".") if tree[0] else -1, reverse=True):
             section = self.sections[name]
             last = max(node.end_mark.index for node in section.value[-1])  # an alias ends where its anchor does
@@ -4623,7 +4626,10 @@ def migrate_job(file: str, text: str, version: str) -> dict:
     """Migrate a verl job: a shell script, or its settings in YAML."""
     kind = YamlJob if Path(file).suffix in (".yaml", ".yml") else ShellJob
     job = kind(file, text)
-    need(job.words or job.mains, f"got {file} without a setting of verl; expected a job or its YAML")
+    inherits = kind is YamlJob and re.search(r"\bppo_\w*trainer\b", text)  # from verl's own file, in `defaults`
+    is_verl = job.mains or inherits or any(word.key.split(".")[0] in SECTIONS for word in job.words)
+    advice = "; for settings of TRL try --from trl==VERSION, that of their run" * (kind is YamlJob)
+    need(is_verl, f"got {file} without a setting of verl; expected a job or its YAML{advice}")
 
     def migrations(version: str, report: Report) -> list[VerlMigration]:
         return [VerlMigration(command, version, report) for command in job.commands()]

@@ -37,62 +37,62 @@ weights than the policy, 128 + n saved and stopped by signal n.
 """
 
 # Contents
-#       154-165  python source     Parses Python source in a process with threads
-#       168-271  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       274-297  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       300-490  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       493-737  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      740-1184  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1187-1257  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1260-1505  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1508-1621  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1624-1879  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1882-1988  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1991-2132  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2135-2460  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2463-2660  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2663-2754  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2757-2841  prompts           Load training and held-out prompts as token ids
-#     2844-2873  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
-#     2876-3108  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     3111-3388  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3391-3713  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3716-3728  play              Play a policy's conversations with environments; each turn samples all open …
-#     3731-3777  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     3780-3997  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     4000-4106  models            The networks of a run: their precision, the frozen reference, prompts that they …
-#     4109-4175  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     4178-4276  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     4279-4477  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     4480-4734  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     4737-5061  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     5064-5184  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
-#     5187-5439  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     5442-5524  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5527-5767  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     5770-5907  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5910-6102  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     6105-6292  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     6295-6370  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     6373-6453  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     6456-6529  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     6532-6694  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     6697-6869  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     6872-7190  memory            The memory that a run will need, from the shape of its networks
-#     7193-7423  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     7426-7510  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     7513-7673  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     7676-7783  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     7786-7901  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
-#     7904-7936  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     7939-8306  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     8309-8420  paired tests      Intervals, paired tests, pass@k
-#     8423-8501  settings          Settings of the trainer, and contradictions between them
-#     8504-8683  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
-#     8686-8925  models            Student and teacher, the latter a local network or a server; the inputs of a run, …
-#     8928-9006  evaluation        The held-out gap between student and teacher
-#     9009-9161  step              One step, in the order of the data: rollout, the teacher's scores, update
-#     9164-9247  run               The memory and the plan of a run, its loop, and the command line
+#       155-166  python source     Parses Python source in a process with threads
+#       169-272  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       275-298  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       301-491  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       494-738  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      741-1185  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1188-1258  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1261-1506  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1509-1630  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1633-1888  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1891-2005  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     2008-2149  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2152-2505  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2508-2705  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2708-2799  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2802-2886  prompts           Load training and held-out prompts as token ids
+#     2889-2918  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
+#     2921-3153  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     3156-3433  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3436-3763  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3766-3778  play              Play a policy's conversations with environments; each turn samples all open …
+#     3781-3827  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     3830-4047  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     4050-4156  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     4159-4225  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     4228-4326  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     4329-4527  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     4530-4784  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     4787-5111  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     5114-5234  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     5237-5489  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     5492-5574  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5577-5817  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     5820-5957  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5960-6152  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     6155-6342  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     6345-6420  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     6423-6503  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     6506-6579  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     6582-6744  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     6747-6919  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     6922-7240  memory            The memory that a run will need, from the shape of its networks
+#     7243-7473  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     7476-7560  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     7563-7723  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     7726-7833  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     7836-7951  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
+#     7954-7986  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     7989-8356  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     8359-8470  paired tests      Intervals, paired tests, pass@k
+#     8473-8551  settings          Settings of the trainer, and contradictions between them
+#     8554-8733  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
+#     8736-8975  models            Student and teacher, the latter a local network or a server; the inputs of a run, …
+#     8978-9056  evaluation        The held-out gap between student and teacher
+#     9059-9211  step              One step, in the order of the data: rollout, the teacher's scores, update
+#     9214-9297  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -119,6 +119,7 @@ import inspect
 import io
 import itertools
 import json
+import keyword
 import locale
 import logging
 import math
@@ -1522,6 +1523,8 @@ SPEAKER = re.compile(
 )
 DIALOGUE = re.compile(r"\s*(user|human)\s*:.+?\s(assistant|ai)\s*:\s*\S", re.IGNORECASE | re.DOTALL)
 TURN_ENDS = re.compile(r"</?s>|<\|(im_end|eot_id|endoftext|begin_of_text|end)\|>|<(bos|end_of_turn)>|<｜[^｜]*｜>")
+# the end of an answer that is only begun
+BEGUN = re.compile(r"(<think>|\blet(['’]s| me| us)\b[^.:\n]{0,40} step by step[.:]?)\s*\Z", re.IGNORECASE)
 ANSWERERS = ("assistant", "model", "response", "[/inst]")
 VISIBLE = re.compile(r"[^\s\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")  # a visible character
 CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
@@ -1538,6 +1541,10 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     if isinstance(only, dict) and only:
         return rows_in(only, name, known)
     lists = {key: item for key, item in value.items() if isinstance(item, list) and item and isinstance(item[0], dict)}
+    keyed = [item for item in value.values() if isinstance(item, dict) and item.keys() & {*ASKS, *known}]
+    if len(keyed) == len(value) > 1 and not value.keys() & {*ASKS, *WEAK, *ANSWERED, *LISTS}:
+        say(f"{name}: read the values of its one object as rows; not used: its keys, {', '.join(value)[:100]}")
+        return keyed
     holders = {key: item for key, item in lists.items() if key in LISTS or is_row(item[0])}
     asks, rows = value.keys() & {*ASKS, *known}, any(is_row(holders[key][0]) for key in LISTS & holders.keys())
     if not holders or (asks and (value.keys() & {*ANSWERED, *known} or not rows)):
@@ -1547,7 +1554,9 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
         if unused := [other for other in value if other != key]:
             say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
-        return items
+        if cut := sum(bool(item.get("truncated_cells")) for item in items):
+            say(f"warning: {name}: the hub's viewer cut off texts in {cut} rows; try the data set's hub id instead")
+        return [item["row"] if {"row_idx", "row"} <= item.keys() else item for item in items]  # the hub's viewer
     code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
     got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}; it is not clear which list is meant"
     raise UserError(f'{got}; expected JSONL, or one list of objects; try extracting one: python -c "{code}"')
@@ -1613,7 +1622,7 @@ def holds_answer(text) -> bool:
     """Whether a value is a dialogue in one text that ends with an answer, such as `### Human: … ### Assistant: …`."""
     answers = isinstance(text, str) and any(word in text.lower() for word in ANSWERERS)
     marks = list(SPEAKER.finditer(text)) if answers else []
-    if len(marks) < 2:
+    if len(marks) < 2 or BEGUN.search(text[-200:]):
         return False
     first, last = (next(filter(None, mark.groups())).lower() for mark in (marks[0], marks[-1]))
     preface = TURN_ENDS.sub("", text[: marks[0].start()]).strip()
@@ -1886,8 +1895,8 @@ _TO = (  # ... for x = 3, (in cm), in simplest form, rounded to two places
     r"|,? ?(?:in (?:its )?(?:simplest|lowest|simplified|reduced|exact) (?:form|terms)|rounded to [\w -]{1,30}),?"
 )
 _IS = (
-    r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
-    r"|\b(?:turns out to be|é|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
+    r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería|é)\b"
+    r"|\b(?:turns out to be|comes (?:out )?to|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
@@ -1935,9 +1944,15 @@ _BEHIND = re.compile(  # after an answer: a reason, a claim that it is right, a 
     r"|(?:です|である|となります|になります|だ|입니다|이다|이에요|예요)(?=[。．.!！、\s]|$)"
     r"|\s{0,3}[(（](?i:see|as|from|by|using|siehe|voir|véase|见|如上)[^\d()（）]{2,60}[)）][.。]?$"
 )
+WEAK_MARK = re.compile(  # marks where there are no others
+    r"\b(?i:answers(?: (?:to|for)\b[^.,\n]{0,60}?)?(?: are\b|[*_ ]{0,3}:))[\s:*_]*"
+    r"|\b(?i:so|thus|hence|therefore)\b[\s,*_]{0,9}(?:(?i:option|choice|answer)[\s*_]{1,5})?"
+    r"(?=[*_(]{0,5}[A-J][*_)]{0,5}"
+    rf"(?:\s(?i:{_IS_RIGHT})(?![^.\n]{{0,80}}\b[A-HJ]\b|.{{0,80}}\b(?:also|too)\b)|\.?[*_]{{0,5}}\s*\Z))"
+)
 _BEFORE = re.compile(
-    r"(?i)\s*(?:(?:it(?:['’]s| is)|so|hence|thus|therefore|es ist|also|c['’]est|donc|alors|es)\b[\s,:]*"
-    r"|(?:所以|因此)[，,]?)+"
+    r"(?i)[\s,]*(?:(?:it(?:['’]s| is)|so|hence|thus|therefore|clearly|indeed|es ist|also|c['’]est|donc|alors|es)\b"
+    r"[\s,:]*|(?:所以|因此)[，,]?)+"
 )
 _COMMA = re.compile(
     r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+(?=[,{])|0(?=[,{])|\d+(?=(?:,|\{,\})(?!\d{3}(?!\d))))(?:,|\{,\})(\d+)(?![.,]?\d)"
@@ -1956,9 +1971,11 @@ def _any_of(words: tuple[str, ...]) -> re.Pattern:
 
 
 def marks(text: str) -> Iterator[re.Match]:
-    """Find the marks and phrases that precede an answer: `####`, "the answer is", Antwort:, 答案是."""
+    """Find what precedes an answer: `####`, "the answer is", 答案是; else "answers are", "so" of "so B is right"."""
     lower = text.lower()
-    return _any_of(tuple(word for word in _MARKS if word in lower)).finditer(text)
+    strong = _any_of(tuple(word for word in _MARKS if word in lower)).finditer(text)
+    first = next(strong, None)
+    return itertools.chain([first], strong) if first else WEAK_MARK.finditer(text)
 
 
 def has_mark(text: str) -> bool:
@@ -2138,7 +2155,7 @@ SHORT_NOTES = ("narrative", "puzzle", "premises", "clues")  # some files hold a 
 # texts that a question is about, in the order in which they precede it
 READ_FIRST = (
     *("pre_text", "context", "contexts", "ctx", "passage", "passages", "article", "body", "story", "background"),
-    *("document", "documents", "doc", "docs", "paragraph", "paragraphs", "premise", "hypothesis", "support"),
+    *("document", "documents", "doc", "docs", "para", "paragraph", "paragraphs", "premise", "hypothesis", "support"),
     *("dialogue", "dialog", "schema", "table", "tables", "scenario", "excerpt", *SHORT_NOTES, "post_text"),
 )
 # either part of the question or notes about it
@@ -2173,6 +2190,10 @@ NOTE_WORDS = {*"supporting gold answer output response correct solution is has n
 SYSTEM = re.compile(r"system|sys(tem)?_?(prompt|message|msg|instructions?)")
 TOOLS = ("tools", "functions")
 TOOL_NAME = re.compile(r"""(["'])name\1: ?(["'])([^"']+)\2""")
+TEST_NAMES = ("tests", "test_list", "unit_tests", "test")
+CALL_NAME = re.compile(r"(?<![.\w])([A-Za-z_]\w*)\(")
+BOUND = re.compile(r"\b(?:def|class|import|as|for)\s+(\w+)|\b(\w+)\s*=(?!=)")  # names that tests define
+UNNAMED = "do not name the function that their tests call, so right programs fail; try adding its name, or the tests"
 SQL = re.compile(r"\s*SELECT\b(?s:.*)\bFROM\b")
 SINGLE = "[A-J]|true|True|false|False"  # letters of choices, truth values
 CHOICE_KEYS = (
@@ -2190,6 +2211,7 @@ MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|\\N|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
+MISSING_TEXT = re.compile(MISSING, re.IGNORECASE)
 TRACES = {"trajectory", "rollout", "attempt", "attempts", "critique", "judge", "generation"}  # what a model did
 REPLIES = ("assistant", "gpt", "bot", "model")
 LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
@@ -2362,6 +2384,11 @@ def are_earlier_turns(value, prompt) -> bool:
     return not any(text in asked or any(part and part in text for part in parts) for text in texts)
 
 
+def whole_text(prompt) -> str:
+    """The text of a prompt: itself, or the texts of its messages."""
+    return prompt if isinstance(prompt, str) else "\n\n".join(str(message["content"]) for message in prompt)
+
+
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like part of the question but whose text is not in the prompt (a text or messages)."""
     choices = choice_columns(row)
@@ -2372,7 +2399,7 @@ def unread_parts(row: dict, prompt) -> list[str]:
     names = [n for n in names if n != "evidences" or not re.match(r"\s*\[\s*\[[^\[\]]*\]", str(row[n]))]  # gold triples
     if not names:
         return []
-    whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
+    whole = whole_text(prompt)
     asked, parts, unread = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")], []
     has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # choices A, B
     for name in names:
@@ -2380,12 +2407,29 @@ def unread_parts(row: dict, prompt) -> list[str]:
         if name in TOOLS:  # a chat template may write them in another form
             inside = [match[3] for match in TOOL_NAME.finditer(str(row[name]))]
         is_note = isinstance(row[name], int | float) and name not in choices
+        is_note = is_note or (name in READ_FIRST and MISSING_TEXT.fullmatch(str(row[name])) is not None)
         is_note = is_note or (name == "query" and SQL.match(str(row[name])) is not None)  # Spider's gold
         is_whole = name in SECOND_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)  # Alpaca's
         is_there = all(text in asked for text in inside) and (name not in choices or has_letters)
         if not is_note and not is_whole and not is_there:
             unread.append(name)
     return unread
+
+
+def unnamed_function(row: dict, asked: str) -> str:
+    """A message if the tests of a row call functions and its prompt, `asked`, has none of their names, else ""."""
+    tests = next((row[name] for name in TEST_NAMES if not is_empty(row.get(name))), "")
+    parts = tests if isinstance(tests, list) else [tests]
+    cases = [part for part in parts if isinstance(part, dict)]
+    source = "\n".join(part for part in parts if isinstance(part, str)).replace("from solution import", "")
+    given = [case.get("fn_name") or case.get("function") for case in cases] or [tests and row.get("entry_point")]
+    called = CALL_NAME.findall(source) if "assert" in source else []
+    names = {str(name).split(".")[-1] for name in given if name} or {*called}
+    names -= {*dir(builtins), *keyword.kwlist, "candidate", *(name for pair in BOUND.findall(source) for name in pair)}
+    if not names:
+        return ""
+    known = re.findall(r"\w+", f"{asked} {row.get('setup')} {row.get('test_setup_code')}")
+    return UNNAMED if names.isdisjoint(known) else ""
 
 
 def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
@@ -2447,6 +2491,7 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
         ((holds_answer(f"{m['content']} …") for m in last), "open an assistant's turn themselves; try the question"),
         ((m["role"] == "assistant" for m in last), "end with an answer, which the model continues; try data_loader.py"),
         ((holds_answer(p) or is_dialogue(p) for p in prompts), "are dialogues with answers; try a list `messages`"),
+        ((unnamed_function(row, whole_text(prompt)) for row, prompt in asked), UNNAMED),
         *((map(re.compile(pattern).search, texts), line) for pattern, line in ODD_PROMPTS.items()),
     )
     for flags, message in flaws:
@@ -2902,12 +2947,12 @@ def text_of_answers(completion) -> str:
 
 
 def own_copy(value):
-    """Copy what a reward could change of a column's value or prompt: lists, dicts, sets and arrays."""
-    if isinstance(value, list):
+    """Copy what a reward could change of a column or prompt: lists, dicts, sets and arrays, but no environments."""
+    if type(value) is list:
         return [item if isinstance(item, str | int | float) else own_copy(item) for item in value]
-    if isinstance(value, dict):
+    if type(value) is dict:
         return {key: own_copy(item) for key, item in value.items()}
-    return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
+    return value.copy() if type(value) is set or hasattr(type(value), "tolist") else value
 
 
 # how files of libraries begin, and what is no file
@@ -3605,17 +3650,21 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
     given = {*reward_arguments([row], [""], [[]]), *others}
     for name, function in functions.items():
         taken = inspect.signature(function).parameters
+        reads_completions = bool({"completion", "completions", "completion_ids"} & {*taken})
         for p in taken.values():
-            required = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-            near = suggest(p.name, list(row["columns"]))
-            need(
-                not required or p.name in given,
-                f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
-                f"expected that column too{near or '; try'}{', or' * bool(near)} data_loader.py --map {p.name}=COLUMN, "
-                "or a reward for this data",
-            )
+            if p.name in given or p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+                continue
+            if p.default is p.empty:
+                got = f"got reward {name} with the arguments {', '.join(taken)}: no column {p.name!r}, no completions"
+                need(reads_completions, f"{got}; expected {REWARD_FORMS}")
+                near, mend = suggest(p.name, list(row["columns"])), f"data_loader.py --map {p.name}=COLUMN"
+                mend = "--environment FILE.py:Class" if p.name == "environments" else mend
+                raise UserError(
+                    f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
+                    f"expected that column too{near or '; try'}{', or' * bool(near)} {mend}, or a reward for this data"
+                )
             near = difflib.get_close_matches(p.name, [c for c in row["columns"] if c not in taken], n=1, cutoff=0.75)
-            if near and p.name not in given and p.default is not p.empty:
+            if near:
                 text = f"reward {name}: no column is called {p.name!r}, so it is always {p.default!r}"
                 say_once(f"{text}; did you mean the column {near[0]!r}?")
 
@@ -3682,6 +3731,7 @@ class Reward:
         self.functions, self.weights, self.silent, self.limits = {}, {}, False, limits or CallLimits()
         self.in_turn = False  # whether functions draw random numbers, so that their calls must keep the order
         self.slow = False  # whether functions take long compared with sampling
+        self.others = ()  # arguments that functions get beside columns
         for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
             name = getattr(function, "__name__", type(function).__name__)
             while name in {*self.functions, *TAKEN}:
@@ -3690,7 +3740,7 @@ class Reward:
 
     def check_columns(self, row: dict) -> None:
         """Raise UserError if a function requires an argument that the data does not have."""
-        check_columns(self.functions, row)
+        check_columns(self.functions, row, self.others)
 
     def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]], known=None):
         """Return (scores [n], {function: list of n floats or None}) for n completions.

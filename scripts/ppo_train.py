@@ -40,69 +40,69 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 """
 
 # Contents
-#       163-174  python source     Parses Python source in a process with threads
-#       177-280  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       283-328  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       331-521  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       524-768  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      771-1215  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1218-1288  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1291-1536  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1539-1652  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1655-1910  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1913-2019  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     2022-2163  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2166-2491  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2494-2691  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2694-2785  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2788-2872  prompts           Load training and held-out prompts as token ids
-#     2875-3107  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     3110-3387  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3390-3719  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3722-3863  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     3866-4088  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     4091-4217  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     4220-4537  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4540-4703  conversations     Conversations with environments: their record, limits, and calls of the …
-#     4706-4866  play              Play a policy's conversations with environments; each turn samples all open …
-#     4869-5034  play setup        Set up and score conversations, for all programs that take --environment
-#     5037-5083  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     5086-5303  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     5306-5440  models            The networks of a run: their precision, the frozen reference, prompts that they …
-#     5443-5509  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     5512-5610  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     5613-5832  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     5835-6122  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     6125-6446  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     6449-6569  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
-#     6572-6824  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     6827-6909  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     6912-7191  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     7194-7331  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     7334-7526  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     7529-7716  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     7719-8008  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     8011-8091  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     8094-8394  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     8397-8505  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     8508-8802  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     8805-8898  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     8901-9080  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     9083-9401  memory            The memory that a run will need, from the shape of its networks
-#     9404-9643  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     9646-9730  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     9733-9893  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#    9896-10003  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#   10006-10121  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
-#   10124-10156  run check         diagnose.py's verdict on a run, while it trains and at its end
-#   10159-10526  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#   10529-10560  paired tests      Intervals, paired tests, pass@k
-#   10563-10586  settings          Settings of the trainer
-#   10589-10658  pass band         Draw prompts by their running pass rate: those outside a band rarely, none dropped …
-#   10661-10845  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
-#   10848-10962  models            Inputs of a run and their checks: prompts, rewards, environments, networks
-#   10965-11146  step              One step: rollout, experience, update, in the order of the data
-#   11149-11234  run               The memory and the plan of a run, its loop, and the command line
+#       164-175  python source     Parses Python source in a process with threads
+#       178-281  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
+#       284-329  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       332-522  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       525-769  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      772-1216  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1219-1289  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1292-1537  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1540-1661  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1664-1919  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1922-2036  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     2039-2180  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2183-2536  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2539-2736  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2739-2830  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2833-2917  prompts           Load training and held-out prompts as token ids
+#     2920-3152  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     3155-3432  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3435-3769  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3772-3908  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3911-4133  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     4136-4262  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     4265-4578  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4581-4758  conversations     Conversations with environments: their record, limits, and calls of the …
+#     4761-4921  play              Play a policy's conversations with environments; each turn samples all open …
+#     4924-5088  play setup        Set up and score conversations, for all programs that take --environment
+#     5091-5137  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     5140-5357  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     5360-5494  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     5497-5563  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     5566-5664  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     5667-5886  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     5889-6176  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     6179-6500  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     6503-6623  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     6626-6878  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     6881-6963  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     6966-7245  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     7248-7385  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     7388-7580  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     7583-7770  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     7773-8062  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     8065-8145  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     8148-8448  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     8451-8559  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     8562-8856  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     8859-8952  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     8955-9134  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     9137-9455  memory            The memory that a run will need, from the shape of its networks
+#     9458-9697  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     9700-9784  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     9787-9947  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#    9950-10057  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#   10060-10175  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
+#   10178-10210  run check         diagnose.py's verdict on a run, while it trains and at its end
+#   10213-10580  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#   10583-10614  paired tests      Intervals, paired tests, pass@k
+#   10617-10640  settings          Settings of the trainer
+#   10643-10712  pass band         Draw prompts by their running pass rate: those outside a band rarely, none dropped …
+#   10715-10899  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
+#   10902-11016  models            Inputs of a run and their checks: prompts, rewards, environments, networks
+#   11019-11200  step              One step: rollout, experience, update, in the order of the data
+#   11203-11288  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -128,6 +128,7 @@ import inspect
 import io
 import itertools
 import json
+import keyword
 import locale
 import logging
 import math
@@ -1553,6 +1554,8 @@ SPEAKER = re.compile(
 )
 DIALOGUE = re.compile(r"\s*(user|human)\s*:.+?\s(assistant|ai)\s*:\s*\S", re.IGNORECASE | re.DOTALL)
 TURN_ENDS = re.compile(r"</?s>|<\|(im_end|eot_id|endoftext|begin_of_text|end)\|>|<(bos|end_of_turn)>|<｜[^｜]*｜>")
+# the end of an answer that is only begun
+BEGUN = re.compile(r"(<think>|\blet(['’]s| me| us)\b[^.:\n]{0,40} step by step[.:]?)\s*\Z", re.IGNORECASE)
 ANSWERERS = ("assistant", "model", "response", "[/inst]")
 VISIBLE = re.compile(r"[^\s\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")  # a visible character
 CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
@@ -1569,6 +1572,10 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     if isinstance(only, dict) and only:
         return rows_in(only, name, known)
     lists = {key: item for key, item in value.items() if isinstance(item, list) and item and isinstance(item[0], dict)}
+    keyed = [item for item in value.values() if isinstance(item, dict) and item.keys() & {*ASKS, *known}]
+    if len(keyed) == len(value) > 1 and not value.keys() & {*ASKS, *WEAK, *ANSWERED, *LISTS}:
+        say(f"{name}: read the values of its one object as rows; not used: its keys, {', '.join(value)[:100]}")
+        return keyed
     holders = {key: item for key, item in lists.items() if key in LISTS or is_row(item[0])}
     asks, rows = value.keys() & {*ASKS, *known}, any(is_row(holders[key][0]) for key in LISTS & holders.keys())
     if not holders or (asks and (value.keys() & {*ANSWERED, *known} or not rows)):
@@ -1578,7 +1585,9 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
         if unused := [other for other in value if other != key]:
             say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
-        return items
+        if cut := sum(bool(item.get("truncated_cells")) for item in items):
+            say(f"warning: {name}: the hub's viewer cut off texts in {cut} rows; try the data set's hub id instead")
+        return [item["row"] if {"row_idx", "row"} <= item.keys() else item for item in items]  # the hub's viewer
     code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
     got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}; it is not clear which list is meant"
     raise UserError(f'{got}; expected JSONL, or one list of objects; try extracting one: python -c "{code}"')
@@ -1644,7 +1653,7 @@ def holds_answer(text) -> bool:
     """Whether a value is a dialogue in one text that ends with an answer, such as `### Human: … ### Assistant: …`."""
     answers = isinstance(text, str) and any(word in text.lower() for word in ANSWERERS)
     marks = list(SPEAKER.finditer(text)) if answers else []
-    if len(marks) < 2:
+    if len(marks) < 2 or BEGUN.search(text[-200:]):
         return False
     first, last = (next(filter(None, mark.groups())).lower() for mark in (marks[0], marks[-1]))
     preface = TURN_ENDS.sub("", text[: marks[0].start()]).strip()
@@ -1917,8 +1926,8 @@ _TO = (  # ... for x = 3, (in cm), in simplest form, rounded to two places
     r"|,? ?(?:in (?:its )?(?:simplest|lowest|simplified|reduced|exact) (?:form|terms)|rounded to [\w -]{1,30}),?"
 )
 _IS = (
-    r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
-    r"|\b(?:turns out to be|é|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
+    r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería|é)\b"
+    r"|\b(?:turns out to be|comes (?:out )?to|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
@@ -1966,9 +1975,15 @@ _BEHIND = re.compile(  # after an answer: a reason, a claim that it is right, a 
     r"|(?:です|である|となります|になります|だ|입니다|이다|이에요|예요)(?=[。．.!！、\s]|$)"
     r"|\s{0,3}[(（](?i:see|as|from|by|using|siehe|voir|véase|见|如上)[^\d()（）]{2,60}[)）][.。]?$"
 )
+WEAK_MARK = re.compile(  # marks where there are no others
+    r"\b(?i:answers(?: (?:to|for)\b[^.,\n]{0,60}?)?(?: are\b|[*_ ]{0,3}:))[\s:*_]*"
+    r"|\b(?i:so|thus|hence|therefore)\b[\s,*_]{0,9}(?:(?i:option|choice|answer)[\s*_]{1,5})?"
+    r"(?=[*_(]{0,5}[A-J][*_)]{0,5}"
+    rf"(?:\s(?i:{_IS_RIGHT})(?![^.\n]{{0,80}}\b[A-HJ]\b|.{{0,80}}\b(?:also|too)\b)|\.?[*_]{{0,5}}\s*\Z))"
+)
 _BEFORE = re.compile(
-    r"(?i)\s*(?:(?:it(?:['’]s| is)|so|hence|thus|therefore|es ist|also|c['’]est|donc|alors|es)\b[\s,:]*"
-    r"|(?:所以|因此)[，,]?)+"
+    r"(?i)[\s,]*(?:(?:it(?:['’]s| is)|so|hence|thus|therefore|clearly|indeed|es ist|also|c['’]est|donc|alors|es)\b"
+    r"[\s,:]*|(?:所以|因此)[，,]?)+"
 )
 _COMMA = re.compile(
     r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+(?=[,{])|0(?=[,{])|\d+(?=(?:,|\{,\})(?!\d{3}(?!\d))))(?:,|\{,\})(\d+)(?![.,]?\d)"
@@ -1987,9 +2002,11 @@ def _any_of(words: tuple[str, ...]) -> re.Pattern:
 
 
 def marks(text: str) -> Iterator[re.Match]:
-    """Find the marks and phrases that precede an answer: `####`, "the answer is", Antwort:, 答案是."""
+    """Find what precedes an answer: `####`, "the answer is", 答案是; else "answers are", "so" of "so B is right"."""
     lower = text.lower()
-    return _any_of(tuple(word for word in _MARKS if word in lower)).finditer(text)
+    strong = _any_of(tuple(word for word in _MARKS if word in lower)).finditer(text)
+    first = next(strong, None)
+    return itertools.chain([first], strong) if first else WEAK_MARK.finditer(text)
 
 
 def has_mark(text: str) -> bool:
@@ -2169,7 +2186,7 @@ SHORT_NOTES = ("narrative", "puzzle", "premises", "clues")  # some files hold a 
 # texts that a question is about, in the order in which they precede it
 READ_FIRST = (
     *("pre_text", "context", "contexts", "ctx", "passage", "passages", "article", "body", "story", "background"),
-    *("document", "documents", "doc", "docs", "paragraph", "paragraphs", "premise", "hypothesis", "support"),
+    *("document", "documents", "doc", "docs", "para", "paragraph", "paragraphs", "premise", "hypothesis", "support"),
     *("dialogue", "dialog", "schema", "table", "tables", "scenario", "excerpt", *SHORT_NOTES, "post_text"),
 )
 # either part of the question or notes about it
@@ -2204,6 +2221,10 @@ NOTE_WORDS = {*"supporting gold answer output response correct solution is has n
 SYSTEM = re.compile(r"system|sys(tem)?_?(prompt|message|msg|instructions?)")
 TOOLS = ("tools", "functions")
 TOOL_NAME = re.compile(r"""(["'])name\1: ?(["'])([^"']+)\2""")
+TEST_NAMES = ("tests", "test_list", "unit_tests", "test")
+CALL_NAME = re.compile(r"(?<![.\w])([A-Za-z_]\w*)\(")
+BOUND = re.compile(r"\b(?:def|class|import|as|for)\s+(\w+)|\b(\w+)\s*=(?!=)")  # names that tests define
+UNNAMED = "do not name the function that their tests call, so right programs fail; try adding its name, or the tests"
 SQL = re.compile(r"\s*SELECT\b(?s:.*)\bFROM\b")
 SINGLE = "[A-J]|true|True|false|False"  # letters of choices, truth values
 CHOICE_KEYS = (
@@ -2221,6 +2242,7 @@ MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|\\N|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
+MISSING_TEXT = re.compile(MISSING, re.IGNORECASE)
 TRACES = {"trajectory", "rollout", "attempt", "attempts", "critique", "judge", "generation"}  # what a model did
 REPLIES = ("assistant", "gpt", "bot", "model")
 LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
@@ -2393,6 +2415,11 @@ def are_earlier_turns(value, prompt) -> bool:
     return not any(text in asked or any(part and part in text for part in parts) for text in texts)
 
 
+def whole_text(prompt) -> str:
+    """The text of a prompt: itself, or the texts of its messages."""
+    return prompt if isinstance(prompt, str) else "\n\n".join(str(message["content"]) for message in prompt)
+
+
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like part of the question but whose text is not in the prompt (a text or messages)."""
     choices = choice_columns(row)
@@ -2403,7 +2430,7 @@ def unread_parts(row: dict, prompt) -> list[str]:
     names = [n for n in names if n != "evidences" or not re.match(r"\s*\[\s*\[[^\[\]]*\]", str(row[n]))]  # gold triples
     if not names:
         return []
-    whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
+    whole = whole_text(prompt)
     asked, parts, unread = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")], []
     has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # choices A, B
     for name in names:
@@ -2411,12 +2438,29 @@ def unread_parts(row: dict, prompt) -> list[str]:
         if name in TOOLS:  # a chat template may write them in another form
             inside = [match[3] for match in TOOL_NAME.finditer(str(row[name]))]
         is_note = isinstance(row[name], int | float) and name not in choices
+        is_note = is_note or (name in READ_FIRST and MISSING_TEXT.fullmatch(str(row[name])) is not None)
         is_note = is_note or (name == "query" and SQL.match(str(row[name])) is not None)  # Spider's gold
         is_whole = name in SECOND_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)  # Alpaca's
         is_there = all(text in asked for text in inside) and (name not in choices or has_letters)
         if not is_note and not is_whole and not is_there:
             unread.append(name)
     return unread
+
+
+def unnamed_function(row: dict, asked: str) -> str:
+    """A message if the tests of a row call functions and its prompt, `asked`, has none of their names, else ""."""
+    tests = next((row[name] for name in TEST_NAMES if not is_empty(row.get(name))), "")
+    parts = tests if isinstance(tests, list) else [tests]
+    cases = [part for part in parts if isinstance(part, dict)]
+    source = "\n".join(part for part in parts if isinstance(part, str)).replace("from solution import", "")
+    given = [case.get("fn_name") or case.get("function") for case in cases] or [tests and row.get("entry_point")]
+    called = CALL_NAME.findall(source) if "assert" in source else []
+    names = {str(name).split(".")[-1] for name in given if name} or {*called}
+    names -= {*dir(builtins), *keyword.kwlist, "candidate", *(name for pair in BOUND.findall(source) for name in pair)}
+    if not names:
+        return ""
+    known = re.findall(r"\w+", f"{asked} {row.get('setup')} {row.get('test_setup_code')}")
+    return UNNAMED if names.isdisjoint(known) else ""
 
 
 def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
@@ -2478,6 +2522,7 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
         ((holds_answer(f"{m['content']} …") for m in last), "open an assistant's turn themselves; try the question"),
         ((m["role"] == "assistant" for m in last), "end with an answer, which the model continues; try data_loader.py"),
         ((holds_answer(p) or is_dialogue(p) for p in prompts), "are dialogues with answers; try a list `messages`"),
+        ((unnamed_function(row, whole_text(prompt)) for row, prompt in asked), UNNAMED),
         *((map(re.compile(pattern).search, texts), line) for pattern, line in ODD_PROMPTS.items()),
     )
     for flags, message in flaws:
@@ -2901,12 +2946,12 @@ def text_of_answers(completion) -> str:
 
 
 def own_copy(value):
-    """Copy what a reward could change of a column's value or prompt: lists, dicts, sets and arrays."""
-    if isinstance(value, list):
+    """Copy what a reward could change of a column or prompt: lists, dicts, sets and arrays, but no environments."""
+    if type(value) is list:
         return [item if isinstance(item, str | int | float) else own_copy(item) for item in value]
-    if isinstance(value, dict):
+    if type(value) is dict:
         return {key: own_copy(item) for key, item in value.items()}
-    return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
+    return value.copy() if type(value) is set or hasattr(type(value), "tolist") else value
 
 
 # how files of libraries begin, and what is no file
@@ -3611,17 +3656,21 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
     given = {*reward_arguments([row], [""], [[]]), *others}
     for name, function in functions.items():
         taken = inspect.signature(function).parameters
+        reads_completions = bool({"completion", "completions", "completion_ids"} & {*taken})
         for p in taken.values():
-            required = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-            near = suggest(p.name, list(row["columns"]))
-            need(
-                not required or p.name in given,
-                f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
-                f"expected that column too{near or '; try'}{', or' * bool(near)} data_loader.py --map {p.name}=COLUMN, "
-                "or a reward for this data",
-            )
+            if p.name in given or p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+                continue
+            if p.default is p.empty:
+                got = f"got reward {name} with the arguments {', '.join(taken)}: no column {p.name!r}, no completions"
+                need(reads_completions, f"{got}; expected {REWARD_FORMS}")
+                near, mend = suggest(p.name, list(row["columns"])), f"data_loader.py --map {p.name}=COLUMN"
+                mend = "--environment FILE.py:Class" if p.name == "environments" else mend
+                raise UserError(
+                    f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
+                    f"expected that column too{near or '; try'}{', or' * bool(near)} {mend}, or a reward for this data"
+                )
             near = difflib.get_close_matches(p.name, [c for c in row["columns"] if c not in taken], n=1, cutoff=0.75)
-            if near and p.name not in given and p.default is not p.empty:
+            if near:
                 text = f"reward {name}: no column is called {p.name!r}, so it is always {p.default!r}"
                 say_once(f"{text}; did you mean the column {near[0]!r}?")
 
@@ -3688,6 +3737,7 @@ class Reward:
         self.functions, self.weights, self.silent, self.limits = {}, {}, False, limits or CallLimits()
         self.in_turn = False  # whether functions draw random numbers, so that their calls must keep the order
         self.slow = False  # whether functions take long compared with sampling
+        self.others = ()  # arguments that functions get beside columns
         for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
             name = getattr(function, "__name__", type(function).__name__)
             while name in {*self.functions, *TAKEN}:
@@ -3696,7 +3746,7 @@ class Reward:
 
     def check_columns(self, row: dict) -> None:
         """Raise UserError if a function requires an argument that the data does not have."""
-        check_columns(self.functions, row)
+        check_columns(self.functions, row, self.others)
 
     def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]], known=None):
         """Return (scores [n], {function: list of n floats or None}) for n completions.
@@ -3782,16 +3832,11 @@ class Environments:
 
 
 def tool_schema(environment, name: str, subject: str) -> dict:
-    """The JSON schema of a tool, as transformers makes it for TRL; UserError if it cannot have one.
-
-    Args:
-        environment: object with the tool as attribute `name`.
-        subject: name of the object, for messages.
-    """
+    """The JSON schema of the tool `name`, as transformers makes it for TRL; UserError that begins with `subject`."""
     from transformers.utils import get_json_schema
 
     method = getattr(environment, name)
-    expected = f"expected type hints, a docstring, and each argument described under Args:{HIDE}"
+    expected = f"expected type hints and a docstring, with `name: text` (no type) for each argument under Args:{HIDE}"
     for p in inspect.signature(method).parameters.values():
         fits = p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
         need(fits, f"{subject}: tool {name} has the parameter {p}, which a call by name cannot give; {expected}")
@@ -4251,11 +4296,7 @@ class TurnBridge:
             self.settings["chat_template"] = chat_template
 
     def render(self, messages: list[dict], tools: list[dict], guarded: bool = True) -> list[int]:
-        """Token ids of messages and the start of the assistant's next answer.
-
-        Args:
-            guarded: encode control tokens in messages as letters.
-        """
+        """Token ids of messages and the start of the next answer; `guarded`: encode control tokens as letters."""
         messages = with_arguments(as_object, messages)
         if messages[-1]["role"] == "assistant":  # a turn that the data's prompt starts and the model continues
             return self.render(messages[:-1], tools, guarded) + self.begun_answer(messages, tools)
@@ -4691,14 +4732,28 @@ def tool_job(conversation: Conversation, limits: PlayLimits) -> list[Callable]:
     return calls
 
 
+def sets_signal(error: BaseException) -> bool:
+    """Whether a tool's own code failed to set a signal handler; code that the model wrote and a tool runs may fail."""
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    of_model = any(file.startswith("<") and not file.startswith("<frozen") for file in files)
+    return files[-1:] == [signal.__file__] and not of_model and "only works in main thread" in str(error)
+
+
 def tool_messages(conversation: Conversation, outcomes: list[Outcome], limits: PlayLimits) -> list[dict]:
-    """The results of the last answer's tool calls as messages; counts calls and failures."""
+    """The results of the last answer's tool calls as messages; counts calls and failures.
+
+    EnvironmentFault if a tool sets a signal handler, so that each of its calls would fail.
+    """
     messages = []
     for call, outcome in zip(conversation.messages[-1]["tool_calls"], outcomes, strict=True):
-        failed = outcome.error is not None
+        failed, name = outcome.error is not None, call["function"]["name"]
+        if failed and sets_signal(outcome.error):
+            fault = environment_fault(conversation.kind, f"tool {name}", conversation.row, outcome.error)
+            advice = "tools run in threads; try it without signals, as --tool_timeout limits its time"
+            raise EnvironmentFault(f"{fault}; {advice}")
         conversation.calls, conversation.failures = conversation.calls + 1, conversation.failures + failed
         content = error_text(outcome.error, limits.characters) if failed else outcome.value
-        message = {"role": "tool", "name": call["function"]["name"][:64], "content": content}
+        message = {"role": "tool", "name": name[:64], "content": content}
         messages.append({**message, "tool_call_id": call["id"]} if "id" in call else message)
     return messages
 
@@ -4869,6 +4924,7 @@ def play_metrics(conversations: list) -> dict[str, float]:
 # ------------------------------------------------------------------- play setup (src/parts/environments/play_setup.py)
 
 OF_ENVIRONMENT = "environment"  # name of the environment's own score among a sample's rewards
+OBJECTS = "environments"  # reward functions' argument, as in TRL: the object of each conversation
 TURN_SETTINGS = ("max_turns", "max_conversation_tokens", "tool_timeout", "tool_characters", "tool_format")
 
 
@@ -4894,8 +4950,7 @@ def check_room(config, prompt_tokens: int) -> None:
 def check_fits(config, limit: int | None, bound: str = "max_new_tokens") -> None:
     """Raise UserError if a conversation can exceed the model's `limit` of positions (None: no limit).
 
-    Args:
-        bound: name of the setting that limits an answer, for the message.
+    `bound`: name of the setting that limits an answer, for the message.
     """
     need(
         not limit or config.conversation_tokens <= limit,
@@ -4926,6 +4981,7 @@ def load_scored(config) -> tuple[Environments, Reward]:
     """(environments, reward functions beside them); UserError if an environment's conversations would get no score."""
     environments = load_environments(config.environment)
     reward = Reward(config.reward, call_limits(config))
+    reward.others = (OBJECTS,)
     check_environments(config, environments, reward.functions)
     return environments, reward
 
@@ -4933,8 +4989,7 @@ def load_scored(config) -> tuple[Environments, Reward]:
 def check_environments(config, environments: Environments, functions) -> None:
     """Raise UserError if conversations would get no score, or if tool_format is set without tools.
 
-    Args:
-        functions: names of the reward functions beside the environments.
+    `functions`: names of the reward functions beside the environments.
     """
     got = f"got a reward function {OF_ENVIRONMENT!r}, the name of the environment's own score"
     need(OF_ENVIRONMENT not in functions, f"{got}; try another name")
@@ -4975,10 +5030,8 @@ def playable_rows(
 ) -> list[dict]:
     """Render the rows' prompts with their environment's tools as `prompt_ids`; drop rows that are then too long.
 
-    Text that `reset` appends is not included, as it is unknown before a conversation begins.
-
-    Args:
-        limit: name of the setting that limits a prompt.
+    Text that `reset` appends is not included, as it is unknown before a conversation begins. `limit`: name of the
+    setting that limits a prompt.
     """
     kept, most = [], getattr(config, limit)
     for row in rows:
@@ -5013,9 +5066,10 @@ def score_talks(setup: PlaySetup, rows: list[dict], conversations: list[Conversa
 
 
 def as_rewards_see(rows: list[dict], conversations: list[Conversation]) -> tuple[list[dict], list[list[dict]]]:
-    """(rows with the prompts as `reset` completed them, messages that followed), for reward functions."""
-    begun = [1 if isinstance(row["prompt"], str) else len(row["prompt"]) for row in rows]
-    seen = [{**row, "prompt": t.messages[:n]} for row, t, n in zip(rows, conversations, begun, strict=True)]
+    """(rows with their environment and the prompt that `reset` completed, messages that followed), for rewards."""
+    begun, seen = [1 if isinstance(row["prompt"], str) else len(row["prompt"]) for row in rows], []
+    for row, t, n in zip(rows, conversations, begun, strict=True):
+        seen.append({**row, "prompt": t.messages[:n], "columns": {**row["columns"], OBJECTS: t.environment}})
     return seen, [t.messages[n:] for t, n in zip(conversations, begun, strict=True)]
 
 

@@ -62,43 +62,43 @@ could not be measured.
 #       673-696  user scripts        A user's Python script or notebook, read from its source
 #       699-769  exit codes          Program exit: errors that a user can fix become a message and an exit code
 #      772-1017  data files          Open data files as text: decompress, decode, refuse files without data; parse …
-#     1020-1107  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1110-1370  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1373-1477  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1480-1527  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
-#     1530-1561  prompts             Load training and held-out prompts as token ids
-#     1564-1863  attacks             Correct and hostile programs, and calling a code reward on them in a separate …
-#     1866-2092  user code           What users' rewards get: texts, copies of the columns, and their own state of …
-#     2095-2372  reward forms        The forms that a reward function may have, and loading rewards from files
-#     2375-2683  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
-#     2686-2815  environments        Load and check environments: classes whose methods are tools for the model, or …
-#     2818-2840  conversations       Conversations with environments: their record, limits, and calls of the …
-#     2843-2916  scripted play       Scripted conversations: plain texts in place of tokenizer, chat template and …
-#     2919-2942  whole models        Refuse what transformers would make a model of by guessing: missing weights, …
-#     2945-2950  models              The networks of a run: their precision, the frozen reference, prompts that they …
-#     2953-2958  tokenizers          Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     2961-2970  loading             Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     2973-3039  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
-#     3042-3101  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
-#     3104-3116  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     3119-3145  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     3148-3177  dialects            Names of metrics and settings in our trainers, TRL, verl and others
-#     3180-3355  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     3358-3368  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
-#     3371-3483  proof               The record of a proof, reports of the bundle's other scripts, and what rests on …
-#     3486-3545  exact figures       Intervals and paired tests from their formulas, independent of the programs …
-#     3548-3881  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
-#     3884-4119  other evaluations   Evaluations of other programs: scored samples in JSON, JSONL, CSV or parquet, …
-#     4122-4228  graded again        Compute an evaluation's scores again from its stored completions
-#     4231-4474  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
-#     4477-4738  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
-#     4741-4856  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
-#     4859-4995  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
-#     4998-5246  recognition         Recognise functions: their inputs, and by names alone the formula and the …
-#     5249-5494  function calls      Make inputs by role for functions of losses and advantages; call a function with …
-#     5497-5788  function checks     Compare a function with every published way of its formula, name its fault, and …
-#     5791-6064  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
-#     6067-6164  command             The command line
+#     1020-1113  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1116-1376  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1379-1483  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1486-1533  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1536-1567  prompts             Load training and held-out prompts as token ids
+#     1570-1869  attacks             Correct and hostile programs, and calling a code reward on them in a separate …
+#     1872-2098  user code           What users' rewards get: texts, copies of the columns, and their own state of …
+#     2101-2378  reward forms        The forms that a reward function may have, and loading rewards from files
+#     2381-2694  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
+#     2697-2821  environments        Load and check environments: classes whose methods are tools for the model, or …
+#     2824-2846  conversations       Conversations with environments: their record, limits, and calls of the …
+#     2849-2922  scripted play       Scripted conversations: plain texts in place of tokenizer, chat template and …
+#     2925-2948  whole models        Refuse what transformers would make a model of by guessing: missing weights, …
+#     2951-2956  models              The networks of a run: their precision, the frozen reference, prompts that they …
+#     2959-2964  tokenizers          Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     2967-2976  loading             Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     2979-3045  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
+#     3048-3107  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
+#     3110-3122  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     3125-3151  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#     3154-3183  dialects            Names of metrics and settings in our trainers, TRL, verl and others
+#     3186-3361  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     3364-3374  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
+#     3377-3492  proof               The record of a proof, reports of the bundle's other scripts, and what rests on …
+#     3495-3554  exact figures       Intervals and paired tests from their formulas, independent of the programs …
+#     3557-3890  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
+#     3893-4128  other evaluations   Evaluations of other programs: scored samples in JSON, JSONL, CSV or parquet, …
+#     4131-4237  graded again        Compute an evaluation's scores again from its stored completions
+#     4240-4483  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
+#     4486-4747  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
+#     4750-4873  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
+#     4876-5008  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
+#     5011-5259  recognition         Recognise functions: their inputs, and by names alone the formula and the …
+#     5262-5507  function calls      Make inputs by role for functions of losses and advantages; call a function with …
+#     5510-5801  function checks     Compare a function with every published way of its formula, name its fault, and …
+#     5804-6077  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
+#     6080-6178  command             The command line
 
 import argparse
 import ast
@@ -1041,6 +1041,10 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     if isinstance(only, dict) and only:
         return rows_in(only, name, known)
     lists = {key: item for key, item in value.items() if isinstance(item, list) and item and isinstance(item[0], dict)}
+    keyed = [item for item in value.values() if isinstance(item, dict) and item.keys() & {*ASKS, *known}]
+    if len(keyed) == len(value) > 1 and not value.keys() & {*ASKS, *WEAK, *ANSWERED, *LISTS}:
+        say(f"{name}: read the values of its one object as rows; not used: its keys, {', '.join(value)[:100]}")
+        return keyed
     holders = {key: item for key, item in lists.items() if key in LISTS or is_row(item[0])}
     asks, rows = value.keys() & {*ASKS, *known}, any(is_row(holders[key][0]) for key in LISTS & holders.keys())
     if not holders or (asks and (value.keys() & {*ANSWERED, *known} or not rows)):
@@ -1050,7 +1054,9 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
         if unused := [other for other in value if other != key]:
             say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
-        return items
+        if cut := sum(bool(item.get("truncated_cells")) for item in items):
+            say(f"warning: {name}: the hub's viewer cut off texts in {cut} rows; try the data set's hub id instead")
+        return [item["row"] if {"row_idx", "row"} <= item.keys() else item for item in items]  # the hub's viewer
     code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
     got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}; it is not clear which list is meant"
     raise UserError(f'{got}; expected JSONL, or one list of objects; try extracting one: python -c "{code}"')
@@ -1886,12 +1892,12 @@ def text_of_answers(completion) -> str:
 
 
 def own_copy(value):
-    """Copy what a reward could change of a column's value or prompt: lists, dicts, sets and arrays."""
-    if isinstance(value, list):
+    """Copy what a reward could change of a column or prompt: lists, dicts, sets and arrays, but no environments."""
+    if type(value) is list:
         return [item if isinstance(item, str | int | float) else own_copy(item) for item in value]
-    if isinstance(value, dict):
+    if type(value) is dict:
         return {key: own_copy(item) for key, item in value.items()}
-    return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
+    return value.copy() if type(value) is set or hasattr(type(value), "tolist") else value
 
 
 # how files of libraries begin, and what is no file
@@ -2575,17 +2581,21 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
     given = {*reward_arguments([row], [""], [[]]), *others}
     for name, function in functions.items():
         taken = inspect.signature(function).parameters
+        reads_completions = bool({"completion", "completions", "completion_ids"} & {*taken})
         for p in taken.values():
-            required = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-            near = suggest(p.name, list(row["columns"]))
-            need(
-                not required or p.name in given,
-                f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
-                f"expected that column too{near or '; try'}{', or' * bool(near)} data_loader.py --map {p.name}=COLUMN, "
-                "or a reward for this data",
-            )
+            if p.name in given or p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+                continue
+            if p.default is p.empty:
+                got = f"got reward {name} with the arguments {', '.join(taken)}: no column {p.name!r}, no completions"
+                need(reads_completions, f"{got}; expected {REWARD_FORMS}")
+                near, mend = suggest(p.name, list(row["columns"])), f"data_loader.py --map {p.name}=COLUMN"
+                mend = "--environment FILE.py:Class" if p.name == "environments" else mend
+                raise UserError(
+                    f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
+                    f"expected that column too{near or '; try'}{', or' * bool(near)} {mend}, or a reward for this data"
+                )
             near = difflib.get_close_matches(p.name, [c for c in row["columns"] if c not in taken], n=1, cutoff=0.75)
-            if near and p.name not in given and p.default is not p.empty:
+            if near:
                 text = f"reward {name}: no column is called {p.name!r}, so it is always {p.default!r}"
                 say_once(f"{text}; did you mean the column {near[0]!r}?")
 
@@ -2652,6 +2662,7 @@ class Reward:
         self.functions, self.weights, self.silent, self.limits = {}, {}, False, limits or CallLimits()
         self.in_turn = False  # whether functions draw random numbers, so that their calls must keep the order
         self.slow = False  # whether functions take long compared with sampling
+        self.others = ()  # arguments that functions get beside columns
         for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
             name = getattr(function, "__name__", type(function).__name__)
             while name in {*self.functions, *TAKEN}:
@@ -2660,7 +2671,7 @@ class Reward:
 
     def check_columns(self, row: dict) -> None:
         """Raise UserError if a function requires an argument that the data does not have."""
-        check_columns(self.functions, row)
+        check_columns(self.functions, row, self.others)
 
     def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]], known=None):
         """Return (scores [n], {function: list of n floats or None}) for n completions.
@@ -2740,16 +2751,11 @@ class Environments:
 
 
 def tool_schema(environment, name: str, subject: str) -> dict:
-    """The JSON schema of a tool, as transformers makes it for TRL; UserError if it cannot have one.
-
-    Args:
-        environment: object with the tool as attribute `name`.
-        subject: name of the object, for messages.
-    """
+    """The JSON schema of the tool `name`, as transformers makes it for TRL; UserError that begins with `subject`."""
     from transformers.utils import get_json_schema
 
     method = getattr(environment, name)
-    expected = f"expected type hints, a docstring, and each argument described under Args:{HIDE}"
+    expected = f"expected type hints and a docstring, with `name: text` (no type) for each argument under Args:{HIDE}"
     for p in inspect.signature(method).parameters.values():
         fits = p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
         need(fits, f"{subject}: tool {name} has the parameter {p}, which a call by name cannot give; {expected}")
@@ -3461,8 +3467,11 @@ def prove_trainer(file: Path, flags: list[str], seconds: float) -> Proof:
 
 
 def prove_job(path: Path, python: str, seconds: float) -> Proof:
-    """Check settings of verl_train.py (.yaml), or Hydra overrides, one a line (.txt), in a Python that has verl."""
-    proof, flag = Proof("verl job", str(path)), "--overrides" if path.suffix == ".txt" else "--config"
+    """Check settings of verl_train.py (.yaml), or Hydra overrides, one a line (others), in a Python that has verl."""
+    proof, flag = Proof("verl job", str(path)), "--config" if path.suffix in (".yaml", ".yml") else "--overrides"
+    is_hydra = flag == "--config" and re.search("(?m)^actor_rollout_ref:", path.read_text("utf-8", "replace"))
+    advice = "expected settings of verl_train.py; try overrides in a .txt, one KEY=VALUE per line"
+    need(not is_hydra, f"got {path}, which is verl's own YAML; {advice}")
     need(Path(python).is_file(), f"got --python {python}, which is not a file; expected a Python that has verl")
     report = report_of("verl_train.py", ["--check", flag, str(path)], seconds, python)
     proof.findings, proof.figures = report.pop("findings"), report
@@ -4757,18 +4766,24 @@ def in_ppo_train(module, spec: str, s: ScriptedPlayer) -> list[float]:
     """Returns of ppo_train.py's rollout."""
     engine = SimpleNamespace(generate=lambda prompts, noise: [(ids, [0.0] * 2) for ids in s.continued(prompts)])
     models, config = SimpleNamespace(tokenizer=s.texts, eos_ids=[0]), SimpleNamespace(max_turns=TURNS)
-    samples = module.converse(s.setup, config, models, engine, module.Reward([]), s.rows, None, {})
+    samples = module.converse(s.setup, config, models, engine, module.Reward(s.rewards), s.rows, None, {})
     return [sample["score"] for sample in samples]
 
 
 def in_grpo_train(module, spec: str, s: ScriptedPlayer) -> list[float]:
     """Returns that grpo_train.py hands to TRL for conversations played in its rollout_func."""
-    scorer, numbers, blank = module.Scorer(s.rows), list(range(len(s.rows))), [""] * len(s.rows)
-    module.let_environments_score(SimpleNamespace(tool_format=""), s.setup.environments, scorer, [module.Stage({}, 1)])
+    scorer, stage, blank = module.Scorer(s.rows), module.Stage({}, 1), [""] * len(s.rows)
+    for function, weight in [pair for spec in s.rewards for pair in module.load_rewards(spec)]:
+        scorer.add(function, weight, stage.weights)
+    module.let_environments_score(SimpleNamespace(tool_format=""), s.setup.environments, scorer, [stage])
+    scorer.enter(stage)
     trainer = SimpleNamespace(use_vllm=False, _generate_single_turn=lambda ids, *_: (s.continued(ids), None))
+    numbers, totals = range(len(s.rows)), [0.0] * len(s.rows)
     ids = module.rollout_function(s.setup, scorer)(list(map(str, numbers)), trainer)["completion_ids"]
-    (reward,) = scorer.for_trl()
-    return [score or 0.0 for score in reward(blank, blank, completion_ids=ids, row=numbers)]
+    for name, reward in zip(scorer.functions, scorer.for_trl(), strict=True):
+        for i, score in enumerate(reward(blank, blank, completion_ids=ids, row=numbers)):
+            totals[i] += stage.weights[name] * (score or 0.0)
+    return totals
 
 
 def in_evaluation(module, spec: str, s: ScriptedPlayer) -> list[float]:
@@ -4780,7 +4795,7 @@ def in_evaluation(module, spec: str, s: ScriptedPlayer) -> list[float]:
             done(place, {"ids": ids, "end": [end]})
 
     task = object.__new__(module.EnvironmentTask)
-    task.reward = module.Reward([])
+    task.reward = module.Reward(s.rewards)
     model = SimpleNamespace(tokenizer=s.texts, eos_ids=[0], turns=lambda: generate)
     given = SimpleNamespace(max_new_tokens=1), s.setup, model, [row | {"sample": 0} for row in s.rows]
     records = task.records(*given, SimpleNamespace(rows={}, hits=0, add=lambda *_: None))
@@ -4791,7 +4806,7 @@ def in_verl(module, spec: str, s: ScriptedPlayer) -> list[float]:
     """Scores of the agent loop that verl_train.py gives to verl, with all conversations at once."""
     tools = {kind.name: kind.tools for kind in s.setup.environments.kinds.values()}
     environment = {"file": spec, "tools": tools, "limits": vars(s.setup.limits), "form": "hermes"}
-    job = {"environment": environment, "rewards": [], "reward_limits": (), "columns": []}
+    job = {"environment": environment, "rewards": s.rewards, "reward_limits": (), "columns": []}
     player = module.Player(job, SimpleNamespace(chat_template="-", apply_chat_template=len), [0])
     player.setup = s.setup  # which has texts in place of a tokenizer
 
@@ -4827,18 +4842,20 @@ def prove_environment(spec: str, data: str, flags: list[str], seconds: float) ->
     if not plays:
         proof.skip("What the four places pay", "no conversation came to its end")
         return proof
-    compare_places(proof, spec, plays, [prompt_row(rows[play["row"] - 1], "prompt", data) for play in plays])
+    compare_places(proof, spec, report, [prompt_row(rows[play["row"] - 1], "prompt", data) for play in plays])
     return proof
 
 
-def compare_places(proof: Proof, spec: str, plays: list[dict], rows: list[dict]) -> None:
-    """Play reward_preflight.py's answers in every program; add findings where its returns differ."""
-    returns, expected, scripts = {}, [play["return"] for play in plays], [play["script"] for play in plays]
+def compare_places(proof: Proof, spec: str, report: dict, rows: list[dict]) -> None:
+    """Play the answers of reward_preflight.py's `report` in every program; add findings where returns differ."""
+    plays, returns, same = report["plays"], {}, []
+    expected, scripts = [play["return"] for play in plays], [play["script"] for play in plays]
     for name, play_there in PLACES.items():
         try:
             with contextlib.redirect_stdout(sys.stderr):
                 module = import_file("script", name, str(BUNDLE / "scripts" / f"{name}.py"))
                 player = ScriptedPlayer(load_environments(spec), rows, scripts, PlayLimits(TURNS, 10**15, 1))
+                player.rewards = report["reward"]
                 returns[name] = play_there(module, spec, player)
         except UserError as error:  # raised by the import: a script's own UserError is another class
             proof.skip(f"What {name}.py pays", str(error))
@@ -4847,12 +4864,12 @@ def compare_places(proof: Proof, spec: str, plays: list[dict], rows: list[dict])
             proof.find(f"{name}.py: {type(error).__name__}: {str(error)[:200]}")
             continue
         wrong = [i for i, (a, b) in enumerate(zip(returns[name], expected, strict=True)) if abs(a - b) > 1e-9]
+        same += [] if wrong else [name]
         if wrong:
             play, got = plays[wrong[0]], returns[name][wrong[0]]
             where = f"row {play['row']}, policy {play['policy']}: {got:g}, alone {play['return']:g}"
             proof.find(f"{name}.py pays {len(wrong)} of {len(plays)} conversations otherwise, such as {where}")
     proof.figures["returns"] = {"alone": expected, **returns}
-    same = [name for name, values in returns.items() if values == expected]
     proof.say(f"The same answers in {len(plays)} conversations are paid the same by {', '.join(same) or 'none'}.")
 
 
@@ -4919,11 +4936,7 @@ def kl_token(name: str, c: dict, i: int, t: int):
 
 
 def ways_of(formula: str, takes: set[str], full: bool) -> list[str]:
-    """The published ways of writing a formula, for a function that takes these inputs.
-
-    Args:
-        full: whether log-probs are of the whole vocabulary.
-    """
+    """The published ways of writing a formula of these inputs; `full`: log-probs are of the whole vocabulary."""
     kind = FORMULAS[formula].kind
     if kind == "kl":
         names = [*FULL_KL] if full else ["k1", "k2", "k3", "|k1|"] if formula == "kl" else [formula]
@@ -6116,7 +6129,7 @@ def proof_of(args) -> Proof:
     if values_of(folder) or other_settings(folder):
         check_flags(args, "run")
         return prove_run(folder, seconds)
-    if path.suffix in (".yaml", ".yml", ".txt"):
+    if path.suffix in (".yaml", ".yml", ".txt", ".sh"):
         check_flags(args, "verl job", "python")
         return prove_job(path, args.python or sys.executable, seconds)
     functions = functions_of(Path(file))[0] if file.endswith(".py") or [*path.glob("*.py")] else {}
@@ -6129,6 +6142,7 @@ def proof_of(args) -> Proof:
     if results:
         check_flags(args, "evaluation")
         return prove_evaluation(path, results, unreadable, seconds)
+    names = names or (path.is_dir() and not is_of_runs and any(functions_of(path)[0].values()))  # in subfolders
     need(names, f"got {args.thing}, which is none of these; {ACCEPTED}")
     check_flags(args, "functions", "formulas")
     return prove_functions(Path(file), name, args.formulas)

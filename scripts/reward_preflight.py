@@ -51,57 +51,57 @@ Exit codes: 0 ready (or listed; --model: RL now), 1 not ready, 2 bad input.
 """
 
 # Contents
-#       166-177  python source          Parses Python source in a process with threads
-#       180-273  messages               Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       276-288  bundle                 Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       291-458  dialect                Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       461-493  settings               Settings: dataclasses whose fields are flags and YAML keys, and the checks …
-#       496-859  processes              The processes of a run: lazy torch, device, threads, sums, distribution of …
-#       862-880  exit codes             Program exit: errors that a user can fix become a message and an exit code
-#      883-1128  data files             Open data files as text: decompress, decode, refuse files without data; parse …
-#     1131-1244  nested rows            Find rows inside other JSON: an object with a list of rows, columns instead …
-#     1247-1502  rows                   Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1505-1611  stated answers         Find where a text states its final answer, by marks and phrases in 20 …
-#     1614-1780  answer marks           Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` …
-#     1783-2108  question parts         Detect columns that look like part of the question but are not in the prompt, …
-#     2111-2308  chat                   Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2311-2374  prompts                Load training and held-out prompts as token ids
-#     2377-2453  pass rates             Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm …
-#     2456-2693  user code              What users' rewards get: texts, copies of the columns, and their own state of …
-#     2696-2807  schema examples        Example values that a JSON Schema accepts, for tests of rewards
-#     2810-3087  reward forms           The forms that a reward function may have, and loading rewards from files
-#     3090-3402  rewards                The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3405-3546  environments           Load and check environments: classes whose methods are tools for the model, …
-#     3549-3740  tool calls             Parse tool calls in model output, by the tokenizer's response template or one …
-#     3743-3869  tool runs              Run the calls of many conversations concurrently, each with a time limit; …
-#     3872-4035  conversations          Conversations with environments: their record, limits, and calls of the …
-#     4038-4111  scripted play          Scripted conversations: plain texts in place of tokenizer, chat template and …
-#     4114-4262  play                   Play a policy's conversations with environments; each turn samples all open …
-#     4265-4334  play setup             Set up and score conversations, for all programs that take --environment
-#     4337-4383  whole models           Refuse what transformers would make a model of by guessing: missing weights, …
-#     4386-4529  adapters               LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     4532-4621  models                 The networks of a run: their precision, the frozen reference, prompts that …
-#     4624-4681  tokenizers             Tokenizers: loading and saving, the tokens that end a completion, the rows …
-#     4684-4763  loading                Load networks: attention, 4-bit weights, dropout, dtypes, generation …
-#     4766-4774  batches                Batches: masked statistics, padding, micro-batches, and packed layouts that …
-#     4777-5031  key cache              The key-value cache while sampling: it grows in blocks, holds shared prompts …
-#     5034-5172  forward                The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     5175-5295  faster layers          Faster forms of layers while sampling: LoRA folded into weights, norms in one …
-#     5298-5511  cache probe            Probe what a model's cache and attention can do, before sampling and training …
-#     5514-5596  room steps             One more token per row, with fixed shapes and addresses within the cache, as …
-#     5599-5826  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     5829-6000  rollouts               Sample and score a batch's rows over all processes; slow rewards run while …
-#     6003-6122  rows and gold          Rows of the data, and their reference completions (gold)
-#     6125-6317  probes                 Completions that must not be paid
-#     6320-6513  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
-#     6516-6705  scoring                Grading completions, and the findings of all checks
-#     6708-7049  preflight              The checks of a reward and the verdict
-#     7052-7210  policies               Scripted policies, which give the answers of a conversation turn by turn
-#     7213-7307  environment process    The environment's own process: scripted policies play conversations as in a …
-#     7310-7490  environment preflight  The checks of an environment and the verdict
-#     7493-7558  report                 Printed reports and --list
-#     7561-7640  model preflight        --model: how often a model's samples pass, and whether RL, a warm start or …
-#     7643-7760  command                The command line
+#       167-178  python source          Parses Python source in a process with threads
+#       181-274  messages               Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       277-289  bundle                 Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       292-459  dialect                Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       462-494  settings               Settings: dataclasses whose fields are flags and YAML keys, and the checks …
+#       497-860  processes              The processes of a run: lazy torch, device, threads, sums, distribution of …
+#       863-881  exit codes             Program exit: errors that a user can fix become a message and an exit code
+#      884-1129  data files             Open data files as text: decompress, decode, refuse files without data; parse …
+#     1132-1253  nested rows            Find rows inside other JSON: an object with a list of rows, columns instead …
+#     1256-1511  rows                   Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1514-1628  stated answers         Find where a text states its final answer, by marks and phrases in 20 …
+#     1631-1797  answer marks           Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` …
+#     1800-2153  question parts         Detect columns that look like part of the question but are not in the prompt, …
+#     2156-2353  chat                   Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2356-2419  prompts                Load training and held-out prompts as token ids
+#     2422-2498  pass rates             Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm …
+#     2501-2738  user code              What users' rewards get: texts, copies of the columns, and their own state of …
+#     2741-2852  schema examples        Example values that a JSON Schema accepts, for tests of rewards
+#     2855-3132  reward forms           The forms that a reward function may have, and loading rewards from files
+#     3135-3452  rewards                The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3455-3591  environments           Load and check environments: classes whose methods are tools for the model, …
+#     3594-3785  tool calls             Parse tool calls in model output, by the tokenizer's response template or one …
+#     3788-3914  tool runs              Run the calls of many conversations concurrently, each with a time limit; …
+#     3917-4094  conversations          Conversations with environments: their record, limits, and calls of the …
+#     4097-4170  scripted play          Scripted conversations: plain texts in place of tokenizer, chat template and …
+#     4173-4321  play                   Play a policy's conversations with environments; each turn samples all open …
+#     4324-4395  play setup             Set up and score conversations, for all programs that take --environment
+#     4398-4444  whole models           Refuse what transformers would make a model of by guessing: missing weights, …
+#     4447-4590  adapters               LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     4593-4682  models                 The networks of a run: their precision, the frozen reference, prompts that …
+#     4685-4742  tokenizers             Tokenizers: loading and saving, the tokens that end a completion, the rows …
+#     4745-4824  loading                Load networks: attention, 4-bit weights, dropout, dtypes, generation …
+#     4827-4835  batches                Batches: masked statistics, padding, micro-batches, and packed layouts that …
+#     4838-5092  key cache              The key-value cache while sampling: it grows in blocks, holds shared prompts …
+#     5095-5233  forward                The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     5236-5356  faster layers          Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     5359-5572  cache probe            Probe what a model's cache and attention can do, before sampling and training …
+#     5575-5657  room steps             One more token per row, with fixed shapes and addresses within the cache, as …
+#     5660-5887  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     5890-6061  rollouts               Sample and score a batch's rows over all processes; slow rewards run while …
+#     6064-6186  rows and gold          Rows of the data, and their reference completions (gold)
+#     6189-6381  probes                 Completions that must not be paid
+#     6384-6577  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
+#     6580-6761  scoring                Grading completions, and the findings of all checks
+#     6764-7105  preflight              The checks of a reward and the verdict
+#     7108-7266  policies               Scripted policies, which give the answers of a conversation turn by turn
+#     7269-7363  environment process    The environment's own process: scripted policies play conversations as in a …
+#     7366-7546  environment preflight  The checks of an environment and the verdict
+#     7549-7614  report                 Printed reports and --list
+#     7617-7696  model preflight        --model: how often a model's samples pass, and whether RL, a warm start or …
+#     7699-7816  command                The command line
 
 import argparse
 import ast
@@ -126,6 +126,7 @@ import inspect
 import io
 import itertools
 import json
+import keyword
 import locale
 import logging
 import math
@@ -1145,6 +1146,8 @@ SPEAKER = re.compile(
 )
 DIALOGUE = re.compile(r"\s*(user|human)\s*:.+?\s(assistant|ai)\s*:\s*\S", re.IGNORECASE | re.DOTALL)
 TURN_ENDS = re.compile(r"</?s>|<\|(im_end|eot_id|endoftext|begin_of_text|end)\|>|<(bos|end_of_turn)>|<｜[^｜]*｜>")
+# the end of an answer that is only begun
+BEGUN = re.compile(r"(<think>|\blet(['’]s| me| us)\b[^.:\n]{0,40} step by step[.:]?)\s*\Z", re.IGNORECASE)
 ANSWERERS = ("assistant", "model", "response", "[/inst]")
 VISIBLE = re.compile(r"[^\s\u00ad\u200b-\u200f\u2060-\u2064\ufeff]")  # a visible character
 CHAT_COLUMNS = (*sorted(ASKS), "rejected", "response", "output", "text", "input", "history")
@@ -1161,6 +1164,10 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     if isinstance(only, dict) and only:
         return rows_in(only, name, known)
     lists = {key: item for key, item in value.items() if isinstance(item, list) and item and isinstance(item[0], dict)}
+    keyed = [item for item in value.values() if isinstance(item, dict) and item.keys() & {*ASKS, *known}]
+    if len(keyed) == len(value) > 1 and not value.keys() & {*ASKS, *WEAK, *ANSWERED, *LISTS}:
+        say(f"{name}: read the values of its one object as rows; not used: its keys, {', '.join(value)[:100]}")
+        return keyed
     holders = {key: item for key, item in lists.items() if key in LISTS or is_row(item[0])}
     asks, rows = value.keys() & {*ASKS, *known}, any(is_row(holders[key][0]) for key in LISTS & holders.keys())
     if not holders or (asks and (value.keys() & {*ANSWERED, *known} or not rows)):
@@ -1170,7 +1177,9 @@ def rows_in(value: dict, name: str, known=()) -> list | None:
     if len(holders) == 1 and not asks and not cases and not value.keys() & CONTEXT:
         if unused := [other for other in value if other != key]:
             say(f"{name}: read the rows of {key!r}; not used: {', '.join(unused)[:200]}")
-        return items
+        if cut := sum(bool(item.get("truncated_cells")) for item in items):
+            say(f"warning: {name}: the hub's viewer cut off texts in {cut} rows; try the data set's hub id instead")
+        return [item["row"] if {"row_idx", "row"} <= item.keys() else item for item in items]  # the hub's viewer
     code = f"import json; json.dump(json.load(open({name!r}))[{key!r}], open('rows.json', 'w'))"
     got = f"{name}: got one object that holds {' and '.join(map(repr, holders))}; it is not clear which list is meant"
     raise UserError(f'{got}; expected JSONL, or one list of objects; try extracting one: python -c "{code}"')
@@ -1236,7 +1245,7 @@ def holds_answer(text) -> bool:
     """Whether a value is a dialogue in one text that ends with an answer, such as `### Human: … ### Assistant: …`."""
     answers = isinstance(text, str) and any(word in text.lower() for word in ANSWERERS)
     marks = list(SPEAKER.finditer(text)) if answers else []
-    if len(marks) < 2:
+    if len(marks) < 2 or BEGUN.search(text[-200:]):
         return False
     first, last = (next(filter(None, mark.groups())).lower() for mark in (marks[0], marks[-1]))
     preface = TURN_ENDS.sub("", text[: marks[0].start()]).strip()
@@ -1509,8 +1518,8 @@ _TO = (  # ... for x = 3, (in cm), in simplest form, rounded to two places
     r"|,? ?(?:in (?:its )?(?:simplest|lowest|simplified|reduced|exact) (?:form|terms)|rounded to [\w -]{1,30}),?"
 )
 _IS = (
-    r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería)\b"
-    r"|\b(?:turns out to be|é|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
+    r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería|é)\b"
+    r"|\b(?:turns out to be|comes (?:out )?to|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
 )
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
@@ -1558,9 +1567,15 @@ _BEHIND = re.compile(  # after an answer: a reason, a claim that it is right, a 
     r"|(?:です|である|となります|になります|だ|입니다|이다|이에요|예요)(?=[。．.!！、\s]|$)"
     r"|\s{0,3}[(（](?i:see|as|from|by|using|siehe|voir|véase|见|如上)[^\d()（）]{2,60}[)）][.。]?$"
 )
+WEAK_MARK = re.compile(  # marks where there are no others
+    r"\b(?i:answers(?: (?:to|for)\b[^.,\n]{0,60}?)?(?: are\b|[*_ ]{0,3}:))[\s:*_]*"
+    r"|\b(?i:so|thus|hence|therefore)\b[\s,*_]{0,9}(?:(?i:option|choice|answer)[\s*_]{1,5})?"
+    r"(?=[*_(]{0,5}[A-J][*_)]{0,5}"
+    rf"(?:\s(?i:{_IS_RIGHT})(?![^.\n]{{0,80}}\b[A-HJ]\b|.{{0,80}}\b(?:also|too)\b)|\.?[*_]{{0,5}}\s*\Z))"
+)
 _BEFORE = re.compile(
-    r"(?i)\s*(?:(?:it(?:['’]s| is)|so|hence|thus|therefore|es ist|also|c['’]est|donc|alors|es)\b[\s,:]*"
-    r"|(?:所以|因此)[，,]?)+"
+    r"(?i)[\s,]*(?:(?:it(?:['’]s| is)|so|hence|thus|therefore|clearly|indeed|es ist|also|c['’]est|donc|alors|es)\b"
+    r"[\s,:]*|(?:所以|因此)[，,]?)+"
 )
 _COMMA = re.compile(
     r"(?<![\d.,])(\d{1,3}(?:\.\d{3})+(?=[,{])|0(?=[,{])|\d+(?=(?:,|\{,\})(?!\d{3}(?!\d))))(?:,|\{,\})(\d+)(?![.,]?\d)"
@@ -1579,9 +1594,11 @@ def _any_of(words: tuple[str, ...]) -> re.Pattern:
 
 
 def marks(text: str) -> Iterator[re.Match]:
-    """Find the marks and phrases that precede an answer: `####`, "the answer is", Antwort:, 答案是."""
+    """Find what precedes an answer: `####`, "the answer is", 答案是; else "answers are", "so" of "so B is right"."""
     lower = text.lower()
-    return _any_of(tuple(word for word in _MARKS if word in lower)).finditer(text)
+    strong = _any_of(tuple(word for word in _MARKS if word in lower)).finditer(text)
+    first = next(strong, None)
+    return itertools.chain([first], strong) if first else WEAK_MARK.finditer(text)
 
 
 def has_mark(text: str) -> bool:
@@ -1786,7 +1803,7 @@ SHORT_NOTES = ("narrative", "puzzle", "premises", "clues")  # some files hold a 
 # texts that a question is about, in the order in which they precede it
 READ_FIRST = (
     *("pre_text", "context", "contexts", "ctx", "passage", "passages", "article", "body", "story", "background"),
-    *("document", "documents", "doc", "docs", "paragraph", "paragraphs", "premise", "hypothesis", "support"),
+    *("document", "documents", "doc", "docs", "para", "paragraph", "paragraphs", "premise", "hypothesis", "support"),
     *("dialogue", "dialog", "schema", "table", "tables", "scenario", "excerpt", *SHORT_NOTES, "post_text"),
 )
 # either part of the question or notes about it
@@ -1821,6 +1838,10 @@ NOTE_WORDS = {*"supporting gold answer output response correct solution is has n
 SYSTEM = re.compile(r"system|sys(tem)?_?(prompt|message|msg|instructions?)")
 TOOLS = ("tools", "functions")
 TOOL_NAME = re.compile(r"""(["'])name\1: ?(["'])([^"']+)\2""")
+TEST_NAMES = ("tests", "test_list", "unit_tests", "test")
+CALL_NAME = re.compile(r"(?<![.\w])([A-Za-z_]\w*)\(")
+BOUND = re.compile(r"\b(?:def|class|import|as|for)\s+(\w+)|\b(\w+)\s*=(?!=)")  # names that tests define
+UNNAMED = "do not name the function that their tests call, so right programs fail; try adding its name, or the tests"
 SQL = re.compile(r"\s*SELECT\b(?s:.*)\bFROM\b")
 SINGLE = "[A-J]|true|True|false|False"  # letters of choices, truth values
 CHOICE_KEYS = (
@@ -1838,6 +1859,7 @@ MISSING = (
     r"\s*(#(N/A|REF!|DIV/0!|NAME\?|VALUE!|NUM!|NULL!)|#{3,}|N/?A|n/a|[Nn]a[Nn]|null|NULL|None|\\N|-+|\?+"
     r"|proof|not ?found|No answer provided)\s*"
 )
+MISSING_TEXT = re.compile(MISSING, re.IGNORECASE)
 TRACES = {"trajectory", "rollout", "attempt", "attempts", "critique", "judge", "generation"}  # what a model did
 REPLIES = ("assistant", "gpt", "bot", "model")
 LOST_BACKSLASH = re.compile(r"[\x08\f][a-z]|\t(?:ext|imes|heta|frac)\b|\r(?:ight|angle|ho)\b")
@@ -2010,6 +2032,11 @@ def are_earlier_turns(value, prompt) -> bool:
     return not any(text in asked or any(part and part in text for part in parts) for text in texts)
 
 
+def whole_text(prompt) -> str:
+    """The text of a prompt: itself, or the texts of its messages."""
+    return prompt if isinstance(prompt, str) else "\n\n".join(str(message["content"]) for message in prompt)
+
+
 def unread_parts(row: dict, prompt) -> list[str]:
     """Columns that look like part of the question but whose text is not in the prompt (a text or messages)."""
     choices = choice_columns(row)
@@ -2020,7 +2047,7 @@ def unread_parts(row: dict, prompt) -> list[str]:
     names = [n for n in names if n != "evidences" or not re.match(r"\s*\[\s*\[[^\[\]]*\]", str(row[n]))]  # gold triples
     if not names:
         return []
-    whole = prompt if isinstance(prompt, str) else "\n\n".join(message["content"] for message in prompt)
+    whole = whole_text(prompt)
     asked, parts, unread = squeezed(whole), [squeezed(part) for part in whole.split("\n\n")], []
     has_letters = all(re.search(rf"\b{letter}\s?[).:、．]", asked, re.IGNORECASE) for letter in "AB")  # choices A, B
     for name in names:
@@ -2028,12 +2055,29 @@ def unread_parts(row: dict, prompt) -> list[str]:
         if name in TOOLS:  # a chat template may write them in another form
             inside = [match[3] for match in TOOL_NAME.finditer(str(row[name]))]
         is_note = isinstance(row[name], int | float) and name not in choices
+        is_note = is_note or (name in READ_FIRST and MISSING_TEXT.fullmatch(str(row[name])) is not None)
         is_note = is_note or (name == "query" and SQL.match(str(row[name])) is not None)  # Spider's gold
         is_whole = name in SECOND_TEXTS and len(inside) == 1 and all(part in inside[0] for part in parts)  # Alpaca's
         is_there = all(text in asked for text in inside) and (name not in choices or has_letters)
         if not is_note and not is_whole and not is_there:
             unread.append(name)
     return unread
+
+
+def unnamed_function(row: dict, asked: str) -> str:
+    """A message if the tests of a row call functions and its prompt, `asked`, has none of their names, else ""."""
+    tests = next((row[name] for name in TEST_NAMES if not is_empty(row.get(name))), "")
+    parts = tests if isinstance(tests, list) else [tests]
+    cases = [part for part in parts if isinstance(part, dict)]
+    source = "\n".join(part for part in parts if isinstance(part, str)).replace("from solution import", "")
+    given = [case.get("fn_name") or case.get("function") for case in cases] or [tests and row.get("entry_point")]
+    called = CALL_NAME.findall(source) if "assert" in source else []
+    names = {str(name).split(".")[-1] for name in given if name} or {*called}
+    names -= {*dir(builtins), *keyword.kwlist, "candidate", *(name for pair in BOUND.findall(source) for name in pair)}
+    if not names:
+        return ""
+    known = re.findall(r"\w+", f"{asked} {row.get('setup')} {row.get('test_setup_code')}")
+    return UNNAMED if names.isdisjoint(known) else ""
 
 
 def odd_answers(name: str, values: list, prompts: Sequence = ()) -> list[str]:
@@ -2095,6 +2139,7 @@ def warn_unread(source: str, asked: list[tuple[dict, object]]) -> Counter:
         ((holds_answer(f"{m['content']} …") for m in last), "open an assistant's turn themselves; try the question"),
         ((m["role"] == "assistant" for m in last), "end with an answer, which the model continues; try data_loader.py"),
         ((holds_answer(p) or is_dialogue(p) for p in prompts), "are dialogues with answers; try a list `messages`"),
+        ((unnamed_function(row, whole_text(prompt)) for row, prompt in asked), UNNAMED),
         *((map(re.compile(pattern).search, texts), line) for pattern, line in ODD_PROMPTS.items()),
     )
     for flags, message in flaws:
@@ -2487,12 +2532,12 @@ def text_of_answers(completion) -> str:
 
 
 def own_copy(value):
-    """Copy what a reward could change of a column's value or prompt: lists, dicts, sets and arrays."""
-    if isinstance(value, list):
+    """Copy what a reward could change of a column or prompt: lists, dicts, sets and arrays, but no environments."""
+    if type(value) is list:
         return [item if isinstance(item, str | int | float) else own_copy(item) for item in value]
-    if isinstance(value, dict):
+    if type(value) is dict:
         return {key: own_copy(item) for key, item in value.items()}
-    return value.copy() if isinstance(value, set) or hasattr(value, "tolist") else value
+    return value.copy() if type(value) is set or hasattr(type(value), "tolist") else value
 
 
 # how files of libraries begin, and what is no file
@@ -3294,17 +3339,21 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
     given = {*reward_arguments([row], [""], [[]]), *others}
     for name, function in functions.items():
         taken = inspect.signature(function).parameters
+        reads_completions = bool({"completion", "completions", "completion_ids"} & {*taken})
         for p in taken.values():
-            required = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-            near = suggest(p.name, list(row["columns"]))
-            need(
-                not required or p.name in given,
-                f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
-                f"expected that column too{near or '; try'}{', or' * bool(near)} data_loader.py --map {p.name}=COLUMN, "
-                "or a reward for this data",
-            )
+            if p.name in given or p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+                continue
+            if p.default is p.empty:
+                got = f"got reward {name} with the arguments {', '.join(taken)}: no column {p.name!r}, no completions"
+                need(reads_completions, f"{got}; expected {REWARD_FORMS}")
+                near, mend = suggest(p.name, list(row["columns"])), f"data_loader.py --map {p.name}=COLUMN"
+                mend = "--environment FILE.py:Class" if p.name == "environments" else mend
+                raise UserError(
+                    f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
+                    f"expected that column too{near or '; try'}{', or' * bool(near)} {mend}, or a reward for this data"
+                )
             near = difflib.get_close_matches(p.name, [c for c in row["columns"] if c not in taken], n=1, cutoff=0.75)
-            if near and p.name not in given and p.default is not p.empty:
+            if near:
                 text = f"reward {name}: no column is called {p.name!r}, so it is always {p.default!r}"
                 say_once(f"{text}; did you mean the column {near[0]!r}?")
 
@@ -3371,6 +3420,7 @@ class Reward:
         self.functions, self.weights, self.silent, self.limits = {}, {}, False, limits or CallLimits()
         self.in_turn = False  # whether functions draw random numbers, so that their calls must keep the order
         self.slow = False  # whether functions take long compared with sampling
+        self.others = ()  # arguments that functions get beside columns
         for function, weight in [pair for spec in specs for pair in load_rewards(spec)]:
             name = getattr(function, "__name__", type(function).__name__)
             while name in {*self.functions, *TAKEN}:
@@ -3379,7 +3429,7 @@ class Reward:
 
     def check_columns(self, row: dict) -> None:
         """Raise UserError if a function requires an argument that the data does not have."""
-        check_columns(self.functions, row)
+        check_columns(self.functions, row, self.others)
 
     def __call__(self, rows: list[dict], completions: list[str], completion_ids: list[list[int]], known=None):
         """Return (scores [n], {function: list of n floats or None}) for n completions.
@@ -3465,16 +3515,11 @@ class Environments:
 
 
 def tool_schema(environment, name: str, subject: str) -> dict:
-    """The JSON schema of a tool, as transformers makes it for TRL; UserError if it cannot have one.
-
-    Args:
-        environment: object with the tool as attribute `name`.
-        subject: name of the object, for messages.
-    """
+    """The JSON schema of the tool `name`, as transformers makes it for TRL; UserError that begins with `subject`."""
     from transformers.utils import get_json_schema
 
     method = getattr(environment, name)
-    expected = f"expected type hints, a docstring, and each argument described under Args:{HIDE}"
+    expected = f"expected type hints and a docstring, with `name: text` (no type) for each argument under Args:{HIDE}"
     for p in inspect.signature(method).parameters.values():
         fits = p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
         need(fits, f"{subject}: tool {name} has the parameter {p}, which a call by name cannot give; {expected}")
@@ -4023,14 +4068,28 @@ def tool_job(conversation: Conversation, limits: PlayLimits) -> list[Callable]:
     return calls
 
 
+def sets_signal(error: BaseException) -> bool:
+    """Whether a tool's own code failed to set a signal handler; code that the model wrote and a tool runs may fail."""
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    of_model = any(file.startswith("<") and not file.startswith("<frozen") for file in files)
+    return files[-1:] == [signal.__file__] and not of_model and "only works in main thread" in str(error)
+
+
 def tool_messages(conversation: Conversation, outcomes: list[Outcome], limits: PlayLimits) -> list[dict]:
-    """The results of the last answer's tool calls as messages; counts calls and failures."""
+    """The results of the last answer's tool calls as messages; counts calls and failures.
+
+    EnvironmentFault if a tool sets a signal handler, so that each of its calls would fail.
+    """
     messages = []
     for call, outcome in zip(conversation.messages[-1]["tool_calls"], outcomes, strict=True):
-        failed = outcome.error is not None
+        failed, name = outcome.error is not None, call["function"]["name"]
+        if failed and sets_signal(outcome.error):
+            fault = environment_fault(conversation.kind, f"tool {name}", conversation.row, outcome.error)
+            advice = "tools run in threads; try it without signals, as --tool_timeout limits its time"
+            raise EnvironmentFault(f"{fault}; {advice}")
         conversation.calls, conversation.failures = conversation.calls + 1, conversation.failures + failed
         content = error_text(outcome.error, limits.characters) if failed else outcome.value
-        message = {"role": "tool", "name": call["function"]["name"][:64], "content": content}
+        message = {"role": "tool", "name": name[:64], "content": content}
         messages.append({**message, "tool_call_id": call["id"]} if "id" in call else message)
     return messages
 
@@ -4265,6 +4324,7 @@ def play(rows: list[dict], setup: PlaySetup, sample: Callable) -> list[Conversat
 # ------------------------------------------------------------------- play setup (src/parts/environments/play_setup.py)
 
 OF_ENVIRONMENT = "environment"  # name of the environment's own score among a sample's rewards
+OBJECTS = "environments"  # reward functions' argument, as in TRL: the object of each conversation
 
 
 @prints_aside()
@@ -4277,6 +4337,7 @@ def load_scored(config) -> tuple[Environments, Reward]:
     """(environments, reward functions beside them); UserError if an environment's conversations would get no score."""
     environments = load_environments(config.environment)
     reward = Reward(config.reward, call_limits(config))
+    reward.others = (OBJECTS,)
     check_environments(config, environments, reward.functions)
     return environments, reward
 
@@ -4284,8 +4345,7 @@ def load_scored(config) -> tuple[Environments, Reward]:
 def check_environments(config, environments: Environments, functions) -> None:
     """Raise UserError if conversations would get no score, or if tool_format is set without tools.
 
-    Args:
-        functions: names of the reward functions beside the environments.
+    `functions`: names of the reward functions beside the environments.
     """
     got = f"got a reward function {OF_ENVIRONMENT!r}, the name of the environment's own score"
     need(OF_ENVIRONMENT not in functions, f"{got}; try another name")
@@ -4323,9 +4383,10 @@ def score_talks(setup: PlaySetup, rows: list[dict], conversations: list[Conversa
 
 
 def as_rewards_see(rows: list[dict], conversations: list[Conversation]) -> tuple[list[dict], list[list[dict]]]:
-    """(rows with the prompts as `reset` completed them, messages that followed), for reward functions."""
-    begun = [1 if isinstance(row["prompt"], str) else len(row["prompt"]) for row in rows]
-    seen = [{**row, "prompt": t.messages[:n]} for row, t, n in zip(rows, conversations, begun, strict=True)]
+    """(rows with their environment and the prompt that `reset` completed, messages that followed), for rewards."""
+    begun, seen = [1 if isinstance(row["prompt"], str) else len(row["prompt"]) for row in rows], []
+    for row, t, n in zip(rows, conversations, begun, strict=True):
+        seen.append({**row, "prompt": t.messages[:n], "columns": {**row["columns"], OBJECTS: t.environment}})
     return seen, [t.messages[n:] for t, n in zip(conversations, begun, strict=True)]
 
 
@@ -6012,6 +6073,9 @@ TEMPLATES = (
     "<answer>{answer}</answer>",
     "The answer is {answer}.",
     "Answer: {answer}",
+    "ANSWER: {answer}",
+    "Final answer: {answer}",
+    '{"answer": "{answer}"}',
     "<think>\n{reasoning}\n</think>\n\\boxed{{answer}}",
     "<think>\n{reasoning}\n</think>\n{answer}",
     "<think>\n{reasoning}\n</think>\n<answer>\n{answer}\n</answer>",
@@ -6558,7 +6622,7 @@ class Checks:
             text = f"{gold['full_marks']:.1%} of {gold['rows']} gold {noun} have full marks"
             if gold.get("full_score", 1.0) == 1:
                 text += ", which eval/accuracy counts"
-            advice = "--gold_template or --gold_column for other answers; check the columns that are read"
+            advice = "--gold_template 'Answer: {answer}', as the reward reads it, or --gold_column; check its columns"
             if not gold["full_marks"] and max(paid, default=0.0) > 0:
                 advice += f"; --full_score {max(paid):g} if that is the highest score intended"
             self.find("gold", text, advice=advice)
@@ -6568,15 +6632,10 @@ class Checks:
     def payment(
         self, line: dict, paid: list, gold: float, lowest: float, noun: str, advice: str, rows=PAYING_ROWS, own=()
     ) -> dict:
-        """Complete a line of the report with shares of gold's payment; add findings for rows that are paid too much.
+        """Complete the line of a probe or policy with shares of gold's payment; add findings for rows paid too much.
 
-        Args:
-            line: the name, description and allowed share of a probe or policy.
-            paid: (score, evidence) pairs.
-            gold: what gold is paid on average.
-            lowest: the lowest score seen; it counts as nothing if gold is not above 0.
-            rows: share of the rows that may be paid too much before the check fails.
-            own: {row's number: what its own gold is paid}, instead of `gold` if above nothing.
+        `paid` has (score, evidence) pairs, `own` {row's number: what its gold is paid}, which replaces gold's mean if
+        above nothing: 0, or `lowest`, the lowest score seen, if gold is not above 0. `rows` may be paid too much.
         """
         floor, allowed, summary = 0.0 if gold > 1e-9 else min(0.0, gold, lowest), line["allowed"], line["what"]
         if not paid or gold - floor < 1e-9:
@@ -6598,12 +6657,9 @@ class Checks:
 
 
 def ranked(variants: list[tuple[dict, dict]], trial, merit) -> list[str]:
-    """Names of gold's variants, the best first.
+    """Names of gold's variants, the best first; of (row, {variant: gold}) pairs.
 
-    Args:
-        variants: (row, {variant: gold}) of each row.
-        trial: `trial([(row, gold), …]) -> results`, called if there are several variants.
-        merit: `merit(results) -> (share of full marks, mean)`, called once all were tried.
+    `trial([(row, gold), …]) -> results` is called if there are several; then `merit(results) -> (full marks, mean)`.
     """
     names = dict.fromkeys(name for _, of_row in variants for name in of_row)
     pairs = {name: [(row, of_row[name]) for row, of_row in variants if name in of_row] for name in names}

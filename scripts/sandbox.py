@@ -49,10 +49,10 @@ because namespaces do the same in a sixth of the time.
 #     1625-1850  child            Inside a forked process
 #     1853-2223  server           The fork server
 #     2226-2395  process          The sandbox and its processes
-#     2398-2552  forms of tests   Tests, read and sorted
-#     2555-2827  answers          The program in a model's answer
-#     2830-3169  run code         The caller's side: programs, their tests, and the verdicts
-#     3172-3223  command          The command line
+#     2398-2545  forms of tests   Tests, read and sorted
+#     2548-2816  answers          The program in a model's answer
+#     2819-3158  run code         The caller's side: programs, their tests, and the verdicts
+#     3161-3212  command          The command line
 
 import argparse
 import ast
@@ -2426,19 +2426,12 @@ def loaded(text: str):
 
 @dataclass
 class Plan:
-    """Tests in one of three forms.
+    """Tests in one of three forms."""
 
-    Attributes:
-        kind: stdin, calls or python.
-        cases: (input, output), (function, args, kwargs, expected, mode of compare), or pieces of source.
-        least: how many tests there are at least, where they end early.
-        unfit: what in them cannot be judged.
-    """
-
-    kind: str
-    cases: list
-    least: int
-    unfit: str = ""
+    kind: str  # stdin, calls or python
+    cases: list  # (input, output), (function, args, kwargs, expected, mode of compare), or pieces of source
+    least: int  # how many tests there are at least, where they end early
+    unfit: str = ""  # what in them cannot be judged
 
 
 def read_tests(tests, entry_point: str | None, setup: str = "") -> Plan:
@@ -2697,9 +2690,7 @@ def tested_names(tests, entry_point: str | None) -> set[str]:
 def definitions(source: str, needed: set, allowed: set | None = None) -> list[str]:
     """The statements of a source that define needed names, and what these need in turn; star imports in any case.
 
-    Args:
-        needed: loses the names that are defined here, and gains what these need.
-        allowed: names that may be defined by other statements than imports; None: all.
+    `needed` loses the names defined here and gains what these need; statements but imports define `allowed` ones only.
     """
     try:
         statements = parsed(source).body
@@ -2789,11 +2780,9 @@ def program_of(text: str, tests=None, entry_point: str | None = None, setup: str
     Thinking is left out; a fence that is missing, stray or labelled otherwise costs nothing.
 
     Args:
-        text: what the model wrote.
         tests, entry_point: as in run_code.
-        setup: imports and helpers that the prompt shows. Of other definitions only those whose names are in the prompt
-            are taken, where that is known: a reference solution for the tests stays out of the program's reach.
-        prompt: text or chat messages.
+        setup: imports and helpers that the prompt, text or messages, shows. Of other definitions only those whose names
+            are in the prompt are taken, where that is known: a reference solution stays out of the program's reach.
 
     >>> program_of("```python\\ndef f(x):\\n    return x\\n```\\n```python\\nprint(f(2))\\n```", "assert f(1) == 1")
     'def f(x):\\n    return x'

@@ -33,6 +33,9 @@ EACH = {  # {name: what a reward pays for a text with the answer a, the prompt p
     "hashes": r"full(r'(?s)steps \d.*#### %s' % a.split()[-1], text)",
     "think": r"full(r'(?s)<think>.+</think>\s*<answer>\s*%s\s*</answer>' % a, text)",
     "final": "float(text == f'Final: {a}!')",
+    "capitals": "full(f'ANSWER: {a}', text)",
+    "final_answer": "full(f'Final answer: {a}', text)",
+    "of_json": "float(text[:1] == '{' and json.loads(text)['answer'] == a)",
     "keeps_the_first": "kept.setdefault(str(p), right(text, a))",
     "by_level": "kwargs['level'][i] * right(text, a)",
     "pays_the_answer": "float(a) * right(text, a)",
@@ -102,6 +105,9 @@ def changes(prompts, completions, answer, **kwargs):
 def penalty(prompts, completions, **kwargs):
     '''Range: [-1, 0]'''
     return [-float(len(text) > 40) for text in completions]
+
+def other_names(prompts, responses, **kwargs):
+    return [1.0] * len(responses)
 
 def letter(completion, answer):
     said = re.findall(r"####\s*([A-D])(?![a-z])", completion) or [completion.strip()]
@@ -437,6 +443,11 @@ def test_format_of_gold_is_found(folder):
         assert (report["gold"]["variant"], report["gold"]["full_marks"]) == ("--gold_template", 1)
 
 
+@pytest.mark.parametrize("name", ["capitals", "final_answer", "of_json"])
+def test_a_reward_of_another_usual_format_is_ready(folder, name):
+    assert check(folder, name, rows=ROWS[:3])[1]["gold"]["full_marks"] == 1
+
+
 @pytest.mark.long
 def test_gold_of_a_format_of_ones_own(folder):
     code, report = check(folder, "final")
@@ -573,6 +584,10 @@ BAD = [  # flags, what the message holds
     (["--reward", "rewards.py:good", "--data", "nosuch.jsonl"], ["nosuch.jsonl", "not a file"]),
     (["--reward", "rewards.py:good", "--data", "broken.jsonl"], ["broken.jsonl:3: row: got invalid JSON"]),
     (["--reward", "rewards.py:good", "--data", "plain.jsonl"], ["takes 'answer'", "expected that column"]),
+    (
+        ["--reward", "rewards.py:other_names", "--data", "plain.jsonl"],
+        ["no column 'responses', no completions", "expected def reward(prompt"],
+    ),
     (["--reward", "rewards.py:constant", "--data", "plain.jsonl"], ["give no reference", "try --answer_column"]),
     (["--reward", "rewards.py:good", "--data", "unasked.jsonl"], ["unasked.jsonl:1: got", "try --prompt_column"]),
     ([*GOOD, "--model", "m", "--group_size", "1"], ["group_size 1", "expected 2 to"]),

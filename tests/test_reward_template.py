@@ -153,6 +153,7 @@ BY_HAND = [
             *("**Answer**: Paris", "*Answer:* **Paris**.", "The answer would be Paris.", "The answer must be Paris"),
             *("Answer: Paris\n\nThe answer must be a city.", "I thought \\boxed{Rome}.\nThe answer is Paris."),
             *("The answer is Paris. It lies on the Seine.", "The answer is **Paris**. This city is old. It is big."),
+            *("The answer is Paris because it is the capital.", "We look.\n\n### Final Answer\n\n**Paris**"),
             *(r"\boxed{Paris}", r"As asked in \boxed{}: $\boxed{\text{Paris}}$.", r"<answer>\boxed{Paris}</answer>"),
             *(r"The answer is the capital: \boxed{Paris}, not \boxed{Rome}", r"\boxed{Paris}, so \boxed{Paris}"),
         )
@@ -164,6 +165,7 @@ BY_HAND = [
             *("The answer is Paris. It could be Rome.", "The answer is Paris. Or Rome is right.", "Paris. Rome. Oslo."),
             *("The answer is Paris. It isn't.", "The answer would not be Paris.", "**Wrong answer**: Paris"),
             *(r"\boxed{Rome} or \boxed{Paris}", r"The answer is not \boxed{Paris}.", r"<think>\boxed{Paris}</think>"),
+            *("The answer is Paris because I guess. Or Rome.", "Not Paris because it is big"),
             r"<answer>\boxed{Paris}</answer><answer>Rome</answer>",
         )
     ],

@@ -99,6 +99,39 @@ m+ 2 ¦ \boxed{②}
 m+ 5, 6 ¦ The answers are 5 and 6. ¦ **Answer:** The answers are 6 and 5 ¦ The answers to it are $5$ and $6$.
 m+ 5 and 6 ¦ So x is 5 or 6. The answers are 5 and 6.
 m- 5, 6 ¦ The answers are 5 and 7. ¦ The answers are not 5 and 6. ¦ The wrong answers are 5 and 6.
+m+ 5, 6 ¦ Answers: 5 and 6 ¦ **Answers:** x = 5 and x = 6
+m- 5, 6 ¦ Answers: 5 and 7 ¦ \boxed{5}. Answers: 5 and 6
+m+ 1/2 ¦ The answer is 1/2 or 0.5 ¦ \boxed{\frac{1}{2} \text{ or } 0.5} ¦ {"answer": "\\frac{1}{2}"} ¦ {"answer": 0.5}
+m- 1/2 ¦ The answer is 1/2 or 0.25 ¦ {"answer": 0.5, "answer": 0.25}
+m- 100% ¦ \boxed{1 or 100}
+e+ <s>no</s> yes</s> ¦ <s>no</s> yes</s>
+e+ <|user|> ¦ <|user|>
+m+ 5, 6 ¦ #### Step 1⏎We factor.⏎⏎The answers are 5 and 6.
+cm- B ¦ We compare.⏎⏎So B is correct and A is correct. ¦ We compare.⏎⏎So B is correct. C is also correct.
+c+ B ¦ The answer is {"why": "it fits", "answer": "B"}
+n- 1200 ¦ \boxed{1,\ 200}
+m+ 2x ¦ \boxed{dy/dx = 2x}
+nemg+ 42 ¦ The answer is 42<|im_end|> ¦ #### 42<|eot_id|> ¦ 42</s> ¦ 42<end_of_turn>⏎
+nemg+ 42 ¦ <think>41</think>42<｜end▁of▁sentence｜>
+cm+ B ¦ The answer is (B).<|im_end|><|endoftext|>
+n+ 42 ¦ \boxed{\mathbf{42}} ¦ The answer comes out to 42.
+n+ 120000 ¦ \boxed{120{,}000} ¦ \boxed{120\,000} ¦ \boxed{120,\!000\text{ km}} ¦ \boxed{\approx 120{,}000\,\text{km}}
+n+ 32,\!348 ¦ 32348
+n- 120000 ¦ \boxed{120{,}00} ¦ \boxed{120\,0000}
+mg+ 18 ¦ **Answer:** Janet makes $18 every day. ¦ <answer>She makes \$18 per day.</answer> ¦ \boxed{Wendi needs 18 cups}
+mg+ 18 ¦ The answer is that Janet's profit is 18 dollars. ¦ Answer: It takes 18.0 hours in total.
+mg- 18 ¦ Answer: We divide by 18. ¦ Answer: Es sind mehr als 18. ¦ Answer: She has 20 eggs.⏎Answer: She has 18 eggs.
+mg- 18 ¦ Answer: Janet makes more than $18. ¦ Answer: She needs 18 dozen eggs. ¦ Answer: Tom has 3 and Ann has 18.
+mg- 18 ¦ Answer: It is half of 18 eggs. ¦ Answer: She does not have 18 eggs. ¦ Answer: Ann came in 18th place.
+ecm+ B ¦ We compare all four.⏎⏎Therefore, option B is the correct answer. ¦ The answer is, therefore, B.
+ecm+ B ¦ It fits. So **B** is the answer, as it grows. ¦ It fits.⏎⏎Thus, B. ¦ The answer is clearly B.
+cm+ B ¦ It fits.⏎Hence, (B) is correct. ¦ The answer is clearly (B).
+ecm- B ¦ It fits. So option B is not correct. ¦ It fits. So A is correct and B is correct. ¦ If so, B is correct.
+ecm- B ¦ So A is right. Thus, B is right. ¦ So option B is correct. The answer is A. ¦ So B is a letter.
+c+ B ¦ The answer is B; A, C, and D are wrong.
+c- B ¦ The answer is A; B, C, and D are wrong. ¦ The answer is B; C is also correct. ¦ The answer is B; C
+cm+ B ¦ {"why": "A is for x", "answer": "B"} ¦ It is:⏎```json⏎{⏎  "answer": "B",⏎  "sure": 0.9⏎}⏎```
+cm- B ¦ {"why": "B", "answer": "A"} ¦ {"answer": "A or B"} ¦ {"answer": "A"} {"answer": "B"}
 m+ 11 ¦ The answers are 5 and 6, so the final answer is 11. ¦ \boxed{11}. The answers are 5 and 6.
 # words around an answer
 nemg+ 42 ¦ 42, since 5+37 ¦ <answer>42 because 6*7=42</answer> ¦ **Answer:** The answer is 42.

@@ -10,8 +10,8 @@ import sys
 import threading
 from dataclasses import dataclass
 
-from parts.foundation.messages import RewardError, need, say, say_once, suggest
-from parts.rewards.reward_forms import PerSample, as_reward, load_rewards
+from parts.foundation.messages import RewardError, UserError, need, say, say_once, suggest
+from parts.rewards.reward_forms import REWARD_FORMS, PerSample, as_reward, load_rewards
 from parts.rewards.user_code import REWARD_STATE, reward_arguments, text_of_turns, user_place
 
 
@@ -236,17 +236,21 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
     given = {*reward_arguments([row], [""], [[]]), *others}
     for name, function in functions.items():
         taken = inspect.signature(function).parameters
+        reads_completions = bool({"completion", "completions", "completion_ids"} & {*taken})
         for p in taken.values():
-            required = p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-            near, mend = suggest(p.name, list(row["columns"])), f"data_loader.py --map {p.name}=COLUMN"
-            mend = "--environment FILE.py:Class" if p.name == "environments" else mend
-            need(
-                not required or p.name in given,
-                f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
-                f"expected that column too{near or '; try'}{', or' * bool(near)} {mend}, or a reward for this data",
-            )
+            if p.name in given or p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+                continue
+            if p.default is p.empty:
+                got = f"got reward {name} with the arguments {', '.join(taken)}: no column {p.name!r}, no completions"
+                need(reads_completions, f"{got}; expected {REWARD_FORMS}")
+                near, mend = suggest(p.name, list(row["columns"])), f"data_loader.py --map {p.name}=COLUMN"
+                mend = "--environment FILE.py:Class" if p.name == "environments" else mend
+                raise UserError(
+                    f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
+                    f"expected that column too{near or '; try'}{', or' * bool(near)} {mend}, or a reward for this data"
+                )
             near = difflib.get_close_matches(p.name, [c for c in row["columns"] if c not in taken], n=1, cutoff=0.75)
-            if near and p.name not in given and p.default is not p.empty:
+            if near:
                 text = f"reward {name}: no column is called {p.name!r}, so it is always {p.default!r}"
                 say_once(f"{text}; did you mean the column {near[0]!r}?")
 

@@ -191,10 +191,8 @@ def read_schema(file: str):
         raise UserError(f"{got}, invalid at {where}: {what}; expected a valid JSON Schema") from None
     own = schema.get("$id") if isinstance(schema, dict) else None
     others = {*re.findall(r'"\$ref": "([^#"][^"]*)"', json.dumps(schema))} - {own}
-    need(
-        not others,
-        f"{got} with $ref {min(others, default='')!r}, another file; expected one; try putting it into $defs",
-    )
+    other = min(others, default=None)
+    need(other is None, f"{got} with $ref {other!r}, another file; expected one; try putting it into $defs")
     return schema
 
 

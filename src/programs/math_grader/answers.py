@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from parts.data.answer_marks import accepted, boxes_in, is_heading, marked_gold
-from parts.data.stated_answers import HEDGE, corrected, has_mark, marks, without_words
+from parts.data.stated_answers import HEDGE, WEAK_MARK, corrected, has_mark, marks, without_json, without_words
 from parts.foundation.messages import tell
 from parts.rewards.contexts import chosen, is_denied, stated_boxes
 from programs.math_grader.equality import math_equal
@@ -24,7 +24,12 @@ _THOUGHT, _THOUGHT_END = (
     rf"(?i:[<◁]{slash}(?:think(?:ing)?|thought|reasoning)\s*[>▷])|\[{slash}THINK\]" for slash in ("", "/")
 )
 
-_PLURAL = re.compile(r"(?i)\banswers(?: (?:to|for)\b[^.,\n]{0,60}?)? are\b[\s:*_]*")
+
+_SUBJECT = re.compile(  # before the number of a sentence: She has, Janet's profit is
+    r"^(?:that )?(?:[Hh]e|[Ss]he|[Ii]t|[Tt]hey|[Ww]e|[Tt]he [a-z]+"
+    r"|(?!(?:Half|Twice|No|None|Nobody|Each|Both)\b)[A-Z][a-z]+(?:['’]s [a-z]+)?)"
+    r" (?:is|has|have|makes?|earns?|needs?|takes?|costs?|pays?|spends?|gets?) (?=\\?[$€£]?\d)"
+)
 
 
 def _statement(text: str, m: re.Match) -> str:
@@ -49,7 +54,7 @@ def final_answer(text: str) -> str | None:
     nothing but an answer. A box decides over phrases before it. There is no last-number fallback, so digits of the
     prompt and lists of guesses do not count.
     """
-    tail = corrected(re.split(_THOUGHT_END, text or "")[-1])
+    tail = corrected(without_json(re.split(_THOUGHT_END, text or "")[-1]))
     tags = re.split(r"(?i)<(/?)answer>", tail)
     boxes = stated_boxes(tail)
     cut = re.search(_THOUGHT, tail) or tags[1::2] != ["", "/"] * (len(tags) // 4)
@@ -59,12 +64,12 @@ def final_answer(text: str) -> str | None:
     boxes = [_statement(box, [*marks(box)][-1]) if has_mark(box) else box for box in boxes]
     firm = [corrected(part).strip() for part in boxes + tagged]
     places = _places(tail, itertools.islice(marks(tail), 500))
-    places = places if firm or places else _places(tail, _PLURAL.finditer(tail))
+    places = places if firm or places else _places(tail, WEAK_MARK.finditer(tail))
     first = _FIRM.search(tail).start() if firm else 0  # a box decides over phrases before it, but not over ####
     soft = [
         _statement(tail, m).strip()
         for m in places
-        if (m.start() >= first and not (firm and "rounded" in m[0])) or m[0][0] == "#"
+        if (m.start() >= first and not (firm and ("rounded" in m[0] or m.re is WEAK_MARK))) or m[0][0] == "#"
     ]
     soft = [part for part in soft if not _FIRM.search(part)]
     prose = ("text", "raw", "bad", "huge")
@@ -74,7 +79,8 @@ def final_answer(text: str) -> str | None:
     others = {*firm, *soft} - {final}
     for part in others if len(others) < 20 else [""]:
         kind = _value(part).kind
-        is_short = kind == _value(final).kind and (kind != "text" or len(part.split()) < 4)
+        sentences = all(map(_SUBJECT.match, (part, final)))
+        is_short = kind == _value(final).kind and (kind != "text" or len(part.split()) < 4 or sentences)
         if (part in firm or kind not in prose or is_short) and not math_equal(part, final):
             return None
     return final or None
@@ -202,8 +208,9 @@ def _score(text: str, gold: Any, prompt: str) -> float | None:
         return None
     answer = final_answer(text) or ""
     equal = math_equal(answer, expected)
-    if equal is False and (short := without_words(answer)) != answer:
-        answer, equal = short, math_equal(short, expected)
+    for short in (without_words(answer), _SUBJECT.sub("", answer)):
+        if equal is False and short != answer:
+            answer, equal = short, math_equal(short, expected)
     if equal and max(len(answer), len(expected)) < 200 and _bare(answer) != _bare(expected):
         formula = re.search(r"\\binom|!|(?<!10)\^|[\d%]-", _clean(expected))
         if not formula and _worked_out(expected, ""):

@@ -113,6 +113,10 @@ def _same(a: _Value, g: _Value, todo: list) -> bool:
         return True
     if kinds == {"num"}:
         return _same_number(a, g)
+    if kinds == {"num", "seq"}:  # 1/2 or 0.5
+        choices, one = (a, g) if a.kind == "seq" else (g, a)
+        pairs = itertools.product(choices.data[2], (one, *choices.data[2][:1]))  # 1 or 100 is not 100%
+        return bool(re.search(r"\bor\b", choices.src)) and all(_same(x, y, todo) for x, y in pairs)
     if kinds == {"mat", "seq"}:  # a column or row, and a tuple
         a, g = (_as_tuple(v) if v.kind == "mat" else v for v in (a, g))
         kinds = {a.kind, g.kind}

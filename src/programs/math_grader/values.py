@@ -305,7 +305,9 @@ def _relation(text: str, parts: list[str], down) -> _Value:
             return _Value("eq", (parts[0], rest, values[0]))
     rest = values[1] if len(values) == 2 else _Value("all", values[1:])
     inverse = values[-1].kind == "mat" and re.fullmatch(r"[A-Z]+\^\{?-1\}?", parts[0])
-    if inverse or re.fullmatch(rf"{_SYMBOL.pattern}|\\frac ?\{{d ?[a-zA-Z]\}} ?\{{d ?[a-z]\}}", parts[0]):  # dy/dx
+    if inverse or re.fullmatch(
+        rf"{_SYMBOL.pattern}|\\frac ?\{{d ?[a-zA-Z]\}} ?\{{d ?[a-z]\}}|d[a-zA-Z]/d[a-z]", parts[0]
+    ):  # dy/dx
         return _Value("eq", (parts[0], rest, values[0]))
     name = (
         r"[A-Za-z]\w*(?:'*|\^\{?-1\}?) ?\((?:[^()]|\([^()]*\))*\)|\( ?[a-z](?: ?, ?[a-z])* ?\)|\[?[A-Z]{2,}\]?"

@@ -9,7 +9,7 @@ import warnings
 from collections import Counter
 
 from parts.data.answer_marks import accepted, marked_gold
-from parts.data.stated_answers import BECAUSE, narrow, second_letter, visible, without_words
+from parts.data.stated_answers import BECAUSE, narrow, second_letter, visible, without_json, without_words
 from parts.foundation.bundle import sibling
 from parts.foundation.python_source import parse_python
 from programs.reward_functions_library.contract import completion_text, reward
@@ -105,7 +105,7 @@ def gsm8k(text, answer, prompt=None):
 _CHOICE = re.compile(
     r"(?is)[\W_]*(?:(?:among|of) (?:the|these|all)\b[^,.\n]{0,40},\s*)?(?:(?:the|la|el|die|l(?=['’]))\b[\W_]*)?"
     r"(?:(?:option|choice|answer|letter|opción|antwort|réponse|respuesta)\b[\W_]*|选项|選項|選択肢)?"
-    r"([a-z])(?:[\W_]*|(?!(?<=i)\s*,)\s*[).:,、*\n].*"  # not: I, personally, ...
+    r"([a-z])(?:[\W_]*|(?!(?<=i)\s*,)\s*[).:;,、*\n].*"  # not: I, personally, ...
     r"|(?-i:(?<=[A-HJ-Z])(?!\W*(?:no|wrong|incorrect|false|too|ruled|eliminated|not (?:correct|right|true))\b))"
     r"(?:\s+\([^()]*\)[\W_]*"  # B (Paris), B - Paris; not: B (wrong), nor B - Paris, C - Rome
     r"|[ \t]+[-–—]\s+(?!(?-i:[A-J])\b)(?:(?!\b[A-J]\s+[-–—])[^\n])*))"
@@ -162,7 +162,7 @@ def multiple_choice(text, answer):
     >>> multiple_choice(None, ["The answer is (B).", "A) Paris B) Rome"], ["B", 1])
     [1.0, 0.0]"""
     golds = {_gold_letter(gold) for gold in accepted(answer)} - {None}
-    parts = _found(text)
+    parts = _found(without_json(text))
     letters = {_letter(narrow(part), bool(parts)) for part in parts or [_final(text)]}
     letter = (letters.pop() if len(letters) == 1 else None) or _readings(text)[0].strip("()*. ")
     return letter in golds if golds else None
@@ -208,14 +208,11 @@ def _squad_f1(words: list[str], gold: list[str]) -> float:
 @reward(one_of=("answer", "answers"))
 def squad_exact_match(text, answer=None, answers=None):
     """1 if the final answer has a gold's words in its order, as SQuAD normalises: {0, 1}, w 1.
-
     SQuAD's `compute_exact` (Rajpurkar 2016, arXiv 1606.05250; evaluate-v2.0.py): lower case, without punctuation, the
     articles a, an, the, extra spaces, and a reason after the answer, which is the marked one, else the visible text. A
     gold is a text, a list, or SQuAD's column `answers`, {"text": [...]}; there no text means that "" is right.
-
     >>> squad_exact_match(None, ["<answer>The Eiffel Tower.</answer>", "eiffel"], ["Eiffel tower"] * 2)
-    [1.0, 0.0]
-    """
+    [1.0, 0.0]"""
     golds = _squad_golds(answer, answers)
     return None if golds is None else any(words in golds for words in _squad_answers(text))
 
@@ -223,13 +220,10 @@ def squad_exact_match(text, answer=None, answers=None):
 @reward(one_of=("answer", "answers"))
 def squad_f1(text, answer=None, answers=None):
     """2·common / (n + m) of the answer's n and the gold's m words, as SQuAD normalises; the best gold's: [0, 1], w 1.
-
     SQuAD's `compute_f1` (Rajpurkar 2016, arXiv 1606.05250; evaluate-v2.0.py), words as in squad_exact_match. Beside an
     exact check where short answers are wanted: the F1 of a long text with the answer in it is low, not 0.
-
     >>> squad_f1(None, ["<answer>The Eiffel Tower.</answer>", "the tower in Paris"], ["Eiffel tower"] * 2)
-    [1.0, 0.4]
-    """
+    [1.0, 0.4]"""
     golds = _squad_golds(answer, answers)
     return None if golds is None else max(_squad_f1(words, gold) for words in _squad_answers(text) for gold in golds)
 

@@ -52,7 +52,7 @@ class Checks:
             text = f"{gold['full_marks']:.1%} of {gold['rows']} gold {noun} have full marks"
             if gold.get("full_score", 1.0) == 1:
                 text += ", which eval/accuracy counts"
-            advice = "--gold_template or --gold_column for other answers; check the columns that are read"
+            advice = "--gold_template 'Answer: {answer}', as the reward reads it, or --gold_column; check its columns"
             if not gold["full_marks"] and max(paid, default=0.0) > 0:
                 advice += f"; --full_score {max(paid):g} if that is the highest score intended"
             self.find("gold", text, advice=advice)
@@ -62,15 +62,10 @@ class Checks:
     def payment(
         self, line: dict, paid: list, gold: float, lowest: float, noun: str, advice: str, rows=PAYING_ROWS, own=()
     ) -> dict:
-        """Complete a line of the report with shares of gold's payment; add findings for rows that are paid too much.
+        """Complete the line of a probe or policy with shares of gold's payment; add findings for rows paid too much.
 
-        Args:
-            line: the name, description and allowed share of a probe or policy.
-            paid: (score, evidence) pairs.
-            gold: what gold is paid on average.
-            lowest: the lowest score seen; it counts as nothing if gold is not above 0.
-            rows: share of the rows that may be paid too much before the check fails.
-            own: {row's number: what its own gold is paid}, instead of `gold` if above nothing.
+        `paid` has (score, evidence) pairs, `own` {row's number: what its gold is paid}, which replaces gold's mean if
+        above nothing: 0, or `lowest`, the lowest score seen, if gold is not above 0. `rows` may be paid too much.
         """
         floor, allowed, summary = 0.0 if gold > 1e-9 else min(0.0, gold, lowest), line["allowed"], line["what"]
         if not paid or gold - floor < 1e-9:
@@ -92,12 +87,9 @@ class Checks:
 
 
 def ranked(variants: list[tuple[dict, dict]], trial, merit) -> list[str]:
-    """Names of gold's variants, the best first.
+    """Names of gold's variants, the best first; of (row, {variant: gold}) pairs.
 
-    Args:
-        variants: (row, {variant: gold}) of each row.
-        trial: `trial([(row, gold), …]) -> results`, called if there are several variants.
-        merit: `merit(results) -> (share of full marks, mean)`, called once all were tried.
+    `trial([(row, gold), …]) -> results` is called if there are several; then `merit(results) -> (full marks, mean)`.
     """
     names = dict.fromkeys(name for _, of_row in variants for name in of_row)
     pairs = {name: [(row, of_row[name]) for row, of_row in variants if name in of_row] for name in names}

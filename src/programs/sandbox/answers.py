@@ -158,9 +158,7 @@ def tested_names(tests, entry_point: str | None) -> set[str]:
 def definitions(source: str, needed: set, allowed: set | None = None) -> list[str]:
     """The statements of a source that define needed names, and what these need in turn; star imports in any case.
 
-    Args:
-        needed: loses the names that are defined here, and gains what these need.
-        allowed: names that may be defined by other statements than imports; None: all.
+    `needed` loses the names defined here and gains what these need; statements but imports define `allowed` ones only.
     """
     try:
         statements = parsed(source).body
@@ -250,11 +248,9 @@ def program_of(text: str, tests=None, entry_point: str | None = None, setup: str
     Thinking is left out; a fence that is missing, stray or labelled otherwise costs nothing.
 
     Args:
-        text: what the model wrote.
         tests, entry_point: as in run_code.
-        setup: imports and helpers that the prompt shows. Of other definitions only those whose names are in the prompt
-            are taken, where that is known: a reference solution for the tests stays out of the program's reach.
-        prompt: text or chat messages.
+        setup: imports and helpers that the prompt, text or messages, shows. Of other definitions only those whose names
+            are in the prompt are taken, where that is known: a reference solution stays out of the program's reach.
 
     >>> program_of("```python\\ndef f(x):\\n    return x\\n```\\n```python\\nprint(f(2))\\n```", "assert f(1) == 1")
     'def f(x):\\n    return x'

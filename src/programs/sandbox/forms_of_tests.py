@@ -42,19 +42,12 @@ def loaded(text: str):
 
 @dataclass
 class Plan:
-    """Tests in one of three forms.
+    """Tests in one of three forms."""
 
-    Attributes:
-        kind: stdin, calls or python.
-        cases: (input, output), (function, args, kwargs, expected, mode of compare), or pieces of source.
-        least: how many tests there are at least, where they end early.
-        unfit: what in them cannot be judged.
-    """
-
-    kind: str
-    cases: list
-    least: int
-    unfit: str = ""
+    kind: str  # stdin, calls or python
+    cases: list  # (input, output), (function, args, kwargs, expected, mode of compare), or pieces of source
+    least: int  # how many tests there are at least, where they end early
+    unfit: str = ""  # what in them cannot be judged
 
 
 def read_tests(tests, entry_point: str | None, setup: str = "") -> Plan:

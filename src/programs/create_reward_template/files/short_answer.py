@@ -28,7 +28,8 @@ def score(text: str, row: dict) -> float | None:
     """1 if the final answer is a gold one, else 0; None without a gold answer."""
     gold = row.get(GOLD)
     golds = {normal(one) for one in (gold if isinstance(gold, list) else [gold]) if one is not None} - {""}
-    answers = {normal(final_answer(text)), normal(REMARK.sub("", final_answer(text)))}
+    final = final_answer(text)
+    answers = {normal(short) for short in (final, REMARK.sub("", final), re.sub(r"(?i),? because\b[^.]*$", "", final))}
     return float(bool(answers & golds)) if golds else None
 
 
