@@ -72,6 +72,11 @@ def parse_bool(text: str) -> bool:
     raise argparse.ArgumentTypeError(f"got {text!r}; expected true or false")
 
 
+def parse_text(text: str) -> str:
+    """A text; `~/` at its start is the home folder, which a shell puts into few and settings files into none."""
+    return str(Path(text).expanduser()) if text.startswith("~/") else text
+
+
 def parse_auto(text: str) -> int | None:
     """Parse a whole number, or `auto` as None."""
     try:
@@ -81,6 +86,7 @@ def parse_auto(text: str) -> int | None:
 
 
 METAVARS = {bool: "BOOL", int: "N", float: "X"}
+KINDS = {bool: parse_bool, int: int, float: float}  # all others are texts
 EXPECTED = {int: "a whole number", float: "a number", parse_bool: "true or false", parse_auto: "a whole number or auto"}
 
 
@@ -101,16 +107,16 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
         untold = repeat or default == "" or (explained and not auto)
         text = f.metadata["help"].replace("%", "%%") + ("" if untold else f" (default: {shown})")
         several = {"action": "extend", "nargs": "+"} if f.metadata["several"] else {"action": "append"}
-        extra = several if repeat else {"nargs": "?", "const": True} if is_bool else {}
+        switch = {"nargs": "?", "const": True if is_bool else "true"} if is_bool or "true" in (choices or ()) else {}
         group = parser.add_argument_group(f.metadata["section"]) if f.metadata["section"] else group
         group.add_argument(
             f"--{f.name}",
-            type=str if repeat else parse_bool if is_bool else parse_auto if auto else f.type,
+            type=parse_auto if auto else KINDS.get(f.type, parse_text),
             choices=choices,
             default=hidden,
             metavar=None if choices else METAVARS.get(f.type, f.name.upper().split("_")[-1]),
             help=text,
-            **extra,
+            **(several if repeat else switch),
         )
     return parser
 
@@ -123,7 +129,7 @@ def yaml_flags(path: str, names: list[str], lists: list[str] | None = None) -> l
     import yaml
 
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).expanduser().read_text(encoding="utf-8")
         settings = yaml.safe_load(text) or {}
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise UserError(f"got --config {path}: {' '.join(str(error).split())}; expected a readable YAML file") from None
@@ -131,12 +137,13 @@ def yaml_flags(path: str, names: list[str], lists: list[str] | None = None) -> l
     keys = [key.value for key, _ in getattr(yaml.compose(text), "value", [])]
     twice = next((key for key in keys if keys.count(key) > 1), None)
     need(not twice, f"{path}: got the key {twice!r} twice; expected each once")
-    flags = []
-    texts = {str(key): str(value) for key, value in settings.items()}
+    flags, texts = [], {str(key): str(value) for key, value in settings.items()}
+    unknown = [key for key in texts if not own_name(key, names)]
+    near = [relation(key, names, texts) or suggest(key, names, 0.7).removeprefix("; ") for key in unknown]
+    got = f"{path}: got unknown key{'s' * (len(unknown) > 1)} {', '.join(map(repr, unknown))}"
+    need(not unknown, "; ".join([f"{got}; expected settings of --help", *filter(None, dict.fromkeys(near))]))
     for key, value in settings.items():
-        try_one = "; " * bool(near := relation(str(key), names, texts)) + near or suggest(str(key), names, 0.7)
         known = own_name(str(key), names)
-        need(known, f"{path}: got unknown key {key!r}; expected a setting of --help{try_one}")
         need(value is not None, f"{path}: got no value for {key!r}; expected one; try leaving the line out")
         values = value if isinstance(value, list) else [value]
         need(
@@ -192,11 +199,14 @@ def parse_settings(argv: list[str], config_class, description: str):
             say(f"note: {flag} is given more than once and the last one counts; data_loader.py joins files")
     path = flag_values(argv).get("config")
     words = yaml_flags(path, names, lists) if path else []
+    chosen = [f.name for f in fields if f.metadata["choices"]]  # an empty choice is none, as a run's config.json has it
+    words = [word for word in words if word.partition("=")[2] or own_name(flag_name(word), names) not in chosen]
     check_file(path, words, parser)
     in_file = vars(parser.parse_args(in_own_words(words, names)))
     flags = vars(parse_flags(parser, argv, in_file))
     flags.pop("config", None)
-    given = {name: value for name, value in {**in_file, **flags}.items() if value is not None}  # None is auto
+    unset = (None, ["none"])  # auto, and TRL's report_to
+    given = {name: value for name, value in {**in_file, **flags}.items() if value not in unset}
     config = config_class(**given)
     config.given = frozenset(given)
     check_units(dataclasses.asdict(config), [*words, *argv])

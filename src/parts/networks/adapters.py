@@ -12,7 +12,7 @@ from parts.foundation.bundle import in_bundle
 from parts.foundation.messages import UserError, need, say
 from parts.foundation.processes import torch, transformers
 from parts.foundation.settings import BaseConfig
-from parts.networks.whole_models import check_model_folder, load_whole
+from parts.networks.whole_models import check_model_folder, check_pointers, load_whole
 
 RENAMED = ".*is_gradient_checkpointing.*deprecated.*"  # a warning that peft causes by using the old name
 
@@ -44,6 +44,7 @@ def refuse_adapter(source: str, flag: str, why: str) -> None:
 
 def adapter_settings(source: str) -> dict | None:
     """Contents of a LoRA adapter's adapter_config.json; None for a plain model, UserError for other adapters."""
+    check_pointers(source)
     file = config_file(source)
     if not file:
         check_model_folder(source)

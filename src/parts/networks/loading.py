@@ -65,6 +65,10 @@ def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
         return refuse_attention(config, source, error)
     base = base_of(source, getattr(config, "base_model", ""))
     got = f"got model {source!r}, which" if base == source else f"got the adapter {source!r}, whose base {base!r}"
+    kind, is_other, _ = str(error).partition("'> for this kind of AutoModel")
+    if is_other:
+        other = f"{got} is no causal language model of text ({kind.rpartition('.')[2]})"
+        return UserError(f"{other}; expected one; try the text model of its family")
     return UserError(f"{got} does not load: {' '.join(str(error).split())}; {LOADABLE}")
 
 
@@ -90,6 +94,11 @@ def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bo
         model = load_pretrained(auto_class, source, trainable=not frozen, dtype=dtype, **extra)
     except Exception as error:  # OSError, ValueError, SafetensorError, …
         raise load_error(config, source, error) from error
+    if getattr(model, "hf_quantizer", None) and not frozen and not config.load_in_4bit:
+        got = f"got model {source!r}, whose weights are quantised"
+        need(config.lora_rank, f"{got}, and no adapters; try --lora_rank 16, or the model that it was made from")
+        later = "try merging later: `merge_adapter.py --base UNQUANTISED`"
+        need(not getattr(config, "merge_lora", False), f"{got}, with --merge_lora; {later}")
     disable_dropout(model)
     keep_differentiable(model)
     if frozen:  # embeddings and norms stay fp32, like a policy's under autocast, so that both agree exactly
@@ -114,7 +123,8 @@ def generation_settings(source: str):
     try:
         return transformers.GenerationConfig.from_pretrained(source)
     except OSError:  # no such file
-        return transformers.GenerationConfig.from_model_config(transformers.AutoConfig.from_pretrained(source))
+        shape = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
+        return transformers.GenerationConfig.from_model_config(shape)
 
 
 def sample_plainly(model, eos_ids: list[int], pad_id: int) -> None:
