@@ -6,7 +6,7 @@ import pytest
 import torch
 from conftest import EVAL_DATA, TINY_LM, TRAIN_DATA, load_script, save_random_model
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
 pytestmark = pytest.mark.usefixtures("no_curves")
 
@@ -18,6 +18,19 @@ def digits(prompts, completions, **kwargs):
     return [float(sum(map(str.isdigit, text))) for text in texts]
 """
 LORA = ["--load_in_4bit", "--lora_rank=4"]
+
+
+def test_a_model_that_came_quantised_trains_adapters_only(tmp_path, capsys):
+    packed = AutoModelForCausalLM.from_pretrained(TINY_LM, quantization_config=BitsAndBytesConfig(load_in_4bit=True))
+    for part in (packed, AutoTokenizer.from_pretrained(TINY_LM)):
+        part.save_pretrained(tmp_path / "packed")
+    flags = [f"--model={tmp_path / 'packed'}", f"--output_dir={tmp_path / 'run'}"]
+    for more, says in (
+        ([], "and no adapters; try --lora_rank 16"),
+        (["--lora_rank=4", "--merge_lora"], "merging later"),
+    ):
+        assert ppo.main([*flags, *more]) == 2
+        assert "packed', whose weights are quantised" in (said := capsys.readouterr().err) and says in said
 
 
 @pytest.fixture(scope="module")

@@ -86,7 +86,7 @@ def parse_auto(text: str) -> int | None:
 
 
 METAVARS = {bool: "BOOL", int: "N", float: "X"}
-KINDS = {bool: parse_bool, int: int, float: float}  # all others are texts
+PARSERS = {bool: parse_bool, int: int, float: float}  # all others are texts
 EXPECTED = {int: "a whole number", float: "a number", parse_bool: "true or false", parse_auto: "a whole number or auto"}
 
 
@@ -111,7 +111,7 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
         group = parser.add_argument_group(f.metadata["section"]) if f.metadata["section"] else group
         group.add_argument(
             f"--{f.name}",
-            type=parse_auto if auto else KINDS.get(f.type, parse_text),
+            type=parse_auto if auto else PARSERS.get(f.type, parse_text),
             choices=choices,
             default=hidden,
             metavar=None if choices else METAVARS.get(f.type, f.name.upper().split("_")[-1]),
