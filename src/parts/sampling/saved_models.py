@@ -1,17 +1,27 @@
 """A run's saved model, judged by transformers alone: loading, weights, plain generate, KL."""
 
 import math
+import warnings
 from pathlib import Path
 
 from parts.foundation.processes import torch, transformers
-from parts.networks.adapters import load_pretrained, merged
 from parts.networks.loading import sample_plainly
 from parts.networks.tokenizers import ending_ids
+from parts.networks.whole_models import load_whole
 
 
 def load_plainly(source):
-    """A causal model in fp32, an adapter merged into its base; UserError if tensors of either are missing."""
-    return merged(load_pretrained(transformers.AutoModelForCausalLM, str(source), dtype=torch.float32))
+    """A causal model in fp32 by transformers; an adapter through peft, merged into its base.
+
+    UserError or UserWarning if tensors are missing, which both would fill with new ones.
+    """
+    if (Path(source) / "adapter_config.json").is_file():
+        from peft import AutoPeftModelForCausalLM
+
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message="Found missing adapter keys")
+            return AutoPeftModelForCausalLM.from_pretrained(source, dtype=torch.float32).merge_and_unload()
+    return load_whole(transformers.AutoModelForCausalLM.from_pretrained, source, dtype=torch.float32)
 
 
 def dtype_of(source):
