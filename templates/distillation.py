@@ -174,29 +174,25 @@ def reverse_kl(student, teacher):
     return (p.exp() * (p - q)).sum(-1), -(p.exp() * p).sum(-1)
 
 
-def load_whole(source):
-    """(network in float32, tokenizer); exit for an adapter, missing weights, or quantised ones, which do not train."""
+def load_whole(source, trained=True):
+    """(network in float32, tokenizer); exits for an adapter, missing weights, and quantised ones that are to train."""
     if find_adapter_config_file(source):  # save_pretrained would leave the base's updates out
         what = f"got LoRA adapter {source!r}; expected a whole model"
         sys.exit(f"error: {what}; try `python scripts/merge_adapter.py {source} --output merged`, then that")
-    try:
-        load = AutoModelForCausalLM.from_pretrained
-        network, report = load(source, dtype=torch.float32, output_loading_info=True)
-        tokenizer = AutoTokenizer.from_pretrained(source)
-    except Exception as error:  # OSError, SafetensorError, JSONDecodeError, …
-        sys.exit(f"error: got model {source!r}, which does not load: {str(error)[:200]}; expected a folder or hub id")
-    missing = sorted(network.state_dict().keys() & report["missing_keys"])  # transformers fills these at random
-    if missing or getattr(network, "hf_quantizer", None):
-        fault = f"whose files lack {len(missing)} tensors, such as {missing[0]}" if missing else "which is quantised"
-        sys.exit(f"error: got model {source!r}, {fault}; expected all weights, of 16 or 32 bits")
-    return network, tokenizer
+    network, report = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
+    missing = network.state_dict().keys() & report["missing_keys"]  # transformers fills these at random
+    if missing:
+        sys.exit(f"error: got model {source!r} without {len(missing)} tensors, such as {min(missing)}; expected all")
+    if trained and getattr(network, "hf_quantizer", None):
+        sys.exit(f"error: got model {source!r}, which is quantised and does not train; expected 16 or 32 bits")
+    return network, AutoTokenizer.from_pretrained(source)
 
 
 def load_models(config):
     """Student (`policy`), teacher and tokenizer, always in eval mode: no dropout."""
     device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")  # Apple's: untested
     torch.backends.cuda.enable_cudnn_sdp(False)  # its plans, one for each new shape, take 30 ms
-    (policy, tokenizer), (teacher, other) = (load_whole(source) for source in (config.model, config.teacher))
+    (policy, tokenizer), (teacher, other) = load_whole(config.model), load_whole(config.teacher, trained=False)
     ends = policy.generation_config.eos_token_id
     if other.get_vocab() != tokenizer.get_vocab():
         sys.exit(f"error: got teacher {config.teacher!r} with another tokenizer; expected the student's")

@@ -184,22 +184,18 @@ def policy_loss(logprobs, old_logprobs, advantages, clip_eps_low: float, clip_ep
     return torch.maximum(plain, bounded), ratio, (bounded > plain).float()
 
 
-def load_whole(source):
-    """(network in float32, tokenizer); exit for an adapter, missing weights, or quantised ones, which do not train."""
+def load_whole(source, trained=True):
+    """(network in float32, tokenizer); exits for an adapter, missing weights, and quantised ones that are to train."""
     if find_adapter_config_file(source):  # save_pretrained would leave the base's updates out
         what = f"got LoRA adapter {source!r}; expected a whole model"
         sys.exit(f"error: {what}; try `python scripts/merge_adapter.py {source} --output merged`, then that")
-    try:
-        load = AutoModelForCausalLM.from_pretrained
-        network, report = load(source, dtype=torch.float32, output_loading_info=True)
-        tokenizer = AutoTokenizer.from_pretrained(source)
-    except Exception as error:  # OSError, SafetensorError, JSONDecodeError, …
-        sys.exit(f"error: got model {source!r}, which does not load: {str(error)[:200]}; expected a folder or hub id")
-    missing = sorted(network.state_dict().keys() & report["missing_keys"])  # transformers fills these at random
-    if missing or getattr(network, "hf_quantizer", None):
-        fault = f"whose files lack {len(missing)} tensors, such as {missing[0]}" if missing else "which is quantised"
-        sys.exit(f"error: got model {source!r}, {fault}; expected all weights, of 16 or 32 bits")
-    return network, tokenizer
+    network, report = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
+    missing = network.state_dict().keys() & report["missing_keys"]  # transformers fills these at random
+    if missing:
+        sys.exit(f"error: got model {source!r} without {len(missing)} tensors, such as {min(missing)}; expected all")
+    if trained and getattr(network, "hf_quantizer", None):
+        sys.exit(f"error: got model {source!r}, which is quantised and does not train; expected 16 or 32 bits")
+    return network, AutoTokenizer.from_pretrained(source)
 
 
 def load_models(config):

@@ -163,17 +163,21 @@ ENDS |= dict.fromkeys(("qwen3", "qwen2_5"), "<|im_end|>") | {"deepseekv3": "<｜
 
 @pytest.mark.parametrize("name", ENDS)
 def test_a_template_whose_turns_end_otherwise_than_completions_is_told(capsys, name):
-    """As of a base model with a chat template, whose end token is the document's; once, and for chat prompts only."""
+    """As of a base model with a chat template, whose end token is the document's; once."""
     say_once.cache_clear()
     tokenizer = chat_tokenizer(name, ENDS[name])
     tokenizer.add_special_tokens({"additional_special_tokens": [ENDS[name], "<document>"]})
     end, other = tokenizer.convert_tokens_to_ids([ENDS[name], "<document>"])
-    warn_of_turn_end(tokenizer, [end, other], [[QUESTION]])
-    warn_of_turn_end(tokenizer, [other], ["2+3="])
+    warn_of_turn_end(tokenizer, [end, other])
     assert not capsys.readouterr().err
-    warn_of_turn_end(tokenizer, [other], ["2+3=", [QUESTION]])
+    warn_of_turn_end(tokenizer, [other])
+    warn_of_turn_end(tokenizer, [other])
     said = capsys.readouterr().err
-    assert f"ends an answer with {ENDS[name]!r}" in said and f"eos_token_id {sorted([end, other])} in" in said
+    assert f"eos_token_id {sorted([end, other])} in" in said
+    assert said.count(f"ends an answer with {ENDS[name]!r}") == 1
+    tokenizer.chat_template = None
+    warn_of_turn_end(tokenizer, [other])
+    assert not capsys.readouterr().err
 
 
 @pytest.mark.parametrize("shots", [0, 1])

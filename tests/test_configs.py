@@ -195,6 +195,7 @@ def test_flags_win_and_lists_repeat(load):
     home = load("model: ~/m\nreport_to: none\nreward: [~/r.py:f, '~x']\n")
     assert (home.model, home.report_to) == (str(Path.home() / "m"), [])
     assert home.reward == [f"{Path.home()}/r.py:f", "~x"]
+    assert load("seed: 1\n", "--stop", "none", name="evaluation").stop == ["none"]
     for flags, value in ((["--gradient_checkpointing"], "true"), (["--gradient_checkpointing", "false"], "false")):
         assert load("steps: 3\n", *flags, name="grpo_train").gradient_checkpointing == value
     assert yaml.safe_load("x: 5e-6") == {"x": "5e-6"}  # what PyYAML alone makes of it

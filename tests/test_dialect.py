@@ -77,6 +77,7 @@ def test_keys_of_a_settings_file_too(tmp_path):
         ("ppo_train", "--use_vllm colocate", "try --rollout_engine vllm"),
         ("grpo_train", "--vllm_mode server", "try --use_vllm colocate or server"),
         ("ppo_train", "--resume_from_checkpoint runs/x", "try --resume, for the newest checkpoint"),
+        ("on_policy_distillation", "--teacher_column t", "try one run per teacher"),
         ("grpo_train", "--use_peft", "try --lora_rank 16"),
         ("grpo_train", "--push_to_hub", "try `hf upload NAME OUTPUT_DIR/final`"),
         ("ppo_train", "--answer_column gold", "a reward names its columns: def reward(prompt, completion, COLUMN)"),

@@ -1,5 +1,6 @@
 """Chat templates: their settings, rendering messages, and prompts that bypass a template or are already rendered."""
 
+import contextlib
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -167,21 +168,17 @@ def unread_messages(tokenizer, prompts: list, settings: dict) -> Iterator[dict]:
                 yield from [message] if with_more == text else ()
 
 
-def warn_of_turn_end(tokenizer, ends: list[int], prompts: list) -> None:
-    """Warn where the chat template ends an answer with control tokens of which none ends a completion."""
-    if not tokenizer.chat_template or all(isinstance(prompt, str) for prompt in prompts):
-        return
-    turns = [{"role": "user", "content": "Question"}, {"role": "assistant", "content": "Answer"}]
-    try:
+def warn_of_turn_end(tokenizer, ends: list[int]) -> None:
+    """Warn if the chat template ends an answer with control tokens of which none ends a completion."""
+    turns, closing = [{"role": "user", "content": "Question"}, {"role": "assistant", "content": "Answer"}], ""
+    with contextlib.suppress(Exception):  # no template, or one that raises something
         closing = write_chat(tokenizer, turns).rpartition("Answer")[2]
-    except Exception:  # templates may raise anything
-        return
     control = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
     ids = [i for i in tokenizer(closing, add_special_tokens=False).input_ids if i in control]
     if ids and not {*ids} & {*ends}:
         got = f"the chat template ends an answer with {tokenizer.decode(ids[:1])!r}, no end token of the model"
-        fix = f"a copy with eos_token_id {sorted({*ends, ids[0]})} in generation_config.json"
-        say_once(f"warning: {got}, so completions go on past their turn; try {fix}")
+        fix = f"a copy of the model with eos_token_id {sorted({*ends, ids[0]})} in generation_config.json"
+        say_once(f"warning: {got}, so completions may go on past their turn; try {fix}")
 
 
 def check_template(config, tokenizer, source: str, prompts: list) -> None:

@@ -21,9 +21,10 @@ def settings_of_model(folder: Path) -> dict:
 
 def check_pointers(source: str) -> None:
     """Raise UserError for a folder with Git LFS's pointers in place of files, as `git clone` leaves without git-lfs."""
-    small = (file for file in Path(source).glob("*.*") if file.is_file() and file.stat().st_size < 1000)
+    files = [file for name in ("*model*.safetensors", "tokenizer.json") for file in Path(source).glob(name)]
+    small = [file for file in files if file.is_file() and file.stat().st_size < 1000]
     pointers = [file.name for file in small if file.read_bytes().startswith(b"version https://git-lfs")]
-    got = f"got model {source!r}, whose {', '.join(pointers[:3])} is a pointer of Git LFS; expected the file itself"
+    got = f"got model {source!r}, whose {', '.join(pointers[:1])} is a pointer of Git LFS; expected the file itself"
     need(not pointers, f"{got}; try `git lfs install` and `git lfs pull` in that folder")
 
 
