@@ -174,21 +174,31 @@ def reverse_kl(student, teacher):
     return (p.exp() * (p - q)).sum(-1), -(p.exp() * p).sum(-1)
 
 
+def load_whole(source, trained=True):
+    """(network in float32, tokenizer); exits for an adapter, missing weights, and quantised ones that are to train."""
+    if find_adapter_config_file(source):  # save_pretrained would leave the base's updates out
+        what = f"got LoRA adapter {source!r}; expected a whole model"
+        sys.exit(f"error: {what}; try `python scripts/merge_adapter.py {source} --output merged`, then that")
+    network, report = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
+    missing = network.state_dict().keys() & report["missing_keys"]  # transformers fills these at random
+    if missing:
+        sys.exit(f"error: got model {source!r} without {len(missing)} tensors, such as {min(missing)}; expected all")
+    if trained and getattr(network, "hf_quantizer", None):
+        sys.exit(f"error: got model {source!r}, which is quantised and does not train; expected 16 or 32 bits")
+    return network, AutoTokenizer.from_pretrained(source)
+
+
 def load_models(config):
     """Student (`policy`), teacher and tokenizer, always in eval mode: no dropout."""
     device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")  # Apple's: untested
-    for source in filter(find_adapter_config_file, (config.model, config.teacher)):
-        what = f"got LoRA adapter {source!r}; expected a whole model"
-        sys.exit(f"error: {what}; try `python scripts/merge_adapter.py {source} --output merged`, then that")
     torch.backends.cuda.enable_cudnn_sdp(False)  # its plans, one for each new shape, take 30 ms
-    load = AutoModelForCausalLM.from_pretrained
-    policy, teacher = (load(x, dtype=torch.float32).to(device).eval() for x in (config.model, config.teacher))
-    tokenizer, ends = AutoTokenizer.from_pretrained(config.model), policy.generation_config.eos_token_id
-    if AutoTokenizer.from_pretrained(config.teacher).get_vocab() != tokenizer.get_vocab():
+    (policy, tokenizer), (teacher, other) = load_whole(config.model), load_whole(config.teacher, trained=False)
+    ends = policy.generation_config.eos_token_id
+    if other.get_vocab() != tokenizer.get_vocab():
         sys.exit(f"error: got teacher {config.teacher!r} with another tokenizer; expected the student's")
     eos = sorted({*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None})
     known = 1 + max(*tokenizer.get_vocab().values(), *eos)  # rows beyond are padding: none is sampled or learnt about
-    for network in (policy, teacher):
+    for network in (policy.to(device).eval(), teacher.to(device).eval()):
         network.get_output_embeddings().register_forward_hook(lambda _, __, logits: logits[..., :known])
         network.base_model.register_forward_hook(lambda *_: torch.set_autocast_enabled(device.type, False))  # fp32 head
     return SimpleNamespace(policy=policy, teacher=teacher, tokenizer=tokenizer, device=device, eos_ids=eos, pad_id=0)

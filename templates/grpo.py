@@ -192,16 +192,28 @@ def policy_loss(logprobs, old_logprobs, advantages, clip_eps_low: float, clip_ep
     return torch.maximum(plain, bounded), ratio, (bounded > plain).float()
 
 
+def load_whole(source, trained=True):
+    """(network in float32, tokenizer); exits for an adapter, missing weights, and quantised ones that are to train."""
+    if find_adapter_config_file(source):  # save_pretrained would leave the base's updates out
+        what = f"got LoRA adapter {source!r}; expected a whole model"
+        sys.exit(f"error: {what}; try `python scripts/merge_adapter.py {source} --output merged`, then that")
+    network, report = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
+    missing = network.state_dict().keys() & report["missing_keys"]  # transformers fills these at random
+    if missing:
+        sys.exit(f"error: got model {source!r} without {len(missing)} tensors, such as {min(missing)}; expected all")
+    if trained and getattr(network, "hf_quantizer", None):
+        sys.exit(f"error: got model {source!r}, which is quantised and does not train; expected 16 or 32 bits")
+    return network, AutoTokenizer.from_pretrained(source)
+
+
 def load_models(config):
     """Policy and tokenizer, always in eval mode: without dropout, an unchanged policy has ratio 1."""
     device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")  # Apple's: untested
-    if find_adapter_config_file(config.model):  # save_pretrained would leave the base's updates out
-        what = f"got LoRA adapter {config.model!r}; expected a whole model"
-        sys.exit(f"error: {what}; try `python scripts/merge_adapter.py {config.model} --output merged`, then that")
     torch.backends.cuda.enable_cudnn_sdp(False)  # its plans, one for each new shape, take 30 ms
-    policy = AutoModelForCausalLM.from_pretrained(config.model, dtype=torch.float32).to(device).eval()
+    policy, tokenizer = load_whole(config.model)
+    policy.to(device).eval()
     policy.base_model.register_forward_hook(lambda *_: torch.set_autocast_enabled(device.type, False))  # fp32 head
-    tokenizer, ends = AutoTokenizer.from_pretrained(config.model), policy.generation_config.eos_token_id
+    ends = policy.generation_config.eos_token_id
     ends = {*(ends if isinstance(ends, list) else [ends]), tokenizer.eos_token_id} - {None}  # chat models name several
     return SimpleNamespace(policy=policy, tokenizer=tokenizer, device=device, eos_ids=sorted(ends), pad_id=0)  # masked
 

@@ -218,21 +218,33 @@ def value_loss(values, old_values, returns, value_clip: float):
     return 0.5 * loss
 
 
+def load_whole(source, trained=True):
+    """(network in float32, tokenizer); exits for an adapter, missing weights, and quantised ones that are to train."""
+    if find_adapter_config_file(source):  # save_pretrained would leave the base's updates out
+        what = f"got LoRA adapter {source!r}; expected a whole model"
+        sys.exit(f"error: {what}; try `python scripts/merge_adapter.py {source} --output merged`, then that")
+    network, report = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
+    missing = network.state_dict().keys() & report["missing_keys"]  # transformers fills these at random
+    if missing:
+        sys.exit(f"error: got model {source!r} without {len(missing)} tensors, such as {min(missing)}; expected all")
+    if trained and getattr(network, "hf_quantizer", None):
+        sys.exit(f"error: got model {source!r}, which is quantised and does not train; expected 16 or 32 bits")
+    return network, AutoTokenizer.from_pretrained(source)
+
+
 def load_models(config):
     """Policy, critic, reference, tokenizer, always in eval mode: without dropout, an unchanged policy has ratio 1."""
     device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")  # Apple's: untested
-    if find_adapter_config_file(config.model):  # save_pretrained would leave the base's updates out
-        what = f"got LoRA adapter {config.model!r}; expected a whole model"
-        sys.exit(f"error: {what}; try `python scripts/merge_adapter.py {config.model} --output merged`, then that")
     torch.backends.cuda.enable_cudnn_sdp(False)  # its plans, one for each new shape, take 30 ms
-    policy = AutoModelForCausalLM.from_pretrained(config.model, dtype=torch.float32).to(device).eval()
+    policy, tokenizer = load_whole(config.model)
+    policy.to(device).eval()
     policy.base_model.register_forward_hook(lambda *_: torch.set_autocast_enabled(device.type, False))  # fp32 head
     reference = copy.deepcopy(policy) if config.kl_coef else None
     m = SimpleNamespace(policy=policy, critic=copy.deepcopy(policy), reference=reference, device=device, pad_id=0)
     head = torch.nn.Linear(policy.get_output_embeddings().in_features, 1, device=device)
     head.load_state_dict({name: torch.zeros_like(x) for name, x in head.state_dict().items()})
     m.critic.set_output_embeddings(head)  # the critic is the same network, with one number in place of the logits
-    m.tokenizer, ends = AutoTokenizer.from_pretrained(config.model), m.policy.generation_config.eos_token_id
+    m.tokenizer, ends = tokenizer, policy.generation_config.eos_token_id
     m.eos_ids = sorted({*(ends if isinstance(ends, list) else [ends]), m.tokenizer.eos_token_id} - {None})
     return m
 

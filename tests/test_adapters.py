@@ -8,8 +8,8 @@ import pytest
 import torch
 from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, read_lines, write_lines
 from peft import IA3Config, LoraConfig, PeftModel, get_peft_model
-from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
 from parts.foundation.messages import UserError
 from parts.networks.adapters import base_of, load_pretrained, merged, tokenizer_of
@@ -285,6 +285,26 @@ def test_pages_refuse_an_adapter_with_the_command(adapter, page, monkeypatch):
             monkeypatch.setattr(module, "MODEL", str(adapter))
             module.main()
         names = (TINY_LM, adapter) if page == "distillation" else (adapter, "")
+        module.load_models(SimpleNamespace(model=str(names[0]), teacher=str(names[1])))
+
+
+@pytest.mark.parametrize("page", ["ppo", "grpo", "distillation", "multi_turn"])
+def test_pages_refuse_weights_that_are_missing_or_quantised(page, tmp_path):
+    """transformers fills what is missing with random numbers. Quantised layers do not train; a teacher's need not."""
+    module, file = load_module(ROOT / "templates" / f"{page}.py", f"page_{page}"), tmp_path / "m" / "model.safetensors"
+    model = AutoModelForCausalLM.from_pretrained(TINY_LM)
+    packed = AutoModelForCausalLM.from_pretrained(TINY_LM, quantization_config=BitsAndBytesConfig(load_in_4bit=True))
+    lost = {name: x for name, x in model.state_dict().items() if "layers.1.mlp" not in name and "lm_head" not in name}
+    shutil.copytree(TINY_LM, file.parent)
+    packed.save_pretrained(file.parent)
+    with pytest.raises(SystemExit, match=f"error: got model '{file.parent}', which is quantised and does not train"):
+        module.load_models(SimpleNamespace(model=str(file.parent), teacher=TINY_LM))
+    if page == "distillation":
+        assert module.load_models(SimpleNamespace(model=str(TINY_LM), teacher=str(file.parent))).teacher.hf_quantizer
+    model.save_pretrained(file.parent)
+    save_file(lost, file, {"format": "pt"})
+    names = (TINY_LM, file.parent) if page == "distillation" else (file.parent, "")
+    with pytest.raises(SystemExit, match=f"error: got model '{file.parent}' without 3 tensors, such as model"):
         module.load_models(SimpleNamespace(model=str(names[0]), teacher=str(names[1])))
 
 

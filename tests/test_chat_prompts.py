@@ -8,13 +8,13 @@ from chat_tokenizers import chat_tokenizer
 from conftest import ROOT, load_module, load_script
 from tokenizers.processors import TemplateProcessing
 
-from parts.data.chat import chat_text, check_template
+from parts.data.chat import chat_text, check_template, warn_of_turn_end
 from parts.data.prompts import encode_prompt
 from parts.data.rows import read_rows
 from parts.environments.environments import load_environments
 from parts.environments.play import play
 from parts.environments.play_setup import make_play_setup
-from parts.foundation.messages import UserError
+from parts.foundation.messages import UserError, say_once
 from programs.evaluation.requests import make_requests
 from programs.evaluation.settings import Config
 from programs.warm_start.solutions import solution_ids
@@ -155,6 +155,29 @@ def test_templates_that_write_all_are_not_warned_of(capsys, name):
     answered = [QUESTION, {"role": "assistant", "content": "<think>\nhm\n</think>\n\n5"}, QUESTION]
     check(chat_tokenizer(name, "<|end|>"), [[SYSTEM, QUESTION], answered])
     assert "leaves out" not in capsys.readouterr().err
+
+
+ENDS = {"llama3_1": "<|eot_id|>", "gemma": "<end_of_turn>", "mistral": "</s>", "tiny": "<|end|>"}
+ENDS |= dict.fromkeys(("qwen3", "qwen2_5"), "<|im_end|>") | {"deepseekv3": "<｜end▁of▁sentence｜>"}
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_a_template_whose_turns_end_otherwise_than_completions_is_told(capsys, name):
+    """As of a base model with a chat template, whose end token is the document's; once."""
+    say_once.cache_clear()
+    tokenizer = chat_tokenizer(name, ENDS[name])
+    tokenizer.add_special_tokens({"additional_special_tokens": [ENDS[name], "<document>"]})
+    end, other = tokenizer.convert_tokens_to_ids([ENDS[name], "<document>"])
+    warn_of_turn_end(tokenizer, [end, other])
+    assert not capsys.readouterr().err
+    warn_of_turn_end(tokenizer, [other])
+    warn_of_turn_end(tokenizer, [other])
+    said = capsys.readouterr().err
+    assert f"eos_token_id {sorted([end, other])} in" in said
+    assert said.count(f"ends an answer with {ENDS[name]!r}") == 1
+    tokenizer.chat_template = None
+    warn_of_turn_end(tokenizer, [other])
+    assert not capsys.readouterr().err
 
 
 @pytest.mark.parametrize("shots", [0, 1])

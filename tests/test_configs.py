@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import json
 import re
+from pathlib import Path
 
 import pytest
 import yaml
@@ -169,6 +170,10 @@ def load(tmp_path, capsys):
         ("precision: fp64\n", r"mine\.yaml: got precision 'fp64'; expected one of auto, fp32, bf16, fp16$"),
         ("config: other.yaml\n", "got unknown key 'config'"),
         ("steps: 3\ntemprature: 1\n", r"mine\.yaml: got unknown key 'temprature'.*try temperature"),
+        (
+            "model: x\ntorch_dtype: bf16\ntemprature: 1\n",
+            "unknown keys 'torch_dtype', 'temprature'.*--precision.*; try temp",
+        ),
         ("steps:\n", "got no value for 'steps'"),
         ("- steps\n", "without 'key: value' lines"),
         ("steps: [1\n", "expected a readable YAML file"),
@@ -184,8 +189,15 @@ def test_flags_win_and_lists_repeat(load):
     assert (config.steps, config.seed, config.chat, config.report_to) == (5, 4, True, ["wandb", "trackio"])
     assert load("report_to: [wandb]\n", "--report_to", "trackio").report_to == ["trackio"]
     assert load("chat: on\n", "--chat=false").chat is False and load("chat: off\n", "--chat").chat is True
-    saved = load_script("ppo_train").Config()
-    assert load(json.dumps(dataclasses.asdict(saved))) == saved  # config.json of a run
+    for name in ("ppo_train", "grpo_train", "on_policy_distillation", "warm_start"):
+        saved = load_script(name).Config()
+        assert load(json.dumps(dataclasses.asdict(saved)), name=name) == saved  # config.json of a run
+    home = load("model: ~/m\nreport_to: none\nreward: [~/r.py:f, '~x']\n")
+    assert (home.model, home.report_to) == (str(Path.home() / "m"), [])
+    assert home.reward == [f"{Path.home()}/r.py:f", "~x"]
+    assert load("seed: 1\n", "--stop", "none", name="evaluation").stop == ["none"]
+    for flags, value in ((["--gradient_checkpointing"], "true"), (["--gradient_checkpointing", "false"], "false")):
+        assert load("steps: 3\n", *flags, name="grpo_train").gradient_checkpointing == value
     assert yaml.safe_load("x: 5e-6") == {"x": "5e-6"}  # what PyYAML alone makes of it
     assert load("lr: 5e-6\n").lr == 5e-6 == load("learning_rate: 5e-6\n", name="grpo_train").learning_rate
     code, said = load("steps: 3\n", "--config", "nothing.yaml")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from conftest import EVAL_DATA, TINY_LM, TRAIN_DATA, load_script, save_random_model
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
 ppo, od, grpo = (load_script(name) for name in ("ppo_train", "on_policy_distillation", "grpo_train"))
 CPU = torch.device("cpu")
@@ -16,6 +16,17 @@ def digits(prompts, completions, **kwargs):
     return [float(sum(map(str.isdigit, text))) for text in texts]
 """
 LORA = ["--load_in_4bit", "--lora_rank=4"]
+
+
+def test_a_model_that_came_quantised_trains_adapters_only(tmp_path, capsys):
+    packed = AutoModelForCausalLM.from_pretrained(TINY_LM, quantization_config=BitsAndBytesConfig(load_in_4bit=True))
+    for part in (packed, AutoTokenizer.from_pretrained(TINY_LM)):
+        part.save_pretrained(tmp_path / "packed")
+    flags = [f"--model={tmp_path / 'packed'}", f"--output_dir={tmp_path / 'run'}"]
+    for more in ([], ["--lora_rank=4", "--merge_lora"]):
+        assert ppo.main([*flags, *more]) == 2
+        said = capsys.readouterr().err
+        assert "packed', whose weights are quantised" in said and "--lora_rank 16 without --merge_lora" in said
 
 
 @pytest.fixture(scope="module")

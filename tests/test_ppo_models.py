@@ -287,6 +287,7 @@ LAYOUTS = {  # files of a folder -> the model in it that the message names
     ),
     "transformers": (("checkpoint-9/M", "checkpoint-10/M"), "checkpoint-10"),
     "LoRA run": (("config.json", "final/A"), "final"),
+    "cache of the hub": (("refs/main", "snapshots/0c1d/M"), "snapshots/0c1d"),
 }
 
 
@@ -310,6 +311,26 @@ def test_code_of_a_model_is_refused_without_a_question(tmp_path):
     (folder / "config.json").write_text(json.dumps(settings))
     with pytest.raises(UserError, match="'own' is code in its folder, which is never run"):
         adapter_settings(str(folder))
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json", "adapter_model.safetensors"])
+def test_a_pointer_of_git_lfs_is_told(tmp_path, file):
+    folder = Path(save_random_model("llama", tmp_path / "cloned"))
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 988097824\n"
+    (folder / "pytorch_model.bin").write_text(pointer)  # never read beside safetensors
+    assert adapter_settings(str(folder)) is None
+    (folder / file).write_text(pointer)
+    says = f"whose {file} is a pointer of Git LFS.*try `git lfs install` and `git lfs pull`"
+    with pytest.raises(UserError, match=says):
+        adapter_settings(str(folder))
+
+
+def test_an_architecture_that_is_no_causal_model_is_told_in_a_line(ppo, tmp_path, capsys):
+    save_random_model("llama", tmp_path / "t5")
+    transformers.T5Config(d_model=8, num_layers=1).save_pretrained(tmp_path / "t5")
+    assert ppo.main([f"--model={tmp_path / 't5'}", f"--output_dir={tmp_path / 'run'}"]) == 2
+    said = capsys.readouterr().err
+    assert "T5Config'> for this kind of AutoModel: AutoModelForCausalLM" in said and len(said) < 500
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gpt2", "gemma3"])

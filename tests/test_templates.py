@@ -97,6 +97,7 @@ OF_GROUPS = "group_advantages policy_loss load_models make_experience accumulate
 COMMON = {
     "check_settings": ALL,
     "check_fits": NAMES,
+    "load_whole": ALL,
     "load_rows": NAMES,
     "load_reward": NAMES,
     "bf16_autocast": ALL,

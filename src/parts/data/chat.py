@@ -1,5 +1,6 @@
 """Chat templates: their settings, rendering messages, and prompts that bypass a template or are already rendered."""
 
+import contextlib
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -165,6 +166,19 @@ def unread_messages(tokenizer, prompts: list, settings: dict) -> Iterator[dict]:
             if message["role"] in ("system", "user"):
                 with_more = write_chat(tokenizer, longer, add_generation_prompt=True, **settings)
                 yield from [message] if with_more == text else ()
+
+
+def warn_of_turn_end(tokenizer, ends: list[int]) -> None:
+    """Warn if the chat template ends an answer with control tokens of which none ends a completion."""
+    turns, closing = [{"role": "user", "content": "Question"}, {"role": "assistant", "content": "Answer"}], ""
+    with contextlib.suppress(Exception):  # no template, or one that raises something
+        closing = write_chat(tokenizer, turns).rpartition("Answer")[2]
+    control = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
+    ids = [i for i in tokenizer(closing, add_special_tokens=False).input_ids if i in control]
+    if ids and not {*ids} & {*ends}:
+        got = f"the chat template ends an answer with {tokenizer.decode(ids[:1])!r}, no end token of the model"
+        fix = f"a copy of the model with eos_token_id {sorted({*ends, ids[0]})} in generation_config.json"
+        say_once(f"warning: {got}, so completions may go on past their turn; try {fix}")
 
 
 def check_template(config, tokenizer, source: str, prompts: list) -> None:

@@ -101,7 +101,7 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
         untold = repeat or default == "" or (explained and not auto)
         text = f.metadata["help"].replace("%", "%%") + ("" if untold else f" (default: {shown})")
         several = {"action": "extend", "nargs": "+"} if f.metadata["several"] else {"action": "append"}
-        extra = several if repeat else {"nargs": "?", "const": True} if is_bool else {}
+        switch = {"nargs": "?", "const": True if is_bool else "true"} if is_bool or "true" in (choices or ()) else {}
         group = parser.add_argument_group(f.metadata["section"]) if f.metadata["section"] else group
         group.add_argument(
             f"--{f.name}",
@@ -110,7 +110,7 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
             default=hidden,
             metavar=None if choices else METAVARS.get(f.type, f.name.upper().split("_")[-1]),
             help=text,
-            **extra,
+            **(several if repeat else switch),
         )
     return parser
 
@@ -123,7 +123,7 @@ def yaml_flags(path: str, names: list[str], lists: list[str] | None = None) -> l
     import yaml
 
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).expanduser().read_text(encoding="utf-8")
         settings = yaml.safe_load(text) or {}
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise UserError(f"got --config {path}: {' '.join(str(error).split())}; expected a readable YAML file") from None
@@ -131,20 +131,20 @@ def yaml_flags(path: str, names: list[str], lists: list[str] | None = None) -> l
     keys = [key.value for key, _ in getattr(yaml.compose(text), "value", [])]
     twice = next((key for key in keys if keys.count(key) > 1), None)
     need(not twice, f"{path}: got the key {twice!r} twice; expected each once")
-    flags = []
-    texts = {str(key): str(value) for key, value in settings.items()}
+    flags, texts = [], {str(key): str(value) for key, value in settings.items()}
+    unknown = [key for key in texts if not own_name(key, names)]
+    near = [relation(key, names, texts) or suggest(key, names, 0.7).removeprefix("; ") for key in unknown]
+    got = f"{path}: got unknown key{'s' * (len(unknown) > 1)} {', '.join(map(repr, unknown))}"
+    need(not unknown, "; ".join([f"{got}; expected settings of --help", *filter(None, dict.fromkeys(near))]))
     for key, value in settings.items():
-        try_one = "; " * bool(near := relation(str(key), names, texts)) + near or suggest(str(key), names, 0.7)
         known = own_name(str(key), names)
-        need(known, f"{path}: got unknown key {key!r}; expected a setting of --help{try_one}")
         need(value is not None, f"{path}: got no value for {key!r}; expected one; try leaving the line out")
         values = value if isinstance(value, list) else [value]
-        need(
-            len(values) < 2 or lists is None or known in lists,
-            f"{path}: got a list of values for {key!r}; expected one",
-        )
+        fits = len(values) < 2 or lists is None or known in lists
+        need(fits, f"{path}: got a list of values for {key!r}; expected one")
         for item in values:
             item = json.dumps(item) if isinstance(item, dict) else item
+            item = str(Path(item).expanduser()) if str(item).startswith("~/") else item  # as a shell has it
             flags.append(f"--{key}={'true' if item is True else 'false' if item is False else item}")
     return flags
 
@@ -191,12 +191,15 @@ def parse_settings(argv: list[str], config_class, description: str):
         if sum(word.split("=")[0].replace("-", "_") == flag.replace("-", "_") for word in argv) > 1:
             say(f"note: {flag} is given more than once and the last one counts; data_loader.py joins files")
     path = flag_values(argv).get("config")
-    words = yaml_flags(path, names, lists) if path else []
+    unset = {f"--{f.name}=" for f in fields if f.metadata["choices"] and f.default == ""}  # as in a run's config.json
+    words = [word for word in yaml_flags(path, names, lists) if word not in unset] if path else []
     check_file(path, words, parser)
     in_file = vars(parser.parse_args(in_own_words(words, names)))
     flags = vars(parse_flags(parser, argv, in_file))
     flags.pop("config", None)
     given = {name: value for name, value in {**in_file, **flags}.items() if value is not None}  # None is auto
+    if given.get("report_to") == ["none"]:  # TRL's word for it
+        del given["report_to"]
     config = config_class(**given)
     config.given = frozenset(given)
     check_units(dataclasses.asdict(config), [*words, *argv])
@@ -225,18 +228,14 @@ def check_trainer(config: BaseConfig) -> None:
     """Raise UserError for trainer settings that are out of range or exclude each other."""
     check_values(config, "model", "data", "output_dir", "prompt_column")
     need(config.adam_beta2 < 1, f"got adam_beta2 {config.adam_beta2}; expected 0 or more, below 1; try 0.999 or 0.95")
-    need(
-        config.mismatch_low <= 1 <= config.mismatch_high,
-        "got mismatch bounds that exclude 1; expected low <= 1 <= high",
-    )
+    around = config.mismatch_low <= 1 <= config.mismatch_high
+    need(around, "got mismatch bounds that exclude 1; expected low <= 1 <= high")
     fixed = config.aggregation == "fixed_length"
     need(not fixed or config.norm_length, "got fixed_length without its --norm_length; try --norm_length 1024")
     need(config.lora_rank or not config.load_in_4bit, "got --load_in_4bit without adapters; try --lora_rank 16")
-    need(
-        not (config.merge_lora and config.load_in_4bit),
-        "got --merge_lora with --load_in_4bit, which would merge rounded weights; expected one of them; try merging "
-        "afterwards, as references/deployment.md shows",
-    )
+    got = "got --merge_lora with --load_in_4bit, which would merge rounded weights; expected one of them"
+    rounded = config.merge_lora and config.load_in_4bit
+    need(not rounded, f"{got}; try merging afterwards, as references/deployment.md shows")
     packed = config.load_in_4bit and config.rollout_engine == "vllm"
     need(not packed, "got --load_in_4bit with vllm, which cannot copy 4-bit weights; try --rollout_engine hf")
     idle = config.vllm_args and config.rollout_engine != "vllm"

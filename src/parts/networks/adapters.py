@@ -12,7 +12,7 @@ from parts.foundation.bundle import in_bundle
 from parts.foundation.messages import UserError, need, say
 from parts.foundation.processes import torch, transformers
 from parts.foundation.settings import BaseConfig
-from parts.networks.whole_models import check_model_folder, load_whole
+from parts.networks.whole_models import check_model_folder, check_pointers, load_whole
 
 RENAMED = ".*is_gradient_checkpointing.*deprecated.*"  # a warning that peft causes by using the old name
 
@@ -44,6 +44,7 @@ def refuse_adapter(source: str, flag: str, why: str) -> None:
 
 def adapter_settings(source: str) -> dict | None:
     """Contents of a LoRA adapter's adapter_config.json; None for a plain model, UserError for other adapters."""
+    check_pointers(source)
     file = config_file(source)
     if not file:
         check_model_folder(source)
@@ -72,11 +73,9 @@ def base_of(source: str, base: str = "") -> str:
         return source
     base = base or settings.get("base_model_name_or_path") or ""
     is_here = Path(base).is_dir() if base else False
-    need(
-        is_here or is_hub_id(base),
-        f"got the adapter {source!r}, whose base {base!r} is not there; expected a folder, as seen from here, or a hub "
-        f"id; try {merge_command(source, '--base', 'FOLDER')}, or correcting adapter_config.json",
-    )
+    lost = f"got the adapter {source!r}, whose base {base!r} is not there"
+    advice = f"{merge_command(source, '--base', 'FOLDER')}, or correcting adapter_config.json"
+    need(is_here or is_hub_id(base), f"{lost}; expected a folder, as seen from here, or a hub id; try {advice}")
     chain = f"got the adapter {source!r}, whose base {base!r} is an adapter itself; expected a whole model"
     need(not config_file(base), f"{chain}; try {merge_command(base)}, and that folder as base")
     return str(Path(base).resolve()) if is_here else base
@@ -99,12 +98,9 @@ def settle_model(config: BaseConfig) -> None:
     settings = adapter_settings(config.model)
     for name, key in (("lora_rank", "r"), ("lora_alpha", "lora_alpha")) if settings else ():
         given, of_adapter = getattr(config, name), settings[key]
-        need(
-            given in (0, of_adapter),
-            f"got --{name} {given:g} with the adapter {config.model!r} of {name} {of_adapter:g}; expected the same, as "
-            f"it is trained on; try --{name} {of_adapter:g}, or for a new adapter merge this one: "
-            f"{merge_command(config.model)}",
-        )
+        got = f"got --{name} {given:g} with the adapter {config.model!r} of {name} {of_adapter:g}"
+        advice = f"--{name} {of_adapter:g}, or for a new adapter merge this one: {merge_command(config.model)}"
+        need(given in (0, of_adapter), f"{got}; expected the same, as it is trained on; try {advice}")
         setattr(config, name, type(given)(of_adapter))
 
 
@@ -136,12 +132,11 @@ def fit_embeddings(base, source: str) -> None:
         beyond = {token for token, i in tokens.items() if i >= size}
     if beyond:  # ignore those that the base's own tokenizer has too
         beyond -= transformers.AutoTokenizer.from_pretrained(base.name_or_path).get_vocab().keys()
-    need(
-        not beyond and (size <= known or tied or len(rows) == 2),
-        f"got the adapter {source!r}, whose tokenizer has tokens beyond the {known} rows of its base, as "
-        f"{sorted(beyond)[:3] or f'row {known}'}, and which has not saved their embeddings; expected both layers; try "
-        "to save it again with save_pretrained(..., save_embedding_layers=True), or to train with modules_to_save",
-    )
+    which = sorted(beyond)[:3] or f"row {known}"
+    got = f"got the adapter {source!r}, whose tokenizer has tokens beyond the {known} rows of its base, as {which}"
+    got += ", and which has not saved their embeddings; expected both layers"
+    advice = "saving it again with save_pretrained(..., save_embedding_layers=True), or training with modules_to_save"
+    need(not beyond and (size <= known or tied or len(rows) == 2), f"{got}; try {advice}")
     if size != known:
         base.resize_token_embeddings(size, mean_resizing=False)  # no initial values needed: the rows are loaded next
 

@@ -186,11 +186,9 @@ def check_pads(config: BaseConfig, models: Models, network, name: str) -> None:
     with torch.no_grad(), autocast(config, models.device), first_layers(config, network, models.device):
         padded, expected = plain_states(network, ids, mask), plain_states(network, alone, torch.ones_like(alone))
     gap = relative_gap(padded[1, -len(texts[1]) :], expected[0])
-    need(
-        gap < gap_limits(config, models.device)[0],
-        f"got {name} {type(unwrapped(network)).__name__}, whose states move by {gap:.0%} when a text is padded on the "
-        "left; expected a network that ignores masked tokens; try another architecture",
-    )
+    kind, fits = type(unwrapped(network)).__name__, gap < gap_limits(config, models.device)[0]
+    got = f"got {name} {kind}, whose states move by {gap:.0%} when a text is padded on the left"
+    need(fits, f"{got}; expected a network that ignores masked tokens; try another architecture")
 
 
 def load_sampler(config: BaseConfig, tokenizer, device, name: str) -> Models:

@@ -49,10 +49,9 @@ def refuse_attention(config: BaseConfig, source: str, why: object) -> UserError:
     """The error for an attention that is not installed, or that the architecture or device does not support."""
     kind = config.attn_implementation
     package = ", or `pip install kernels`, with which transformers fetches it for a GPU" * kind.startswith("flash")
-    return UserError(
-        f"got --attn_implementation {kind} with model {source!r}: {why}; expected one that is installed and that the "
-        f"architecture has; try --attn_implementation auto{package}"
-    )
+    expected = "expected one that is installed and that the architecture has"
+    got = f"got --attn_implementation {kind} with model {source!r}: {why}"
+    return UserError(f"{got}; {expected}; try --attn_implementation auto{package}")
 
 
 def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
@@ -65,7 +64,8 @@ def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
         return refuse_attention(config, source, error)
     base = base_of(source, getattr(config, "base_model", ""))
     got = f"got model {source!r}, which" if base == source else f"got the adapter {source!r}, whose base {base!r}"
-    return UserError(f"{got} does not load: {' '.join(str(error).split())}; {LOADABLE}")
+    why = str(error).partition("Model type should be one of")[0]  # hundreds follow
+    return UserError(f"{got} does not load: {' '.join(why.split())}; {LOADABLE}")
 
 
 def shaped_network(config: BaseConfig, source: str):
@@ -90,6 +90,10 @@ def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bo
         model = load_pretrained(auto_class, source, trainable=not frozen, dtype=dtype, **extra)
     except Exception as error:  # OSError, ValueError, SafetensorError, …
         raise load_error(config, source, error) from error
+    packed = getattr(model, "hf_quantizer", None) and not (frozen or config.load_in_4bit)
+    got = f"got model {source!r}, whose weights are quantised; expected 16 or 32 bits, or adapters that stay apart"
+    apart = config.lora_rank and not getattr(config, "merge_lora", False)
+    need(apart or not packed, f"{got}; try the model that it was made from, or --lora_rank 16 without --merge_lora")
     disable_dropout(model)
     keep_differentiable(model)
     if frozen:  # embeddings and norms stay fp32, like a policy's under autocast, so that both agree exactly

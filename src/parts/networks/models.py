@@ -3,6 +3,7 @@
 import contextlib
 from dataclasses import dataclass
 
+from parts.data.chat import warn_of_turn_end
 from parts.foundation.messages import UserError, need, say
 from parts.foundation.processes import torch
 from parts.foundation.settings import BaseConfig
@@ -134,6 +135,8 @@ def check_tokens(models: Models, rows: list[dict]) -> None:
 def check_context(config: BaseConfig, models: Models, rows: list[dict]) -> None:
     """Raise UserError if prompt and completion exceed the model's positions, or if a token has no embedding."""
     check_tokens(models, rows)
+    if config.chat or not all(isinstance(row.get("prompt", ""), str) for row in rows):
+        warn_of_turn_end(models.tokenizer, models.eos_ids)
     longest = max(len(row["prompt_ids"]) for row in rows)
     got = f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens"
     for network in map(unwrapped, filter(None, models.networks)):

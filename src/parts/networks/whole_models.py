@@ -8,8 +8,8 @@ from parts.foundation.messages import UserError, need
 from parts.foundation.processes import transformers
 
 LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
-# where a run's folder has its models, the best first
-MODELS_OF_RUN = ("final", "policy", "step-*/policy", "checkpoint-*", "checkpoints/*/policy", "checkpoints/*-*")
+# where the folder of a run, or of the hub's cache, has its models, the best first
+MODELS_OF_RUN = "final policy step-*/policy checkpoint-* checkpoints/*/policy checkpoints/*-* snapshots/*".split()
 
 
 def settings_of_model(folder: Path) -> dict:
@@ -17,6 +17,15 @@ def settings_of_model(folder: Path) -> dict:
     with contextlib.suppress(OSError, ValueError, TypeError):
         return dict(json.loads((folder / "config.json").read_text(encoding="utf-8")))
     return {}
+
+
+def check_pointers(source: str) -> None:
+    """Raise UserError for a folder with Git LFS's pointers in place of files, as `git clone` leaves without git-lfs."""
+    files = [file for name in ("*model*.safetensors", "tokenizer.json") for file in Path(source).glob(name)]
+    small = [file for file in files if file.is_file() and file.stat().st_size < 1000]
+    pointers = [file.name for file in small if file.read_bytes().startswith(b"version https://git-lfs")]
+    got = f"got model {source!r}, whose {', '.join(pointers[:1])} is a pointer of Git LFS; expected the file itself"
+    need(not pointers, f"{got}; try `git lfs install` and `git lfs pull` in that folder")
 
 
 def check_model_folder(source: str) -> None:
@@ -28,7 +37,7 @@ def check_model_folder(source: str) -> None:
     for form in () if kind else MODELS_OF_RUN:
         for model in sorted(Path(source).glob(form), key=lambda x: (len(str(x)), x), reverse=True):
             is_model = (model / "adapter_config.json").is_file() or "model_type" in settings_of_model(model)
-            need(not is_model, f"{got}, a folder of a run; expected one of its models; try {model}")
+            need(not is_model, f"{got}, a folder of models; expected one of them; try {model}")
 
 
 def load_whole(load, source: str, **options):

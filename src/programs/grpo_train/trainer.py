@@ -49,6 +49,7 @@ def trained_tensors(model) -> dict:
 def make_trainer(ready: Prepared, args, run: GrpoRun):
     """TRL's GRPOTrainer for this run; what it refuses is told as a UserError."""
     from datasets import Dataset
+    from safetensors import SafetensorError
     from trl import GRPOTrainer
     from trl.trainer import grpo_trainer
 
@@ -76,7 +77,7 @@ def make_trainer(ready: Prepared, args, run: GrpoRun):
         flags = """--weight-transfer-config '{"backend": "nccl"}' --logprobs-mode processed_logprobs"""
         serve = f"VLLM_SERVER_DEV_MODE=1 vllm serve {config.model} {flags}"
         raise UserError(f"{got}; try `{serve}` on other GPUs, and --vllm_server_base_url") from error
-    except (OSError, ValueError, TypeError, AttributeError, ImportError, NotImplementedError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, ImportError, NotImplementedError, SafetensorError) as error:
         raise UserError(f"got model {config.model!r} and these settings, which TRL refuses: {error}") from error
     sample_plainly(trainer.model, trainer.eos_token_ids, tokenizer.pad_token_id)
     sample_tokens_only(config, trainer)
@@ -98,7 +99,8 @@ def make_trainer(ready: Prepared, args, run: GrpoRun):
         check_fits(config, limit, "max_completion_length")
         check_sampling_apart(trainer)
     else:
-        check_context(config, SimpleNamespace(policy=trainer.model, networks=[trainer.model]), [*rows, *run.held_out])
+        models = {"policy": trainer.model, "networks": [trainer.model], "tokenizer": tokenizer}
+        check_context(config, SimpleNamespace(**models, eos_ids=trainer.eos_token_ids), [*rows, *run.held_out])
     return trainer
 
 
