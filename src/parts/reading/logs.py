@@ -2,13 +2,14 @@
 
 import contextlib
 import csv
-import functools
 import io
 import json
 import mmap
+import operator
 import re
+import string
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 
 from parts.foundation.messages import UserError, need
@@ -29,14 +30,13 @@ from parts.reading.sample_files import json_object
 
 TRL_STATE = re.compile(rb'"(max_steps|num_train_epochs|train_batch_size|logging_steps|eval_steps)": ([\d.]+)')
 COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+# the number in np.float64(0.1), tensor(0.1, …) and array(0.1, …)
 WRAPPED = re.compile(r"\b(?:np\.\w+|tensor|[Aa]rray)\(([^(),]*)[^()]*\)")
 PAIR = re.compile(
     r"([A-Za-z_][\w/.@-]*+)['\"]?\s*+[=:]\s*+(?=[-+.\d]|nan|inf)([-+]?\d+(?:,\d+)+(?:\.\d+)?|[-+\w.]+%?)", re.IGNORECASE
 )
-HEADING = re.compile(
-    r"\b(?:step|iter(?:ation)?|rollout|perf)[ :#[]+(\d+)\b(?!\.\d)", re.IGNORECASE
-)  # above its figures
-HEADING_WORDS = ("step", "iter", "rollout", "perf")  # one of them is in every heading
+# above its figures
+HEADING = re.compile(r"\b(?:step|iter(?:ation)?|rollout|perf)[ :#[]+(\d+)\b(?!\.\d)", re.IGNORECASE)
 EPOCH = re.compile(r"\bepoch[ :=#[]+(\d+)\b(?!\.\d)", re.IGNORECASE)
 SPACED = re.compile(  # • Avg Reward: 1 of NeMo-RL, | Grad. Norm: 1 of prime-rl
     r"(?:^|(?<=[•|] ))((?:[a-z]\w*\.? )+[a-z]\w*\.?):(?= *[-+.\d])", re.IGNORECASE
@@ -51,9 +51,14 @@ ODD = re.compile(r"(?<=: )(-?inf|nan|None|True|False)(?=[,}])")  # Python litera
 BAND = re.compile("__M(IN|AX)$")  # wandb exports NAME__MIN and NAME__MAX beside each NAME
 ERROR = re.compile(r"(?:\(\w+ pid=[^)]*\) )?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*)")  # ends a traceback
 CELL = re.compile(r"[-+]?[.\d]+(e[-+]?\d+)?")
-STANDING = re.compile(r"(?<![\w.,/@+-])([-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)(?![\w.%+-]|,\d)")  # in no word
-FIRST_MARK = 7_700_000_000  # stands for a line's first number
-PAIRED = re.compile("[=:|│]")
+DECIMAL = r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"
+STANDING = re.compile(  # the hour of a time, or a number with its unit, in no word
+    rf"(?<![\w.,/@+-])(?:(\d\d):\d\d:\d\d(?:[.,]\d+)?|({DECIMAL}(?:%|[A-Za-z]{{1,3}}(?!\w))?))(?![\w.%+-]|,\d)"
+)
+NUMBERS = re.compile(r"(?:step|iter(?:ation)?|rollout|perf|epoch)[ :=#[]+$", re.IGNORECASE)  # above a step or an epoch
+MOST_SHAPES = 1000  # completions have many
+FIRST_MARK, MARK_START = 7_700_000_000, "77000000"  # a mark stands for a number in a line's shape
+PAIRED = re.compile("[=:|│]|" + HEADING.pattern + "|" + EPOCH.pattern, re.IGNORECASE)
 VERL_LINE = re.compile(r"\bstep:(\d+) - (.+)")
 DICT = re.compile(r"\{'[^{}\n]*\}")
 
@@ -66,78 +71,97 @@ class Reader:
         self.number = self.lines = 0  # lines read: all, and those that are not empty
         self.bad = self.first_bad = 0  # how many are not JSON, and the number of the first
         self.printed, self.config = [], {}  # lines of verl's printed settings; the settings once they are complete
-        self.last = {}  # the last printed dict
+        self.last = {}  # the last row of the console
         self.unread = 0  # printed dicts that could not be read
         self.error = ""  # the last line of the last traceback
         self.cut = ""  # the beginning of a printed dict that the terminal wrapped
+        self.shape, self.shapes, self.after = None, {}, {}  # of the last line; all; {shape: the one that followed it}
         self.epoch, self.named = {}, False  # {"epoch": …} of the last line with one; whether figures name their step
         self.heading, self.sections = {}, ()  # {"step": …} of the last heading; enclosing YAML sections (indent, name)
 
     def take(self, line: str) -> None:
         self.number += 1
-        line = COLOUR.sub("", line) if "\x1b" in line else line
+        is_open = self.cut or (self.printed and not self.config)
+        shape = None if is_open else self.after.get(self.shape)  # the one that followed the last time
+        if shape and shape.inside == self.sections and (match := shape.pattern.fullmatch(line)):
+            self.lines += 1
+            self.bad += 1
+            self.shape = shape
+            return self.take_shape(shape, match.groups())
         start = line.lstrip()
         if not start:
             return
         self.lines += 1
-        row = json_object(line) if start[0] == "{" else None
+        row = json_object(line) if start[0] == "{" and start[1:2] != "'" else None
         if row is not None:
             return self.json.add(row)
         self.bad += 1
         self.first_bad = self.first_bad or self.number
-        self.take_config(line)
-        if ("Err" in line or "Exc" in line or "Interrupt" in line) and (match := ERROR.match(line)):
-            self.error = match[1].strip()[:200]
-        if "step:" in line and (match := VERL_LINE.search(line)):
-            pairs = [part.rpartition(":") for part in unwrapped(match[2]).strip().split(" - ")]
-            return self.console.add({"step": match[1], **{key: value for key, _, value in pairs if key}})
-        torn = "{'" in line and line.rfind("{") > line.rfind("}") and CUT.search(line)
-        if self.cut or torn:
-            self.cut += line.rstrip()
-            if "}" not in line and len(self.cut) < 4000:
+        plain = COLOUR.sub("", line)
+        self.take_config(plain)
+        if error := ERROR.match(plain):
+            self.error = error[1].strip()[:200]
+        is_verl, torn = (
+            "step:" in plain and VERL_LINE.search(plain),
+            plain.rfind("{'") > plain.rfind("}") and CUT.search(plain),
+        )
+        if not is_verl and (self.cut or torn):
+            self.cut += plain.rstrip()
+            if "}" not in plain and len(self.cut) < 4000:
                 return
             line, self.cut = self.cut, ""
-        line = unwrapped(line)
-        for match in DICT.finditer(line) if "{'" in line else ():
-            self.take_dict(match[0], HEADING.findall(line[: match.start()]))
-        if not self.console.rows:
-            self.take_pairs(line)
+        if is_verl or "{'" in line or (not self.console.rows and PAIRED.search(line)):
+            self.take_shape(*self.shape_of(line, bool(error)))
 
-    def take_dict(self, text: str, headings: list[str]) -> None:
-        """Add a flat dict that transformers' Trainer printed, such as {'loss': …}; the last heading is its step."""
-        quoted = text.replace("'", '"')
-        row = json_object(quoted) or json_object(ODD.sub(r'"\1"', quoted))
-        if row is None:
-            self.unread += "'loss': " in text or "'reward': " in text
-        elif not NAMES["trl"].keys().isdisjoint(row) or any(key.startswith("eval_") for key in row):
+    def shape_of(self, line: str, is_odd: bool) -> tuple["LineShape", tuple[str, ...]]:
+        """A line's shape and the texts of its numbers; lines that differ in their numbers only have one shape."""
+        pattern, marked, texts, marks, end = "", "", [], [], 0
+        for match in STANDING.finditer(line):
+            before, text, mark = line[end : match.start()], match[match.lastindex], f"{FIRST_MARK + len(marks)}"
+            digits = text.rstrip(f"%{string.ascii_letters}")
+            unit, form = text[len(digits) :], DECIMAL
+            if NUMBERS.search(before[-12:]):  # a step is a whole number
+                mark, form = (mark, r"\d+") if digits.isdecimal() else (mark + ".5", rf"(?!\d+\b(?!\.)){DECIMAL}")
+            pattern += re.escape(before) + f"({form}{unit})" + r":\d\d:\d\d(?:[.,]\d+)?" * (match.lastindex == 1)
+            marked += before + mark + unit + ":00:00" * (match.lastindex == 1)
+            texts.append(text)
+            marks.append(mark + unit)
+            end = match.end()
+        key = marked + line[end:], self.sections, not self.console.rows
+        if shape := self.shapes.get(key):  # this is at least the second time
+            shape.pattern = shape.pattern or re.compile(pattern + re.escape(line[end:]))
+            self.after[self.shape] = self.shape = shape
+        else:
+            shape = LineShape(key[0], *key[1:], marks)
+            if is_odd or shape.is_odd:
+                return LineShape(line, *key[1:]), ()
+            if len(self.shapes) >= MOST_SHAPES:
+                self.shapes, self.after = {}, {}
+            self.shapes[key] = shape
+        return shape, tuple(texts)
+
+    def take_shape(self, shape: "LineShape", texts: tuple[str, ...]) -> None:
+        """Add what a line of this shape says, under the last heading and epoch; its figures end a heading."""
+        cells = texts + shape.constants
+        self.unread += shape.unread
+        for names, values_of in shape.rows:
+            row = dict(zip(names, values_of(cells)[1:], strict=True))
             if row != self.last:  # other ranks print the same dict
-                self.console.add({"step": headings[-1]} | row if headings else row)
+                self.console.add(row)
             self.last = row
-
-    def take_pairs(self, line: str) -> None:
-        """Add the pairs name=value of a line, under the last heading and epoch; its figures end a heading.
-
-        Lines that differ in their numbers only are searched once, with marks in place of the numbers.
-        """
-        if not (PAIRED.search(line) or HEADING.search(line) or EPOCH.search(line)):
+        if self.console.rows or not shape.figures:
             return
-        parts = STANDING.split(line)
-        given = {}  # {mark: the number that it stands for}
-        for i in range(1, len(parts), 2):
-            mark = f"{FIRST_MARK + i // 2}"
-            mark += "" if parts[i].isdecimal() else ".5"
-            given[mark], parts[i] = parts[i], mark
-        figures = figures_of("".join(parts), self.sections)
-        pairs = {name: given.get(text, text) for name, text in figures.pairs.items()}
-        self.sections, self.named = figures.sections, self.named or figures.name_step
-        if figures.heading and (figures.are_several or not self.named):  # "Step 1:" may be of a completion
-            self.heading = {"step": given.get(figures.heading, figures.heading)}
-        elif figures.are_several:
+        heading, epoch, *values = shape.figures(cells)
+        self.sections, self.named = shape.sections, self.named or shape.name_step
+        if heading and (shape.are_several or not self.named):  # "Step 1:" may be of a completion
+            self.heading = {"step": heading}
+        elif shape.are_several:
             self.heading = {}
-        if figures.epoch:
-            self.epoch = {"epoch": given.get(figures.epoch, figures.epoch)}
-        if len(self.heading | pairs) > 1:
-            self.plain.add(self.epoch | self.heading | pairs)
+        if epoch:
+            self.epoch = {"epoch": epoch}
+        pairs = self.heading | dict(zip(shape.names, values, strict=True))
+        if len(pairs) > 1:
+            self.plain.add(self.epoch | pairs)
 
     def take_config(self, line: str) -> None:
         """Collect verl's printed settings line by line; parse them once they are complete."""
@@ -172,42 +196,67 @@ class Reader:
         return run
 
 
-def unwrapped(line: str) -> str:
-    """A line with the bare numbers of np.float64(0.1), tensor(0.1, …) and array(0.1, …)."""
-    return WRAPPED.sub(r"\1", line) if "np." in line or "tensor(" in line or "rray(" in line else line
+class LineShape:
+    """What lines say that differ in their numbers only. `marks` stand for the numbers in `text`.
 
+    A row's or figure's value is the place of its text among the texts of a line's numbers and the constants.
+    """
 
-@dataclass(frozen=True)
-class LineFigures:
-    """What a line of text says."""
+    def __init__(self, text: str, inside: tuple, has_figures: bool, marks: Sequence[str] = ()):
+        self.pattern = None  # has a group for each number; compiled when a second line has the shape
+        self.inside = self.sections = inside  # YAML sections that enclose this line and the next, as (indent, title)
+        self.places, self.constants = {mark: place for place, mark in enumerate(marks)}, ()
+        self.rows = []  # of the console: their names, pick of their values after an ""
+        self.unread = 0  # printed dicts that could not be read
+        self.figures, self.names = None, ()  # pick of a heading, an epoch and the values of name=value; their names
+        self.are_several = self.name_step = False  # several figures end a heading; whether these name their step
+        line = WRAPPED.sub(r"\1", COLOUR.sub("", text))
+        if match := VERL_LINE.search(line):
+            pairs = [part.rpartition(":") for part in match[2].strip().split(" - ")]
+            self.add_row({"step": match[1], **{key: value for key, _, value in pairs if key}})
+        else:
+            for match in DICT.finditer(line):
+                self.add_dict(match[0], HEADING.findall(line[: match.start()]))
+        if has_figures and not self.rows:
+            self.add_figures(line)
+        self.is_odd = MARK_START in str([self.constants, self.sections, self.rows, self.names])
 
-    pairs: dict[str, str]
-    sections: tuple  # YAML sections that enclose the next line, as (indent, title)
-    heading: str  # the step of its last heading, or ""
-    epoch: str
-    are_several: bool  # whether it has several figures, which end a heading
-    name_step: bool  # whether these name their step
+    def place(self, value) -> int:
+        """The place of a value, which is a mark or a constant."""
+        key = str(value)
+        if key not in self.places:
+            self.places[key] = len(self.places)
+            self.constants += (value,)
+        return self.places[key]
 
+    def add_row(self, row: dict) -> None:
+        self.rows.append(((*row,), operator.itemgetter(*map(self.place, ("", *row.values())))))
 
-@functools.lru_cache(1 << 10)
-def figures_of(line: str, sections: tuple) -> LineFigures:
-    """The figures of a line inside YAML sections."""
-    boxed, small = "│" in line, line.lower()
-    if ":" in line:
-        line = SPACED.sub(lambda name: f"{re.sub('[. ]+', '_', name[1].lower())}:", line)
-    if boxed or line.count(" | ") > 1:
-        line = CELL_PAIR.sub("=", line)
-    if section := SECTION.fullmatch(line.rstrip()):
-        indent, title, value = section.groups()
-        sections = tuple(outer for outer in sections if len(outer[0]) < len(indent))
-        line = "/".join([*(outer for _, outer in sections), f"{title}: {value}"])
-        sections += () if value else ((indent, title),)
-    pairs = pairs_of(line) if "=" in line or ":" in line else {}
-    several = len(pairs) > 1 and not boxed and any(common_name(name, "trl") for name in pairs)
-    named = several and any(names_step(name) and "/" not in name for name in pairs)
-    headings = HEADING.findall(line) if any(word in small for word in HEADING_WORDS) else []
-    epoch = EPOCH.search(line) if "epoch" in small else None
-    return LineFigures(pairs, sections, headings[-1] if headings else "", epoch[1] if epoch else "", several, named)
+    def add_dict(self, text: str, headings: list[str]) -> None:
+        """Add a flat dict that transformers' Trainer printed, such as {'loss': …}; the last heading is its step."""
+        quoted = text.replace("'", '"')
+        row = json_object(quoted, str) or json_object(ODD.sub(r'"\1"', quoted), str)
+        if row is None:
+            self.unread += "'loss': " in text or "'reward': " in text
+        elif not NAMES["trl"].keys().isdisjoint(row) or any(key.startswith("eval_") for key in row):
+            self.add_row({"step": headings[-1]} | row if headings else row)
+
+    def add_figures(self, line: str) -> None:
+        """Add the figures name=value of a line; consoles of EasyR1 write a YAML section for each group of metrics."""
+        boxed, line = "│" in line, SPACED.sub(lambda name: f"{re.sub('[. ]+', '_', name[1].lower())}:", line)
+        if boxed or line.count(" | ") > 1:
+            line = CELL_PAIR.sub("=", line)
+        if section := SECTION.fullmatch(line.rstrip()):
+            indent, title, value = section.groups()
+            sections = tuple(outer for outer in self.inside if len(outer[0]) < len(indent))
+            line = "/".join([*(outer for _, outer in sections), f"{title}: {value}"])
+            self.sections = sections + (() if value else ((indent, title),))
+        pairs, headings, epoch = pairs_of(line), HEADING.findall(line), EPOCH.search(line)
+        self.names = (*pairs,)
+        self.are_several = len(pairs) > 1 and not boxed and any(common_name(name, "trl") for name in pairs)
+        self.name_step = self.are_several and any(names_step(name) and "/" not in name for name in pairs)
+        values = headings[-1] if headings else "", epoch[1] if epoch else "", *pairs.values()
+        self.figures = operator.itemgetter(*map(self.place, values))
 
 
 def pairs_of(line: str) -> dict[str, str]:
