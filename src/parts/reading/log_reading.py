@@ -144,7 +144,11 @@ class Table:
         self.given = {short_name(column) for figure, column in columns.items() if figure != "step"}
         self.shapes = {}  # names of a row -> the places of its step, the best first, of training names, of its epoch
         self.run_names = {}  # the runs that rows name
-        self.names, self.places, self.waiting = (), (), []  # waiting: (step, values) of the last rows, with these names
+        self.names, self.places, self.waiting = (
+            None,
+            (),
+            [],
+        )  # waiting: (step, values) of the last rows
         self.begin()
 
     def begin(self) -> None:
@@ -152,7 +156,7 @@ class Table:
         self.points, self.bad, self.restarts = {}, [], []  # points: {name: (steps, values)}
         self.runs += 1
         self.step = self.before = self.offset = 0  # of the last row, of the last training row; added to steps
-        self.taken = self.first = 0  # training rows so far; the step of the first
+        self.taken = self.first = self.every = 0  # training rows so far; step of the first, from it to the next
         self.epoch, self.epochs = -math.inf, {}  # of the last training row; {epoch: its last step} of counted rows
 
     def add(self, row: dict) -> None:
@@ -176,10 +180,10 @@ class Table:
     def file_rows(self) -> None:
         """Move the waiting rows into the columns."""
         rows, self.waiting, bad = self.waiting, [], []
-        for key, *cells in zip(self.names, *(values for _, values in rows), strict=True) if rows else ():
+        for key, *cells in zip(self.names or (), *(values for _, values in rows), strict=bool(rows)):
             steps, numbers = [step for step, _ in rows], numbers_of(key, cells)
             if None in numbers or not sum(map(abs, numbers)) < 1e18:  # not all are finite numbers
-                pairs = [(step, number) for step, number in zip(steps, numbers, strict=True)]
+                pairs = [*zip(steps, numbers, strict=True)]
                 bad += [(row, (key, *pair)) for row, pair in enumerate(pairs) if not abs(pair[1] or 0) < 1e18]
                 pairs = [pair for pair in pairs if pair[1] is not None and abs(pair[1]) < 1e18]
                 steps, numbers = zip(*pairs, strict=True) if pairs else ((), ())
@@ -197,8 +201,9 @@ class Table:
 
     def plain_row(self, row: dict) -> dict:
         """A row as {metric: value}: flat, cells `key` and `value` joined, with eval_ before an evaluation's names."""
-        if isinstance(row.get("data"), dict):  # verl's file logger
-            row, self.nested = {"step": row.get("step"), **row["data"]}, self.nested + 1
+        if isinstance(row.get("data"), dict):  # verl's file logger, whose step is beside it
+            self.nested += "step" in row
+            row = {"step": row.get("step"), **row["data"]}
         if dict in {*map(type, row.values())}:
             row = {key.replace(".", "/"): value for key, value in flat_config(row).items()}
         if ODD_KEYS.isdisjoint(row):
@@ -250,7 +255,7 @@ class Table:
 
     def follow(self, step: int) -> int:
         """The step of a training row. Notes another run if steps begin anew, a restart if they fall less."""
-        if step <= self.first < self.before and self.taken >= 10:
+        if step <= self.first < self.before and self.taken >= 10 and step <= max(self.every, 1):
             self.file_rows()
             epoch, self.kept = self.epoch, (self.points, self.bad, self.restarts)
             self.begin()
@@ -258,6 +263,7 @@ class Table:
                 step = self.next_step(epoch)
         elif 0 < step < self.before:
             self.restarts.append(step)
+        self.every = self.every or (step - self.first if self.taken else 0)
         self.before, self.first, self.taken = step, self.first if self.taken else step, self.taken + 1
         return step
 

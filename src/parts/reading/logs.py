@@ -81,7 +81,7 @@ class Reader:
 
     def take(self, line: str) -> None:
         self.number += 1
-        is_open = self.cut or (self.printed and not self.config)
+        is_open = self.cut or (0 < len(self.printed) < MOST_STEPS and not self.config)
         shape = None if is_open else self.after.get(self.shape)  # the one that followed the last time
         if shape and shape.inside == self.sections and (match := shape.pattern.fullmatch(line)):
             self.lines += 1
@@ -93,6 +93,9 @@ class Reader:
             return
         self.lines += 1
         row = json_object(line) if start[0] == "{" and start[1:2] != "'" else None
+        text = row.get("log", row.get("message", row.get("msg"))) if row else None  # of Docker or a cloud's logger
+        if isinstance(text, str) and not any(common_name(key, name) for key in row for name in NAMES):
+            row, line = None, text
         if row is not None:
             return self.json.add(row)
         self.bad += 1
@@ -101,10 +104,8 @@ class Reader:
         self.take_config(plain)
         if error := ERROR.match(plain):
             self.error = error[1].strip()[:200]
-        is_verl, torn = (
-            "step:" in plain and VERL_LINE.search(plain),
-            plain.rfind("{'") > plain.rfind("}") and CUT.search(plain),
-        )
+        is_verl = "step:" in plain and VERL_LINE.search(plain)
+        torn = plain.rfind("{'") > plain.rfind("}") and CUT.search(plain)
         if not is_verl and (self.cut or torn):
             self.cut += plain.rstrip()
             if "}" not in plain and len(self.cut) < 4000:
@@ -196,6 +197,12 @@ class Reader:
         return run
 
 
+def printed_dict(text: str) -> dict | None:
+    """A flat dict as Python prints it, with numbers as texts; None if it is not one."""
+    quoted = text.replace("'", '"')
+    return json_object(quoted, str) or json_object(ODD.sub(r'"\1"', quoted), str)
+
+
 class LineShape:
     """What lines say that differ in their numbers only. `marks` stand for the numbers in `text`.
 
@@ -234,8 +241,7 @@ class LineShape:
 
     def add_dict(self, text: str, headings: list[str]) -> None:
         """Add a flat dict that transformers' Trainer printed, such as {'loss': …}; the last heading is its step."""
-        quoted = text.replace("'", '"')
-        row = json_object(quoted, str) or json_object(ODD.sub(r'"\1"', quoted), str)
+        row = printed_dict(text)
         if row is None:
             self.unread += "'loss': " in text or "'reward': " in text
         elif not NAMES["trl"].keys().isdisjoint(row) or any(key.startswith("eval_") for key in row):
@@ -323,11 +329,14 @@ def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
             lines = (re.sub(" {2,}", "\t", line.strip()) for line in lines) if separator == "  " else lines
             if separator != "," and re.search(r"\d,\d", head) and not re.search(r"\d\.\d", head):  # decimal commas
                 lines = (line.replace(",", ".") for line in lines)
-            reader = csv.DictReader(lines, delimiter=separator.replace("  ", "\t"))
+            shift, reader = False, csv.DictReader(lines, delimiter=separator.replace("  ", "\t"))
             names = {name: short_name(name) for name in reader.fieldnames if not BAND.search(name)}
             twice = [name for name, count in Counter(names.values()).items() if name and count > 1]
             need(not twice, f"got {path} with several columns {twice[:1]}; expected one run; try an export of one run")
             for row in reader:
+                rest = row.pop(None, [""])
+                if shift := shift if table.rows else rest != [""]:  # an index that has no name: pandas', R's
+                    row = dict(zip(row, [*row.values(), *rest][1:], strict=False))
                 table.add({short: row[name] for name, short in names.items() if short})
         gaps = table.drop_gaps()
         run = run_of_rows(path, table, columns)
@@ -337,6 +346,8 @@ def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
         with contextlib.suppress(ValueError):
             table.add(json.loads(path.read_text(encoding="utf-8")))
             return run_of_rows(path, table, columns)
+        if re.search(r"\n\},?\s*\n\{\s*\n", head):  # one object after the other
+            return read_state(path, table, columns)
     reader, line = Reader(columns), "\n"
     for start in paths:
         with opened(start) as file:
@@ -350,10 +361,9 @@ def read_state(path: Path, table: Table, columns: dict[str, str]) -> LoggedRun:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         is_state = text[:1] == b"{"
         for match in re.finditer(rb"\{[^{}]*\}", text):
-            with contextlib.suppress(ValueError):
-                row = json.loads(match[0])
-                if "step" in row or not is_state:
-                    table.add(row)
+            row = json_object(match[0]) or printed_dict(match[0].decode(errors="replace")) or {}
+            if row and ("step" in row or not is_state):
+                table.add(row)
         config = {name.decode(): float(value) for name, value in TRL_STATE.findall(text)}
     need(table.rows, f"got {path} without an entry in log_history; expected one with a step; try the console output")
     if not config:
