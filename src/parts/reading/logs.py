@@ -55,8 +55,9 @@ DECIMAL = r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"
 STANDING = re.compile(  # the hour of a time, or a number with its unit, in no word
     rf"(?<![\w.,/@+-])(?:(\d\d):\d\d:\d\d(?:[.,]\d+)?|({DECIMAL}(?:%|[A-Za-z]{{1,3}}(?!\w))?))(?![\w.%+-]|,\d)"
 )
-NUMBERS = re.compile(r"(?:step|iter(?:ation)?|rollout|perf|epoch)[ :=#[]+$", re.IGNORECASE)  # above a step or an epoch
-MOST_SHAPES = 1000  # completions have many
+NUMBERS = re.compile(r"(?:step|iter(?:ation)?|rollout|perf|epoch)[ :=#[]+", re.IGNORECASE)  # above a step or an epoch
+NUMBERED = re.compile(NUMBERS.pattern + "$", re.IGNORECASE)
+MOST_SHAPES, SEEN = 1000, 9  # completions have many; compiling one takes milliseconds
 FIRST_MARK, MARK_START = 7_700_000_000, "77000000"  # a mark stands for a number in a line's shape
 PAIRED = re.compile("[=:|│]|" + HEADING.pattern + "|" + EPOCH.pattern, re.IGNORECASE)
 VERL_LINE = re.compile(r"\bstep:(\d+) - (.+)")
@@ -83,7 +84,7 @@ class Reader:
         self.number += 1
         is_open = self.cut or (0 < len(self.printed) < MOST_STEPS and not self.config)
         shape = None if is_open else self.after.get(self.shape)  # the one that followed the last time
-        if shape and shape.inside == self.sections and (match := shape.pattern.fullmatch(line)):
+        if shape and shape.pattern and shape.inside == self.sections and (match := shape.pattern.fullmatch(line)):
             self.lines += 1
             self.bad += 1
             self.shape = shape
@@ -116,21 +117,28 @@ class Reader:
 
     def shape_of(self, line: str, is_odd: bool) -> tuple["LineShape", tuple[str, ...]]:
         """A line's shape and the texts of its numbers; lines that differ in their numbers only have one shape."""
-        pattern, marked, texts, marks, end = "", "", [], [], 0
+        pieces, marked, texts, marks, end, has_step = [], "", [], [], 0, NUMBERS.search(line)
         for match in STANDING.finditer(line):
-            before, text, mark = line[end : match.start()], match[match.lastindex], f"{FIRST_MARK + len(marks)}"
-            digits = text.rstrip(f"%{string.ascii_letters}")
-            unit, form = text[len(digits) :], DECIMAL
-            if NUMBERS.search(before[-12:]):  # a step is a whole number
-                mark, form = (mark, r"\d+") if digits.isdecimal() else (mark + ".5", rf"(?!\d+\b(?!\.)){DECIMAL}")
-            pattern += re.escape(before) + f"({form}{unit})" + r":\d\d:\d\d(?:[.,]\d+)?" * (match.lastindex == 1)
-            marked += before + mark + unit + ":00:00" * (match.lastindex == 1)
+            hour, text, start = *match.groups(), match.start()
+            before, text, mark, form = line[end:start], hour or text, f"{FIRST_MARK + len(marks)}", DECIMAL
+            unit = "" if text[-1].isdecimal() else text[len(text.rstrip(f"%{string.ascii_letters}")) :]
+            if has_step and NUMBERED.search(before[-24:]):  # a step is a whole number
+                whole = text.removesuffix(unit).isdecimal()
+                mark, form = (mark, r"\d+") if whole else (mark + ".5", rf"(?!\d+\b(?!\.)){DECIMAL}")
+            marked += f"{before}{mark}{unit}{':00:00' if hour else ''}"
+            pieces.append((before, form, unit, hour))
             texts.append(text)
             marks.append(mark + unit)
             end = match.end()
         key = marked + line[end:], self.sections, not self.console.rows
-        if shape := self.shapes.get(key):  # this is at least the second time
-            shape.pattern = shape.pattern or re.compile(pattern + re.escape(line[end:]))
+        if shape := self.shapes.get(key):
+            shape.count += 1
+            if shape.count == SEEN:
+                tails = {True: r":\d\d:\d\d(?:[.,]\d+)?", False: ""}  # of a time
+                pieces = [
+                    f"{re.escape(before)}({form}{unit}){tails[bool(hour)]}" for before, form, unit, hour in pieces
+                ]
+                shape.pattern = re.compile("".join(pieces) + re.escape(line[end:]))
             self.after[self.shape] = self.shape = shape
         else:
             shape = LineShape(key[0], *key[1:], marks)
@@ -210,7 +218,7 @@ class LineShape:
     """
 
     def __init__(self, text: str, inside: tuple, has_figures: bool, marks: Sequence[str] = ()):
-        self.pattern = None  # has a group for each number; compiled when a second line has the shape
+        self.pattern, self.count = None, 0  # a group for each number, compiled for the line of the shape number SEEN
         self.inside = self.sections = inside  # YAML sections that enclose this line and the next, as (indent, title)
         self.places, self.constants = {mark: place for place, mark in enumerate(marks)}, ()
         self.rows = []  # of the console: their names, pick of their values after an ""
