@@ -57,7 +57,7 @@ STANDING = re.compile(  # the hour of a time, or a number with its unit, in no w
 )
 NUMBERS = re.compile(r"(?:step|iter(?:ation)?|rollout|perf|epoch)[ :=#[]+", re.IGNORECASE)  # above a step or an epoch
 NUMBERED = re.compile(NUMBERS.pattern + "$", re.IGNORECASE)
-MOST_SHAPES, SEEN = 1000, 9  # completions have many; compiling one takes milliseconds
+MOST_SHAPES, SEEN = 1000, 20  # completions have many; compiling one takes milliseconds
 FIRST_MARK, MARK_START = 7_700_000_000, "77000000"  # a mark stands for a number in a line's shape
 PAIRED = re.compile("[=:|│]|" + HEADING.pattern + "|" + EPOCH.pattern, re.IGNORECASE)
 VERL_LINE = re.compile(r"\bstep:(\d+) - (.+)")
