@@ -1487,8 +1487,19 @@ READINGS = {  # who writes it: (file, text, common name -> its figures; None: no
     ),
     "objects over several lines": (
         "a.log",
-        "".join(json.dumps({"step": n, "reward": r}, indent=2) + "\n" for n, r in EVERY.items()),
+        "".join(json.dumps({"step": n, "train": {"reward": r}}, indent=2) + "\n" for n, r in EVERY.items())
+        + '{\n  "step": 99,\n  "train": {',
         {"score": EVERY},
+    ),
+    "settings as JSON over several lines": (
+        "a.log",
+        2 * '{\n  "seed": 1,\n  "beta": 0.1\n}\n' + lines("step={n} reward={r} kl={k}\n"),
+        {"score": EVERY, "kl": KLS},
+    ),
+    "CSV, with commas in its texts": (
+        "a.csv",
+        "step,reward,kl,text\n" + lines("{m},{r},{k},well, then\n"),
+        {"score": TENTH},
     ),
     "pandas, with an index that has no name": (
         "a.txt",

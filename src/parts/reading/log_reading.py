@@ -3,13 +3,12 @@
 import difflib
 import functools
 import math
-import operator
 import re
 from pathlib import Path
 
 from parts.foundation.messages import need
 from parts.reading.dialects import NAMES, PATTERNS
-from parts.reading.logged_run import LoggedRun, as_number, is_finite
+from parts.reading.logged_run import LoggedRun, as_number
 from parts.reading.run_settings import flat_config
 
 SHARES = ("truncated", "clip_frac", "zero_std")
@@ -29,7 +28,6 @@ OUTER = re.compile(  # prefixes, words and suffixes that do not change which fig
 RUN_KEYS, SPLIT_KEYS = {"run_id", "run", "run_name"}, {"split", "phase", "mode", "stage", "kind", "partition"}
 TAG_KEYS = ("key", "tag", "metric", "name")  # of tables with one value a row, such as MLflow's
 ODD_KEYS = {"value"} | RUN_KEYS | SPLIT_KEYS  # a row without them is as it was logged
-MOST_WAITING = 500  # rows of the same names whose values are converted together
 MOST_STEPS, FIRST_STEPS = 5000, 100  # a metric keeps about MOST_STEPS points or more; the first FIRST_STEPS all stay
 
 
@@ -97,36 +95,10 @@ def number_of(value) -> float | None:
     return as_number(text.replace(",", "" if groups else "."))
 
 
-def numbers_of(key: str, cells: list) -> list[float | None]:
-    """A metric's values as numbers; None for those that are none or unknown."""
-    kinds = {*map(type, cells)}
-    try:
-        numbers = [*map(number_of if bool in kinds else float, cells)]
-    except (TypeError, ValueError, OverflowError):
-        numbers = [*map(number_of, cells)]
-    if str in kinds and 0.0 in numbers:
-        pairs = zip(numbers, cells, strict=True)
-        return [None if number == 0 and is_rounded(key, str(cell)) else number for number, cell in pairs]
-    return numbers
-
-
 def whole_number(value) -> int | None:
     """A step as a number; of ms-swift's "5/150" the first one; None for other texts and for fractions."""
-    if isinstance(value, str):
-        value = value.partition("/")[0]
-        value = int(value) if value.isdecimal() else value
-    if type(value) is int:
-        return value if abs(value) < 1e18 else None
-    return int(float(value)) if is_finite(value) and float(value) % 1 == 0 else None
-
-
-def thinned_points(steps: list[int], numbers: list[float]) -> tuple[list[int], list[float]]:
-    """Points without every second one after the first FIRST_STEPS, or without earlier values of repeated steps."""
-    if len({*steps}) < len(steps):
-        points = dict(zip(steps, numbers, strict=True))
-        return [*points], [*points.values()]
-    start = FIRST_STEPS + (len(steps) - FIRST_STEPS + 1) % 2  # the last one stays
-    return tuple(values[:FIRST_STEPS] + values[start::2] for values in (steps, numbers))
+    number = as_number(value.partition("/")[0] if isinstance(value, str) else value)
+    return int(number) if number is not None and abs(number) < 1e18 and number % 1 == 0 else None
 
 
 class Table:
@@ -142,69 +114,54 @@ class Table:
         self.step_name = short_name(columns["step"]) if "step" in columns else ""
         self.step_names = {}  # those that rows have -> their rank; of equal ones the first wins
         self.given = {short_name(column) for figure, column in columns.items() if figure != "step"}
-        self.shapes = {}  # names of a row -> the places of its step, the best first, of training names, of its epoch
+        self.shapes = {}  # names of a row -> those of its step, the best first, and those of training
         self.run_names = {}  # the runs that rows name
-        self.names, self.places, self.waiting = (
-            None,
-            (),
-            [],
-        )  # waiting: (step, values) of the last rows
         self.begin()
 
     def begin(self) -> None:
         """Begin another run: later rows belong to it."""
-        self.points, self.bad, self.restarts = {}, [], []  # points: {name: (steps, values)}
+        self.columns, self.bad, self.restarts = {}, [], []
         self.runs += 1
         self.step = self.before = self.offset = 0  # of the last row, of the last training row; added to steps
         self.taken = self.first = self.every = 0  # training rows so far; step of the first, from it to the next
         self.epoch, self.epochs = -math.inf, {}  # of the last training row; {epoch: its last step} of counted rows
 
     def add(self, row: dict) -> None:
-        """Add a row, or those of a history by columns."""
-        kinds = {*map(type, row.values())}
-        if dict in kinds or not ODD_KEYS.isdisjoint(row):
-            row = self.plain_row(row)
-            kinds = {*map(type, row.values())}
-        for cells in zip(*row.values(), strict=False) if kinds == {list} else ((*row.values(),),):
-            self.put((*row,), cells)
-
-    def put(self, names: tuple[str, ...], values: tuple) -> None:
-        """Add a row's values. A training row without a step counts as the next step."""
-        if names != self.names or len(self.waiting) >= MOST_WAITING:
-            self.file_rows()
-            self.names, self.places = names, self.places_in(names)
+        """Add a row, or those of a history by columns. A training row without a step counts as the next step."""
+        row = self.plain_row(row)
+        if {*map(type, row.values())} == {list}:
+            for cells in zip(*row.values(), strict=False):
+                self.add(dict(zip(row, cells, strict=True)))
+            return
         self.rows += 1
-        self.step = self.step_of(values)
-        self.waiting.append((self.step, values))
+        step = self.step = self.step_of(row)
+        columns, most = self.columns, 2 * MOST_STEPS
+        for key, value in row.items():
+            number = value if type(value) is float else number_of(value)
+            if number is None or (number == 0 and type(value) is str and is_rounded(key, value)):
+                continue
+            if not abs(number) < 1e18:  # is_finite, without its calls
+                self.bad.append((key, step, number))
+                continue
+            if key not in columns:
+                columns[key] = {}
+            points = columns[key]
+            points[step] = number
+            if len(points) > most:
+                kept = list(points.items())
+                columns[key] = dict(kept[:FIRST_STEPS] + kept[FIRST_STEPS::2])
 
-    def file_rows(self) -> None:
-        """Move the waiting rows into the columns."""
-        rows, self.waiting, bad = self.waiting, [], []
-        for key, *cells in zip(self.names or (), *(values for _, values in rows), strict=bool(rows)):
-            steps, numbers = [step for step, _ in rows], numbers_of(key, cells)
-            if None in numbers or not sum(map(abs, numbers)) < 1e18:  # not all are finite numbers
-                pairs = [*zip(steps, numbers, strict=True)]
-                bad += [(row, (key, *pair)) for row, pair in enumerate(pairs) if not abs(pair[1] or 0) < 1e18]
-                pairs = [pair for pair in pairs if pair[1] is not None and abs(pair[1]) < 1e18]
-                steps, numbers = zip(*pairs, strict=True) if pairs else ((), ())
-            if steps:
-                column = self.points.setdefault(key, ([], []))
-                column[0].extend(steps), column[1].extend(numbers)
-                while len(column[0]) > 2 * MOST_STEPS:
-                    column = self.points[key] = thinned_points(*column)
-        self.bad += [entry for _, entry in sorted(bad, key=operator.itemgetter(0))]
-
-    @property
-    def columns(self) -> dict[str, dict[int, float]]:
-        self.file_rows()
-        return {key: dict(zip(*column, strict=True)) for key, column in self.points.items()}
+    def is_figure(self, key: str, value) -> bool:
+        """Whether a cell is a figure or a step; what only has a message is no row."""
+        known = names_step(key) or key in self.given or key == self.step_name
+        return known or isinstance(value, float) or any(common_name(key, dialect) for dialect in NAMES)
 
     def plain_row(self, row: dict) -> dict:
         """A row as {metric: value}: flat, cells `key` and `value` joined, with eval_ before an evaluation's names."""
         if isinstance(row.get("data"), dict):  # verl's file logger, whose step is beside it
             self.nested += "step" in row
             row = {"step": row.get("step"), **row["data"]}
-        if dict in {*map(type, row.values())}:
+        if dict in map(type, row.values()):
             row = {key.replace(".", "/"): value for key, value in flat_config(row).items()}
         if ODD_KEYS.isdisjoint(row):
             return row
@@ -215,33 +172,31 @@ class Table:
             row = {key if names_step(key) else f"eval_{key}": value for key, value in row.items()}
         return row
 
-    def places_in(self, names: tuple[str, ...]) -> tuple[list[int], list[int], int | None]:
-        """Of a row's names the places of its step, the best first, of those of training, and of its epoch."""
+    def shape_of(self, names: tuple[str, ...]) -> tuple[list[str], list[str]]:
+        """Of a row's names those of its step, the best first, and those of training."""
+        self.step_names |= {name: step_rank(name) for name in names if names_step(name)} | {self.step_name: -1}
+        steps = [name for name in sorted(self.step_names, key=self.step_names.get) if name in names]
+        return steps, [name for name in names if name in self.given or is_of_training(name)]
+
+    def step_of(self, row: dict) -> int:
+        """The step that a row names, else the next one for a training row and the current one for an evaluation row."""
+        names = tuple(row)
         if names not in self.shapes:
             self.shapes = self.shapes if len(self.shapes) < MOST_STEPS else {}  # completions have many
-            self.step_names |= {name: step_rank(name) for name in names if names_step(name)} | {self.step_name: -1}
-            steps = [names.index(name) for name in sorted(self.step_names, key=self.step_names.get) if name in names]
-            training = [i for i, name in enumerate(names) if name in self.given or is_of_training(name)]
-            epoch = next((names.index(name) for name in ("epoch", "Epoch") if name in names), None)
-            self.shapes[names] = steps, training, epoch
-        return self.shapes[names]
-
-    def step_of(self, values: tuple) -> int:
-        """The step that a row names, else the next one for a training row and the current one for an evaluation row."""
-        steps, training, epoch_place = self.places
-        step = None
-        for i in steps:
-            step = whole_number(values[i]) if step is None else step
-        if all(values[i] in (None, "") for i in training):
+            self.shapes[names] = self.shape_of(names)
+        steps, training = self.shapes[names]
+        numbers = (whole_number(row[name]) for name in steps)
+        step = next((number for number in numbers if number is not None), None)
+        if all(row[name] in (None, "") for name in training):
             return self.step if step is None else step + self.offset
-        epoch = None if epoch_place is None else as_number(values[epoch_place])
+        epoch = as_number(row.get("epoch", row.get("Epoch")))
         epoch = self.epoch if epoch is None else epoch
         if step is None:
             step = self.next_step(epoch)
         elif epoch > self.epoch and step + self.offset < self.before:  # steps begin anew in each epoch
             self.offset = self.before + (step == 0)
         self.epoch = epoch
-        return self.follow(step + self.offset) if len(values) > 2 else step + self.offset
+        return self.follow(step + self.offset) if len(row) > 2 else step + self.offset
 
     def next_step(self, epoch: float) -> int:
         """The step of a training row without one: the next; if the epoch fell, the next after the smaller epochs."""
@@ -256,8 +211,7 @@ class Table:
     def follow(self, step: int) -> int:
         """The step of a training row. Notes another run if steps begin anew, a restart if they fall less."""
         if step <= self.first < self.before and self.taken >= 10 and step <= max(self.every, 1):
-            self.file_rows()
-            epoch, self.kept = self.epoch, (self.points, self.bad, self.restarts)
+            epoch, self.kept = self.epoch, (self.columns, self.bad, self.restarts)
             self.begin()
             if self.counted:
                 step = self.next_step(epoch)
@@ -278,7 +232,7 @@ class Table:
 def run_of_rows(path: Path, table: Table, columns: dict[str, str], kind: str = "log entries") -> LoggedRun:
     """A run from a table; its metric names show whether ours, verl or TRL wrote it. --columns names other metrics."""
     if table.runs > 1 and table.taken < 3:  # stray rows, such as those of a summary
-        table.waiting, (table.points, table.bad, table.restarts) = [], table.kept
+        table.columns, table.bad, table.restarts = table.kept
     keys = table.columns.keys() | {key for key, _, _ in table.bad}
     known = {name: [*filter(None, (common_name(key, name) for key in keys))] for name in NAMES}
     dialect = "verl" if table.nested else max(known, key=lambda name: ("score" in known[name], len(known[name])))
@@ -312,7 +266,7 @@ def run_of(path: Path | str, kind: str, trainer: str, table: Table, columns: dic
     need(len(table.run_names) < 2, f"got {path} with the runs {runs}; expected one run; try an export of one run")
     if table.runs > 1:
         run.remarks.append(f"the log has {table.runs} runs, as its steps begin anew; the last with 3 steps is judged")
-    if any(len(points) > MOST_STEPS for points in run.columns.values()):
+    if any(len(points) > MOST_STEPS for points in table.columns.values()):
         run.remarks.append(f"the log is long: only part of its {table.rows} entries is judged, the first ones all")
     names = {short_name(column): figure for figure, column in columns.items()}
     for column, figure in names.items():

@@ -1,15 +1,13 @@
 """Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of name=value, notebooks."""
 
-import contextlib
 import csv
+import functools
 import io
 import json
 import mmap
-import operator
 import re
-import string
 from collections import Counter
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from parts.foundation.messages import UserError, need
@@ -20,6 +18,7 @@ from parts.reading.log_reading import (
     Table,
     common_name,
     names_step,
+    number_of,
     run_of,
     run_of_rows,
     short_name,
@@ -30,13 +29,13 @@ from parts.reading.sample_files import json_object
 
 TRL_STATE = re.compile(rb'"(max_steps|num_train_epochs|train_batch_size|logging_steps|eval_steps)": ([\d.]+)')
 COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-# the number in np.float64(0.1), tensor(0.1, …) and array(0.1, …)
 WRAPPED = re.compile(r"\b(?:np\.\w+|tensor|[Aa]rray)\(([^(),]*)[^()]*\)")
 PAIR = re.compile(
     r"([A-Za-z_][\w/.@-]*+)['\"]?\s*+[=:]\s*+(?=[-+.\d]|nan|inf)([-+]?\d+(?:,\d+)+(?:\.\d+)?|[-+\w.]+%?)", re.IGNORECASE
 )
 # above its figures
 HEADING = re.compile(r"\b(?:step|iter(?:ation)?|rollout|perf)[ :#[]+(\d+)\b(?!\.\d)", re.IGNORECASE)
+HEADING_WORDS = ("step", "iter", "rollout", "perf")  # one of them is in every heading
 EPOCH = re.compile(r"\bepoch[ :=#[]+(\d+)\b(?!\.\d)", re.IGNORECASE)
 SPACED = re.compile(  # • Avg Reward: 1 of NeMo-RL, | Grad. Norm: 1 of prime-rl
     r"(?:^|(?<=[•|] ))((?:[a-z]\w*\.? )+[a-z]\w*\.?):(?= *[-+.\d])", re.IGNORECASE
@@ -51,15 +50,12 @@ ODD = re.compile(r"(?<=: )(-?inf|nan|None|True|False)(?=[,}])")  # Python litera
 BAND = re.compile("__M(IN|AX)$")  # wandb exports NAME__MIN and NAME__MAX beside each NAME
 ERROR = re.compile(r"(?:\(\w+ pid=[^)]*\) )?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*)")  # ends a traceback
 CELL = re.compile(r"[-+]?[.\d]+(e[-+]?\d+)?")
-DECIMAL = r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"
-STANDING = re.compile(  # the hour of a time, or a number with its unit, in no word
-    rf"(?<![\w.,/@+-])(?:(\d\d):\d\d:\d\d(?:[.,]\d+)?|({DECIMAL}(?:%|[A-Za-z]{{1,3}}(?!\w))?))(?![\w.%+-]|,\d)"
+STANDING = re.compile(  # a number that is in no word and no name in YAML
+    r"(?<![\w.,/@+-])([-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)(?![\w.%+-]|,\d|:(?: +[-+.\d]\S*)?\s*$)"
 )
-NUMBERS = re.compile(r"(?:step|iter(?:ation)?|rollout|perf|epoch)[ :=#[]+", re.IGNORECASE)  # above a step or an epoch
-NUMBERED = re.compile(NUMBERS.pattern + "$", re.IGNORECASE)
-MOST_SHAPES, SEEN = 1000, 20  # completions have many; compiling one takes milliseconds
-FIRST_MARK, MARK_START = 7_700_000_000, "77000000"  # a mark stands for a number in a line's shape
-PAIRED = re.compile("[=:|│]|" + HEADING.pattern + "|" + EPOCH.pattern, re.IGNORECASE)
+TIME = re.compile(r"(\d:\d\d:\d\d)[.,]\d+")
+FIRST_MARK = 7_700_000_000  # stands for a line's first number
+PAIRED = re.compile(r"[=:]\s*(?:[-+.\d]|nan|inf)|[|│]", re.IGNORECASE)
 VERL_LINE = re.compile(r"\bstep:(\d+) - (.+)")
 DICT = re.compile(r"\{'[^{}\n]*\}")
 
@@ -72,105 +68,80 @@ class Reader:
         self.number = self.lines = 0  # lines read: all, and those that are not empty
         self.bad = self.first_bad = 0  # how many are not JSON, and the number of the first
         self.printed, self.config = [], {}  # lines of verl's printed settings; the settings once they are complete
-        self.last = {}  # the last row of the console
+        self.last = {}  # the last printed dict
         self.unread = 0  # printed dicts that could not be read
         self.error = ""  # the last line of the last traceback
         self.cut = ""  # the beginning of a printed dict that the terminal wrapped
-        self.shape, self.shapes, self.after = None, {}, {}  # of the last line; all; {shape: the one that followed it}
         self.epoch, self.named = {}, False  # {"epoch": …} of the last line with one; whether figures name their step
         self.heading, self.sections = {}, ()  # {"step": …} of the last heading; enclosing YAML sections (indent, name)
 
     def take(self, line: str) -> None:
         self.number += 1
-        is_open = self.cut or (0 < len(self.printed) < MOST_STEPS and not self.config)
-        shape = None if is_open else self.after.get(self.shape)  # the one that followed the last time
-        if shape and shape.pattern and shape.inside == self.sections and (match := shape.pattern.fullmatch(line)):
-            self.lines += 1
-            self.bad += 1
-            self.shape = shape
-            return self.take_shape(shape, match.groups())
+        line = COLOUR.sub("", line) if "\x1b" in line else line
         start = line.lstrip()
         if not start:
             return
         self.lines += 1
-        row = json_object(line) if start[0] == "{" and start[1:2] != "'" else None
+        row = json_object(line) if start[0] == "{" else None
         text = row.get("log", row.get("message", row.get("msg"))) if row else None  # of Docker or a cloud's logger
-        if isinstance(text, str) and not any(common_name(key, name) for key in row for name in NAMES):
-            row, line = None, text
+        if isinstance(text, str) and not any(self.json.is_figure(*cell) for cell in row.items()):
+            row, line = None, COLOUR.sub("", text)
         if row is not None:
             return self.json.add(row)
         self.bad += 1
         self.first_bad = self.first_bad or self.number
-        plain = COLOUR.sub("", line)
-        self.take_config(plain)
-        if error := ERROR.match(plain):
-            self.error = error[1].strip()[:200]
-        is_verl = "step:" in plain and VERL_LINE.search(plain)
-        torn = plain.rfind("{'") > plain.rfind("}") and CUT.search(plain)
-        if not is_verl and (self.cut or torn):
-            self.cut += plain.rstrip()
-            if "}" not in plain and len(self.cut) < 4000:
+        self.take_config(line)
+        if ("Err" in line or "Exc" in line or "Interrupt" in line) and (match := ERROR.match(line)):
+            self.error = match[1].strip()[:200]
+        if "step:" in line and (match := VERL_LINE.search(line)):
+            pairs = [part.rpartition(":") for part in unwrapped(match[2]).strip().split(" - ")]
+            return self.console.add({"step": match[1], **{key: value for key, _, value in pairs if key}})
+        torn = "{'" in line and line.rfind("{") > line.rfind("}") and CUT.search(line)
+        if self.cut or torn:
+            self.cut += line.rstrip()
+            if "}" not in line and len(self.cut) < 4000:
                 return
             line, self.cut = self.cut, ""
-        if is_verl or "{'" in line or (not self.console.rows and PAIRED.search(line)):
-            self.take_shape(*self.shape_of(line, bool(error)))
+        line = unwrapped(line)
+        for match in DICT.finditer(line) if "{'" in line else ():
+            self.take_dict(match[0], HEADING.findall(line[: match.start()]))
+        if not self.console.rows:
+            self.take_pairs(line)
 
-    def shape_of(self, line: str, is_odd: bool) -> tuple["LineShape", tuple[str, ...]]:
-        """A line's shape and the texts of its numbers; lines that differ in their numbers only have one shape."""
-        pieces, marked, texts, marks, end, has_step = [], "", [], [], 0, NUMBERS.search(line)
-        for match in STANDING.finditer(line):
-            hour, text, start = *match.groups(), match.start()
-            before, text, mark, form = line[end:start], hour or text, f"{FIRST_MARK + len(marks)}", DECIMAL
-            unit = "" if text[-1].isdecimal() else text[len(text.rstrip(f"%{string.ascii_letters}")) :]
-            if has_step and NUMBERED.search(before[-24:]):  # a step is a whole number
-                whole = text.removesuffix(unit).isdecimal()
-                mark, form = (mark, r"\d+") if whole else (mark + ".5", rf"(?!\d+\b(?!\.)){DECIMAL}")
-            marked += f"{before}{mark}{unit}{':00:00' if hour else ''}"
-            pieces.append((before, form, unit, hour))
-            texts.append(text)
-            marks.append(mark + unit)
-            end = match.end()
-        key = marked + line[end:], self.sections, not self.console.rows
-        if shape := self.shapes.get(key):
-            shape.count += 1
-            if shape.count == SEEN:
-                tails = {True: r":\d\d:\d\d(?:[.,]\d+)?", False: ""}  # of a time
-                pieces = [
-                    f"{re.escape(before)}({form}{unit}){tails[bool(hour)]}" for before, form, unit, hour in pieces
-                ]
-                shape.pattern = re.compile("".join(pieces) + re.escape(line[end:]))
-            self.after[self.shape] = self.shape = shape
-        else:
-            shape = LineShape(key[0], *key[1:], marks)
-            if is_odd or shape.is_odd:
-                return LineShape(line, *key[1:]), ()
-            if len(self.shapes) >= MOST_SHAPES:
-                self.shapes, self.after = {}, {}
-            self.shapes[key] = shape
-        return shape, tuple(texts)
-
-    def take_shape(self, shape: "LineShape", texts: tuple[str, ...]) -> None:
-        """Add what a line of this shape says, under the last heading and epoch; its figures end a heading."""
-        cells = texts + shape.constants
-        self.unread += shape.unread
-        for names, values_of in shape.rows:
-            row = dict(zip(names, values_of(cells)[1:], strict=True))
+    def take_dict(self, text: str, headings: list[str]) -> None:
+        """Add a flat dict that transformers' Trainer printed, such as {'loss': …}; the last heading is its step."""
+        row = printed_dict(text)
+        if row is None:
+            self.unread += "'loss': " in text or "'reward': " in text
+        elif not NAMES["trl"].keys().isdisjoint(row) or any(key.startswith("eval_") for key in row):
             if row != self.last:  # other ranks print the same dict
-                self.console.add(row)
+                self.console.add({"step": headings[-1]} | row if headings else row)
             self.last = row
-        if self.console.rows or not shape.figures:
+
+    def take_pairs(self, line: str) -> None:
+        """Add the pairs name=value of a line, under the last heading and epoch; its figures end a heading.
+
+        Lines that differ in their numbers only are searched once, with marks in place of the numbers.
+        """
+        if not (PAIRED.search(line) or SECTION.fullmatch(line.rstrip()) or HEADING.search(line) or EPOCH.search(line)):
             return
-        heading, epoch, *values = shape.figures(cells)
-        self.sections, self.named = shape.sections, self.named or shape.name_step
-        if heading and (shape.are_several or not self.named):  # "Step 1:" may be of a completion
-            self.heading = {"step": heading}
-        elif shape.are_several:
+        parts = STANDING.split(TIME.sub(r"\1", line) if line.count(":") > 1 else line)
+        given = {}  # {mark: the number that it stands for}
+        for i in range(1, len(parts), 2):
+            mark = f"{FIRST_MARK + i // 2}"
+            mark += "" if parts[i].isdecimal() else ".5"
+            given[mark], parts[i] = parts[i], mark
+        figures = figures_of("".join(parts), self.sections)
+        pairs = {name: given.get(text, text) for name, text in figures.pairs.items()}
+        self.sections, self.named = figures.sections, self.named or figures.name_step
+        if figures.heading and (figures.are_several or not self.named):  # "Step 1:" may be of a completion
+            self.heading = {"step": given.get(figures.heading, figures.heading)}
+        elif figures.are_several:
             self.heading = {}
-        if epoch:
-            self.epoch = {"epoch": epoch}
-        pairs = self.heading | dict(zip(shape.names, values, strict=True))
-        if len(pairs) > 1:
-            self.plain.add(self.epoch | pairs)
+        if figures.epoch:
+            self.epoch = {"epoch": given.get(figures.epoch, figures.epoch)}
+        if len(self.heading | pairs) > 1:
+            self.plain.add(self.epoch | self.heading | pairs)
 
     def take_config(self, line: str) -> None:
         """Collect verl's printed settings line by line; parse them once they are complete."""
@@ -206,71 +177,47 @@ class Reader:
 
 
 def printed_dict(text: str) -> dict | None:
-    """A flat dict as Python prints it, with numbers as texts; None if it is not one."""
+    """A flat dict as Python prints it; None if the text is not one."""
     quoted = text.replace("'", '"')
-    return json_object(quoted, str) or json_object(ODD.sub(r'"\1"', quoted), str)
+    return json_object(quoted) or json_object(ODD.sub(r'"\1"', quoted))
 
 
-class LineShape:
-    """What lines say that differ in their numbers only. `marks` stand for the numbers in `text`.
+def unwrapped(line: str) -> str:
+    """A line with the bare numbers of np.float64(0.1), tensor(0.1, …) and array(0.1, …)."""
+    return WRAPPED.sub(r"\1", line) if "np." in line or "tensor(" in line or "rray(" in line else line
 
-    A row's or figure's value is the place of its text among the texts of a line's numbers and the constants.
-    """
 
-    def __init__(self, text: str, inside: tuple, has_figures: bool, marks: Sequence[str] = ()):
-        self.pattern, self.count = None, 0  # a group for each number, compiled for the line of the shape number SEEN
-        self.inside = self.sections = inside  # YAML sections that enclose this line and the next, as (indent, title)
-        self.places, self.constants = {mark: place for place, mark in enumerate(marks)}, ()
-        self.rows = []  # of the console: their names, pick of their values after an ""
-        self.unread = 0  # printed dicts that could not be read
-        self.figures, self.names = None, ()  # pick of a heading, an epoch and the values of name=value; their names
-        self.are_several = self.name_step = False  # several figures end a heading; whether these name their step
-        line = WRAPPED.sub(r"\1", COLOUR.sub("", text))
-        if match := VERL_LINE.search(line):
-            pairs = [part.rpartition(":") for part in match[2].strip().split(" - ")]
-            self.add_row({"step": match[1], **{key: value for key, _, value in pairs if key}})
-        else:
-            for match in DICT.finditer(line):
-                self.add_dict(match[0], HEADING.findall(line[: match.start()]))
-        if has_figures and not self.rows:
-            self.add_figures(line)
-        self.is_odd = MARK_START in str([self.constants, self.sections, self.rows, self.names])
+@dataclass(frozen=True)
+class LineFigures:
+    """What a line of text says."""
 
-    def place(self, value) -> int:
-        """The place of a value, which is a mark or a constant."""
-        key = str(value)
-        if key not in self.places:
-            self.places[key] = len(self.places)
-            self.constants += (value,)
-        return self.places[key]
+    pairs: dict[str, str]
+    sections: tuple  # YAML sections that enclose the next line, as (indent, title)
+    heading: str  # the step of its last heading, or ""
+    epoch: str
+    are_several: bool  # whether it has several figures, which end a heading
+    name_step: bool  # whether these name their step
 
-    def add_row(self, row: dict) -> None:
-        self.rows.append(((*row,), operator.itemgetter(*map(self.place, ("", *row.values())))))
 
-    def add_dict(self, text: str, headings: list[str]) -> None:
-        """Add a flat dict that transformers' Trainer printed, such as {'loss': …}; the last heading is its step."""
-        row = printed_dict(text)
-        if row is None:
-            self.unread += "'loss': " in text or "'reward': " in text
-        elif not NAMES["trl"].keys().isdisjoint(row) or any(key.startswith("eval_") for key in row):
-            self.add_row({"step": headings[-1]} | row if headings else row)
-
-    def add_figures(self, line: str) -> None:
-        """Add the figures name=value of a line; consoles of EasyR1 write a YAML section for each group of metrics."""
-        boxed, line = "│" in line, SPACED.sub(lambda name: f"{re.sub('[. ]+', '_', name[1].lower())}:", line)
-        if boxed or line.count(" | ") > 1:
-            line = CELL_PAIR.sub("=", line)
-        if section := SECTION.fullmatch(line.rstrip()):
-            indent, title, value = section.groups()
-            sections = tuple(outer for outer in self.inside if len(outer[0]) < len(indent))
-            line = "/".join([*(outer for _, outer in sections), f"{title}: {value}"])
-            self.sections = sections + (() if value else ((indent, title),))
-        pairs, headings, epoch = pairs_of(line), HEADING.findall(line), EPOCH.search(line)
-        self.names = (*pairs,)
-        self.are_several = len(pairs) > 1 and not boxed and any(common_name(name, "trl") for name in pairs)
-        self.name_step = self.are_several and any(names_step(name) and "/" not in name for name in pairs)
-        values = headings[-1] if headings else "", epoch[1] if epoch else "", *pairs.values()
-        self.figures = operator.itemgetter(*map(self.place, values))
+@functools.lru_cache(1 << 10)
+def figures_of(line: str, sections: tuple) -> LineFigures:
+    """The figures of a line inside YAML sections."""
+    boxed, small = "│" in line, line.lower()
+    if ":" in line:
+        line = SPACED.sub(lambda name: f"{re.sub('[. ]+', '_', name[1].lower())}:", line)
+    if boxed or line.count(" | ") > 1:
+        line = CELL_PAIR.sub("=", line)
+    if section := SECTION.fullmatch(line.rstrip()):
+        indent, title, value = section.groups()
+        sections = tuple(outer for outer in sections if len(outer[0]) < len(indent))
+        line = "/".join([*(outer for _, outer in sections), f"{title}: {value}"])
+        sections += () if value else ((indent, title),)
+    pairs = pairs_of(line) if "=" in line or ":" in line else {}
+    several = len(pairs) > 1 and not boxed and any(common_name(name, "trl") for name in pairs)
+    named = several and any(names_step(name) and "/" not in name for name in pairs)
+    headings = HEADING.findall(line) if any(word in small for word in HEADING_WORDS) else []
+    epoch = EPOCH.search(line) if "epoch" in small else None
+    return LineFigures(pairs, sections, headings[-1] if headings else "", epoch[1] if epoch else "", several, named)
 
 
 def pairs_of(line: str) -> dict[str, str]:
@@ -326,6 +273,18 @@ def head_of(path: Path) -> str:
     return text
 
 
+def json_objects(text: str) -> list[dict]:
+    """The objects of a text that consists of these, whose last one may be torn; [] for other texts."""
+    rows, end = [], 0
+    while start := re.compile(r"[\s,]*(?=\{\s*\n)").match(text, end):
+        try:
+            row, end = json.JSONDecoder().raw_decode(text, start.end())
+        except ValueError:
+            return [] if "\n}" in text[start.end() :] else rows
+        rows.append(row)
+    return [] if text[end:].strip() else rows
+
+
 def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
     """Read a run's log; `paths` are those of its starts, in order. `columns` maps names of FIGURES to columns."""
     head, path, table = head_of(paths[0]), paths[0], Table(columns)
@@ -337,13 +296,15 @@ def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
             lines = (re.sub(" {2,}", "\t", line.strip()) for line in lines) if separator == "  " else lines
             if separator != "," and re.search(r"\d,\d", head) and not re.search(r"\d\.\d", head):  # decimal commas
                 lines = (line.replace(",", ".") for line in lines)
-            shift, reader = False, csv.DictReader(lines, delimiter=separator.replace("  ", "\t"))
+            reader = csv.DictReader(lines, delimiter=separator.replace("  ", "\t"))
             names = {name: short_name(name) for name in reader.fieldnames if not BAND.search(name)}
             twice = [name for name, count in Counter(names.values()).items() if name and count > 1]
             need(not twice, f"got {path} with several columns {twice[:1]}; expected one run; try an export of one run")
             for row in reader:
                 rest = row.pop(None, [""])
-                if shift := shift if table.rows else rest != [""]:  # an index that has no name: pandas', R's
+                if not table.rows:  # an index that has no name, as of pandas
+                    shift = len(rest) == 1 and number_of(rest[0]) is not None
+                if shift:
                     row = dict(zip(row, [*row.values(), *rest][1:], strict=False))
                 table.add({short: row[name] for name, short in names.items() if short})
         gaps = table.drop_gaps()
@@ -351,11 +312,11 @@ def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
         run.remarks += [f"NaN in {', '.join(gaps)} is read as an empty cell"] if gaps else []
         return run
     if re.match(r"\{\s*\n", head):
-        with contextlib.suppress(ValueError):
-            table.add(json.loads(path.read_text(encoding="utf-8")))
+        with opened(path) as file:
+            for row in json_objects(file.read()):
+                table.add(row)
+        if table.rows:
             return run_of_rows(path, table, columns)
-        if re.search(r"\n\},?\s*\n\{\s*\n", head):  # one object after the other
-            return read_state(path, table, columns)
     reader, line = Reader(columns), "\n"
     for start in paths:
         with opened(start) as file:

@@ -7,7 +7,6 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from parts.foundation.messages import need
@@ -27,10 +26,10 @@ SAMPLE_NAMES = {  # name in samples.jsonl -> names elsewhere
 }
 
 
-def json_object(text: str | bytes, number: Callable | None = None) -> dict | None:
-    """Parse a JSON object; None if the text is not one. `number` makes a value of a number's text."""
+def json_object(text: str | bytes) -> dict | None:
+    """Parse a JSON object; None if the text is not one."""
     try:
-        row = json.loads(text, parse_float=number, parse_int=number)
+        row = json.loads(text)
     except (ValueError, RecursionError):
         return None
     return row if isinstance(row, dict) else None
