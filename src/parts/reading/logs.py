@@ -51,9 +51,9 @@ BAND = re.compile("__M(IN|AX)$")  # wandb exports NAME__MIN and NAME__MAX beside
 ERROR = re.compile(r"(?:\(\w+ pid=[^)]*\) )?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*)")  # ends a traceback
 CELL = re.compile(r"[-+]?[.\d]+(e[-+]?\d+)?")
 STANDING = re.compile(  # a number that is in no word and no name in YAML
-    r"(?<![\w.,/@+-])([-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)(?![\w.%+-]|,\d|:(?: +[-+.\d]\S*)?\s*$)"
+    r"(?=[-+\d])(?<![\w.,/@+-])([-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)(?![\w.%+-]|,\d|:(?: +[-+.\d]\S*)?\s*$)"
 )
-TIME = re.compile(r"(\d:\d\d:\d\d)[.,]\d+")
+SECOND_PART = re.compile(r"(?<=\d:\d\d:\d\d)[.,]\d+")  # of a time
 FIRST_MARK = 7_700_000_000  # stands for a line's first number
 PAIRED = re.compile(r"[=:]\s*(?:[-+.\d]|nan|inf)|[|│]", re.IGNORECASE)
 VERL_LINE = re.compile(r"\bstep:(\d+) - (.+)")
@@ -125,7 +125,7 @@ class Reader:
         """
         if not (PAIRED.search(line) or SECTION.fullmatch(line.rstrip()) or HEADING.search(line) or EPOCH.search(line)):
             return
-        parts = STANDING.split(TIME.sub(r"\1", line) if line.count(":") > 1 else line)
+        parts = STANDING.split(SECOND_PART.sub("", line) if line.count(":") > 1 else line)
         given = {}  # {mark: the number that it stands for}
         for i in range(1, len(parts), 2):
             mark = f"{FIRST_MARK + i // 2}"
