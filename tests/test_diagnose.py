@@ -1474,6 +1474,58 @@ READINGS = {  # who writes it: (file, text, common name -> its figures; None: no
         lines('{{"rollout/step": {n}, "train/step": {m}, "reward": {r}, "kl": {k}}}\n'),
         {"score": EVERY, "kl": KLS},
     ),
+    "a resumed run of which the beginning is lost": (
+        "a.log",
+        "".join(lines("step={m} reward={r} kl={k}\n").splitlines(True)[11:25])
+        + "".join(lines("step={m} reward={r} kl={k}\n").splitlines(True)[9:]),
+        {"score": {step: score for step, score in TENTH.items() if step >= 100}},
+    ),
+    "a printed log_history": (
+        "a.txt",
+        str([{"loss": 0.0, "reward": r, "grad_norm": None, "step": n} for n, r in EVERY.items()]),
+        {"score": EVERY, "loss": dict.fromkeys(EVERY, 0.0)},
+    ),
+    "objects over several lines": (
+        "a.log",
+        "".join(json.dumps({"step": n, "train": {"reward": r}}, indent=2) + "\n" for n, r in EVERY.items())
+        + '{\n  "step": 99,\n  "train": {',
+        {"score": EVERY},
+    ),
+    "settings as JSON over several lines": (
+        "a.log",
+        2 * '{\n  "seed": 1,\n  "beta": 0.1\n}\n' + lines("step={n} reward={r} kl={k}\n"),
+        {"score": EVERY, "kl": KLS},
+    ),
+    "CSV, with commas in its texts": (
+        "a.csv",
+        "step,reward,kl,text\n" + lines("{m},{r},{k},well, then\n"),
+        {"score": TENTH},
+    ),
+    "pandas, with an index that has no name": (
+        "a.txt",
+        "    step  reward      kl\n" + lines("{m}  {n}   {r}  {k}\n"),
+        {"score": EVERY, "kl": KLS},
+    ),
+    "Docker": (
+        "a.log",
+        lines('{{"log": "step={n} reward={r} kl={k}\\n", "stream": "stderr", "time": "2026-01-02T10:00:00Z"}}\n'),
+        {"score": EVERY, "kl": KLS},
+    ),
+    "figures beside a message": (
+        "a.jsonl",
+        "{}\n" + lines('{{"message": "step 1 of 9: done=1", "step": {n}, "reward": {r}}}\n'),
+        {"score": EVERY},
+    ),
+    "events with their step among the figures": (
+        "a.jsonl",
+        lines('{{"event": "train", "data": {{"step": {m}, "reward": {r}, "kl": {k}}}}}\n'),
+        {"score": TENTH},
+    ),
+    "times of day": (
+        "a.log",
+        lines("2026-01-02 10:{n:02d}:07,1{n:02d} INFO step {n}: reward={r} kl={k}\n"),
+        {"score": EVERY, "kl": KLS},
+    ),
     "a wrapped dict": (
         "a.log",
         lines("{{'loss': 0.1, 'reward': {r}, 'completion_len\ngth': 99.5, 'kl': {k}}}\n"),
@@ -1492,6 +1544,13 @@ def test_figures_of_other_writers(who, tmp_path):
     }
     assert not run.bad and run.trainer == "trl" and judged(tmp_path / name)["verdict"] != "broken"
     assert any("runs" in remark for remark in run.remarks) == who.startswith("a second run")
+
+
+def test_a_section_of_yaml_may_be_a_number(tmp_path):
+    form = "(R pid=1) Step {n}\n(R pid=1) reward: {r}\n(R pid=1) val:\n(R pid=1)   8:\n(R pid=1)     acc: 0.3\n"
+    (tmp_path / "a.log").write_text(lines(form))
+    run = diagnose.load_run(str(tmp_path / "a.log"))
+    assert run.columns["val/8/acc"] == dict.fromkeys(EVERY, 0.3) and run.series["score"] == pytest.approx(EVERY)
 
 
 @pytest.mark.parametrize("name", ["log.txt", "utf-16.log", "table.ipynb", "dicts.ipynb"])

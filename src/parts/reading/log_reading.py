@@ -8,7 +8,7 @@ from pathlib import Path
 
 from parts.foundation.messages import need
 from parts.reading.dialects import NAMES, PATTERNS
-from parts.reading.logged_run import LoggedRun, as_number, is_finite
+from parts.reading.logged_run import LoggedRun, as_number
 from parts.reading.run_settings import flat_config
 
 SHARES = ("truncated", "clip_frac", "zero_std")
@@ -97,8 +97,8 @@ def number_of(value) -> float | None:
 
 def whole_number(value) -> int | None:
     """A step as a number; of ms-swift's "5/150" the first one; None for other texts and for fractions."""
-    value = value.partition("/")[0] if isinstance(value, str) else value
-    return int(float(value)) if is_finite(value) and float(value) % 1 == 0 else None
+    number = as_number(value.partition("/")[0] if isinstance(value, str) else value)
+    return int(number) if number is not None and abs(number) < 1e18 and number % 1 == 0 else None
 
 
 class Table:
@@ -123,7 +123,7 @@ class Table:
         self.columns, self.bad, self.restarts = {}, [], []
         self.runs += 1
         self.step = self.before = self.offset = 0  # of the last row, of the last training row; added to steps
-        self.taken = self.first = 0  # training rows so far; the step of the first
+        self.taken = self.first = self.every = 0  # training rows so far; step of the first, from it to the next
         self.epoch, self.epochs = -math.inf, {}  # of the last training row; {epoch: its last step} of counted rows
 
     def add(self, row: dict) -> None:
@@ -151,10 +151,16 @@ class Table:
                 kept = list(points.items())
                 columns[key] = dict(kept[:FIRST_STEPS] + kept[FIRST_STEPS::2])
 
+    def is_figure(self, key: str, value) -> bool:
+        """Whether a cell is a figure or a step; what only has a message is no row."""
+        known = names_step(key) or key in self.given or key == self.step_name
+        return known or isinstance(value, float) or any(common_name(key, dialect) for dialect in NAMES)
+
     def plain_row(self, row: dict) -> dict:
         """A row as {metric: value}: flat, cells `key` and `value` joined, with eval_ before an evaluation's names."""
-        if isinstance(row.get("data"), dict):  # verl's file logger
-            row, self.nested = {"step": row.get("step"), **row["data"]}, self.nested + 1
+        if isinstance(row.get("data"), dict):  # verl's file logger, whose step is beside it
+            self.nested += "step" in row
+            row = {"step": row.get("step"), **row["data"]}
         if dict in map(type, row.values()):
             row = {key.replace(".", "/"): value for key, value in flat_config(row).items()}
         if ODD_KEYS.isdisjoint(row):
@@ -204,13 +210,14 @@ class Table:
 
     def follow(self, step: int) -> int:
         """The step of a training row. Notes another run if steps begin anew, a restart if they fall less."""
-        if step <= self.first < self.before and self.taken >= 10:
+        if step <= self.first < self.before and self.taken >= 10 and step <= max(self.every, 1):
             epoch, self.kept = self.epoch, (self.columns, self.bad, self.restarts)
             self.begin()
             if self.counted:
                 step = self.next_step(epoch)
         elif 0 < step < self.before:
             self.restarts.append(step)
+        self.every = self.every or (step - self.first if self.taken else 0)
         self.before, self.first, self.taken = step, self.first if self.taken else step, self.taken + 1
         return step
 

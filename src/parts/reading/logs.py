@@ -1,6 +1,5 @@
 """Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of name=value, notebooks."""
 
-import contextlib
 import csv
 import functools
 import io
@@ -19,6 +18,7 @@ from parts.reading.log_reading import (
     Table,
     common_name,
     names_step,
+    number_of,
     run_of,
     run_of_rows,
     short_name,
@@ -33,9 +33,8 @@ WRAPPED = re.compile(r"\b(?:np\.\w+|tensor|[Aa]rray)\(([^(),]*)[^()]*\)")
 PAIR = re.compile(
     r"([A-Za-z_][\w/.@-]*+)['\"]?\s*+[=:]\s*+(?=[-+.\d]|nan|inf)([-+]?\d+(?:,\d+)+(?:\.\d+)?|[-+\w.]+%?)", re.IGNORECASE
 )
-HEADING = re.compile(
-    r"\b(?:step|iter(?:ation)?|rollout|perf)[ :#[]+(\d+)\b(?!\.\d)", re.IGNORECASE
-)  # above its figures
+# above its figures
+HEADING = re.compile(r"\b(?:step|iter(?:ation)?|rollout|perf)[ :#[]+(\d+)\b(?!\.\d)", re.IGNORECASE)
 HEADING_WORDS = ("step", "iter", "rollout", "perf")  # one of them is in every heading
 EPOCH = re.compile(r"\bepoch[ :=#[]+(\d+)\b(?!\.\d)", re.IGNORECASE)
 SPACED = re.compile(  # • Avg Reward: 1 of NeMo-RL, | Grad. Norm: 1 of prime-rl
@@ -51,9 +50,12 @@ ODD = re.compile(r"(?<=: )(-?inf|nan|None|True|False)(?=[,}])")  # Python litera
 BAND = re.compile("__M(IN|AX)$")  # wandb exports NAME__MIN and NAME__MAX beside each NAME
 ERROR = re.compile(r"(?:\(\w+ pid=[^)]*\) )?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*)")  # ends a traceback
 CELL = re.compile(r"[-+]?[.\d]+(e[-+]?\d+)?")
-STANDING = re.compile(r"(?<![\w.,/@+-])([-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)(?![\w.%+-]|,\d)")  # in no word
+STANDING = re.compile(  # a number that is in no word and no name in YAML
+    r"(?=[-+\d])(?<![\w.,/@+-])([-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)(?![\w.%+-]|,\d|:(?: +[-+.\d]\S*)?\s*$)"
+)
+SECOND_PART = re.compile(r"(?<=\d:\d\d:\d\d)[.,]\d+")  # of a time
 FIRST_MARK = 7_700_000_000  # stands for a line's first number
-PAIRED = re.compile("[=:|│]")
+PAIRED = re.compile(r"[=:]\s*(?:[-+.\d]|nan|inf)|[|│]", re.IGNORECASE)
 VERL_LINE = re.compile(r"\bstep:(\d+) - (.+)")
 DICT = re.compile(r"\{'[^{}\n]*\}")
 
@@ -81,6 +83,9 @@ class Reader:
             return
         self.lines += 1
         row = json_object(line) if start[0] == "{" else None
+        text = row.get("log", row.get("message", row.get("msg"))) if row else None  # of Docker or a cloud's logger
+        if isinstance(text, str) and not any(self.json.is_figure(*cell) for cell in row.items()):
+            row, line = None, COLOUR.sub("", text)
         if row is not None:
             return self.json.add(row)
         self.bad += 1
@@ -105,8 +110,7 @@ class Reader:
 
     def take_dict(self, text: str, headings: list[str]) -> None:
         """Add a flat dict that transformers' Trainer printed, such as {'loss': …}; the last heading is its step."""
-        quoted = text.replace("'", '"')
-        row = json_object(quoted) or json_object(ODD.sub(r'"\1"', quoted))
+        row = printed_dict(text)
         if row is None:
             self.unread += "'loss': " in text or "'reward': " in text
         elif not NAMES["trl"].keys().isdisjoint(row) or any(key.startswith("eval_") for key in row):
@@ -119,9 +123,9 @@ class Reader:
 
         Lines that differ in their numbers only are searched once, with marks in place of the numbers.
         """
-        if not (PAIRED.search(line) or HEADING.search(line) or EPOCH.search(line)):
+        if not (PAIRED.search(line) or SECTION.fullmatch(line.rstrip()) or HEADING.search(line) or EPOCH.search(line)):
             return
-        parts = STANDING.split(line)
+        parts = STANDING.split(SECOND_PART.sub("", line) if line.count(":") > 1 else line)
         given = {}  # {mark: the number that it stands for}
         for i in range(1, len(parts), 2):
             mark = f"{FIRST_MARK + i // 2}"
@@ -170,6 +174,12 @@ class Reader:
         if self.unread:
             run.remarks.append(f"{self.unread} printed dicts like {{'loss': … could not be read; left out")
         return run
+
+
+def printed_dict(text: str) -> dict | None:
+    """A flat dict as Python prints it; None if the text is not one."""
+    quoted = text.replace("'", '"')
+    return json_object(quoted) or json_object(ODD.sub(r'"\1"', quoted))
 
 
 def unwrapped(line: str) -> str:
@@ -263,6 +273,18 @@ def head_of(path: Path) -> str:
     return text
 
 
+def json_objects(text: str) -> list[dict]:
+    """The objects of a text that consists of these, whose last one may be torn; [] for other texts."""
+    rows, end = [], 0
+    while start := re.compile(r"[\s,]*(?=\{\s*\n)").match(text, end):
+        try:
+            row, end = json.JSONDecoder().raw_decode(text, start.end())
+        except ValueError:
+            return [] if "\n}" in text[start.end() :] else rows
+        rows.append(row)
+    return [] if text[end:].strip() else rows
+
+
 def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
     """Read a run's log; `paths` are those of its starts, in order. `columns` maps names of FIGURES to columns."""
     head, path, table = head_of(paths[0]), paths[0], Table(columns)
@@ -279,14 +301,21 @@ def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
             twice = [name for name, count in Counter(names.values()).items() if name and count > 1]
             need(not twice, f"got {path} with several columns {twice[:1]}; expected one run; try an export of one run")
             for row in reader:
+                rest = row.pop(None, [""])
+                if not table.rows:  # an index that has no name, as of pandas
+                    shift = len(rest) == 1 and number_of(rest[0]) is not None
+                if shift:
+                    row = dict(zip(row, [*row.values(), *rest][1:], strict=False))
                 table.add({short: row[name] for name, short in names.items() if short})
         gaps = table.drop_gaps()
         run = run_of_rows(path, table, columns)
         run.remarks += [f"NaN in {', '.join(gaps)} is read as an empty cell"] if gaps else []
         return run
     if re.match(r"\{\s*\n", head):
-        with contextlib.suppress(ValueError):
-            table.add(json.loads(path.read_text(encoding="utf-8")))
+        with opened(path) as file:
+            for row in json_objects(file.read()):
+                table.add(row)
+        if table.rows:
             return run_of_rows(path, table, columns)
     reader, line = Reader(columns), "\n"
     for start in paths:
@@ -301,10 +330,9 @@ def read_state(path: Path, table: Table, columns: dict[str, str]) -> LoggedRun:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         is_state = text[:1] == b"{"
         for match in re.finditer(rb"\{[^{}]*\}", text):
-            with contextlib.suppress(ValueError):
-                row = json.loads(match[0])
-                if "step" in row or not is_state:
-                    table.add(row)
+            row = json_object(match[0]) or printed_dict(match[0].decode(errors="replace")) or {}
+            if row and ("step" in row or not is_state):
+                table.add(row)
         config = {name.decode(): float(value) for name, value in TRL_STATE.findall(text)}
     need(table.rows, f"got {path} without an entry in log_history; expected one with a step; try the console output")
     if not config:
