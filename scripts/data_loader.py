@@ -31,33 +31,33 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 #       100-111  python source      Parses Python source in a process with threads
 #       114-162  messages           Errors that a user can fix, each with an exit code; messages on stderr; the …
 #       165-173  bundle             Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       176-343  dialect            Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       346-366  settings           Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       369-387  processes          The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       390-635  data files         Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#       638-775  nested rows        Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       778-971  rows               Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#      974-1094  stated answers     Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1097-1263  answer marks       Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1266-1583  question parts     Detect columns that look like part of the question but are not in the prompt, and …
-#     1586-1672  chat               Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1675-1704  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
-#     1707-1729  prompts            Load training and held-out prompts as token ids
-#     1732-1750  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
-#     1753-1776  whole models       Refuse what transformers would make a model of by guessing: missing weights, …
-#     1779-1848  adapters           LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     1851-1870  tokenizers         Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     1873-1881  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
-#     1884-2012  bad rows           Names of columns, errors about bad rows, and the values that a row may hold
-#     2015-2317  messages           Chat messages, passages that a question is about, and media, which are refused
-#     2320-2698  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
-#     2701-2953  choices            Questions with choices: find the choices of a row, and which one is right
-#     2956-3375  forms              Convert rows of each form to the schema
-#     3378-3493  form names         Tell a row's form by the names of its fields, and convert it
-#     3496-3699  writing            Write rows for each target, and choose held-out rows
-#     3702-4022  row reader         Read rows from files, globs and the hub; convert, check and count them
-#     4025-4126  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
-#     4129-4370  command            The command line, and what --inspect shows
+#       176-347  dialect            Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       350-370  settings           Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       373-391  processes          The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       394-639  data files         Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#       642-779  nested rows        Find rows inside other JSON: an object with a list of rows, columns instead of …
+#       782-975  rows               Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#      978-1098  stated answers     Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1101-1267  answer marks       Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1270-1587  question parts     Detect columns that look like part of the question but are not in the prompt, and …
+#     1590-1676  chat               Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1679-1708  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1711-1733  prompts            Load training and held-out prompts as token ids
+#     1736-1754  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
+#     1757-1789  whole models       Refuse what transformers would make a model of by guessing: missing weights, …
+#     1792-1860  adapters           LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     1863-1882  tokenizers         Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     1885-1893  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
+#     1896-2024  bad rows           Names of columns, errors about bad rows, and the values that a row may hold
+#     2027-2329  messages           Chat messages, passages that a question is about, and media, which are refused
+#     2332-2710  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
+#     2713-2965  choices            Questions with choices: find the choices of a row, and which one is right
+#     2968-3387  forms              Convert rows of each form to the schema
+#     3390-3505  form names         Tell a row's form by the names of its fields, and convert it
+#     3508-3711  writing            Write rows for each target, and choose held-out rows
+#     3714-4034  row reader         Read rows from files, globs and the hub; convert, check and count them
+#     4037-4138  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
+#     4141-4382  command            The command line, and what --inspect shows
 
 import argparse
 import ast
@@ -209,6 +209,7 @@ keep_checkpoints save_total_limit
 vllm_memory vllm_gpu_memory_utilization gpu_memory_utilization
 rollout_engine engine
 base base_model
+teacher teacher_model teacher_model_name_or_path
 """.strip().splitlines()
 ]
 SAMPLED_WHOLE = "the loss takes log-probs of the whole distribution, so tokens are sampled from it; try --temperature"
@@ -255,13 +256,16 @@ RELATIONS = (
     ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
     ("lora_rank lora_r lora_alpha", "minutes out", "try --change lora, then r= and lora_alpha= in FILE"),
     ("resume threads rollout_engine save_every", "minutes out", "try ppo_train.py or on_policy_distillation.py"),
+    ("resume_from_checkpoint", "resume", "try --resume, for the newest checkpoint of --output_dir"),
+    ("use_peft lora_target_modules", "lora_rank", "adapters are on all linear layers; try --lora_rank 16"),
+    ("push_to_hub hub_model_id", "output_dir", "try `hf upload NAME OUTPUT_DIR/final` after the run"),
     ("seeds", "seed reward", "try one run for each seed, then scripts/report.py RUN …"),
-    ("samples_file", "seed steps", "the output folder has samples.jsonl"),
-    ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
+    ("samples_file log_completions", "seed steps", "the output folder has samples.jsonl"),
+    ("use_vllm vllm_mode", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
-    ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
+    ("rollout_engine vllm_mode", "use_vllm", "try --use_vllm colocate or server"),
     ("shown_samples", "bootstrap fewshot", "try scripts/report.py FOLDER, whose page shows the samples"),
-    ("bf16 fp16", "precision", "try --precision bf16, fp16 or fp32"),
+    ("bf16 fp16 torch_dtype", "precision", "try --precision bf16, fp16 or fp32"),
     ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),
     ("loss_type", "loss aggregation", "loss_type grpo is --aggregation seq_mean_token_mean, dapo is token_mean"),
     ("dual_clip delta multi_objective_aggregation", "trainer_args", "try --trainer_args with TRL's name: delta=VALUE"),
@@ -1753,8 +1757,8 @@ def info_key(name: str) -> str:
 # ------------------------------------------------------------------- whole models (src/parts/networks/whole_models.py)
 
 LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
-# where a run's folder has its models, the best first
-MODELS_OF_RUN = ("final", "policy", "step-*/policy", "checkpoint-*", "checkpoints/*/policy", "checkpoints/*-*")
+# where the folder of a run, or of the hub's cache, has its models, the best first
+MODELS_OF_RUN = "final policy step-*/policy checkpoint-* checkpoints/*/policy checkpoints/*-* snapshots/*".split()
 
 
 def settings_of_model(folder: Path) -> dict:
@@ -1762,6 +1766,15 @@ def settings_of_model(folder: Path) -> dict:
     with contextlib.suppress(OSError, ValueError, TypeError):
         return dict(json.loads((folder / "config.json").read_text(encoding="utf-8")))
     return {}
+
+
+def check_pointers(source: str) -> None:
+    """Raise UserError for a folder with Git LFS's pointers in place of files, as `git clone` leaves without git-lfs."""
+    files = [file for name in ("*model*.safetensors", "tokenizer.json") for file in Path(source).glob(name)]
+    small = [file for file in files if file.is_file() and file.stat().st_size < 1000]
+    pointers = [file.name for file in small if file.read_bytes().startswith(b"version https://git-lfs")]
+    got = f"got model {source!r}, whose {', '.join(pointers[:1])} is a pointer of Git LFS; expected the file itself"
+    need(not pointers, f"{got}; try `git lfs install` and `git lfs pull` in that folder")
 
 
 def check_model_folder(source: str) -> None:
@@ -1773,7 +1786,7 @@ def check_model_folder(source: str) -> None:
     for form in () if kind else MODELS_OF_RUN:
         for model in sorted(Path(source).glob(form), key=lambda x: (len(str(x)), x), reverse=True):
             is_model = (model / "adapter_config.json").is_file() or "model_type" in settings_of_model(model)
-            need(not is_model, f"{got}, a folder of a run; expected one of its models; try {model}")
+            need(not is_model, f"{got}, a folder of models; expected one of them; try {model}")
 
 
 # --------------------------------------------------------------------------- adapters (src/parts/networks/adapters.py)
@@ -1800,6 +1813,7 @@ def merge_command(source: str, *flags: str) -> str:
 
 def adapter_settings(source: str) -> dict | None:
     """Contents of a LoRA adapter's adapter_config.json; None for a plain model, UserError for other adapters."""
+    check_pointers(source)
     file = config_file(source)
     if not file:
         check_model_folder(source)
@@ -1828,11 +1842,9 @@ def base_of(source: str, base: str = "") -> str:
         return source
     base = base or settings.get("base_model_name_or_path") or ""
     is_here = Path(base).is_dir() if base else False
-    need(
-        is_here or is_hub_id(base),
-        f"got the adapter {source!r}, whose base {base!r} is not there; expected a folder, as seen from here, or a hub "
-        f"id; try {merge_command(source, '--base', 'FOLDER')}, or correcting adapter_config.json",
-    )
+    lost = f"got the adapter {source!r}, whose base {base!r} is not there"
+    advice = f"{merge_command(source, '--base', 'FOLDER')}, or correcting adapter_config.json"
+    need(is_here or is_hub_id(base), f"{lost}; expected a folder, as seen from here, or a hub id; try {advice}")
     chain = f"got the adapter {source!r}, whose base {base!r} is an adapter itself; expected a whole model"
     need(not config_file(base), f"{chain}; try {merge_command(base)}, and that folder as base")
     return str(Path(base).resolve()) if is_here else base

@@ -43,28 +43,28 @@ runs 2, then 1, then 3.
 # Contents
 #        96-130  messages      Errors that a user can fix, each with an exit code; messages on stderr; the layout of …
 #       133-136  bundle        Paths of this bundle and of its embedded model, data and rewards; loading its other …
-#       139-306  dialect       Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements …
-#       309-329  settings      Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       332-355  user scripts  A user's Python script or notebook, read from its source
-#       358-432  extracts      Extract from a Python file what some of its names need
-#       435-454  paired tests  Intervals, paired tests, pass@k
-#       457-566  dialects      Names of metrics and settings in our trainers, TRL, verl and others
-#       569-864  logged run    A logged run: its metrics, settings and samples, and statistics of their trends
-#      867-1122  run settings  Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     1125-1326  sample texts  Logged completions: score, gold answer, stated answer and what it was paid
-#     1329-1548  sample files  Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout dumps, …
-#     1551-1855  log reading   Rows of a log as metrics: names, numbers, steps and runs of any dialect, under common …
-#     1858-2144  logs          Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
-#     2147-2364  run folder    Load a run: its log, with the settings, samples, data and rewards that lie beside it …
-#     2367-2419  cause         Causes: the evidence that they need, the signs that they explain, and the change that …
-#     2422-2580  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
-#     2583-2852  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
-#     2855-3169  rewards       Faulty rewards: another answer format, wrong gold answers, constant, inverted, blind …
-#     3172-3389  updates       Faulty updates: too large, without effect, held back by the KL, or led by a useless …
-#     3392-3689  outcomes      Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out set of …
-#     3692-3855  ranking       Find a run's signs, rank the causes that explain them, and give a verdict
-#     3858-3983  rescoring     --rescore: run the reward in the sandbox on gold, nonsense and logged samples, these …
-#     3986-4081  command       The command line: diagnose runs one after the other, and print verdicts as text or JSON
+#       139-310  dialect       Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements …
+#       313-333  settings      Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       336-359  user scripts  A user's Python script or notebook, read from its source
+#       362-436  extracts      Extract from a Python file what some of its names need
+#       439-458  paired tests  Intervals, paired tests, pass@k
+#       461-570  dialects      Names of metrics and settings in our trainers, TRL, verl and others
+#       573-868  logged run    A logged run: its metrics, settings and samples, and statistics of their trends
+#      871-1126  run settings  Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     1129-1330  sample texts  Logged completions: score, gold answer, stated answer and what it was paid
+#     1333-1552  sample files  Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout dumps, …
+#     1555-1866  log reading   Rows of a log as metrics: names, numbers, steps and runs of any dialect, under common …
+#     1869-2183  logs          Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
+#     2186-2403  run folder    Load a run: its log, with the settings, samples, data and rewards that lie beside it …
+#     2406-2458  cause         Causes: the evidence that they need, the signs that they explain, and the change that …
+#     2461-2619  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
+#     2622-2891  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
+#     2894-3208  rewards       Faulty rewards: another answer format, wrong gold answers, constant, inverted, blind …
+#     3211-3428  updates       Faulty updates: too large, without effect, held back by the KL, or led by a useless …
+#     3431-3728  outcomes      Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out set of …
+#     3731-3894  ranking       Find a run's signs, rank the causes that explain them, and give a verdict
+#     3897-4022  rescoring     --rescore: run the reward in the sandbox on gold, nonsense and logged samples, these …
+#     4025-4120  command       The command line: diagnose runs one after the other, and print verdicts as text or JSON
 
 import argparse
 import ast
@@ -172,6 +172,7 @@ keep_checkpoints save_total_limit
 vllm_memory vllm_gpu_memory_utilization gpu_memory_utilization
 rollout_engine engine
 base base_model
+teacher teacher_model teacher_model_name_or_path
 """.strip().splitlines()
 ]
 SAMPLED_WHOLE = "the loss takes log-probs of the whole distribution, so tokens are sampled from it; try --temperature"
@@ -218,13 +219,16 @@ RELATIONS = (
     ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
     ("lora_rank lora_r lora_alpha", "minutes out", "try --change lora, then r= and lora_alpha= in FILE"),
     ("resume threads rollout_engine save_every", "minutes out", "try ppo_train.py or on_policy_distillation.py"),
+    ("resume_from_checkpoint", "resume", "try --resume, for the newest checkpoint of --output_dir"),
+    ("use_peft lora_target_modules", "lora_rank", "adapters are on all linear layers; try --lora_rank 16"),
+    ("push_to_hub hub_model_id", "output_dir", "try `hf upload NAME OUTPUT_DIR/final` after the run"),
     ("seeds", "seed reward", "try one run for each seed, then scripts/report.py RUN …"),
-    ("samples_file", "seed steps", "the output folder has samples.jsonl"),
-    ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
+    ("samples_file log_completions", "seed steps", "the output folder has samples.jsonl"),
+    ("use_vllm vllm_mode", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
-    ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
+    ("rollout_engine vllm_mode", "use_vllm", "try --use_vllm colocate or server"),
     ("shown_samples", "bootstrap fewshot", "try scripts/report.py FOLDER, whose page shows the samples"),
-    ("bf16 fp16", "precision", "try --precision bf16, fp16 or fp32"),
+    ("bf16 fp16 torch_dtype", "precision", "try --precision bf16, fp16 or fp32"),
     ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),
     ("loss_type", "loss aggregation", "loss_type grpo is --aggregation seq_mean_token_mean, dapo is token_mean"),
     ("dual_clip delta multi_objective_aggregation", "trainer_args", "try --trainer_args with TRL's name: delta=VALUE"),
@@ -1636,8 +1640,8 @@ def number_of(value) -> float | None:
 
 def whole_number(value) -> int | None:
     """A step as a number; of ms-swift's "5/150" the first one; None for other texts and for fractions."""
-    value = value.partition("/")[0] if isinstance(value, str) else value
-    return int(float(value)) if is_finite(value) and float(value) % 1 == 0 else None
+    number = as_number(value.partition("/")[0] if isinstance(value, str) else value)
+    return int(number) if number is not None and abs(number) < 1e18 and number % 1 == 0 else None
 
 
 class Table:
@@ -1662,7 +1666,7 @@ class Table:
         self.columns, self.bad, self.restarts = {}, [], []
         self.runs += 1
         self.step = self.before = self.offset = 0  # of the last row, of the last training row; added to steps
-        self.taken = self.first = 0  # training rows so far; the step of the first
+        self.taken = self.first = self.every = 0  # training rows so far; step of the first, from it to the next
         self.epoch, self.epochs = -math.inf, {}  # of the last training row; {epoch: its last step} of counted rows
 
     def add(self, row: dict) -> None:
@@ -1690,10 +1694,16 @@ class Table:
                 kept = list(points.items())
                 columns[key] = dict(kept[:FIRST_STEPS] + kept[FIRST_STEPS::2])
 
+    def is_figure(self, key: str, value) -> bool:
+        """Whether a cell is a figure or a step; what only has a message is no row."""
+        known = names_step(key) or key in self.given or key == self.step_name
+        return known or isinstance(value, float) or any(common_name(key, dialect) for dialect in NAMES)
+
     def plain_row(self, row: dict) -> dict:
         """A row as {metric: value}: flat, cells `key` and `value` joined, with eval_ before an evaluation's names."""
-        if isinstance(row.get("data"), dict):  # verl's file logger
-            row, self.nested = {"step": row.get("step"), **row["data"]}, self.nested + 1
+        if isinstance(row.get("data"), dict):  # verl's file logger, whose step is beside it
+            self.nested += "step" in row
+            row = {"step": row.get("step"), **row["data"]}
         if dict in map(type, row.values()):
             row = {key.replace(".", "/"): value for key, value in flat_config(row).items()}
         if ODD_KEYS.isdisjoint(row):
@@ -1743,13 +1753,14 @@ class Table:
 
     def follow(self, step: int) -> int:
         """The step of a training row. Notes another run if steps begin anew, a restart if they fall less."""
-        if step <= self.first < self.before and self.taken >= 10:
+        if step <= self.first < self.before and self.taken >= 10 and step <= max(self.every, 1):
             epoch, self.kept = self.epoch, (self.columns, self.bad, self.restarts)
             self.begin()
             if self.counted:
                 step = self.next_step(epoch)
         elif 0 < step < self.before:
             self.restarts.append(step)
+        self.every = self.every or (step - self.first if self.taken else 0)
         self.before, self.first, self.taken = step, self.first if self.taken else step, self.taken + 1
         return step
 
@@ -1863,9 +1874,8 @@ WRAPPED = re.compile(r"\b(?:np\.\w+|tensor|[Aa]rray)\(([^(),]*)[^()]*\)")
 PAIR = re.compile(
     r"([A-Za-z_][\w/.@-]*+)['\"]?\s*+[=:]\s*+(?=[-+.\d]|nan|inf)([-+]?\d+(?:,\d+)+(?:\.\d+)?|[-+\w.]+%?)", re.IGNORECASE
 )
-HEADING = re.compile(
-    r"\b(?:step|iter(?:ation)?|rollout|perf)[ :#[]+(\d+)\b(?!\.\d)", re.IGNORECASE
-)  # above its figures
+# above its figures
+HEADING = re.compile(r"\b(?:step|iter(?:ation)?|rollout|perf)[ :#[]+(\d+)\b(?!\.\d)", re.IGNORECASE)
 HEADING_WORDS = ("step", "iter", "rollout", "perf")  # one of them is in every heading
 EPOCH = re.compile(r"\bepoch[ :=#[]+(\d+)\b(?!\.\d)", re.IGNORECASE)
 SPACED = re.compile(  # • Avg Reward: 1 of NeMo-RL, | Grad. Norm: 1 of prime-rl
@@ -1881,9 +1891,12 @@ ODD = re.compile(r"(?<=: )(-?inf|nan|None|True|False)(?=[,}])")  # Python litera
 BAND = re.compile("__M(IN|AX)$")  # wandb exports NAME__MIN and NAME__MAX beside each NAME
 ERROR = re.compile(r"(?:\(\w+ pid=[^)]*\) )?((?:\w+\.)*\w*(?:Error|Exception|Interrupt)\b.*)")  # ends a traceback
 CELL = re.compile(r"[-+]?[.\d]+(e[-+]?\d+)?")
-STANDING = re.compile(r"(?<![\w.,/@+-])([-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)(?![\w.%+-]|,\d)")  # in no word
+STANDING = re.compile(  # a number that is in no word and no name in YAML
+    r"(?=[-+\d])(?<![\w.,/@+-])([-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?)(?![\w.%+-]|,\d|:(?: +[-+.\d]\S*)?\s*$)"
+)
+SECOND_PART = re.compile(r"(?<=\d:\d\d:\d\d)[.,]\d+")  # of a time
 FIRST_MARK = 7_700_000_000  # stands for a line's first number
-PAIRED = re.compile("[=:|│]")
+PAIRED = re.compile(r"[=:]\s*(?:[-+.\d]|nan|inf)|[|│]", re.IGNORECASE)
 VERL_LINE = re.compile(r"\bstep:(\d+) - (.+)")
 DICT = re.compile(r"\{'[^{}\n]*\}")
 
@@ -1911,6 +1924,9 @@ class Reader:
             return
         self.lines += 1
         row = json_object(line) if start[0] == "{" else None
+        text = row.get("log", row.get("message", row.get("msg"))) if row else None  # of Docker or a cloud's logger
+        if isinstance(text, str) and not any(self.json.is_figure(*cell) for cell in row.items()):
+            row, line = None, COLOUR.sub("", text)
         if row is not None:
             return self.json.add(row)
         self.bad += 1
@@ -1935,8 +1951,7 @@ class Reader:
 
     def take_dict(self, text: str, headings: list[str]) -> None:
         """Add a flat dict that transformers' Trainer printed, such as {'loss': …}; the last heading is its step."""
-        quoted = text.replace("'", '"')
-        row = json_object(quoted) or json_object(ODD.sub(r'"\1"', quoted))
+        row = printed_dict(text)
         if row is None:
             self.unread += "'loss': " in text or "'reward': " in text
         elif not NAMES["trl"].keys().isdisjoint(row) or any(key.startswith("eval_") for key in row):
@@ -1949,9 +1964,9 @@ class Reader:
 
         Lines that differ in their numbers only are searched once, with marks in place of the numbers.
         """
-        if not (PAIRED.search(line) or HEADING.search(line) or EPOCH.search(line)):
+        if not (PAIRED.search(line) or SECTION.fullmatch(line.rstrip()) or HEADING.search(line) or EPOCH.search(line)):
             return
-        parts = STANDING.split(line)
+        parts = STANDING.split(SECOND_PART.sub("", line) if line.count(":") > 1 else line)
         given = {}  # {mark: the number that it stands for}
         for i in range(1, len(parts), 2):
             mark = f"{FIRST_MARK + i // 2}"
@@ -2000,6 +2015,12 @@ class Reader:
         if self.unread:
             run.remarks.append(f"{self.unread} printed dicts like {{'loss': … could not be read; left out")
         return run
+
+
+def printed_dict(text: str) -> dict | None:
+    """A flat dict as Python prints it; None if the text is not one."""
+    quoted = text.replace("'", '"')
+    return json_object(quoted) or json_object(ODD.sub(r'"\1"', quoted))
 
 
 def unwrapped(line: str) -> str:
@@ -2093,6 +2114,18 @@ def head_of(path: Path) -> str:
     return text
 
 
+def json_objects(text: str) -> list[dict]:
+    """The objects of a text that consists of these, whose last one may be torn; [] for other texts."""
+    rows, end = [], 0
+    while start := re.compile(r"[\s,]*(?=\{\s*\n)").match(text, end):
+        try:
+            row, end = json.JSONDecoder().raw_decode(text, start.end())
+        except ValueError:
+            return [] if "\n}" in text[start.end() :] else rows
+        rows.append(row)
+    return [] if text[end:].strip() else rows
+
+
 def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
     """Read a run's log; `paths` are those of its starts, in order. `columns` maps names of FIGURES to columns."""
     head, path, table = head_of(paths[0]), paths[0], Table(columns)
@@ -2109,14 +2142,21 @@ def read_log(paths: list[Path], columns: dict[str, str]) -> LoggedRun:
             twice = [name for name, count in Counter(names.values()).items() if name and count > 1]
             need(not twice, f"got {path} with several columns {twice[:1]}; expected one run; try an export of one run")
             for row in reader:
+                rest = row.pop(None, [""])
+                if not table.rows:  # an index that has no name, as of pandas
+                    shift = len(rest) == 1 and number_of(rest[0]) is not None
+                if shift:
+                    row = dict(zip(row, [*row.values(), *rest][1:], strict=False))
                 table.add({short: row[name] for name, short in names.items() if short})
         gaps = table.drop_gaps()
         run = run_of_rows(path, table, columns)
         run.remarks += [f"NaN in {', '.join(gaps)} is read as an empty cell"] if gaps else []
         return run
     if re.match(r"\{\s*\n", head):
-        with contextlib.suppress(ValueError):
-            table.add(json.loads(path.read_text(encoding="utf-8")))
+        with opened(path) as file:
+            for row in json_objects(file.read()):
+                table.add(row)
+        if table.rows:
             return run_of_rows(path, table, columns)
     reader, line = Reader(columns), "\n"
     for start in paths:
@@ -2131,10 +2171,9 @@ def read_state(path: Path, table: Table, columns: dict[str, str]) -> LoggedRun:
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         is_state = text[:1] == b"{"
         for match in re.finditer(rb"\{[^{}]*\}", text):
-            with contextlib.suppress(ValueError):
-                row = json.loads(match[0])
-                if "step" in row or not is_state:
-                    table.add(row)
+            row = json_object(match[0]) or printed_dict(match[0].decode(errors="replace")) or {}
+            if row and ("step" in row or not is_state):
+                table.add(row)
         config = {name.decode(): float(value) for name, value in TRL_STATE.findall(text)}
     need(table.rows, f"got {path} without an entry in log_history; expected one with a step; try the console output")
     if not config:

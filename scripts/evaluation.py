@@ -41,60 +41,60 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 #       156-167  python source       Parses Python source in a process with threads
 #       170-273  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
 #       276-302  bundle              Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       305-495  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       498-707  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      710-1085  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1088-1158  exit codes          Program exit: errors that a user can fix become a message and an exit code
-#     1161-1406  data files          Open data files as text: decompress, decode, refuse files without data; parse …
-#     1409-1530  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1533-1781  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1784-1898  stated answers      Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1901-2042  answer marks        Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2045-2398  question parts      Detect columns that look like part of the question but are not in the prompt, …
-#     2401-2539  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2542-2568  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2571-2595  prompts             Load training and held-out prompts as token ids
-#     2598-2609  pass rates          Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
-#     2612-2658  text servers        Completions from OpenAI-compatible servers, one per request, with retries if a …
-#     2661-2898  user code           What users' rewards get: texts, copies of the columns, and their own state of …
-#     2901-3178  reward forms        The forms that a reward function may have, and loading rewards from files
-#     3181-3498  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3501-3637  environments        Load and check environments: classes whose methods are tools for the model, or …
-#     3640-3862  tool calls          Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3865-3991  tool runs           Run the calls of many conversations concurrently, each with a time limit; none …
-#     3994-4307  turn bridge         Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4310-4487  conversations       Conversations with environments: their record, limits, and calls of the …
-#     4490-4638  play                Play a policy's conversations with environments; each turn samples all open …
-#     4641-4798  play setup          Set up and score conversations, for all programs that take --environment
-#     4801-4847  whole models        Refuse what transformers would make a model of by guessing: missing weights, …
-#     4850-5026  adapters            LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     5029-5106  models              The networks of a run: their precision, the frozen reference, prompts that they …
-#     5109-5138  tokenizers          Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     5141-5181  loading             Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     5184-5192  batches             Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
-#     5195-5482  key cache           The key-value cache while sampling: it grows in blocks, holds shared prompts …
-#     5485-5655  forward             The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     5658-5778  faster layers       Faster forms of layers while sampling: LoRA folded into weights, norms in one …
-#     5781-5969  cache probe         Probe what a model's cache and attention can do, before sampling and training …
-#     5972-6054  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
-#     6057-6294  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
-#     6297-6351  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
-#     6354-6367  rollouts            Sample and score a batch's rows over all processes; slow rewards run while other …
-#     6370-6396  trainer settings    Settings that several trainers have, with their defaults: a trainer's Config …
-#     6399-6550  memory              The memory that a run will need, from the shape of its networks
-#     6553-6607  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
-#     6610-6647  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     6650-6821  paired tests        Intervals, paired tests, pass@k
-#     6824-6887  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     6890-7031  settings            Settings
-#     7034-7187  rows                Rows: reading and checking them, those that the model was trained on, files that …
-#     7190-7475  tasks               What a task is; generation, mathematics, code
-#     7478-7623  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     7626-7812  requests            What is asked of a model: worked examples, templates, token ids; and what was …
-#     7815-7963  own tasks           Tasks of the user: reward functions, conversations with an environment
-#     7966-8233  local model         A model of transformers: batched sampling and scoring; the beginning that all …
-#     8236-8355  models              Models in vLLM, on servers, and none; opening those that were named
-#     8358-8527  run                 Running the tasks, and the command line
+#       305-499  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       502-714  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      717-1092  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1095-1165  exit codes          Program exit: errors that a user can fix become a message and an exit code
+#     1168-1413  data files          Open data files as text: decompress, decode, refuse files without data; parse …
+#     1416-1537  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1540-1788  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1791-1905  stated answers      Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1908-2049  answer marks        Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2052-2405  question parts      Detect columns that look like part of the question but are not in the prompt, …
+#     2408-2546  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2549-2575  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2578-2602  prompts             Load training and held-out prompts as token ids
+#     2605-2616  pass rates          Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
+#     2619-2665  text servers        Completions from OpenAI-compatible servers, one per request, with retries if a …
+#     2668-2905  user code           What users' rewards get: texts, copies of the columns, and their own state of …
+#     2908-3185  reward forms        The forms that a reward function may have, and loading rewards from files
+#     3188-3505  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3508-3644  environments        Load and check environments: classes whose methods are tools for the model, or …
+#     3647-3869  tool calls          Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3872-3998  tool runs           Run the calls of many conversations concurrently, each with a time limit; none …
+#     4001-4314  turn bridge         Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4317-4494  conversations       Conversations with environments: their record, limits, and calls of the …
+#     4497-4645  play                Play a policy's conversations with environments; each turn samples all open …
+#     4648-4805  play setup          Set up and score conversations, for all programs that take --environment
+#     4808-4863  whole models        Refuse what transformers would make a model of by guessing: missing weights, …
+#     4866-5040  adapters            LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     5043-5120  models              The networks of a run: their precision, the frozen reference, prompts that they …
+#     5123-5152  tokenizers          Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     5155-5195  loading             Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     5198-5206  batches             Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
+#     5209-5496  key cache           The key-value cache while sampling: it grows in blocks, holds shared prompts …
+#     5499-5667  forward             The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     5670-5790  faster layers       Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     5793-5981  cache probe         Probe what a model's cache and attention can do, before sampling and training …
+#     5984-6066  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
+#     6069-6306  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
+#     6309-6363  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
+#     6366-6379  rollouts            Sample and score a batch's rows over all processes; slow rewards run while other …
+#     6382-6408  trainer settings    Settings that several trainers have, with their defaults: a trainer's Config …
+#     6411-6562  memory              The memory that a run will need, from the shape of its networks
+#     6565-6619  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
+#     6622-6659  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     6662-6833  paired tests        Intervals, paired tests, pass@k
+#     6836-6899  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#     6902-7043  settings            Settings
+#     7046-7199  rows                Rows: reading and checking them, those that the model was trained on, files that …
+#     7202-7487  tasks               What a task is; generation, mathematics, code
+#     7490-7635  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     7638-7824  requests            What is asked of a model: worked examples, templates, token ids; and what was …
+#     7827-7975  own tasks           Tasks of the user: reward functions, conversations with an environment
+#     7978-8245  local model         A model of transformers: batched sampling and scoring; the beginning that all …
+#     8248-8367  models              Models in vLLM, on servers, and none; opening those that were named
+#     8370-8539  run                 Running the tasks, and the command line
 
 import argparse
 import ast
@@ -338,6 +338,7 @@ keep_checkpoints save_total_limit
 vllm_memory vllm_gpu_memory_utilization gpu_memory_utilization
 rollout_engine engine
 base base_model
+teacher teacher_model teacher_model_name_or_path
 """.strip().splitlines()
 ]
 SAMPLED_WHOLE = "the loss takes log-probs of the whole distribution, so tokens are sampled from it; try --temperature"
@@ -384,13 +385,16 @@ RELATIONS = (
     ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
     ("lora_rank lora_r lora_alpha", "minutes out", "try --change lora, then r= and lora_alpha= in FILE"),
     ("resume threads rollout_engine save_every", "minutes out", "try ppo_train.py or on_policy_distillation.py"),
+    ("resume_from_checkpoint", "resume", "try --resume, for the newest checkpoint of --output_dir"),
+    ("use_peft lora_target_modules", "lora_rank", "adapters are on all linear layers; try --lora_rank 16"),
+    ("push_to_hub hub_model_id", "output_dir", "try `hf upload NAME OUTPUT_DIR/final` after the run"),
     ("seeds", "seed reward", "try one run for each seed, then scripts/report.py RUN …"),
-    ("samples_file", "seed steps", "the output folder has samples.jsonl"),
-    ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
+    ("samples_file log_completions", "seed steps", "the output folder has samples.jsonl"),
+    ("use_vllm vllm_mode", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
-    ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
+    ("rollout_engine vllm_mode", "use_vllm", "try --use_vllm colocate or server"),
     ("shown_samples", "bootstrap fewshot", "try scripts/report.py FOLDER, whose page shows the samples"),
-    ("bf16 fp16", "precision", "try --precision bf16, fp16 or fp32"),
+    ("bf16 fp16 torch_dtype", "precision", "try --precision bf16, fp16 or fp32"),
     ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),
     ("loss_type", "loss aggregation", "loss_type grpo is --aggregation seq_mean_token_mean, dapo is token_mean"),
     ("dual_clip delta multi_objective_aggregation", "trainer_args", "try --trainer_args with TRL's name: delta=VALUE"),
@@ -587,7 +591,7 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
         untold = repeat or default == "" or (explained and not auto)
         text = f.metadata["help"].replace("%", "%%") + ("" if untold else f" (default: {shown})")
         several = {"action": "extend", "nargs": "+"} if f.metadata["several"] else {"action": "append"}
-        extra = several if repeat else {"nargs": "?", "const": True} if is_bool else {}
+        switch = {"nargs": "?", "const": True if is_bool else "true"} if is_bool or "true" in (choices or ()) else {}
         group = parser.add_argument_group(f.metadata["section"]) if f.metadata["section"] else group
         group.add_argument(
             f"--{f.name}",
@@ -596,7 +600,7 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
             default=hidden,
             metavar=None if choices else METAVARS.get(f.type, f.name.upper().split("_")[-1]),
             help=text,
-            **extra,
+            **(several if repeat else switch),
         )
     return parser
 
@@ -609,7 +613,7 @@ def yaml_flags(path: str, names: list[str], lists: list[str] | None = None) -> l
     import yaml
 
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).expanduser().read_text(encoding="utf-8")
         settings = yaml.safe_load(text) or {}
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise UserError(f"got --config {path}: {' '.join(str(error).split())}; expected a readable YAML file") from None
@@ -617,20 +621,20 @@ def yaml_flags(path: str, names: list[str], lists: list[str] | None = None) -> l
     keys = [key.value for key, _ in getattr(yaml.compose(text), "value", [])]
     twice = next((key for key in keys if keys.count(key) > 1), None)
     need(not twice, f"{path}: got the key {twice!r} twice; expected each once")
-    flags = []
-    texts = {str(key): str(value) for key, value in settings.items()}
+    flags, texts = [], {str(key): str(value) for key, value in settings.items()}
+    unknown = [key for key in texts if not own_name(key, names)]
+    near = [relation(key, names, texts) or suggest(key, names, 0.7).removeprefix("; ") for key in unknown]
+    got = f"{path}: got unknown key{'s' * (len(unknown) > 1)} {', '.join(map(repr, unknown))}"
+    need(not unknown, "; ".join([f"{got}; expected settings of --help", *filter(None, dict.fromkeys(near))]))
     for key, value in settings.items():
-        try_one = "; " * bool(near := relation(str(key), names, texts)) + near or suggest(str(key), names, 0.7)
         known = own_name(str(key), names)
-        need(known, f"{path}: got unknown key {key!r}; expected a setting of --help{try_one}")
         need(value is not None, f"{path}: got no value for {key!r}; expected one; try leaving the line out")
         values = value if isinstance(value, list) else [value]
-        need(
-            len(values) < 2 or lists is None or known in lists,
-            f"{path}: got a list of values for {key!r}; expected one",
-        )
+        fits = len(values) < 2 or lists is None or known in lists
+        need(fits, f"{path}: got a list of values for {key!r}; expected one")
         for item in values:
             item = json.dumps(item) if isinstance(item, dict) else item
+            item = str(Path(item).expanduser()) if str(item).startswith("~/") else item  # as a shell has it
             flags.append(f"--{key}={'true' if item is True else 'false' if item is False else item}")
     return flags
 
@@ -677,12 +681,15 @@ def parse_settings(argv: list[str], config_class, description: str):
         if sum(word.split("=")[0].replace("-", "_") == flag.replace("-", "_") for word in argv) > 1:
             say(f"note: {flag} is given more than once and the last one counts; data_loader.py joins files")
     path = flag_values(argv).get("config")
-    words = yaml_flags(path, names, lists) if path else []
+    unset = {f"--{f.name}=" for f in fields if f.metadata["choices"] and f.default == ""}  # as in a run's config.json
+    words = [word for word in yaml_flags(path, names, lists) if word not in unset] if path else []
     check_file(path, words, parser)
     in_file = vars(parser.parse_args(in_own_words(words, names)))
     flags = vars(parse_flags(parser, argv, in_file))
     flags.pop("config", None)
     given = {name: value for name, value in {**in_file, **flags}.items() if value is not None}  # None is auto
+    if given.get("report_to") == ["none"]:  # TRL's word for it
+        del given["report_to"]
     config = config_class(**given)
     config.given = frozenset(given)
     check_units(dataclasses.asdict(config), [*words, *argv])
@@ -4801,8 +4808,8 @@ def pieces(tokenizer, conversation: Conversation) -> list[dict]:
 # ------------------------------------------------------------------- whole models (src/parts/networks/whole_models.py)
 
 LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
-# where a run's folder has its models, the best first
-MODELS_OF_RUN = ("final", "policy", "step-*/policy", "checkpoint-*", "checkpoints/*/policy", "checkpoints/*-*")
+# where the folder of a run, or of the hub's cache, has its models, the best first
+MODELS_OF_RUN = "final policy step-*/policy checkpoint-* checkpoints/*/policy checkpoints/*-* snapshots/*".split()
 
 
 def settings_of_model(folder: Path) -> dict:
@@ -4810,6 +4817,15 @@ def settings_of_model(folder: Path) -> dict:
     with contextlib.suppress(OSError, ValueError, TypeError):
         return dict(json.loads((folder / "config.json").read_text(encoding="utf-8")))
     return {}
+
+
+def check_pointers(source: str) -> None:
+    """Raise UserError for a folder with Git LFS's pointers in place of files, as `git clone` leaves without git-lfs."""
+    files = [file for name in ("*model*.safetensors", "tokenizer.json") for file in Path(source).glob(name)]
+    small = [file for file in files if file.is_file() and file.stat().st_size < 1000]
+    pointers = [file.name for file in small if file.read_bytes().startswith(b"version https://git-lfs")]
+    got = f"got model {source!r}, whose {', '.join(pointers[:1])} is a pointer of Git LFS; expected the file itself"
+    need(not pointers, f"{got}; try `git lfs install` and `git lfs pull` in that folder")
 
 
 def check_model_folder(source: str) -> None:
@@ -4821,7 +4837,7 @@ def check_model_folder(source: str) -> None:
     for form in () if kind else MODELS_OF_RUN:
         for model in sorted(Path(source).glob(form), key=lambda x: (len(str(x)), x), reverse=True):
             is_model = (model / "adapter_config.json").is_file() or "model_type" in settings_of_model(model)
-            need(not is_model, f"{got}, a folder of a run; expected one of its models; try {model}")
+            need(not is_model, f"{got}, a folder of models; expected one of them; try {model}")
 
 
 def load_whole(load, source: str, **options):
@@ -4879,6 +4895,7 @@ def refuse_adapter(source: str, flag: str, why: str) -> None:
 
 def adapter_settings(source: str) -> dict | None:
     """Contents of a LoRA adapter's adapter_config.json; None for a plain model, UserError for other adapters."""
+    check_pointers(source)
     file = config_file(source)
     if not file:
         check_model_folder(source)
@@ -4907,11 +4924,9 @@ def base_of(source: str, base: str = "") -> str:
         return source
     base = base or settings.get("base_model_name_or_path") or ""
     is_here = Path(base).is_dir() if base else False
-    need(
-        is_here or is_hub_id(base),
-        f"got the adapter {source!r}, whose base {base!r} is not there; expected a folder, as seen from here, or a hub "
-        f"id; try {merge_command(source, '--base', 'FOLDER')}, or correcting adapter_config.json",
-    )
+    lost = f"got the adapter {source!r}, whose base {base!r} is not there"
+    advice = f"{merge_command(source, '--base', 'FOLDER')}, or correcting adapter_config.json"
+    need(is_here or is_hub_id(base), f"{lost}; expected a folder, as seen from here, or a hub id; try {advice}")
     chain = f"got the adapter {source!r}, whose base {base!r} is an adapter itself; expected a whole model"
     need(not config_file(base), f"{chain}; try {merge_command(base)}, and that folder as base")
     return str(Path(base).resolve()) if is_here else base
@@ -4955,12 +4970,11 @@ def fit_embeddings(base, source: str) -> None:
         beyond = {token for token, i in tokens.items() if i >= size}
     if beyond:  # ignore those that the base's own tokenizer has too
         beyond -= transformers.AutoTokenizer.from_pretrained(base.name_or_path).get_vocab().keys()
-    need(
-        not beyond and (size <= known or tied or len(rows) == 2),
-        f"got the adapter {source!r}, whose tokenizer has tokens beyond the {known} rows of its base, as "
-        f"{sorted(beyond)[:3] or f'row {known}'}, and which has not saved their embeddings; expected both layers; try "
-        "to save it again with save_pretrained(..., save_embedding_layers=True), or to train with modules_to_save",
-    )
+    which = sorted(beyond)[:3] or f"row {known}"
+    got = f"got the adapter {source!r}, whose tokenizer has tokens beyond the {known} rows of its base, as {which}"
+    got += ", and which has not saved their embeddings; expected both layers"
+    advice = "saving it again with save_pretrained(..., save_embedding_layers=True), or training with modules_to_save"
+    need(not beyond and (size <= known or tied or len(rows) == 2), f"{got}; try {advice}")
     if size != known:
         base.resize_token_embeddings(size, mean_resizing=False)  # no initial values needed: the rows are loaded next
 
@@ -5154,10 +5168,9 @@ def refuse_attention(config: BaseConfig, source: str, why: object) -> UserError:
     """The error for an attention that is not installed, or that the architecture or device does not support."""
     kind = config.attn_implementation
     package = ", or `pip install kernels`, with which transformers fetches it for a GPU" * kind.startswith("flash")
-    return UserError(
-        f"got --attn_implementation {kind} with model {source!r}: {why}; expected one that is installed and that the "
-        f"architecture has; try --attn_implementation auto{package}"
-    )
+    expected = "expected one that is installed and that the architecture has"
+    got = f"got --attn_implementation {kind} with model {source!r}: {why}"
+    return UserError(f"{got}; {expected}; try --attn_implementation auto{package}")
 
 
 def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
@@ -5170,7 +5183,8 @@ def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
         return refuse_attention(config, source, error)
     base = base_of(source, getattr(config, "base_model", ""))
     got = f"got model {source!r}, which" if base == source else f"got the adapter {source!r}, whose base {base!r}"
-    return UserError(f"{got} does not load: {' '.join(str(error).split())}; {LOADABLE}")
+    why = str(error).partition("Model type should be one of")[0]  # hundreds follow
+    return UserError(f"{got} does not load: {' '.join(why.split())}; {LOADABLE}")
 
 
 def generation_settings(source: str):
@@ -5645,11 +5659,9 @@ def settle_logits(config: BaseConfig, models: Models) -> None:
     finite = expected.isfinite().all()
     got = f"got {name}, whose logits are not finite; expected finite ones"
     need(finite, f"{got}; try another checkpoint, or bf16 in place of fp16")
-    need(
-        torch.allclose(logits, expected, rtol=2e-2, atol=2e-2 * expected.std().item()),
-        f"got {name}, whose logits are not output layer x hidden state; expected a "
-        "plain decoder (logit scale and soft-capping are known); try another architecture, or adapt all_logits()",
-    )
+    got = f"got {name}, whose logits are not output layer x hidden state; expected a plain decoder (logit scale and "
+    equal = torch.allclose(logits, expected, rtol=2e-2, atol=2e-2 * expected.std().item())
+    need(equal, f"{got}soft-capping are known); try another architecture, or adapt all_logits()")
     count = token_count(models.tokenizer, models.eos_ids)
     for network in filter(None, (models.policy, models.reference)):
         unwrapped(network).known_tokens = count if count < logits.shape[-1] else None

@@ -30,9 +30,9 @@ Exit codes: 0 written (or listed), 2 bad input, or a combination outside the tab
 # Contents
 #         49-89  messages  Errors that a user can fix, each with an exit code; messages on stderr; the layout of --help
 #         92-95  bundle    Paths of this bundle and of its embedded model, data and rewards; loading its other scripts
-#        98-265  dialect   Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements for …
-#       268-288  settings  Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
-#       291-731  command   An image by a row of the table of compatible versions, the files beside its Dockerfile, …
+#        98-269  dialect   Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and replacements for …
+#       272-292  settings  Settings: dataclasses whose fields are flags and YAML keys, and the checks that all …
+#       295-735  command   An image by a row of the table of compatible versions, the files beside its Dockerfile, …
 
 import argparse
 import difflib
@@ -131,6 +131,7 @@ keep_checkpoints save_total_limit
 vllm_memory vllm_gpu_memory_utilization gpu_memory_utilization
 rollout_engine engine
 base base_model
+teacher teacher_model teacher_model_name_or_path
 """.strip().splitlines()
 ]
 SAMPLED_WHOLE = "the loss takes log-probs of the whole distribution, so tokens are sampled from it; try --temperature"
@@ -177,13 +178,16 @@ RELATIONS = (
     ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
     ("lora_rank lora_r lora_alpha", "minutes out", "try --change lora, then r= and lora_alpha= in FILE"),
     ("resume threads rollout_engine save_every", "minutes out", "try ppo_train.py or on_policy_distillation.py"),
+    ("resume_from_checkpoint", "resume", "try --resume, for the newest checkpoint of --output_dir"),
+    ("use_peft lora_target_modules", "lora_rank", "adapters are on all linear layers; try --lora_rank 16"),
+    ("push_to_hub hub_model_id", "output_dir", "try `hf upload NAME OUTPUT_DIR/final` after the run"),
     ("seeds", "seed reward", "try one run for each seed, then scripts/report.py RUN …"),
-    ("samples_file", "seed steps", "the output folder has samples.jsonl"),
-    ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
+    ("samples_file log_completions", "seed steps", "the output folder has samples.jsonl"),
+    ("use_vllm vllm_mode", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
-    ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
+    ("rollout_engine vllm_mode", "use_vllm", "try --use_vllm colocate or server"),
     ("shown_samples", "bootstrap fewshot", "try scripts/report.py FOLDER, whose page shows the samples"),
-    ("bf16 fp16", "precision", "try --precision bf16, fp16 or fp32"),
+    ("bf16 fp16 torch_dtype", "precision", "try --precision bf16, fp16 or fp32"),
     ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),
     ("loss_type", "loss aggregation", "loss_type grpo is --aggregation seq_mean_token_mean, dapo is token_mean"),
     ("dual_clip delta multi_objective_aggregation", "trainer_args", "try --trainer_args with TRL's name: delta=VALUE"),

@@ -39,58 +39,58 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #       151-162  python source     Parses Python source in a process with threads
 #       165-268  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #       271-316  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       319-509  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       512-725  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      728-1065  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1068-1138  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1141-1386  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1389-1510  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1513-1768  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1771-1885  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1888-2029  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2032-2385  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2388-2585  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2588-2679  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2682-2766  prompts           Load training and held-out prompts as token ids
-#     2769-3001  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     3004-3281  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3284-3574  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3577-3713  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     3716-3938  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3941-4067  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     4070-4383  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4386-4563  conversations     Conversations with environments: their record, limits, and calls of the …
-#     4566-4726  play              Play a policy's conversations with environments; each turn samples all open …
-#     4729-4857  play setup        Set up and score conversations, for all programs that take --environment
-#     4860-4906  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     4909-5095  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     5098-5154  models            The networks of a run: their precision, the frozen reference, prompts that they …
-#     5157-5193  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     5196-5270  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     5273-5395  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5398-5459  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5462-5478  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     5481-5487  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5490-5570  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5573-5680  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     5683-5701  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     5704-5966  memory            The memory that a run will need, from the shape of its networks
-#     5969-6177  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     6180-6264  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     6267-6427  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6430-6449  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6452-6567  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
-#     6570-6602  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     6605-6802  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6805-6836  paired tests      Intervals, paired tests, pass@k
-#     6839-7073  settings          Settings under TRL's names, profiles, and contradictions between settings
-#     7076-7188  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
-#     7191-7372  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
-#     7375-7524  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
-#     7527-7641  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
-#     7644-7886  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
-#     7889-7991  trainer           TRL's trainer with this bundle's weights, prompts and sampler
-#     7994-8218  run               Loading and checks before the first step, --dry_run, the run, and the command line
+#       319-513  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       516-732  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      735-1072  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1075-1145  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1148-1393  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1396-1517  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1520-1775  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1778-1892  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1895-2036  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2039-2392  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2395-2605  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2608-2699  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2702-2786  prompts           Load training and held-out prompts as token ids
+#     2789-3021  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     3024-3301  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3304-3594  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3597-3733  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3736-3958  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3961-4087  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     4090-4403  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4406-4583  conversations     Conversations with environments: their record, limits, and calls of the …
+#     4586-4746  play              Play a policy's conversations with environments; each turn samples all open …
+#     4749-4877  play setup        Set up and score conversations, for all programs that take --environment
+#     4880-4935  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     4938-5119  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     5122-5180  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     5183-5219  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     5222-5296  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     5299-5421  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5424-5485  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5488-5504  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     5507-5513  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5516-5596  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5599-5706  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     5709-5727  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     5730-5992  memory            The memory that a run will need, from the shape of its networks
+#     5995-6203  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     6206-6290  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     6293-6453  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6456-6475  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     6478-6593  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
+#     6596-6628  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     6631-6828  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     6831-6862  paired tests      Intervals, paired tests, pass@k
+#     6865-7099  settings          Settings under TRL's names, profiles, and contradictions between settings
+#     7102-7214  data              Prompts and their order, how steps, rollouts and prompts divide, and our settings …
+#     7217-7398  rewards           Rewards as TRL calls them, checked and logged; the stages of a run
+#     7401-7550  evaluation        Conversations with environments through TRL, and held-out evaluation with greedy …
+#     7553-7667  colocated         vLLM in TRL's process: the arguments of its engine that TRL does not pass on, and …
+#     7670-7912  callback          Checkpoints, final/, and the work around TRL's steps: stages, evaluation, logs …
+#     7915-8019  trainer           TRL's trainer with this bundle's weights, prompts and sampler
+#     8022-8246  run               Loading and checks before the first step, --dry_run, the run, and the command line
 
 import argparse
 import ast
@@ -352,6 +352,7 @@ keep_checkpoints save_total_limit
 vllm_memory vllm_gpu_memory_utilization gpu_memory_utilization
 rollout_engine engine
 base base_model
+teacher teacher_model teacher_model_name_or_path
 """.strip().splitlines()
 ]
 SAMPLED_WHOLE = "the loss takes log-probs of the whole distribution, so tokens are sampled from it; try --temperature"
@@ -398,13 +399,16 @@ RELATIONS = (
     ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
     ("lora_rank lora_r lora_alpha", "minutes out", "try --change lora, then r= and lora_alpha= in FILE"),
     ("resume threads rollout_engine save_every", "minutes out", "try ppo_train.py or on_policy_distillation.py"),
+    ("resume_from_checkpoint", "resume", "try --resume, for the newest checkpoint of --output_dir"),
+    ("use_peft lora_target_modules", "lora_rank", "adapters are on all linear layers; try --lora_rank 16"),
+    ("push_to_hub hub_model_id", "output_dir", "try `hf upload NAME OUTPUT_DIR/final` after the run"),
     ("seeds", "seed reward", "try one run for each seed, then scripts/report.py RUN …"),
-    ("samples_file", "seed steps", "the output folder has samples.jsonl"),
-    ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
+    ("samples_file log_completions", "seed steps", "the output folder has samples.jsonl"),
+    ("use_vllm vllm_mode", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
-    ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
+    ("rollout_engine vllm_mode", "use_vllm", "try --use_vllm colocate or server"),
     ("shown_samples", "bootstrap fewshot", "try scripts/report.py FOLDER, whose page shows the samples"),
-    ("bf16 fp16", "precision", "try --precision bf16, fp16 or fp32"),
+    ("bf16 fp16 torch_dtype", "precision", "try --precision bf16, fp16 or fp32"),
     ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),
     ("loss_type", "loss aggregation", "loss_type grpo is --aggregation seq_mean_token_mean, dapo is token_mean"),
     ("dual_clip delta multi_objective_aggregation", "trainer_args", "try --trainer_args with TRL's name: delta=VALUE"),
@@ -601,7 +605,7 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
         untold = repeat or default == "" or (explained and not auto)
         text = f.metadata["help"].replace("%", "%%") + ("" if untold else f" (default: {shown})")
         several = {"action": "extend", "nargs": "+"} if f.metadata["several"] else {"action": "append"}
-        extra = several if repeat else {"nargs": "?", "const": True} if is_bool else {}
+        switch = {"nargs": "?", "const": True if is_bool else "true"} if is_bool or "true" in (choices or ()) else {}
         group = parser.add_argument_group(f.metadata["section"]) if f.metadata["section"] else group
         group.add_argument(
             f"--{f.name}",
@@ -610,7 +614,7 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
             default=hidden,
             metavar=None if choices else METAVARS.get(f.type, f.name.upper().split("_")[-1]),
             help=text,
-            **extra,
+            **(several if repeat else switch),
         )
     return parser
 
@@ -623,7 +627,7 @@ def yaml_flags(path: str, names: list[str], lists: list[str] | None = None) -> l
     import yaml
 
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).expanduser().read_text(encoding="utf-8")
         settings = yaml.safe_load(text) or {}
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise UserError(f"got --config {path}: {' '.join(str(error).split())}; expected a readable YAML file") from None
@@ -631,20 +635,20 @@ def yaml_flags(path: str, names: list[str], lists: list[str] | None = None) -> l
     keys = [key.value for key, _ in getattr(yaml.compose(text), "value", [])]
     twice = next((key for key in keys if keys.count(key) > 1), None)
     need(not twice, f"{path}: got the key {twice!r} twice; expected each once")
-    flags = []
-    texts = {str(key): str(value) for key, value in settings.items()}
+    flags, texts = [], {str(key): str(value) for key, value in settings.items()}
+    unknown = [key for key in texts if not own_name(key, names)]
+    near = [relation(key, names, texts) or suggest(key, names, 0.7).removeprefix("; ") for key in unknown]
+    got = f"{path}: got unknown key{'s' * (len(unknown) > 1)} {', '.join(map(repr, unknown))}"
+    need(not unknown, "; ".join([f"{got}; expected settings of --help", *filter(None, dict.fromkeys(near))]))
     for key, value in settings.items():
-        try_one = "; " * bool(near := relation(str(key), names, texts)) + near or suggest(str(key), names, 0.7)
         known = own_name(str(key), names)
-        need(known, f"{path}: got unknown key {key!r}; expected a setting of --help{try_one}")
         need(value is not None, f"{path}: got no value for {key!r}; expected one; try leaving the line out")
         values = value if isinstance(value, list) else [value]
-        need(
-            len(values) < 2 or lists is None or known in lists,
-            f"{path}: got a list of values for {key!r}; expected one",
-        )
+        fits = len(values) < 2 or lists is None or known in lists
+        need(fits, f"{path}: got a list of values for {key!r}; expected one")
         for item in values:
             item = json.dumps(item) if isinstance(item, dict) else item
+            item = str(Path(item).expanduser()) if str(item).startswith("~/") else item  # as a shell has it
             flags.append(f"--{key}={'true' if item is True else 'false' if item is False else item}")
     return flags
 
@@ -691,12 +695,15 @@ def parse_settings(argv: list[str], config_class, description: str):
         if sum(word.split("=")[0].replace("-", "_") == flag.replace("-", "_") for word in argv) > 1:
             say(f"note: {flag} is given more than once and the last one counts; data_loader.py joins files")
     path = flag_values(argv).get("config")
-    words = yaml_flags(path, names, lists) if path else []
+    unset = {f"--{f.name}=" for f in fields if f.metadata["choices"] and f.default == ""}  # as in a run's config.json
+    words = [word for word in yaml_flags(path, names, lists) if word not in unset] if path else []
     check_file(path, words, parser)
     in_file = vars(parser.parse_args(in_own_words(words, names)))
     flags = vars(parse_flags(parser, argv, in_file))
     flags.pop("config", None)
     given = {name: value for name, value in {**in_file, **flags}.items() if value is not None}  # None is auto
+    if given.get("report_to") == ["none"]:  # TRL's word for it
+        del given["report_to"]
     config = config_class(**given)
     config.given = frozenset(given)
     check_units(dataclasses.asdict(config), [*words, *argv])
@@ -2544,6 +2551,19 @@ def unread_messages(tokenizer, prompts: list, settings: dict) -> Iterator[dict]:
             if message["role"] in ("system", "user"):
                 with_more = write_chat(tokenizer, longer, add_generation_prompt=True, **settings)
                 yield from [message] if with_more == text else ()
+
+
+def warn_of_turn_end(tokenizer, ends: list[int]) -> None:
+    """Warn if the chat template ends an answer with control tokens of which none ends a completion."""
+    turns, closing = [{"role": "user", "content": "Question"}, {"role": "assistant", "content": "Answer"}], ""
+    with contextlib.suppress(Exception):  # no template, or one that raises something
+        closing = write_chat(tokenizer, turns).rpartition("Answer")[2]
+    control = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
+    ids = [i for i in tokenizer(closing, add_special_tokens=False).input_ids if i in control]
+    if ids and not {*ids} & {*ends}:
+        got = f"the chat template ends an answer with {tokenizer.decode(ids[:1])!r}, no end token of the model"
+        fix = f"a copy of the model with eos_token_id {sorted({*ends, ids[0]})} in generation_config.json"
+        say_once(f"warning: {got}, so completions may go on past their turn; try {fix}")
 
 
 def check_template(config, tokenizer, source: str, prompts: list) -> None:
@@ -4860,8 +4880,8 @@ def pieces(tokenizer, conversation: Conversation) -> list[dict]:
 # ------------------------------------------------------------------- whole models (src/parts/networks/whole_models.py)
 
 LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
-# where a run's folder has its models, the best first
-MODELS_OF_RUN = ("final", "policy", "step-*/policy", "checkpoint-*", "checkpoints/*/policy", "checkpoints/*-*")
+# where the folder of a run, or of the hub's cache, has its models, the best first
+MODELS_OF_RUN = "final policy step-*/policy checkpoint-* checkpoints/*/policy checkpoints/*-* snapshots/*".split()
 
 
 def settings_of_model(folder: Path) -> dict:
@@ -4869,6 +4889,15 @@ def settings_of_model(folder: Path) -> dict:
     with contextlib.suppress(OSError, ValueError, TypeError):
         return dict(json.loads((folder / "config.json").read_text(encoding="utf-8")))
     return {}
+
+
+def check_pointers(source: str) -> None:
+    """Raise UserError for a folder with Git LFS's pointers in place of files, as `git clone` leaves without git-lfs."""
+    files = [file for name in ("*model*.safetensors", "tokenizer.json") for file in Path(source).glob(name)]
+    small = [file for file in files if file.is_file() and file.stat().st_size < 1000]
+    pointers = [file.name for file in small if file.read_bytes().startswith(b"version https://git-lfs")]
+    got = f"got model {source!r}, whose {', '.join(pointers[:1])} is a pointer of Git LFS; expected the file itself"
+    need(not pointers, f"{got}; try `git lfs install` and `git lfs pull` in that folder")
 
 
 def check_model_folder(source: str) -> None:
@@ -4880,7 +4909,7 @@ def check_model_folder(source: str) -> None:
     for form in () if kind else MODELS_OF_RUN:
         for model in sorted(Path(source).glob(form), key=lambda x: (len(str(x)), x), reverse=True):
             is_model = (model / "adapter_config.json").is_file() or "model_type" in settings_of_model(model)
-            need(not is_model, f"{got}, a folder of a run; expected one of its models; try {model}")
+            need(not is_model, f"{got}, a folder of models; expected one of them; try {model}")
 
 
 def load_whole(load, source: str, **options):
@@ -4932,6 +4961,7 @@ def merge_command(source: str, *flags: str) -> str:
 
 def adapter_settings(source: str) -> dict | None:
     """Contents of a LoRA adapter's adapter_config.json; None for a plain model, UserError for other adapters."""
+    check_pointers(source)
     file = config_file(source)
     if not file:
         check_model_folder(source)
@@ -4960,11 +4990,9 @@ def base_of(source: str, base: str = "") -> str:
         return source
     base = base or settings.get("base_model_name_or_path") or ""
     is_here = Path(base).is_dir() if base else False
-    need(
-        is_here or is_hub_id(base),
-        f"got the adapter {source!r}, whose base {base!r} is not there; expected a folder, as seen from here, or a hub "
-        f"id; try {merge_command(source, '--base', 'FOLDER')}, or correcting adapter_config.json",
-    )
+    lost = f"got the adapter {source!r}, whose base {base!r} is not there"
+    advice = f"{merge_command(source, '--base', 'FOLDER')}, or correcting adapter_config.json"
+    need(is_here or is_hub_id(base), f"{lost}; expected a folder, as seen from here, or a hub id; try {advice}")
     chain = f"got the adapter {source!r}, whose base {base!r} is an adapter itself; expected a whole model"
     need(not config_file(base), f"{chain}; try {merge_command(base)}, and that folder as base")
     return str(Path(base).resolve()) if is_here else base
@@ -4987,12 +5015,9 @@ def settle_model(config: BaseConfig) -> None:
     settings = adapter_settings(config.model)
     for name, key in (("lora_rank", "r"), ("lora_alpha", "lora_alpha")) if settings else ():
         given, of_adapter = getattr(config, name), settings[key]
-        need(
-            given in (0, of_adapter),
-            f"got --{name} {given:g} with the adapter {config.model!r} of {name} {of_adapter:g}; expected the same, as "
-            f"it is trained on; try --{name} {of_adapter:g}, or for a new adapter merge this one: "
-            f"{merge_command(config.model)}",
-        )
+        got = f"got --{name} {given:g} with the adapter {config.model!r} of {name} {of_adapter:g}"
+        advice = f"--{name} {of_adapter:g}, or for a new adapter merge this one: {merge_command(config.model)}"
+        need(given in (0, of_adapter), f"{got}; expected the same, as it is trained on; try {advice}")
         setattr(config, name, type(given)(of_adapter))
 
 
@@ -5024,12 +5049,11 @@ def fit_embeddings(base, source: str) -> None:
         beyond = {token for token, i in tokens.items() if i >= size}
     if beyond:  # ignore those that the base's own tokenizer has too
         beyond -= transformers.AutoTokenizer.from_pretrained(base.name_or_path).get_vocab().keys()
-    need(
-        not beyond and (size <= known or tied or len(rows) == 2),
-        f"got the adapter {source!r}, whose tokenizer has tokens beyond the {known} rows of its base, as "
-        f"{sorted(beyond)[:3] or f'row {known}'}, and which has not saved their embeddings; expected both layers; try "
-        "to save it again with save_pretrained(..., save_embedding_layers=True), or to train with modules_to_save",
-    )
+    which = sorted(beyond)[:3] or f"row {known}"
+    got = f"got the adapter {source!r}, whose tokenizer has tokens beyond the {known} rows of its base, as {which}"
+    got += ", and which has not saved their embeddings; expected both layers"
+    advice = "saving it again with save_pretrained(..., save_embedding_layers=True), or training with modules_to_save"
+    need(not beyond and (size <= known or tied or len(rows) == 2), f"{got}; try {advice}")
     if size != known:
         base.resize_token_embeddings(size, mean_resizing=False)  # no initial values needed: the rows are loaded next
 
@@ -5145,6 +5169,8 @@ def check_tokens(models: Models, rows: list[dict]) -> None:
 def check_context(config: BaseConfig, models: Models, rows: list[dict]) -> None:
     """Raise UserError if prompt and completion exceed the model's positions, or if a token has no embedding."""
     check_tokens(models, rows)
+    if config.chat or not all(isinstance(row.get("prompt", ""), str) for row in rows):
+        warn_of_turn_end(models.tokenizer, models.eos_ids)
     longest = max(len(row["prompt_ids"]) for row in rows)
     got = f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens"
     for network in map(unwrapped, filter(None, models.networks)):
@@ -5224,10 +5250,9 @@ def refuse_attention(config: BaseConfig, source: str, why: object) -> UserError:
     """The error for an attention that is not installed, or that the architecture or device does not support."""
     kind = config.attn_implementation
     package = ", or `pip install kernels`, with which transformers fetches it for a GPU" * kind.startswith("flash")
-    return UserError(
-        f"got --attn_implementation {kind} with model {source!r}: {why}; expected one that is installed and that the "
-        f"architecture has; try --attn_implementation auto{package}"
-    )
+    expected = "expected one that is installed and that the architecture has"
+    got = f"got --attn_implementation {kind} with model {source!r}: {why}"
+    return UserError(f"{got}; {expected}; try --attn_implementation auto{package}")
 
 
 def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
@@ -5240,7 +5265,8 @@ def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
         return refuse_attention(config, source, error)
     base = base_of(source, getattr(config, "base_model", ""))
     got = f"got model {source!r}, which" if base == source else f"got the adapter {source!r}, whose base {base!r}"
-    return UserError(f"{got} does not load: {' '.join(str(error).split())}; {LOADABLE}")
+    why = str(error).partition("Model type should be one of")[0]  # hundreds follow
+    return UserError(f"{got} does not load: {' '.join(why.split())}; {LOADABLE}")
 
 
 def shaped_network(config: BaseConfig, source: str):
@@ -7920,6 +7946,7 @@ def trained_tensors(model) -> dict:
 def make_trainer(ready: Prepared, args, run: GrpoRun):
     """TRL's GRPOTrainer for this run; what it refuses is told as a UserError."""
     from datasets import Dataset
+    from safetensors import SafetensorError
     from trl import GRPOTrainer
     from trl.trainer import grpo_trainer
 
@@ -7947,7 +7974,7 @@ def make_trainer(ready: Prepared, args, run: GrpoRun):
         flags = """--weight-transfer-config '{"backend": "nccl"}' --logprobs-mode processed_logprobs"""
         serve = f"VLLM_SERVER_DEV_MODE=1 vllm serve {config.model} {flags}"
         raise UserError(f"{got}; try `{serve}` on other GPUs, and --vllm_server_base_url") from error
-    except (OSError, ValueError, TypeError, AttributeError, ImportError, NotImplementedError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, ImportError, NotImplementedError, SafetensorError) as error:
         raise UserError(f"got model {config.model!r} and these settings, which TRL refuses: {error}") from error
     sample_plainly(trainer.model, trainer.eos_token_ids, tokenizer.pad_token_id)
     sample_tokens_only(config, trainer)
@@ -7969,7 +7996,8 @@ def make_trainer(ready: Prepared, args, run: GrpoRun):
         check_fits(config, limit, "max_completion_length")
         check_sampling_apart(trainer)
     else:
-        check_context(config, SimpleNamespace(policy=trainer.model, networks=[trainer.model]), [*rows, *run.held_out])
+        models = {"policy": trainer.model, "networks": [trainer.model], "tokenizer": tokenizer}
+        check_context(config, SimpleNamespace(**models, eos_ids=trainer.eos_token_ids), [*rows, *run.held_out])
     return trainer
 
 

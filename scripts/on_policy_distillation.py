@@ -40,59 +40,59 @@ weights than the policy, 128 + n saved and stopped by signal n.
 #       155-166  python source     Parses Python source in a process with threads
 #       169-272  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #       275-298  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       301-491  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       494-738  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      741-1185  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1188-1258  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1261-1506  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1509-1630  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1633-1888  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1891-2005  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     2008-2149  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2152-2505  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2508-2705  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2708-2799  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2802-2886  prompts           Load training and held-out prompts as token ids
-#     2889-2918  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
-#     2921-3153  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     3156-3433  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3436-3763  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3766-3778  play              Play a policy's conversations with environments; each turn samples all open …
-#     3781-3827  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     3830-4047  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     4050-4156  models            The networks of a run: their precision, the frozen reference, prompts that they …
-#     4159-4225  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     4228-4326  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     4329-4527  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     4530-4784  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     4787-5111  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     5114-5234  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
-#     5237-5489  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     5492-5574  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5577-5817  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     5820-5957  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5960-6152  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     6155-6342  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     6345-6420  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     6423-6503  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     6506-6579  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     6582-6744  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     6747-6919  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     6922-7240  memory            The memory that a run will need, from the shape of its networks
-#     7243-7473  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     7476-7560  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     7563-7723  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     7726-7833  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     7836-7951  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
-#     7954-7986  run check         diagnose.py's verdict on a run, while it trains and at its end
-#     7989-8356  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     8359-8470  paired tests      Intervals, paired tests, pass@k
-#     8473-8551  settings          Settings of the trainer, and contradictions between them
-#     8554-8733  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
-#     8736-8975  models            Student and teacher, the latter a local network or a server; the inputs of a run, …
-#     8978-9056  evaluation        The held-out gap between student and teacher
-#     9059-9211  step              One step, in the order of the data: rollout, the teacher's scores, update
-#     9214-9297  run               The memory and the plan of a run, its loop, and the command line
+#       301-495  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       498-741  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      744-1188  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1191-1261  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1264-1509  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1512-1633  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1636-1891  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1894-2008  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     2011-2152  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2155-2508  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2511-2721  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2724-2815  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2818-2902  prompts           Load training and held-out prompts as token ids
+#     2905-2934  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
+#     2937-3169  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     3172-3449  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3452-3779  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3782-3794  play              Play a policy's conversations with environments; each turn samples all open …
+#     3797-3852  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     3855-4067  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     4070-4178  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     4181-4247  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     4250-4352  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     4355-4553  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     4556-4810  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     4813-5135  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     5138-5258  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     5261-5511  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     5514-5596  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5599-5839  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     5842-5979  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5982-6174  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     6177-6364  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     6367-6442  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     6445-6525  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     6528-6601  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     6604-6766  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     6769-6941  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     6944-7262  memory            The memory that a run will need, from the shape of its networks
+#     7265-7495  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     7498-7582  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     7585-7745  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     7748-7855  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     7858-7973  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
+#     7976-8008  run check         diagnose.py's verdict on a run, while it trains and at its end
+#     8011-8378  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     8381-8492  paired tests      Intervals, paired tests, pass@k
+#     8495-8573  settings          Settings of the trainer, and contradictions between them
+#     8576-8755  objective         Divergences between student and teacher, loss and gradient of a piece of tokens, …
+#     8758-8997  models            Student and teacher, the latter a local network or a server; the inputs of a run, …
+#     9000-9078  evaluation        The held-out gap between student and teacher
+#     9081-9233  step              One step, in the order of the data: rollout, the teacher's scores, update
+#     9236-9319  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -334,6 +334,7 @@ keep_checkpoints save_total_limit
 vllm_memory vllm_gpu_memory_utilization gpu_memory_utilization
 rollout_engine engine
 base base_model
+teacher teacher_model teacher_model_name_or_path
 """.strip().splitlines()
 ]
 SAMPLED_WHOLE = "the loss takes log-probs of the whole distribution, so tokens are sampled from it; try --temperature"
@@ -380,13 +381,16 @@ RELATIONS = (
     ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
     ("lora_rank lora_r lora_alpha", "minutes out", "try --change lora, then r= and lora_alpha= in FILE"),
     ("resume threads rollout_engine save_every", "minutes out", "try ppo_train.py or on_policy_distillation.py"),
+    ("resume_from_checkpoint", "resume", "try --resume, for the newest checkpoint of --output_dir"),
+    ("use_peft lora_target_modules", "lora_rank", "adapters are on all linear layers; try --lora_rank 16"),
+    ("push_to_hub hub_model_id", "output_dir", "try `hf upload NAME OUTPUT_DIR/final` after the run"),
     ("seeds", "seed reward", "try one run for each seed, then scripts/report.py RUN …"),
-    ("samples_file", "seed steps", "the output folder has samples.jsonl"),
-    ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
+    ("samples_file log_completions", "seed steps", "the output folder has samples.jsonl"),
+    ("use_vllm vllm_mode", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
-    ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
+    ("rollout_engine vllm_mode", "use_vllm", "try --use_vllm colocate or server"),
     ("shown_samples", "bootstrap fewshot", "try scripts/report.py FOLDER, whose page shows the samples"),
-    ("bf16 fp16", "precision", "try --precision bf16, fp16 or fp32"),
+    ("bf16 fp16 torch_dtype", "precision", "try --precision bf16, fp16 or fp32"),
     ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),
     ("loss_type", "loss aggregation", "loss_type grpo is --aggregation seq_mean_token_mean, dapo is token_mean"),
     ("dual_clip delta multi_objective_aggregation", "trainer_args", "try --trainer_args with TRL's name: delta=VALUE"),
@@ -583,7 +587,7 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
         untold = repeat or default == "" or (explained and not auto)
         text = f.metadata["help"].replace("%", "%%") + ("" if untold else f" (default: {shown})")
         several = {"action": "extend", "nargs": "+"} if f.metadata["several"] else {"action": "append"}
-        extra = several if repeat else {"nargs": "?", "const": True} if is_bool else {}
+        switch = {"nargs": "?", "const": True if is_bool else "true"} if is_bool or "true" in (choices or ()) else {}
         group = parser.add_argument_group(f.metadata["section"]) if f.metadata["section"] else group
         group.add_argument(
             f"--{f.name}",
@@ -592,7 +596,7 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
             default=hidden,
             metavar=None if choices else METAVARS.get(f.type, f.name.upper().split("_")[-1]),
             help=text,
-            **extra,
+            **(several if repeat else switch),
         )
     return parser
 
@@ -605,7 +609,7 @@ def yaml_flags(path: str, names: list[str], lists: list[str] | None = None) -> l
     import yaml
 
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).expanduser().read_text(encoding="utf-8")
         settings = yaml.safe_load(text) or {}
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise UserError(f"got --config {path}: {' '.join(str(error).split())}; expected a readable YAML file") from None
@@ -613,20 +617,20 @@ def yaml_flags(path: str, names: list[str], lists: list[str] | None = None) -> l
     keys = [key.value for key, _ in getattr(yaml.compose(text), "value", [])]
     twice = next((key for key in keys if keys.count(key) > 1), None)
     need(not twice, f"{path}: got the key {twice!r} twice; expected each once")
-    flags = []
-    texts = {str(key): str(value) for key, value in settings.items()}
+    flags, texts = [], {str(key): str(value) for key, value in settings.items()}
+    unknown = [key for key in texts if not own_name(key, names)]
+    near = [relation(key, names, texts) or suggest(key, names, 0.7).removeprefix("; ") for key in unknown]
+    got = f"{path}: got unknown key{'s' * (len(unknown) > 1)} {', '.join(map(repr, unknown))}"
+    need(not unknown, "; ".join([f"{got}; expected settings of --help", *filter(None, dict.fromkeys(near))]))
     for key, value in settings.items():
-        try_one = "; " * bool(near := relation(str(key), names, texts)) + near or suggest(str(key), names, 0.7)
         known = own_name(str(key), names)
-        need(known, f"{path}: got unknown key {key!r}; expected a setting of --help{try_one}")
         need(value is not None, f"{path}: got no value for {key!r}; expected one; try leaving the line out")
         values = value if isinstance(value, list) else [value]
-        need(
-            len(values) < 2 or lists is None or known in lists,
-            f"{path}: got a list of values for {key!r}; expected one",
-        )
+        fits = len(values) < 2 or lists is None or known in lists
+        need(fits, f"{path}: got a list of values for {key!r}; expected one")
         for item in values:
             item = json.dumps(item) if isinstance(item, dict) else item
+            item = str(Path(item).expanduser()) if str(item).startswith("~/") else item  # as a shell has it
             flags.append(f"--{key}={'true' if item is True else 'false' if item is False else item}")
     return flags
 
@@ -673,12 +677,15 @@ def parse_settings(argv: list[str], config_class, description: str):
         if sum(word.split("=")[0].replace("-", "_") == flag.replace("-", "_") for word in argv) > 1:
             say(f"note: {flag} is given more than once and the last one counts; data_loader.py joins files")
     path = flag_values(argv).get("config")
-    words = yaml_flags(path, names, lists) if path else []
+    unset = {f"--{f.name}=" for f in fields if f.metadata["choices"] and f.default == ""}  # as in a run's config.json
+    words = [word for word in yaml_flags(path, names, lists) if word not in unset] if path else []
     check_file(path, words, parser)
     in_file = vars(parser.parse_args(in_own_words(words, names)))
     flags = vars(parse_flags(parser, argv, in_file))
     flags.pop("config", None)
     given = {name: value for name, value in {**in_file, **flags}.items() if value is not None}  # None is auto
+    if given.get("report_to") == ["none"]:  # TRL's word for it
+        del given["report_to"]
     config = config_class(**given)
     config.given = frozenset(given)
     check_units(dataclasses.asdict(config), [*words, *argv])
@@ -707,18 +714,14 @@ def check_trainer(config: BaseConfig) -> None:
     """Raise UserError for trainer settings that are out of range or exclude each other."""
     check_values(config, "model", "data", "output_dir", "prompt_column")
     need(config.adam_beta2 < 1, f"got adam_beta2 {config.adam_beta2}; expected 0 or more, below 1; try 0.999 or 0.95")
-    need(
-        config.mismatch_low <= 1 <= config.mismatch_high,
-        "got mismatch bounds that exclude 1; expected low <= 1 <= high",
-    )
+    around = config.mismatch_low <= 1 <= config.mismatch_high
+    need(around, "got mismatch bounds that exclude 1; expected low <= 1 <= high")
     fixed = config.aggregation == "fixed_length"
     need(not fixed or config.norm_length, "got fixed_length without its --norm_length; try --norm_length 1024")
     need(config.lora_rank or not config.load_in_4bit, "got --load_in_4bit without adapters; try --lora_rank 16")
-    need(
-        not (config.merge_lora and config.load_in_4bit),
-        "got --merge_lora with --load_in_4bit, which would merge rounded weights; expected one of them; try merging "
-        "afterwards, as references/deployment.md shows",
-    )
+    got = "got --merge_lora with --load_in_4bit, which would merge rounded weights; expected one of them"
+    rounded = config.merge_lora and config.load_in_4bit
+    need(not rounded, f"{got}; try merging afterwards, as references/deployment.md shows")
     packed = config.load_in_4bit and config.rollout_engine == "vllm"
     need(not packed, "got --load_in_4bit with vllm, which cannot copy 4-bit weights; try --rollout_engine hf")
     idle = config.vllm_args and config.rollout_engine != "vllm"
@@ -2666,6 +2669,19 @@ def unread_messages(tokenizer, prompts: list, settings: dict) -> Iterator[dict]:
                 yield from [message] if with_more == text else ()
 
 
+def warn_of_turn_end(tokenizer, ends: list[int]) -> None:
+    """Warn if the chat template ends an answer with control tokens of which none ends a completion."""
+    turns, closing = [{"role": "user", "content": "Question"}, {"role": "assistant", "content": "Answer"}], ""
+    with contextlib.suppress(Exception):  # no template, or one that raises something
+        closing = write_chat(tokenizer, turns).rpartition("Answer")[2]
+    control = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
+    ids = [i for i in tokenizer(closing, add_special_tokens=False).input_ids if i in control]
+    if ids and not {*ids} & {*ends}:
+        got = f"the chat template ends an answer with {tokenizer.decode(ids[:1])!r}, no end token of the model"
+        fix = f"a copy of the model with eos_token_id {sorted({*ends, ids[0]})} in generation_config.json"
+        say_once(f"warning: {got}, so completions may go on past their turn; try {fix}")
+
+
 def check_template(config, tokenizer, source: str, prompts: list) -> None:
     """Warn of string prompts that bypass the template; UserError if --chat finds no template, or rendered prompts."""
     if config.chat:
@@ -3781,8 +3797,8 @@ def play_metrics(conversations: list) -> dict[str, float]:
 # ------------------------------------------------------------------- whole models (src/parts/networks/whole_models.py)
 
 LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
-# where a run's folder has its models, the best first
-MODELS_OF_RUN = ("final", "policy", "step-*/policy", "checkpoint-*", "checkpoints/*/policy", "checkpoints/*-*")
+# where the folder of a run, or of the hub's cache, has its models, the best first
+MODELS_OF_RUN = "final policy step-*/policy checkpoint-* checkpoints/*/policy checkpoints/*-* snapshots/*".split()
 
 
 def settings_of_model(folder: Path) -> dict:
@@ -3790,6 +3806,15 @@ def settings_of_model(folder: Path) -> dict:
     with contextlib.suppress(OSError, ValueError, TypeError):
         return dict(json.loads((folder / "config.json").read_text(encoding="utf-8")))
     return {}
+
+
+def check_pointers(source: str) -> None:
+    """Raise UserError for a folder with Git LFS's pointers in place of files, as `git clone` leaves without git-lfs."""
+    files = [file for name in ("*model*.safetensors", "tokenizer.json") for file in Path(source).glob(name)]
+    small = [file for file in files if file.is_file() and file.stat().st_size < 1000]
+    pointers = [file.name for file in small if file.read_bytes().startswith(b"version https://git-lfs")]
+    got = f"got model {source!r}, whose {', '.join(pointers[:1])} is a pointer of Git LFS; expected the file itself"
+    need(not pointers, f"{got}; try `git lfs install` and `git lfs pull` in that folder")
 
 
 def check_model_folder(source: str) -> None:
@@ -3801,7 +3826,7 @@ def check_model_folder(source: str) -> None:
     for form in () if kind else MODELS_OF_RUN:
         for model in sorted(Path(source).glob(form), key=lambda x: (len(str(x)), x), reverse=True):
             is_model = (model / "adapter_config.json").is_file() or "model_type" in settings_of_model(model)
-            need(not is_model, f"{got}, a folder of a run; expected one of its models; try {model}")
+            need(not is_model, f"{got}, a folder of models; expected one of them; try {model}")
 
 
 def load_whole(load, source: str, **options):
@@ -3853,6 +3878,7 @@ def merge_command(source: str, *flags: str) -> str:
 
 def adapter_settings(source: str) -> dict | None:
     """Contents of a LoRA adapter's adapter_config.json; None for a plain model, UserError for other adapters."""
+    check_pointers(source)
     file = config_file(source)
     if not file:
         check_model_folder(source)
@@ -3881,11 +3907,9 @@ def base_of(source: str, base: str = "") -> str:
         return source
     base = base or settings.get("base_model_name_or_path") or ""
     is_here = Path(base).is_dir() if base else False
-    need(
-        is_here or is_hub_id(base),
-        f"got the adapter {source!r}, whose base {base!r} is not there; expected a folder, as seen from here, or a hub "
-        f"id; try {merge_command(source, '--base', 'FOLDER')}, or correcting adapter_config.json",
-    )
+    lost = f"got the adapter {source!r}, whose base {base!r} is not there"
+    advice = f"{merge_command(source, '--base', 'FOLDER')}, or correcting adapter_config.json"
+    need(is_here or is_hub_id(base), f"{lost}; expected a folder, as seen from here, or a hub id; try {advice}")
     chain = f"got the adapter {source!r}, whose base {base!r} is an adapter itself; expected a whole model"
     need(not config_file(base), f"{chain}; try {merge_command(base)}, and that folder as base")
     return str(Path(base).resolve()) if is_here else base
@@ -3908,12 +3932,9 @@ def settle_model(config: BaseConfig) -> None:
     settings = adapter_settings(config.model)
     for name, key in (("lora_rank", "r"), ("lora_alpha", "lora_alpha")) if settings else ():
         given, of_adapter = getattr(config, name), settings[key]
-        need(
-            given in (0, of_adapter),
-            f"got --{name} {given:g} with the adapter {config.model!r} of {name} {of_adapter:g}; expected the same, as "
-            f"it is trained on; try --{name} {of_adapter:g}, or for a new adapter merge this one: "
-            f"{merge_command(config.model)}",
-        )
+        got = f"got --{name} {given:g} with the adapter {config.model!r} of {name} {of_adapter:g}"
+        advice = f"--{name} {of_adapter:g}, or for a new adapter merge this one: {merge_command(config.model)}"
+        need(given in (0, of_adapter), f"{got}; expected the same, as it is trained on; try {advice}")
         setattr(config, name, type(given)(of_adapter))
 
 
@@ -3945,12 +3966,11 @@ def fit_embeddings(base, source: str) -> None:
         beyond = {token for token, i in tokens.items() if i >= size}
     if beyond:  # ignore those that the base's own tokenizer has too
         beyond -= transformers.AutoTokenizer.from_pretrained(base.name_or_path).get_vocab().keys()
-    need(
-        not beyond and (size <= known or tied or len(rows) == 2),
-        f"got the adapter {source!r}, whose tokenizer has tokens beyond the {known} rows of its base, as "
-        f"{sorted(beyond)[:3] or f'row {known}'}, and which has not saved their embeddings; expected both layers; try "
-        "to save it again with save_pretrained(..., save_embedding_layers=True), or to train with modules_to_save",
-    )
+    which = sorted(beyond)[:3] or f"row {known}"
+    got = f"got the adapter {source!r}, whose tokenizer has tokens beyond the {known} rows of its base, as {which}"
+    got += ", and which has not saved their embeddings; expected both layers"
+    advice = "saving it again with save_pretrained(..., save_embedding_layers=True), or training with modules_to_save"
+    need(not beyond and (size <= known or tied or len(rows) == 2), f"{got}; try {advice}")
     if size != known:
         base.resize_token_embeddings(size, mean_resizing=False)  # no initial values needed: the rows are loaded next
 
@@ -4147,6 +4167,8 @@ def check_tokens(models: Models, rows: list[dict]) -> None:
 def check_context(config: BaseConfig, models: Models, rows: list[dict]) -> None:
     """Raise UserError if prompt and completion exceed the model's positions, or if a token has no embedding."""
     check_tokens(models, rows)
+    if config.chat or not all(isinstance(row.get("prompt", ""), str) for row in rows):
+        warn_of_turn_end(models.tokenizer, models.eos_ids)
     longest = max(len(row["prompt_ids"]) for row in rows)
     got = f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens"
     for network in map(unwrapped, filter(None, models.networks)):
@@ -4266,10 +4288,9 @@ def refuse_attention(config: BaseConfig, source: str, why: object) -> UserError:
     """The error for an attention that is not installed, or that the architecture or device does not support."""
     kind = config.attn_implementation
     package = ", or `pip install kernels`, with which transformers fetches it for a GPU" * kind.startswith("flash")
-    return UserError(
-        f"got --attn_implementation {kind} with model {source!r}: {why}; expected one that is installed and that the "
-        f"architecture has; try --attn_implementation auto{package}"
-    )
+    expected = "expected one that is installed and that the architecture has"
+    got = f"got --attn_implementation {kind} with model {source!r}: {why}"
+    return UserError(f"{got}; {expected}; try --attn_implementation auto{package}")
 
 
 def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
@@ -4282,7 +4303,8 @@ def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
         return refuse_attention(config, source, error)
     base = base_of(source, getattr(config, "base_model", ""))
     got = f"got model {source!r}, which" if base == source else f"got the adapter {source!r}, whose base {base!r}"
-    return UserError(f"{got} does not load: {' '.join(str(error).split())}; {LOADABLE}")
+    why = str(error).partition("Model type should be one of")[0]  # hundreds follow
+    return UserError(f"{got} does not load: {' '.join(why.split())}; {LOADABLE}")
 
 
 def shaped_network(config: BaseConfig, source: str):
@@ -4307,6 +4329,10 @@ def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bo
         model = load_pretrained(auto_class, source, trainable=not frozen, dtype=dtype, **extra)
     except Exception as error:  # OSError, ValueError, SafetensorError, …
         raise load_error(config, source, error) from error
+    packed = getattr(model, "hf_quantizer", None) and not (frozen or config.load_in_4bit)
+    got = f"got model {source!r}, whose weights are quantised; expected 16 or 32 bits, or adapters that stay apart"
+    apart = config.lora_rank and not getattr(config, "merge_lora", False)
+    need(apart or not packed, f"{got}; try the model that it was made from, or --lora_rank 16 without --merge_lora")
     disable_dropout(model)
     keep_differentiable(model)
     if frozen:  # embeddings and norms stay fp32, like a policy's under autocast, so that both agree exactly
@@ -5065,11 +5091,9 @@ def settle_logits(config: BaseConfig, models: Models) -> None:
     finite = expected.isfinite().all()
     got = f"got {name}, whose logits are not finite; expected finite ones"
     need(finite, f"{got}; try another checkpoint, or bf16 in place of fp16")
-    need(
-        torch.allclose(logits, expected, rtol=2e-2, atol=2e-2 * expected.std().item()),
-        f"got {name}, whose logits are not output layer x hidden state; expected a "
-        "plain decoder (logit scale and soft-capping are known); try another architecture, or adapt all_logits()",
-    )
+    got = f"got {name}, whose logits are not output layer x hidden state; expected a plain decoder (logit scale and "
+    equal = torch.allclose(logits, expected, rtol=2e-2, atol=2e-2 * expected.std().item())
+    need(equal, f"{got}soft-capping are known); try another architecture, or adapt all_logits()")
     count = token_count(models.tokenizer, models.eos_ids)
     for network in filter(None, (models.policy, models.reference)):
         unwrapped(network).known_tokens = count if count < logits.shape[-1] else None
@@ -5397,11 +5421,9 @@ def check_pads(config: BaseConfig, models: Models, network, name: str) -> None:
     with torch.no_grad(), autocast(config, models.device), first_layers(config, network, models.device):
         padded, expected = plain_states(network, ids, mask), plain_states(network, alone, torch.ones_like(alone))
     gap = relative_gap(padded[1, -len(texts[1]) :], expected[0])
-    need(
-        gap < gap_limits(config, models.device)[0],
-        f"got {name} {type(unwrapped(network)).__name__}, whose states move by {gap:.0%} when a text is padded on the "
-        "left; expected a network that ignores masked tokens; try another architecture",
-    )
+    kind, fits = type(unwrapped(network)).__name__, gap < gap_limits(config, models.device)[0]
+    got = f"got {name} {kind}, whose states move by {gap:.0%} when a text is padded on the left"
+    need(fits, f"{got}; expected a network that ignores masked tokens; try another architecture")
 
 
 def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:

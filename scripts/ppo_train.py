@@ -43,66 +43,66 @@ Exit codes: 0 done, 2 bad input, 3 a reward or environment failed, 4 diverged, 5
 #       164-175  python source     Parses Python source in a process with threads
 #       178-281  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #       284-329  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       332-522  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       525-769  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      772-1216  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1219-1289  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1292-1537  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1540-1661  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1664-1919  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1922-2036  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     2039-2180  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2183-2536  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2539-2736  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2739-2830  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2833-2917  prompts           Load training and held-out prompts as token ids
-#     2920-3152  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     3155-3432  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3435-3769  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3772-3908  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     3911-4133  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     4136-4262  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     4265-4578  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4581-4758  conversations     Conversations with environments: their record, limits, and calls of the …
-#     4761-4921  play              Play a policy's conversations with environments; each turn samples all open …
-#     4924-5088  play setup        Set up and score conversations, for all programs that take --environment
-#     5091-5137  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     5140-5357  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     5360-5494  models            The networks of a run: their precision, the frozen reference, prompts that they …
-#     5497-5563  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     5566-5664  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     5667-5886  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     5889-6176  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     6179-6500  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     6503-6623  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
-#     6626-6878  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     6881-6963  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     6966-7245  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     7248-7385  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     7388-7580  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     7583-7770  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     7773-8062  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     8065-8145  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     8148-8448  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     8451-8559  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     8562-8856  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     8859-8952  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     8955-9134  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     9137-9455  memory            The memory that a run will need, from the shape of its networks
-#     9458-9697  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     9700-9784  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
-#     9787-9947  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#    9950-10057  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#   10060-10175  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
-#   10178-10210  run check         diagnose.py's verdict on a run, while it trains and at its end
-#   10213-10580  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#   10583-10614  paired tests      Intervals, paired tests, pass@k
-#   10617-10640  settings          Settings of the trainer
-#   10643-10712  pass band         Draw prompts by their running pass rate: those outside a band rarely, none dropped …
-#   10715-10899  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
-#   10902-11016  models            Inputs of a run and their checks: prompts, rewards, environments, networks
-#   11019-11200  step              One step: rollout, experience, update, in the order of the data
-#   11203-11288  run               The memory and the plan of a run, its loop, and the command line
+#       332-526  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       529-772  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      775-1219  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1222-1292  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1295-1540  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1543-1664  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1667-1922  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1925-2039  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     2042-2183  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2186-2539  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2542-2752  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2755-2846  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2849-2933  prompts           Load training and held-out prompts as token ids
+#     2936-3168  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     3171-3448  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3451-3785  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3788-3924  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     3927-4149  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     4152-4278  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     4281-4594  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4597-4774  conversations     Conversations with environments: their record, limits, and calls of the …
+#     4777-4937  play              Play a policy's conversations with environments; each turn samples all open …
+#     4940-5104  play setup        Set up and score conversations, for all programs that take --environment
+#     5107-5162  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     5165-5377  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     5380-5516  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     5519-5585  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     5588-5690  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     5693-5912  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     5915-6202  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     6205-6524  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     6527-6647  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     6650-6900  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     6903-6985  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     6988-7267  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     7270-7407  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     7410-7602  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     7605-7792  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     7795-8084  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     8087-8167  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     8170-8470  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     8473-8581  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     8584-8878  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     8881-8974  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     8977-9156  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     9159-9477  memory            The memory that a run will need, from the shape of its networks
+#     9480-9719  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     9722-9806  pictures          Pictures of a run: curves.png, and the per-token figures of samples.jsonl
+#     9809-9969  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#    9972-10079  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#   10082-10197  run end           A run's end: summary.json, the faults that its last steps show, and what is printed
+#   10200-10232  run check         diagnose.py's verdict on a run, while it trains and at its end
+#   10235-10602  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#   10605-10636  paired tests      Intervals, paired tests, pass@k
+#   10639-10662  settings          Settings of the trainer
+#   10665-10734  pass band         Draw prompts by their running pass rate: those outside a band rarely, none dropped …
+#   10737-10921  rollout           The rollout: prompts drawn, completions or conversations sampled and measured, and …
+#   10924-11038  models            Inputs of a run and their checks: prompts, rewards, environments, networks
+#   11041-11222  step              One step: rollout, experience, update, in the order of the data
+#   11225-11310  run               The memory and the plan of a run, its loop, and the command line
 
 import argparse
 import ast
@@ -365,6 +365,7 @@ keep_checkpoints save_total_limit
 vllm_memory vllm_gpu_memory_utilization gpu_memory_utilization
 rollout_engine engine
 base base_model
+teacher teacher_model teacher_model_name_or_path
 """.strip().splitlines()
 ]
 SAMPLED_WHOLE = "the loss takes log-probs of the whole distribution, so tokens are sampled from it; try --temperature"
@@ -411,13 +412,16 @@ RELATIONS = (
     ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
     ("lora_rank lora_r lora_alpha", "minutes out", "try --change lora, then r= and lora_alpha= in FILE"),
     ("resume threads rollout_engine save_every", "minutes out", "try ppo_train.py or on_policy_distillation.py"),
+    ("resume_from_checkpoint", "resume", "try --resume, for the newest checkpoint of --output_dir"),
+    ("use_peft lora_target_modules", "lora_rank", "adapters are on all linear layers; try --lora_rank 16"),
+    ("push_to_hub hub_model_id", "output_dir", "try `hf upload NAME OUTPUT_DIR/final` after the run"),
     ("seeds", "seed reward", "try one run for each seed, then scripts/report.py RUN …"),
-    ("samples_file", "seed steps", "the output folder has samples.jsonl"),
-    ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
+    ("samples_file log_completions", "seed steps", "the output folder has samples.jsonl"),
+    ("use_vllm vllm_mode", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
-    ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
+    ("rollout_engine vllm_mode", "use_vllm", "try --use_vllm colocate or server"),
     ("shown_samples", "bootstrap fewshot", "try scripts/report.py FOLDER, whose page shows the samples"),
-    ("bf16 fp16", "precision", "try --precision bf16, fp16 or fp32"),
+    ("bf16 fp16 torch_dtype", "precision", "try --precision bf16, fp16 or fp32"),
     ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),
     ("loss_type", "loss aggregation", "loss_type grpo is --aggregation seq_mean_token_mean, dapo is token_mean"),
     ("dual_clip delta multi_objective_aggregation", "trainer_args", "try --trainer_args with TRL's name: delta=VALUE"),
@@ -614,7 +618,7 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
         untold = repeat or default == "" or (explained and not auto)
         text = f.metadata["help"].replace("%", "%%") + ("" if untold else f" (default: {shown})")
         several = {"action": "extend", "nargs": "+"} if f.metadata["several"] else {"action": "append"}
-        extra = several if repeat else {"nargs": "?", "const": True} if is_bool else {}
+        switch = {"nargs": "?", "const": True if is_bool else "true"} if is_bool or "true" in (choices or ()) else {}
         group = parser.add_argument_group(f.metadata["section"]) if f.metadata["section"] else group
         group.add_argument(
             f"--{f.name}",
@@ -623,7 +627,7 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
             default=hidden,
             metavar=None if choices else METAVARS.get(f.type, f.name.upper().split("_")[-1]),
             help=text,
-            **extra,
+            **(several if repeat else switch),
         )
     return parser
 
@@ -636,7 +640,7 @@ def yaml_flags(path: str, names: list[str], lists: list[str] | None = None) -> l
     import yaml
 
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).expanduser().read_text(encoding="utf-8")
         settings = yaml.safe_load(text) or {}
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise UserError(f"got --config {path}: {' '.join(str(error).split())}; expected a readable YAML file") from None
@@ -644,20 +648,20 @@ def yaml_flags(path: str, names: list[str], lists: list[str] | None = None) -> l
     keys = [key.value for key, _ in getattr(yaml.compose(text), "value", [])]
     twice = next((key for key in keys if keys.count(key) > 1), None)
     need(not twice, f"{path}: got the key {twice!r} twice; expected each once")
-    flags = []
-    texts = {str(key): str(value) for key, value in settings.items()}
+    flags, texts = [], {str(key): str(value) for key, value in settings.items()}
+    unknown = [key for key in texts if not own_name(key, names)]
+    near = [relation(key, names, texts) or suggest(key, names, 0.7).removeprefix("; ") for key in unknown]
+    got = f"{path}: got unknown key{'s' * (len(unknown) > 1)} {', '.join(map(repr, unknown))}"
+    need(not unknown, "; ".join([f"{got}; expected settings of --help", *filter(None, dict.fromkeys(near))]))
     for key, value in settings.items():
-        try_one = "; " * bool(near := relation(str(key), names, texts)) + near or suggest(str(key), names, 0.7)
         known = own_name(str(key), names)
-        need(known, f"{path}: got unknown key {key!r}; expected a setting of --help{try_one}")
         need(value is not None, f"{path}: got no value for {key!r}; expected one; try leaving the line out")
         values = value if isinstance(value, list) else [value]
-        need(
-            len(values) < 2 or lists is None or known in lists,
-            f"{path}: got a list of values for {key!r}; expected one",
-        )
+        fits = len(values) < 2 or lists is None or known in lists
+        need(fits, f"{path}: got a list of values for {key!r}; expected one")
         for item in values:
             item = json.dumps(item) if isinstance(item, dict) else item
+            item = str(Path(item).expanduser()) if str(item).startswith("~/") else item  # as a shell has it
             flags.append(f"--{key}={'true' if item is True else 'false' if item is False else item}")
     return flags
 
@@ -704,12 +708,15 @@ def parse_settings(argv: list[str], config_class, description: str):
         if sum(word.split("=")[0].replace("-", "_") == flag.replace("-", "_") for word in argv) > 1:
             say(f"note: {flag} is given more than once and the last one counts; data_loader.py joins files")
     path = flag_values(argv).get("config")
-    words = yaml_flags(path, names, lists) if path else []
+    unset = {f"--{f.name}=" for f in fields if f.metadata["choices"] and f.default == ""}  # as in a run's config.json
+    words = [word for word in yaml_flags(path, names, lists) if word not in unset] if path else []
     check_file(path, words, parser)
     in_file = vars(parser.parse_args(in_own_words(words, names)))
     flags = vars(parse_flags(parser, argv, in_file))
     flags.pop("config", None)
     given = {name: value for name, value in {**in_file, **flags}.items() if value is not None}  # None is auto
+    if given.get("report_to") == ["none"]:  # TRL's word for it
+        del given["report_to"]
     config = config_class(**given)
     config.given = frozenset(given)
     check_units(dataclasses.asdict(config), [*words, *argv])
@@ -738,18 +745,14 @@ def check_trainer(config: BaseConfig) -> None:
     """Raise UserError for trainer settings that are out of range or exclude each other."""
     check_values(config, "model", "data", "output_dir", "prompt_column")
     need(config.adam_beta2 < 1, f"got adam_beta2 {config.adam_beta2}; expected 0 or more, below 1; try 0.999 or 0.95")
-    need(
-        config.mismatch_low <= 1 <= config.mismatch_high,
-        "got mismatch bounds that exclude 1; expected low <= 1 <= high",
-    )
+    around = config.mismatch_low <= 1 <= config.mismatch_high
+    need(around, "got mismatch bounds that exclude 1; expected low <= 1 <= high")
     fixed = config.aggregation == "fixed_length"
     need(not fixed or config.norm_length, "got fixed_length without its --norm_length; try --norm_length 1024")
     need(config.lora_rank or not config.load_in_4bit, "got --load_in_4bit without adapters; try --lora_rank 16")
-    need(
-        not (config.merge_lora and config.load_in_4bit),
-        "got --merge_lora with --load_in_4bit, which would merge rounded weights; expected one of them; try merging "
-        "afterwards, as references/deployment.md shows",
-    )
+    got = "got --merge_lora with --load_in_4bit, which would merge rounded weights; expected one of them"
+    rounded = config.merge_lora and config.load_in_4bit
+    need(not rounded, f"{got}; try merging afterwards, as references/deployment.md shows")
     packed = config.load_in_4bit and config.rollout_engine == "vllm"
     need(not packed, "got --load_in_4bit with vllm, which cannot copy 4-bit weights; try --rollout_engine hf")
     idle = config.vllm_args and config.rollout_engine != "vllm"
@@ -2695,6 +2698,19 @@ def unread_messages(tokenizer, prompts: list, settings: dict) -> Iterator[dict]:
             if message["role"] in ("system", "user"):
                 with_more = write_chat(tokenizer, longer, add_generation_prompt=True, **settings)
                 yield from [message] if with_more == text else ()
+
+
+def warn_of_turn_end(tokenizer, ends: list[int]) -> None:
+    """Warn if the chat template ends an answer with control tokens of which none ends a completion."""
+    turns, closing = [{"role": "user", "content": "Question"}, {"role": "assistant", "content": "Answer"}], ""
+    with contextlib.suppress(Exception):  # no template, or one that raises something
+        closing = write_chat(tokenizer, turns).rpartition("Answer")[2]
+    control = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
+    ids = [i for i in tokenizer(closing, add_special_tokens=False).input_ids if i in control]
+    if ids and not {*ids} & {*ends}:
+        got = f"the chat template ends an answer with {tokenizer.decode(ids[:1])!r}, no end token of the model"
+        fix = f"a copy of the model with eos_token_id {sorted({*ends, ids[0]})} in generation_config.json"
+        say_once(f"warning: {got}, so completions may go on past their turn; try {fix}")
 
 
 def check_template(config, tokenizer, source: str, prompts: list) -> None:
@@ -5091,8 +5107,8 @@ def pieces(tokenizer, conversation: Conversation) -> list[dict]:
 # ------------------------------------------------------------------- whole models (src/parts/networks/whole_models.py)
 
 LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
-# where a run's folder has its models, the best first
-MODELS_OF_RUN = ("final", "policy", "step-*/policy", "checkpoint-*", "checkpoints/*/policy", "checkpoints/*-*")
+# where the folder of a run, or of the hub's cache, has its models, the best first
+MODELS_OF_RUN = "final policy step-*/policy checkpoint-* checkpoints/*/policy checkpoints/*-* snapshots/*".split()
 
 
 def settings_of_model(folder: Path) -> dict:
@@ -5100,6 +5116,15 @@ def settings_of_model(folder: Path) -> dict:
     with contextlib.suppress(OSError, ValueError, TypeError):
         return dict(json.loads((folder / "config.json").read_text(encoding="utf-8")))
     return {}
+
+
+def check_pointers(source: str) -> None:
+    """Raise UserError for a folder with Git LFS's pointers in place of files, as `git clone` leaves without git-lfs."""
+    files = [file for name in ("*model*.safetensors", "tokenizer.json") for file in Path(source).glob(name)]
+    small = [file for file in files if file.is_file() and file.stat().st_size < 1000]
+    pointers = [file.name for file in small if file.read_bytes().startswith(b"version https://git-lfs")]
+    got = f"got model {source!r}, whose {', '.join(pointers[:1])} is a pointer of Git LFS; expected the file itself"
+    need(not pointers, f"{got}; try `git lfs install` and `git lfs pull` in that folder")
 
 
 def check_model_folder(source: str) -> None:
@@ -5111,7 +5136,7 @@ def check_model_folder(source: str) -> None:
     for form in () if kind else MODELS_OF_RUN:
         for model in sorted(Path(source).glob(form), key=lambda x: (len(str(x)), x), reverse=True):
             is_model = (model / "adapter_config.json").is_file() or "model_type" in settings_of_model(model)
-            need(not is_model, f"{got}, a folder of a run; expected one of its models; try {model}")
+            need(not is_model, f"{got}, a folder of models; expected one of them; try {model}")
 
 
 def load_whole(load, source: str, **options):
@@ -5163,6 +5188,7 @@ def merge_command(source: str, *flags: str) -> str:
 
 def adapter_settings(source: str) -> dict | None:
     """Contents of a LoRA adapter's adapter_config.json; None for a plain model, UserError for other adapters."""
+    check_pointers(source)
     file = config_file(source)
     if not file:
         check_model_folder(source)
@@ -5191,11 +5217,9 @@ def base_of(source: str, base: str = "") -> str:
         return source
     base = base or settings.get("base_model_name_or_path") or ""
     is_here = Path(base).is_dir() if base else False
-    need(
-        is_here or is_hub_id(base),
-        f"got the adapter {source!r}, whose base {base!r} is not there; expected a folder, as seen from here, or a hub "
-        f"id; try {merge_command(source, '--base', 'FOLDER')}, or correcting adapter_config.json",
-    )
+    lost = f"got the adapter {source!r}, whose base {base!r} is not there"
+    advice = f"{merge_command(source, '--base', 'FOLDER')}, or correcting adapter_config.json"
+    need(is_here or is_hub_id(base), f"{lost}; expected a folder, as seen from here, or a hub id; try {advice}")
     chain = f"got the adapter {source!r}, whose base {base!r} is an adapter itself; expected a whole model"
     need(not config_file(base), f"{chain}; try {merge_command(base)}, and that folder as base")
     return str(Path(base).resolve()) if is_here else base
@@ -5218,12 +5242,9 @@ def settle_model(config: BaseConfig) -> None:
     settings = adapter_settings(config.model)
     for name, key in (("lora_rank", "r"), ("lora_alpha", "lora_alpha")) if settings else ():
         given, of_adapter = getattr(config, name), settings[key]
-        need(
-            given in (0, of_adapter),
-            f"got --{name} {given:g} with the adapter {config.model!r} of {name} {of_adapter:g}; expected the same, as "
-            f"it is trained on; try --{name} {of_adapter:g}, or for a new adapter merge this one: "
-            f"{merge_command(config.model)}",
-        )
+        got = f"got --{name} {given:g} with the adapter {config.model!r} of {name} {of_adapter:g}"
+        advice = f"--{name} {of_adapter:g}, or for a new adapter merge this one: {merge_command(config.model)}"
+        need(given in (0, of_adapter), f"{got}; expected the same, as it is trained on; try {advice}")
         setattr(config, name, type(given)(of_adapter))
 
 
@@ -5255,12 +5276,11 @@ def fit_embeddings(base, source: str) -> None:
         beyond = {token for token, i in tokens.items() if i >= size}
     if beyond:  # ignore those that the base's own tokenizer has too
         beyond -= transformers.AutoTokenizer.from_pretrained(base.name_or_path).get_vocab().keys()
-    need(
-        not beyond and (size <= known or tied or len(rows) == 2),
-        f"got the adapter {source!r}, whose tokenizer has tokens beyond the {known} rows of its base, as "
-        f"{sorted(beyond)[:3] or f'row {known}'}, and which has not saved their embeddings; expected both layers; try "
-        "to save it again with save_pretrained(..., save_embedding_layers=True), or to train with modules_to_save",
-    )
+    which = sorted(beyond)[:3] or f"row {known}"
+    got = f"got the adapter {source!r}, whose tokenizer has tokens beyond the {known} rows of its base, as {which}"
+    got += ", and which has not saved their embeddings; expected both layers"
+    advice = "saving it again with save_pretrained(..., save_embedding_layers=True), or training with modules_to_save"
+    need(not beyond and (size <= known or tied or len(rows) == 2), f"{got}; try {advice}")
     if size != known:
         base.resize_token_embeddings(size, mean_resizing=False)  # no initial values needed: the rows are loaded next
 
@@ -5485,6 +5505,8 @@ def check_tokens(models: Models, rows: list[dict]) -> None:
 def check_context(config: BaseConfig, models: Models, rows: list[dict]) -> None:
     """Raise UserError if prompt and completion exceed the model's positions, or if a token has no embedding."""
     check_tokens(models, rows)
+    if config.chat or not all(isinstance(row.get("prompt", ""), str) for row in rows):
+        warn_of_turn_end(models.tokenizer, models.eos_ids)
     longest = max(len(row["prompt_ids"]) for row in rows)
     got = f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens"
     for network in map(unwrapped, filter(None, models.networks)):
@@ -5604,10 +5626,9 @@ def refuse_attention(config: BaseConfig, source: str, why: object) -> UserError:
     """The error for an attention that is not installed, or that the architecture or device does not support."""
     kind = config.attn_implementation
     package = ", or `pip install kernels`, with which transformers fetches it for a GPU" * kind.startswith("flash")
-    return UserError(
-        f"got --attn_implementation {kind} with model {source!r}: {why}; expected one that is installed and that the "
-        f"architecture has; try --attn_implementation auto{package}"
-    )
+    expected = "expected one that is installed and that the architecture has"
+    got = f"got --attn_implementation {kind} with model {source!r}: {why}"
+    return UserError(f"{got}; {expected}; try --attn_implementation auto{package}")
 
 
 def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
@@ -5620,7 +5641,8 @@ def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
         return refuse_attention(config, source, error)
     base = base_of(source, getattr(config, "base_model", ""))
     got = f"got model {source!r}, which" if base == source else f"got the adapter {source!r}, whose base {base!r}"
-    return UserError(f"{got} does not load: {' '.join(str(error).split())}; {LOADABLE}")
+    why = str(error).partition("Model type should be one of")[0]  # hundreds follow
+    return UserError(f"{got} does not load: {' '.join(why.split())}; {LOADABLE}")
 
 
 def shaped_network(config: BaseConfig, source: str):
@@ -5645,6 +5667,10 @@ def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bo
         model = load_pretrained(auto_class, source, trainable=not frozen, dtype=dtype, **extra)
     except Exception as error:  # OSError, ValueError, SafetensorError, …
         raise load_error(config, source, error) from error
+    packed = getattr(model, "hf_quantizer", None) and not (frozen or config.load_in_4bit)
+    got = f"got model {source!r}, whose weights are quantised; expected 16 or 32 bits, or adapters that stay apart"
+    apart = config.lora_rank and not getattr(config, "merge_lora", False)
+    need(apart or not packed, f"{got}; try the model that it was made from, or --lora_rank 16 without --merge_lora")
     disable_dropout(model)
     keep_differentiable(model)
     if frozen:  # embeddings and norms stay fp32, like a policy's under autocast, so that both agree exactly
@@ -6448,11 +6474,9 @@ def settle_logits(config: BaseConfig, models: Models) -> None:
     finite = expected.isfinite().all()
     got = f"got {name}, whose logits are not finite; expected finite ones"
     need(finite, f"{got}; try another checkpoint, or bf16 in place of fp16")
-    need(
-        torch.allclose(logits, expected, rtol=2e-2, atol=2e-2 * expected.std().item()),
-        f"got {name}, whose logits are not output layer x hidden state; expected a "
-        "plain decoder (logit scale and soft-capping are known); try another architecture, or adapt all_logits()",
-    )
+    got = f"got {name}, whose logits are not output layer x hidden state; expected a plain decoder (logit scale and "
+    equal = torch.allclose(logits, expected, rtol=2e-2, atol=2e-2 * expected.std().item())
+    need(equal, f"{got}soft-capping are known); try another architecture, or adapt all_logits()")
     count = token_count(models.tokenizer, models.eos_ids)
     for network in filter(None, (models.policy, models.reference)):
         unwrapped(network).known_tokens = count if count < logits.shape[-1] else None
@@ -6786,11 +6810,9 @@ def check_pads(config: BaseConfig, models: Models, network, name: str) -> None:
     with torch.no_grad(), autocast(config, models.device), first_layers(config, network, models.device):
         padded, expected = plain_states(network, ids, mask), plain_states(network, alone, torch.ones_like(alone))
     gap = relative_gap(padded[1, -len(texts[1]) :], expected[0])
-    need(
-        gap < gap_limits(config, models.device)[0],
-        f"got {name} {type(unwrapped(network)).__name__}, whose states move by {gap:.0%} when a text is padded on the "
-        "left; expected a network that ignores masked tokens; try another architecture",
-    )
+    kind, fits = type(unwrapped(network)).__name__, gap < gap_limits(config, models.device)[0]
+    got = f"got {name} {kind}, whose states move by {gap:.0%} when a text is padded on the left"
+    need(fits, f"{got}; expected a network that ignores masked tokens; try another architecture")
 
 
 def decoding_of_policy(config: BaseConfig, models: Models) -> Decoding:

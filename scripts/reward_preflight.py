@@ -54,54 +54,54 @@ Exit codes: 0 ready (or listed; --model: RL now), 1 not ready, 2 bad input.
 #       167-178  python source          Parses Python source in a process with threads
 #       181-274  messages               Errors that a user can fix, each with an exit code; messages on stderr; the …
 #       277-289  bundle                 Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       292-459  dialect                Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       462-494  settings               Settings: dataclasses whose fields are flags and YAML keys, and the checks …
-#       497-860  processes              The processes of a run: lazy torch, device, threads, sums, distribution of …
-#       863-881  exit codes             Program exit: errors that a user can fix become a message and an exit code
-#      884-1129  data files             Open data files as text: decompress, decode, refuse files without data; parse …
-#     1132-1253  nested rows            Find rows inside other JSON: an object with a list of rows, columns instead …
-#     1256-1511  rows                   Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1514-1628  stated answers         Find where a text states its final answer, by marks and phrases in 20 …
-#     1631-1797  answer marks           Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` …
-#     1800-2153  question parts         Detect columns that look like part of the question but are not in the prompt, …
-#     2156-2353  chat                   Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2356-2419  prompts                Load training and held-out prompts as token ids
-#     2422-2498  pass rates             Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm …
-#     2501-2738  user code              What users' rewards get: texts, copies of the columns, and their own state of …
-#     2741-2852  schema examples        Example values that a JSON Schema accepts, for tests of rewards
-#     2855-3132  reward forms           The forms that a reward function may have, and loading rewards from files
-#     3135-3452  rewards                The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3455-3591  environments           Load and check environments: classes whose methods are tools for the model, …
-#     3594-3785  tool calls             Parse tool calls in model output, by the tokenizer's response template or one …
-#     3788-3914  tool runs              Run the calls of many conversations concurrently, each with a time limit; …
-#     3917-4094  conversations          Conversations with environments: their record, limits, and calls of the …
-#     4097-4170  scripted play          Scripted conversations: plain texts in place of tokenizer, chat template and …
-#     4173-4321  play                   Play a policy's conversations with environments; each turn samples all open …
-#     4324-4395  play setup             Set up and score conversations, for all programs that take --environment
-#     4398-4444  whole models           Refuse what transformers would make a model of by guessing: missing weights, …
-#     4447-4590  adapters               LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     4593-4682  models                 The networks of a run: their precision, the frozen reference, prompts that …
-#     4685-4742  tokenizers             Tokenizers: loading and saving, the tokens that end a completion, the rows …
-#     4745-4824  loading                Load networks: attention, 4-bit weights, dropout, dtypes, generation …
-#     4827-4835  batches                Batches: masked statistics, padding, micro-batches, and packed layouts that …
-#     4838-5092  key cache              The key-value cache while sampling: it grows in blocks, holds shared prompts …
-#     5095-5233  forward                The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     5236-5356  faster layers          Faster forms of layers while sampling: LoRA folded into weights, norms in one …
-#     5359-5572  cache probe            Probe what a model's cache and attention can do, before sampling and training …
-#     5575-5657  room steps             One more token per row, with fixed shapes and addresses within the cache, as …
-#     5660-5887  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     5890-6061  rollouts               Sample and score a batch's rows over all processes; slow rewards run while …
-#     6064-6186  rows and gold          Rows of the data, and their reference completions (gold)
-#     6189-6381  probes                 Completions that must not be paid
-#     6384-6577  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
-#     6580-6761  scoring                Grading completions, and the findings of all checks
-#     6764-7105  preflight              The checks of a reward and the verdict
-#     7108-7266  policies               Scripted policies, which give the answers of a conversation turn by turn
-#     7269-7363  environment process    The environment's own process: scripted policies play conversations as in a …
-#     7366-7546  environment preflight  The checks of an environment and the verdict
-#     7549-7614  report                 Printed reports and --list
-#     7617-7696  model preflight        --model: how often a model's samples pass, and whether RL, a warm start or …
-#     7699-7816  command                The command line
+#       292-463  dialect                Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       466-498  settings               Settings: dataclasses whose fields are flags and YAML keys, and the checks …
+#       501-864  processes              The processes of a run: lazy torch, device, threads, sums, distribution of …
+#       867-885  exit codes             Program exit: errors that a user can fix become a message and an exit code
+#      888-1133  data files             Open data files as text: decompress, decode, refuse files without data; parse …
+#     1136-1257  nested rows            Find rows inside other JSON: an object with a list of rows, columns instead …
+#     1260-1515  rows                   Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1518-1632  stated answers         Find where a text states its final answer, by marks and phrases in 20 …
+#     1635-1801  answer marks           Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` …
+#     1804-2157  question parts         Detect columns that look like part of the question but are not in the prompt, …
+#     2160-2370  chat                   Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2373-2436  prompts                Load training and held-out prompts as token ids
+#     2439-2515  pass rates             Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm …
+#     2518-2755  user code              What users' rewards get: texts, copies of the columns, and their own state of …
+#     2758-2869  schema examples        Example values that a JSON Schema accepts, for tests of rewards
+#     2872-3149  reward forms           The forms that a reward function may have, and loading rewards from files
+#     3152-3469  rewards                The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3472-3608  environments           Load and check environments: classes whose methods are tools for the model, …
+#     3611-3802  tool calls             Parse tool calls in model output, by the tokenizer's response template or one …
+#     3805-3931  tool runs              Run the calls of many conversations concurrently, each with a time limit; …
+#     3934-4111  conversations          Conversations with environments: their record, limits, and calls of the …
+#     4114-4187  scripted play          Scripted conversations: plain texts in place of tokenizer, chat template and …
+#     4190-4338  play                   Play a policy's conversations with environments; each turn samples all open …
+#     4341-4412  play setup             Set up and score conversations, for all programs that take --environment
+#     4415-4470  whole models           Refuse what transformers would make a model of by guessing: missing weights, …
+#     4473-4614  adapters               LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     4617-4708  models                 The networks of a run: their precision, the frozen reference, prompts that …
+#     4711-4768  tokenizers             Tokenizers: loading and saving, the tokens that end a completion, the rows …
+#     4771-4854  loading                Load networks: attention, 4-bit weights, dropout, dtypes, generation …
+#     4857-4865  batches                Batches: masked statistics, padding, micro-batches, and packed layouts that …
+#     4868-5122  key cache              The key-value cache while sampling: it grows in blocks, holds shared prompts …
+#     5125-5261  forward                The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     5264-5384  faster layers          Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     5387-5598  cache probe            Probe what a model's cache and attention can do, before sampling and training …
+#     5601-5683  room steps             One more token per row, with fixed shapes and addresses within the cache, as …
+#     5686-5913  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     5916-6087  rollouts               Sample and score a batch's rows over all processes; slow rewards run while …
+#     6090-6212  rows and gold          Rows of the data, and their reference completions (gold)
+#     6215-6407  probes                 Completions that must not be paid
+#     6410-6603  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
+#     6606-6787  scoring                Grading completions, and the findings of all checks
+#     6790-7131  preflight              The checks of a reward and the verdict
+#     7134-7292  policies               Scripted policies, which give the answers of a conversation turn by turn
+#     7295-7389  environment process    The environment's own process: scripted policies play conversations as in a …
+#     7392-7572  environment preflight  The checks of an environment and the verdict
+#     7575-7640  report                 Printed reports and --list
+#     7643-7722  model preflight        --model: how often a model's samples pass, and whether RL, a warm start or …
+#     7725-7842  command                The command line
 
 import argparse
 import ast
@@ -325,6 +325,7 @@ keep_checkpoints save_total_limit
 vllm_memory vllm_gpu_memory_utilization gpu_memory_utilization
 rollout_engine engine
 base base_model
+teacher teacher_model teacher_model_name_or_path
 """.strip().splitlines()
 ]
 SAMPLED_WHOLE = "the loss takes log-probs of the whole distribution, so tokens are sampled from it; try --temperature"
@@ -371,13 +372,16 @@ RELATIONS = (
     ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
     ("lora_rank lora_r lora_alpha", "minutes out", "try --change lora, then r= and lora_alpha= in FILE"),
     ("resume threads rollout_engine save_every", "minutes out", "try ppo_train.py or on_policy_distillation.py"),
+    ("resume_from_checkpoint", "resume", "try --resume, for the newest checkpoint of --output_dir"),
+    ("use_peft lora_target_modules", "lora_rank", "adapters are on all linear layers; try --lora_rank 16"),
+    ("push_to_hub hub_model_id", "output_dir", "try `hf upload NAME OUTPUT_DIR/final` after the run"),
     ("seeds", "seed reward", "try one run for each seed, then scripts/report.py RUN …"),
-    ("samples_file", "seed steps", "the output folder has samples.jsonl"),
-    ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
+    ("samples_file log_completions", "seed steps", "the output folder has samples.jsonl"),
+    ("use_vllm vllm_mode", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
-    ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
+    ("rollout_engine vllm_mode", "use_vllm", "try --use_vllm colocate or server"),
     ("shown_samples", "bootstrap fewshot", "try scripts/report.py FOLDER, whose page shows the samples"),
-    ("bf16 fp16", "precision", "try --precision bf16, fp16 or fp32"),
+    ("bf16 fp16 torch_dtype", "precision", "try --precision bf16, fp16 or fp32"),
     ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),
     ("loss_type", "loss aggregation", "loss_type grpo is --aggregation seq_mean_token_mean, dapo is token_mean"),
     ("dual_clip delta multi_objective_aggregation", "trainer_args", "try --trainer_args with TRL's name: delta=VALUE"),
@@ -2312,6 +2316,19 @@ def unread_messages(tokenizer, prompts: list, settings: dict) -> Iterator[dict]:
             if message["role"] in ("system", "user"):
                 with_more = write_chat(tokenizer, longer, add_generation_prompt=True, **settings)
                 yield from [message] if with_more == text else ()
+
+
+def warn_of_turn_end(tokenizer, ends: list[int]) -> None:
+    """Warn if the chat template ends an answer with control tokens of which none ends a completion."""
+    turns, closing = [{"role": "user", "content": "Question"}, {"role": "assistant", "content": "Answer"}], ""
+    with contextlib.suppress(Exception):  # no template, or one that raises something
+        closing = write_chat(tokenizer, turns).rpartition("Answer")[2]
+    control = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
+    ids = [i for i in tokenizer(closing, add_special_tokens=False).input_ids if i in control]
+    if ids and not {*ids} & {*ends}:
+        got = f"the chat template ends an answer with {tokenizer.decode(ids[:1])!r}, no end token of the model"
+        fix = f"a copy of the model with eos_token_id {sorted({*ends, ids[0]})} in generation_config.json"
+        say_once(f"warning: {got}, so completions may go on past their turn; try {fix}")
 
 
 def check_template(config, tokenizer, source: str, prompts: list) -> None:
@@ -4398,8 +4415,8 @@ def score_weights(reward: Reward, names) -> dict[str, float]:
 # ------------------------------------------------------------------- whole models (src/parts/networks/whole_models.py)
 
 LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
-# where a run's folder has its models, the best first
-MODELS_OF_RUN = ("final", "policy", "step-*/policy", "checkpoint-*", "checkpoints/*/policy", "checkpoints/*-*")
+# where the folder of a run, or of the hub's cache, has its models, the best first
+MODELS_OF_RUN = "final policy step-*/policy checkpoint-* checkpoints/*/policy checkpoints/*-* snapshots/*".split()
 
 
 def settings_of_model(folder: Path) -> dict:
@@ -4407,6 +4424,15 @@ def settings_of_model(folder: Path) -> dict:
     with contextlib.suppress(OSError, ValueError, TypeError):
         return dict(json.loads((folder / "config.json").read_text(encoding="utf-8")))
     return {}
+
+
+def check_pointers(source: str) -> None:
+    """Raise UserError for a folder with Git LFS's pointers in place of files, as `git clone` leaves without git-lfs."""
+    files = [file for name in ("*model*.safetensors", "tokenizer.json") for file in Path(source).glob(name)]
+    small = [file for file in files if file.is_file() and file.stat().st_size < 1000]
+    pointers = [file.name for file in small if file.read_bytes().startswith(b"version https://git-lfs")]
+    got = f"got model {source!r}, whose {', '.join(pointers[:1])} is a pointer of Git LFS; expected the file itself"
+    need(not pointers, f"{got}; try `git lfs install` and `git lfs pull` in that folder")
 
 
 def check_model_folder(source: str) -> None:
@@ -4418,7 +4444,7 @@ def check_model_folder(source: str) -> None:
     for form in () if kind else MODELS_OF_RUN:
         for model in sorted(Path(source).glob(form), key=lambda x: (len(str(x)), x), reverse=True):
             is_model = (model / "adapter_config.json").is_file() or "model_type" in settings_of_model(model)
-            need(not is_model, f"{got}, a folder of a run; expected one of its models; try {model}")
+            need(not is_model, f"{got}, a folder of models; expected one of them; try {model}")
 
 
 def load_whole(load, source: str, **options):
@@ -4470,6 +4496,7 @@ def merge_command(source: str, *flags: str) -> str:
 
 def adapter_settings(source: str) -> dict | None:
     """Contents of a LoRA adapter's adapter_config.json; None for a plain model, UserError for other adapters."""
+    check_pointers(source)
     file = config_file(source)
     if not file:
         check_model_folder(source)
@@ -4498,11 +4525,9 @@ def base_of(source: str, base: str = "") -> str:
         return source
     base = base or settings.get("base_model_name_or_path") or ""
     is_here = Path(base).is_dir() if base else False
-    need(
-        is_here or is_hub_id(base),
-        f"got the adapter {source!r}, whose base {base!r} is not there; expected a folder, as seen from here, or a hub "
-        f"id; try {merge_command(source, '--base', 'FOLDER')}, or correcting adapter_config.json",
-    )
+    lost = f"got the adapter {source!r}, whose base {base!r} is not there"
+    advice = f"{merge_command(source, '--base', 'FOLDER')}, or correcting adapter_config.json"
+    need(is_here or is_hub_id(base), f"{lost}; expected a folder, as seen from here, or a hub id; try {advice}")
     chain = f"got the adapter {source!r}, whose base {base!r} is an adapter itself; expected a whole model"
     need(not config_file(base), f"{chain}; try {merge_command(base)}, and that folder as base")
     return str(Path(base).resolve()) if is_here else base
@@ -4546,12 +4571,11 @@ def fit_embeddings(base, source: str) -> None:
         beyond = {token for token, i in tokens.items() if i >= size}
     if beyond:  # ignore those that the base's own tokenizer has too
         beyond -= transformers.AutoTokenizer.from_pretrained(base.name_or_path).get_vocab().keys()
-    need(
-        not beyond and (size <= known or tied or len(rows) == 2),
-        f"got the adapter {source!r}, whose tokenizer has tokens beyond the {known} rows of its base, as "
-        f"{sorted(beyond)[:3] or f'row {known}'}, and which has not saved their embeddings; expected both layers; try "
-        "to save it again with save_pretrained(..., save_embedding_layers=True), or to train with modules_to_save",
-    )
+    which = sorted(beyond)[:3] or f"row {known}"
+    got = f"got the adapter {source!r}, whose tokenizer has tokens beyond the {known} rows of its base, as {which}"
+    got += ", and which has not saved their embeddings; expected both layers"
+    advice = "saving it again with save_pretrained(..., save_embedding_layers=True), or training with modules_to_save"
+    need(not beyond and (size <= known or tied or len(rows) == 2), f"{got}; try {advice}")
     if size != known:
         base.resize_token_embeddings(size, mean_resizing=False)  # no initial values needed: the rows are loaded next
 
@@ -4673,6 +4697,8 @@ def check_tokens(models: Models, rows: list[dict]) -> None:
 def check_context(config: BaseConfig, models: Models, rows: list[dict]) -> None:
     """Raise UserError if prompt and completion exceed the model's positions, or if a token has no embedding."""
     check_tokens(models, rows)
+    if config.chat or not all(isinstance(row.get("prompt", ""), str) for row in rows):
+        warn_of_turn_end(models.tokenizer, models.eos_ids)
     longest = max(len(row["prompt_ids"]) for row in rows)
     got = f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens"
     for network in map(unwrapped, filter(None, models.networks)):
@@ -4780,10 +4806,9 @@ def refuse_attention(config: BaseConfig, source: str, why: object) -> UserError:
     """The error for an attention that is not installed, or that the architecture or device does not support."""
     kind = config.attn_implementation
     package = ", or `pip install kernels`, with which transformers fetches it for a GPU" * kind.startswith("flash")
-    return UserError(
-        f"got --attn_implementation {kind} with model {source!r}: {why}; expected one that is installed and that the "
-        f"architecture has; try --attn_implementation auto{package}"
-    )
+    expected = "expected one that is installed and that the architecture has"
+    got = f"got --attn_implementation {kind} with model {source!r}: {why}"
+    return UserError(f"{got}; {expected}; try --attn_implementation auto{package}")
 
 
 def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
@@ -4796,7 +4821,8 @@ def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
         return refuse_attention(config, source, error)
     base = base_of(source, getattr(config, "base_model", ""))
     got = f"got model {source!r}, which" if base == source else f"got the adapter {source!r}, whose base {base!r}"
-    return UserError(f"{got} does not load: {' '.join(str(error).split())}; {LOADABLE}")
+    why = str(error).partition("Model type should be one of")[0]  # hundreds follow
+    return UserError(f"{got} does not load: {' '.join(why.split())}; {LOADABLE}")
 
 
 def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bool = False):
@@ -4811,6 +4837,10 @@ def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bo
         model = load_pretrained(auto_class, source, trainable=not frozen, dtype=dtype, **extra)
     except Exception as error:  # OSError, ValueError, SafetensorError, …
         raise load_error(config, source, error) from error
+    packed = getattr(model, "hf_quantizer", None) and not (frozen or config.load_in_4bit)
+    got = f"got model {source!r}, whose weights are quantised; expected 16 or 32 bits, or adapters that stay apart"
+    apart = config.lora_rank and not getattr(config, "merge_lora", False)
+    need(apart or not packed, f"{got}; try the model that it was made from, or --lora_rank 16 without --merge_lora")
     disable_dropout(model)
     keep_differentiable(model)
     if frozen:  # embeddings and norms stay fp32, like a policy's under autocast, so that both agree exactly
@@ -5223,11 +5253,9 @@ def settle_logits(config: BaseConfig, models: Models) -> None:
     finite = expected.isfinite().all()
     got = f"got {name}, whose logits are not finite; expected finite ones"
     need(finite, f"{got}; try another checkpoint, or bf16 in place of fp16")
-    need(
-        torch.allclose(logits, expected, rtol=2e-2, atol=2e-2 * expected.std().item()),
-        f"got {name}, whose logits are not output layer x hidden state; expected a "
-        "plain decoder (logit scale and soft-capping are known); try another architecture, or adapt all_logits()",
-    )
+    got = f"got {name}, whose logits are not output layer x hidden state; expected a plain decoder (logit scale and "
+    equal = torch.allclose(logits, expected, rtol=2e-2, atol=2e-2 * expected.std().item())
+    need(equal, f"{got}soft-capping are known); try another architecture, or adapt all_logits()")
     count = token_count(models.tokenizer, models.eos_ids)
     for network in filter(None, (models.policy, models.reference)):
         unwrapped(network).known_tokens = count if count < logits.shape[-1] else None
@@ -5519,11 +5547,9 @@ def check_pads(config: BaseConfig, models: Models, network, name: str) -> None:
     with torch.no_grad(), autocast(config, models.device), first_layers(config, network, models.device):
         padded, expected = plain_states(network, ids, mask), plain_states(network, alone, torch.ones_like(alone))
     gap = relative_gap(padded[1, -len(texts[1]) :], expected[0])
-    need(
-        gap < gap_limits(config, models.device)[0],
-        f"got {name} {type(unwrapped(network)).__name__}, whose states move by {gap:.0%} when a text is padded on the "
-        "left; expected a network that ignores masked tokens; try another architecture",
-    )
+    kind, fits = type(unwrapped(network)).__name__, gap < gap_limits(config, models.device)[0]
+    got = f"got {name} {kind}, whose states move by {gap:.0%} when a text is padded on the left"
+    need(fits, f"{got}; expected a network that ignores masked tokens; try another architecture")
 
 
 def load_sampler(config: BaseConfig, tokenizer, device, name: str) -> Models:

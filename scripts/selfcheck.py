@@ -48,19 +48,19 @@ Exit codes: 0 every check passes, 1 one fails, 2 bad input.
 # Contents
 #       104-144  messages             Errors that a user can fix, each with an exit code; messages on stderr; the …
 #       147-182  bundle               Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       185-352  dialect              Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       355-399  processes            The processes of a run: lazy torch, device, threads, sums, distribution of …
-#       402-420  exit codes           Program exit: errors that a user can fix become a message and an exit code
-#       423-596  user code            What users' rewards get: texts, copies of the columns, and their own state of …
-#       599-679  reward forms         The forms that a reward function may have, and loading rewards from files
-#       682-714  batches              Batches: masked statistics, padding, micro-batches, and packed layouts that …
-#       717-776  oracles              Formulas as loops over single tokens, independent of the numerics, for checks …
-#      779-1010  trainer              The interface between trainers and checks, and comparing figures
-#     1013-1117  input checks         Checks of inputs: tokens, template, reward
-#     1120-1399  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
-#     1402-1797  adapters             Trainers of one page and of scripts behind the interface of the checks; what …
-#     1800-2255  numeric checks       Checks of critic, advantages, log-probs, padding and gradients against figures …
-#     2258-2421  run                  Load and prepare the trainer, run the checks, the command line
+#       185-356  dialect              Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       359-403  processes            The processes of a run: lazy torch, device, threads, sums, distribution of …
+#       406-424  exit codes           Program exit: errors that a user can fix become a message and an exit code
+#       427-600  user code            What users' rewards get: texts, copies of the columns, and their own state of …
+#       603-683  reward forms         The forms that a reward function may have, and loading rewards from files
+#       686-718  batches              Batches: masked statistics, padding, micro-batches, and packed layouts that …
+#       721-780  oracles              Formulas as loops over single tokens, independent of the numerics, for checks …
+#      783-1014  trainer              The interface between trainers and checks, and comparing figures
+#     1017-1121  input checks         Checks of inputs: tokens, template, reward
+#     1124-1403  conversation checks  Checks of conversations: sampled ids stay, only they are trained, nothing …
+#     1406-1801  adapters             Trainers of one page and of scripts behind the interface of the checks; what …
+#     1804-2259  numeric checks       Checks of critic, advantages, log-probs, padding and gradients against figures …
+#     2262-2425  run                  Load and prepare the trainer, run the checks, the command line
 
 import argparse
 import builtins
@@ -218,6 +218,7 @@ keep_checkpoints save_total_limit
 vllm_memory vllm_gpu_memory_utilization gpu_memory_utilization
 rollout_engine engine
 base base_model
+teacher teacher_model teacher_model_name_or_path
 """.strip().splitlines()
 ]
 SAMPLED_WHOLE = "the loss takes log-probs of the whole distribution, so tokens are sampled from it; try --temperature"
@@ -264,13 +265,16 @@ RELATIONS = (
     ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
     ("lora_rank lora_r lora_alpha", "minutes out", "try --change lora, then r= and lora_alpha= in FILE"),
     ("resume threads rollout_engine save_every", "minutes out", "try ppo_train.py or on_policy_distillation.py"),
+    ("resume_from_checkpoint", "resume", "try --resume, for the newest checkpoint of --output_dir"),
+    ("use_peft lora_target_modules", "lora_rank", "adapters are on all linear layers; try --lora_rank 16"),
+    ("push_to_hub hub_model_id", "output_dir", "try `hf upload NAME OUTPUT_DIR/final` after the run"),
     ("seeds", "seed reward", "try one run for each seed, then scripts/report.py RUN …"),
-    ("samples_file", "seed steps", "the output folder has samples.jsonl"),
-    ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
+    ("samples_file log_completions", "seed steps", "the output folder has samples.jsonl"),
+    ("use_vllm vllm_mode", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
-    ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
+    ("rollout_engine vllm_mode", "use_vllm", "try --use_vllm colocate or server"),
     ("shown_samples", "bootstrap fewshot", "try scripts/report.py FOLDER, whose page shows the samples"),
-    ("bf16 fp16", "precision", "try --precision bf16, fp16 or fp32"),
+    ("bf16 fp16 torch_dtype", "precision", "try --precision bf16, fp16 or fp32"),
     ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),
     ("loss_type", "loss aggregation", "loss_type grpo is --aggregation seq_mean_token_mean, dapo is token_mean"),
     ("dual_clip delta multi_objective_aggregation", "trainer_args", "try --trainer_args with TRL's name: delta=VALUE"),

@@ -41,59 +41,59 @@ failed, 128 + n stopped by signal n.
 #       166-177  python source     Parses Python source in a process with threads
 #       180-277  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #       280-325  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       328-518  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       521-761  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       764-808  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#      811-1227  user scripts      A user's Python script or notebook, read from its source
-#     1230-1282  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1285-1530  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1533-1654  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1657-1917  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1920-2034  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     2037-2178  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2181-2534  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2537-2647  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2650-2741  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2744-2775  prompts           Load training and held-out prompts as token ids
-#     2778-2795  verl layout       verl's row layout: the ground truth in reward_model, all other columns in extra_info
-#     2798-2896  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
-#     2899-3128  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
-#     3131-3205  extracts          Extract from a Python file what some of its names need
-#     3208-3446  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     3449-3726  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3729-4046  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     4049-4185  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     4188-4410  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     4413-4539  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     4542-4855  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4858-5035  conversations     Conversations with environments: their record, limits, and calls of the …
-#     5038-5173  play              Play a policy's conversations with environments; each turn samples all open …
-#     5176-5330  play setup        Set up and score conversations, for all programs that take --environment
-#     5333-5356  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     5359-5434  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     5437-5445  models            The networks of a run: their precision, the frozen reference, prompts that they …
-#     5448-5479  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     5482-5485  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     5488-5494  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5497-5577  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5580-5625  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     5628-5736  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     5739-6033  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     6036-6119  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     6122-6147  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     6150-6339  memory            The memory that a run will need, from the shape of its networks
-#     6342-6349  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6352-6482  settings          Settings, hardware by name, and verl's names of estimators, losses and aggregations
-#     6485-6955  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
-#     6958-7144  data              Rows and a model's files as verl reads them
-#     7147-7383  refusals          What verl cannot express, ignores or changes; memory of one GPU, and sizes that do …
-#     7386-7751  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, …
-#     7754-8081  overrides         Our settings as verl's overrides, in Hydra's grammar
-#     8084-8452  job folder        The folder of a job: data, rewards, an environment, settings; the copies of the …
-#     8455-8764  checks            --check: all that can be verified before a run, of a job or of a file of …
-#     8767-9041  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
-#     9044-9265  export            --export: a job as four files that need neither this script nor its bundle
-#     9268-9314  command           The command line
+#       328-522  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       525-764  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       767-811  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#      814-1230  user scripts      A user's Python script or notebook, read from its source
+#     1233-1285  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1288-1533  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1536-1657  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1660-1920  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1923-2037  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     2040-2181  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2184-2537  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2540-2650  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2653-2744  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2747-2778  prompts           Load training and held-out prompts as token ids
+#     2781-2798  verl layout       verl's row layout: the ground truth in reward_model, all other columns in extra_info
+#     2801-2899  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
+#     2902-3131  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
+#     3134-3208  extracts          Extract from a Python file what some of its names need
+#     3211-3449  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     3452-3729  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3732-4049  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     4052-4188  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     4191-4413  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     4416-4542  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     4545-4858  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4861-5038  conversations     Conversations with environments: their record, limits, and calls of the …
+#     5041-5176  play              Play a policy's conversations with environments; each turn samples all open …
+#     5179-5333  play setup        Set up and score conversations, for all programs that take --environment
+#     5336-5368  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     5371-5445  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     5448-5456  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     5459-5490  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     5493-5496  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     5499-5505  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5508-5588  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5591-5636  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     5639-5747  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     5750-6044  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     6047-6130  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     6133-6158  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     6161-6350  memory            The memory that a run will need, from the shape of its networks
+#     6353-6360  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6363-6493  settings          Settings, hardware by name, and verl's names of estimators, losses and aggregations
+#     6496-6966  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
+#     6969-7155  data              Rows and a model's files as verl reads them
+#     7158-7394  refusals          What verl cannot express, ignores or changes; memory of one GPU, and sizes that do …
+#     7397-7762  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, …
+#     7765-8092  overrides         Our settings as verl's overrides, in Hydra's grammar
+#     8095-8463  job folder        The folder of a job: data, rewards, an environment, settings; the copies of the …
+#     8466-8775  checks            --check: all that can be verified before a run, of a job or of a file of …
+#     8778-9052  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
+#     9055-9276  export            --export: a job as four files that need neither this script nor its bundle
+#     9279-9325  command           The command line
 
 import argparse
 import ast
@@ -361,6 +361,7 @@ keep_checkpoints save_total_limit
 vllm_memory vllm_gpu_memory_utilization gpu_memory_utilization
 rollout_engine engine
 base base_model
+teacher teacher_model teacher_model_name_or_path
 """.strip().splitlines()
 ]
 SAMPLED_WHOLE = "the loss takes log-probs of the whole distribution, so tokens are sampled from it; try --temperature"
@@ -407,13 +408,16 @@ RELATIONS = (
     ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
     ("lora_rank lora_r lora_alpha", "minutes out", "try --change lora, then r= and lora_alpha= in FILE"),
     ("resume threads rollout_engine save_every", "minutes out", "try ppo_train.py or on_policy_distillation.py"),
+    ("resume_from_checkpoint", "resume", "try --resume, for the newest checkpoint of --output_dir"),
+    ("use_peft lora_target_modules", "lora_rank", "adapters are on all linear layers; try --lora_rank 16"),
+    ("push_to_hub hub_model_id", "output_dir", "try `hf upload NAME OUTPUT_DIR/final` after the run"),
     ("seeds", "seed reward", "try one run for each seed, then scripts/report.py RUN …"),
-    ("samples_file", "seed steps", "the output folder has samples.jsonl"),
-    ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
+    ("samples_file log_completions", "seed steps", "the output folder has samples.jsonl"),
+    ("use_vllm vllm_mode", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
-    ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
+    ("rollout_engine vllm_mode", "use_vllm", "try --use_vllm colocate or server"),
     ("shown_samples", "bootstrap fewshot", "try scripts/report.py FOLDER, whose page shows the samples"),
-    ("bf16 fp16", "precision", "try --precision bf16, fp16 or fp32"),
+    ("bf16 fp16 torch_dtype", "precision", "try --precision bf16, fp16 or fp32"),
     ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),
     ("loss_type", "loss aggregation", "loss_type grpo is --aggregation seq_mean_token_mean, dapo is token_mean"),
     ("dual_clip delta multi_objective_aggregation", "trainer_args", "try --trainer_args with TRL's name: delta=VALUE"),
@@ -610,7 +614,7 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
         untold = repeat or default == "" or (explained and not auto)
         text = f.metadata["help"].replace("%", "%%") + ("" if untold else f" (default: {shown})")
         several = {"action": "extend", "nargs": "+"} if f.metadata["several"] else {"action": "append"}
-        extra = several if repeat else {"nargs": "?", "const": True} if is_bool else {}
+        switch = {"nargs": "?", "const": True if is_bool else "true"} if is_bool or "true" in (choices or ()) else {}
         group = parser.add_argument_group(f.metadata["section"]) if f.metadata["section"] else group
         group.add_argument(
             f"--{f.name}",
@@ -619,7 +623,7 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
             default=hidden,
             metavar=None if choices else METAVARS.get(f.type, f.name.upper().split("_")[-1]),
             help=text,
-            **extra,
+            **(several if repeat else switch),
         )
     return parser
 
@@ -632,7 +636,7 @@ def yaml_flags(path: str, names: list[str], lists: list[str] | None = None) -> l
     import yaml
 
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).expanduser().read_text(encoding="utf-8")
         settings = yaml.safe_load(text) or {}
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise UserError(f"got --config {path}: {' '.join(str(error).split())}; expected a readable YAML file") from None
@@ -640,20 +644,20 @@ def yaml_flags(path: str, names: list[str], lists: list[str] | None = None) -> l
     keys = [key.value for key, _ in getattr(yaml.compose(text), "value", [])]
     twice = next((key for key in keys if keys.count(key) > 1), None)
     need(not twice, f"{path}: got the key {twice!r} twice; expected each once")
-    flags = []
-    texts = {str(key): str(value) for key, value in settings.items()}
+    flags, texts = [], {str(key): str(value) for key, value in settings.items()}
+    unknown = [key for key in texts if not own_name(key, names)]
+    near = [relation(key, names, texts) or suggest(key, names, 0.7).removeprefix("; ") for key in unknown]
+    got = f"{path}: got unknown key{'s' * (len(unknown) > 1)} {', '.join(map(repr, unknown))}"
+    need(not unknown, "; ".join([f"{got}; expected settings of --help", *filter(None, dict.fromkeys(near))]))
     for key, value in settings.items():
-        try_one = "; " * bool(near := relation(str(key), names, texts)) + near or suggest(str(key), names, 0.7)
         known = own_name(str(key), names)
-        need(known, f"{path}: got unknown key {key!r}; expected a setting of --help{try_one}")
         need(value is not None, f"{path}: got no value for {key!r}; expected one; try leaving the line out")
         values = value if isinstance(value, list) else [value]
-        need(
-            len(values) < 2 or lists is None or known in lists,
-            f"{path}: got a list of values for {key!r}; expected one",
-        )
+        fits = len(values) < 2 or lists is None or known in lists
+        need(fits, f"{path}: got a list of values for {key!r}; expected one")
         for item in values:
             item = json.dumps(item) if isinstance(item, dict) else item
+            item = str(Path(item).expanduser()) if str(item).startswith("~/") else item  # as a shell has it
             flags.append(f"--{key}={'true' if item is True else 'false' if item is False else item}")
     return flags
 
@@ -700,12 +704,15 @@ def parse_settings(argv: list[str], config_class, description: str):
         if sum(word.split("=")[0].replace("-", "_") == flag.replace("-", "_") for word in argv) > 1:
             say(f"note: {flag} is given more than once and the last one counts; data_loader.py joins files")
     path = flag_values(argv).get("config")
-    words = yaml_flags(path, names, lists) if path else []
+    unset = {f"--{f.name}=" for f in fields if f.metadata["choices"] and f.default == ""}  # as in a run's config.json
+    words = [word for word in yaml_flags(path, names, lists) if word not in unset] if path else []
     check_file(path, words, parser)
     in_file = vars(parser.parse_args(in_own_words(words, names)))
     flags = vars(parse_flags(parser, argv, in_file))
     flags.pop("config", None)
     given = {name: value for name, value in {**in_file, **flags}.items() if value is not None}  # None is auto
+    if given.get("report_to") == ["none"]:  # TRL's word for it
+        del given["report_to"]
     config = config_class(**given)
     config.given = frozenset(given)
     check_units(dataclasses.asdict(config), [*words, *argv])
@@ -734,18 +741,14 @@ def check_trainer(config: BaseConfig) -> None:
     """Raise UserError for trainer settings that are out of range or exclude each other."""
     check_values(config, "model", "data", "output_dir", "prompt_column")
     need(config.adam_beta2 < 1, f"got adam_beta2 {config.adam_beta2}; expected 0 or more, below 1; try 0.999 or 0.95")
-    need(
-        config.mismatch_low <= 1 <= config.mismatch_high,
-        "got mismatch bounds that exclude 1; expected low <= 1 <= high",
-    )
+    around = config.mismatch_low <= 1 <= config.mismatch_high
+    need(around, "got mismatch bounds that exclude 1; expected low <= 1 <= high")
     fixed = config.aggregation == "fixed_length"
     need(not fixed or config.norm_length, "got fixed_length without its --norm_length; try --norm_length 1024")
     need(config.lora_rank or not config.load_in_4bit, "got --load_in_4bit without adapters; try --lora_rank 16")
-    need(
-        not (config.merge_lora and config.load_in_4bit),
-        "got --merge_lora with --load_in_4bit, which would merge rounded weights; expected one of them; try merging "
-        "afterwards, as references/deployment.md shows",
-    )
+    got = "got --merge_lora with --load_in_4bit, which would merge rounded weights; expected one of them"
+    rounded = config.merge_lora and config.load_in_4bit
+    need(not rounded, f"{got}; try merging afterwards, as references/deployment.md shows")
     packed = config.load_in_4bit and config.rollout_engine == "vllm"
     need(not packed, "got --load_in_4bit with vllm, which cannot copy 4-bit weights; try --rollout_engine hf")
     idle = config.vllm_args and config.rollout_engine != "vllm"
@@ -5333,8 +5336,8 @@ def score_weights(reward: Reward, names) -> dict[str, float]:
 # ------------------------------------------------------------------- whole models (src/parts/networks/whole_models.py)
 
 LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
-# where a run's folder has its models, the best first
-MODELS_OF_RUN = ("final", "policy", "step-*/policy", "checkpoint-*", "checkpoints/*/policy", "checkpoints/*-*")
+# where the folder of a run, or of the hub's cache, has its models, the best first
+MODELS_OF_RUN = "final policy step-*/policy checkpoint-* checkpoints/*/policy checkpoints/*-* snapshots/*".split()
 
 
 def settings_of_model(folder: Path) -> dict:
@@ -5342,6 +5345,15 @@ def settings_of_model(folder: Path) -> dict:
     with contextlib.suppress(OSError, ValueError, TypeError):
         return dict(json.loads((folder / "config.json").read_text(encoding="utf-8")))
     return {}
+
+
+def check_pointers(source: str) -> None:
+    """Raise UserError for a folder with Git LFS's pointers in place of files, as `git clone` leaves without git-lfs."""
+    files = [file for name in ("*model*.safetensors", "tokenizer.json") for file in Path(source).glob(name)]
+    small = [file for file in files if file.is_file() and file.stat().st_size < 1000]
+    pointers = [file.name for file in small if file.read_bytes().startswith(b"version https://git-lfs")]
+    got = f"got model {source!r}, whose {', '.join(pointers[:1])} is a pointer of Git LFS; expected the file itself"
+    need(not pointers, f"{got}; try `git lfs install` and `git lfs pull` in that folder")
 
 
 def check_model_folder(source: str) -> None:
@@ -5353,7 +5365,7 @@ def check_model_folder(source: str) -> None:
     for form in () if kind else MODELS_OF_RUN:
         for model in sorted(Path(source).glob(form), key=lambda x: (len(str(x)), x), reverse=True):
             is_model = (model / "adapter_config.json").is_file() or "model_type" in settings_of_model(model)
-            need(not is_model, f"{got}, a folder of a run; expected one of its models; try {model}")
+            need(not is_model, f"{got}, a folder of models; expected one of them; try {model}")
 
 
 # --------------------------------------------------------------------------- adapters (src/parts/networks/adapters.py)
@@ -5386,6 +5398,7 @@ def refuse_adapter(source: str, flag: str, why: str) -> None:
 
 def adapter_settings(source: str) -> dict | None:
     """Contents of a LoRA adapter's adapter_config.json; None for a plain model, UserError for other adapters."""
+    check_pointers(source)
     file = config_file(source)
     if not file:
         check_model_folder(source)
@@ -5414,11 +5427,9 @@ def base_of(source: str, base: str = "") -> str:
         return source
     base = base or settings.get("base_model_name_or_path") or ""
     is_here = Path(base).is_dir() if base else False
-    need(
-        is_here or is_hub_id(base),
-        f"got the adapter {source!r}, whose base {base!r} is not there; expected a folder, as seen from here, or a hub "
-        f"id; try {merge_command(source, '--base', 'FOLDER')}, or correcting adapter_config.json",
-    )
+    lost = f"got the adapter {source!r}, whose base {base!r} is not there"
+    advice = f"{merge_command(source, '--base', 'FOLDER')}, or correcting adapter_config.json"
+    need(is_here or is_hub_id(base), f"{lost}; expected a folder, as seen from here, or a hub id; try {advice}")
     chain = f"got the adapter {source!r}, whose base {base!r} is an adapter itself; expected a whole model"
     need(not config_file(base), f"{chain}; try {merge_command(base)}, and that folder as base")
     return str(Path(base).resolve()) if is_here else base

@@ -44,54 +44,54 @@ Exit codes: 0 RL can begin, 1 not yet (--resume --rounds N continues), 2 bad inp
 #       154-165  python source     Parses Python source in a process with threads
 #       168-271  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #       274-319  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       322-512  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       515-728  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      731-1117  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1120-1190  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1193-1438  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1441-1562  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1565-1830  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1833-1947  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1950-2091  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2094-2447  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2450-2647  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2650-2735  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2738-2822  prompts           Load training and held-out prompts as token ids
-#     2825-2901  pass rates        Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
-#     2904-2955  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
-#     2958-3190  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     3193-3470  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3473-3790  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3793-3839  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     3842-4059  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     4062-4151  models            The networks of a run: their precision, the frozen reference, prompts that they …
-#     4154-4220  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     4223-4329  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     4332-4477  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
-#     4480-4734  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
-#     4737-4944  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     4947-5067  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
-#     5070-5283  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
-#     5286-5368  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
-#     5371-5611  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
-#     5614-5751  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
-#     5754-5946  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
-#     5949-6136  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
-#     6139-6145  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     6148-6228  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     6231-6277  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     6280-6298  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     6301-6573  memory            The memory that a run will need, from the shape of its networks
-#     6576-6779  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
-#     6782-6942  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6945-6972  checkpoints       The state of a run, checkpoints, resuming, the exported model
-#     6975-6981  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
-#     6984-7101  settings          Settings of the warm start, and contradictions between them
-#     7104-7231  solutions         Prompts that may train, and their solutions as token ids with the end token
-#     7234-7391  workshop          The tools of a run: the policy of a round, its sampler, its files, and the signal …
-#     7394-7597  samples           Samples of a round: written in parts, filtered, and judged: can RL take over?
-#     7600-7724  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
-#     7727-7959  run               The memory and the plan, the rounds, the handover to RL, and the command line
+#       322-516  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       519-735  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      738-1124  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1127-1197  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1200-1445  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1448-1569  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1572-1837  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1840-1954  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1957-2098  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2101-2454  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2457-2667  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2670-2755  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2758-2842  prompts           Load training and held-out prompts as token ids
+#     2845-2921  pass rates        Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
+#     2924-2975  text servers      Completions from OpenAI-compatible servers, one per request, with retries if a …
+#     2978-3210  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     3213-3490  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3493-3810  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3813-3868  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     3871-4083  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     4086-4177  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     4180-4246  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     4249-4359  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     4362-4507  batches           Batches: masked statistics, padding, micro-batches, and packed layouts that hold a …
+#     4510-4764  key cache         The key-value cache while sampling: it grows in blocks, holds shared prompts once, …
+#     4767-4972  forward           The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     4975-5095  faster layers     Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     5098-5309  cache probe       Probe what a model's cache and attention can do, before sampling and training rely …
+#     5312-5394  room steps        One more token per row, with fixed shapes and addresses within the cache, as a …
+#     5397-5637  sampling          Sampling with the policy itself: a KV cache, rows that leave the batch when they end
+#     5640-5777  sync check        Check that a sampler has the policy's weights: checksums of each tensor, log-probs …
+#     5780-5972  sampling vllm     Sampling with vLLM on the same GPU, and copying the weights into it
+#     5975-6162  rollouts          Sample and score a batch's rows over all processes; slow rewards run while other …
+#     6165-6171  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     6174-6254  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     6257-6303  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     6306-6324  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     6327-6599  memory            The memory that a run will need, from the shape of its networks
+#     6602-6805  fit               Sizes that fit the memory: chosen and reported in one line, refused if too large; …
+#     6808-6968  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6971-6998  checkpoints       The state of a run, checkpoints, resuming, the exported model
+#     7001-7007  progress          A run's progress and log: evaluations, the end of each step, stopping by a signal, …
+#     7010-7127  settings          Settings of the warm start, and contradictions between them
+#     7130-7257  solutions         Prompts that may train, and their solutions as token ids with the end token
+#     7260-7417  workshop          The tools of a run: the policy of a round, its sampler, its files, and the signal …
+#     7420-7623  samples           Samples of a round: written in parts, filtered, and judged: can RL take over?
+#     7626-7750  supervise         A round's training: TRL's SFTTrainer on token ids that are made here
+#     7753-7985  run               The memory and the plan, the rounds, the handover to RL, and the command line
 
 import argparse
 import ast
@@ -355,6 +355,7 @@ keep_checkpoints save_total_limit
 vllm_memory vllm_gpu_memory_utilization gpu_memory_utilization
 rollout_engine engine
 base base_model
+teacher teacher_model teacher_model_name_or_path
 """.strip().splitlines()
 ]
 SAMPLED_WHOLE = "the loss takes log-probs of the whole distribution, so tokens are sampled from it; try --temperature"
@@ -401,13 +402,16 @@ RELATIONS = (
     ("answer_column gold_column", "reward seed", "a reward names its columns: def reward(prompt, completion, COLUMN)"),
     ("lora_rank lora_r lora_alpha", "minutes out", "try --change lora, then r= and lora_alpha= in FILE"),
     ("resume threads rollout_engine save_every", "minutes out", "try ppo_train.py or on_policy_distillation.py"),
+    ("resume_from_checkpoint", "resume", "try --resume, for the newest checkpoint of --output_dir"),
+    ("use_peft lora_target_modules", "lora_rank", "adapters are on all linear layers; try --lora_rank 16"),
+    ("push_to_hub hub_model_id", "output_dir", "try `hf upload NAME OUTPUT_DIR/final` after the run"),
     ("seeds", "seed reward", "try one run for each seed, then scripts/report.py RUN …"),
-    ("samples_file", "seed steps", "the output folder has samples.jsonl"),
-    ("use_vllm", "rollout_engine", "try --rollout_engine vllm"),
+    ("samples_file log_completions", "seed steps", "the output folder has samples.jsonl"),
+    ("use_vllm vllm_mode", "rollout_engine", "try --rollout_engine vllm"),
     ("use_vllm", "engine", "try --engine vllm"),
-    ("rollout_engine", "use_vllm", "try --use_vllm colocate"),
+    ("rollout_engine vllm_mode", "use_vllm", "try --use_vllm colocate or server"),
     ("shown_samples", "bootstrap fewshot", "try scripts/report.py FOLDER, whose page shows the samples"),
-    ("bf16 fp16", "precision", "try --precision bf16, fp16 or fp32"),
+    ("bf16 fp16 torch_dtype", "precision", "try --precision bf16, fp16 or fp32"),
     ("algorithm", "loss_type", "try --loss_type, --scale_rewards and --importance_sampling_level"),
     ("loss_type", "loss aggregation", "loss_type grpo is --aggregation seq_mean_token_mean, dapo is token_mean"),
     ("dual_clip delta multi_objective_aggregation", "trainer_args", "try --trainer_args with TRL's name: delta=VALUE"),
@@ -604,7 +608,7 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
         untold = repeat or default == "" or (explained and not auto)
         text = f.metadata["help"].replace("%", "%%") + ("" if untold else f" (default: {shown})")
         several = {"action": "extend", "nargs": "+"} if f.metadata["several"] else {"action": "append"}
-        extra = several if repeat else {"nargs": "?", "const": True} if is_bool else {}
+        switch = {"nargs": "?", "const": True if is_bool else "true"} if is_bool or "true" in (choices or ()) else {}
         group = parser.add_argument_group(f.metadata["section"]) if f.metadata["section"] else group
         group.add_argument(
             f"--{f.name}",
@@ -613,7 +617,7 @@ def build_parser(config_class, description: str) -> argparse.ArgumentParser:
             default=hidden,
             metavar=None if choices else METAVARS.get(f.type, f.name.upper().split("_")[-1]),
             help=text,
-            **extra,
+            **(several if repeat else switch),
         )
     return parser
 
@@ -626,7 +630,7 @@ def yaml_flags(path: str, names: list[str], lists: list[str] | None = None) -> l
     import yaml
 
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).expanduser().read_text(encoding="utf-8")
         settings = yaml.safe_load(text) or {}
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise UserError(f"got --config {path}: {' '.join(str(error).split())}; expected a readable YAML file") from None
@@ -634,20 +638,20 @@ def yaml_flags(path: str, names: list[str], lists: list[str] | None = None) -> l
     keys = [key.value for key, _ in getattr(yaml.compose(text), "value", [])]
     twice = next((key for key in keys if keys.count(key) > 1), None)
     need(not twice, f"{path}: got the key {twice!r} twice; expected each once")
-    flags = []
-    texts = {str(key): str(value) for key, value in settings.items()}
+    flags, texts = [], {str(key): str(value) for key, value in settings.items()}
+    unknown = [key for key in texts if not own_name(key, names)]
+    near = [relation(key, names, texts) or suggest(key, names, 0.7).removeprefix("; ") for key in unknown]
+    got = f"{path}: got unknown key{'s' * (len(unknown) > 1)} {', '.join(map(repr, unknown))}"
+    need(not unknown, "; ".join([f"{got}; expected settings of --help", *filter(None, dict.fromkeys(near))]))
     for key, value in settings.items():
-        try_one = "; " * bool(near := relation(str(key), names, texts)) + near or suggest(str(key), names, 0.7)
         known = own_name(str(key), names)
-        need(known, f"{path}: got unknown key {key!r}; expected a setting of --help{try_one}")
         need(value is not None, f"{path}: got no value for {key!r}; expected one; try leaving the line out")
         values = value if isinstance(value, list) else [value]
-        need(
-            len(values) < 2 or lists is None or known in lists,
-            f"{path}: got a list of values for {key!r}; expected one",
-        )
+        fits = len(values) < 2 or lists is None or known in lists
+        need(fits, f"{path}: got a list of values for {key!r}; expected one")
         for item in values:
             item = json.dumps(item) if isinstance(item, dict) else item
+            item = str(Path(item).expanduser()) if str(item).startswith("~/") else item  # as a shell has it
             flags.append(f"--{key}={'true' if item is True else 'false' if item is False else item}")
     return flags
 
@@ -694,12 +698,15 @@ def parse_settings(argv: list[str], config_class, description: str):
         if sum(word.split("=")[0].replace("-", "_") == flag.replace("-", "_") for word in argv) > 1:
             say(f"note: {flag} is given more than once and the last one counts; data_loader.py joins files")
     path = flag_values(argv).get("config")
-    words = yaml_flags(path, names, lists) if path else []
+    unset = {f"--{f.name}=" for f in fields if f.metadata["choices"] and f.default == ""}  # as in a run's config.json
+    words = [word for word in yaml_flags(path, names, lists) if word not in unset] if path else []
     check_file(path, words, parser)
     in_file = vars(parser.parse_args(in_own_words(words, names)))
     flags = vars(parse_flags(parser, argv, in_file))
     flags.pop("config", None)
     given = {name: value for name, value in {**in_file, **flags}.items() if value is not None}  # None is auto
+    if given.get("report_to") == ["none"]:  # TRL's word for it
+        del given["report_to"]
     config = config_class(**given)
     config.given = frozenset(given)
     check_units(dataclasses.asdict(config), [*words, *argv])
@@ -2608,6 +2615,19 @@ def unread_messages(tokenizer, prompts: list, settings: dict) -> Iterator[dict]:
                 yield from [message] if with_more == text else ()
 
 
+def warn_of_turn_end(tokenizer, ends: list[int]) -> None:
+    """Warn if the chat template ends an answer with control tokens of which none ends a completion."""
+    turns, closing = [{"role": "user", "content": "Question"}, {"role": "assistant", "content": "Answer"}], ""
+    with contextlib.suppress(Exception):  # no template, or one that raises something
+        closing = write_chat(tokenizer, turns).rpartition("Answer")[2]
+    control = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
+    ids = [i for i in tokenizer(closing, add_special_tokens=False).input_ids if i in control]
+    if ids and not {*ids} & {*ends}:
+        got = f"the chat template ends an answer with {tokenizer.decode(ids[:1])!r}, no end token of the model"
+        fix = f"a copy of the model with eos_token_id {sorted({*ends, ids[0]})} in generation_config.json"
+        say_once(f"warning: {got}, so completions may go on past their turn; try {fix}")
+
+
 def check_template(config, tokenizer, source: str, prompts: list) -> None:
     """Warn of string prompts that bypass the template; UserError if --chat finds no template, or rendered prompts."""
     if config.chat:
@@ -3793,8 +3813,8 @@ class Reward:
 # ------------------------------------------------------------------- whole models (src/parts/networks/whole_models.py)
 
 LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
-# where a run's folder has its models, the best first
-MODELS_OF_RUN = ("final", "policy", "step-*/policy", "checkpoint-*", "checkpoints/*/policy", "checkpoints/*-*")
+# where the folder of a run, or of the hub's cache, has its models, the best first
+MODELS_OF_RUN = "final policy step-*/policy checkpoint-* checkpoints/*/policy checkpoints/*-* snapshots/*".split()
 
 
 def settings_of_model(folder: Path) -> dict:
@@ -3802,6 +3822,15 @@ def settings_of_model(folder: Path) -> dict:
     with contextlib.suppress(OSError, ValueError, TypeError):
         return dict(json.loads((folder / "config.json").read_text(encoding="utf-8")))
     return {}
+
+
+def check_pointers(source: str) -> None:
+    """Raise UserError for a folder with Git LFS's pointers in place of files, as `git clone` leaves without git-lfs."""
+    files = [file for name in ("*model*.safetensors", "tokenizer.json") for file in Path(source).glob(name)]
+    small = [file for file in files if file.is_file() and file.stat().st_size < 1000]
+    pointers = [file.name for file in small if file.read_bytes().startswith(b"version https://git-lfs")]
+    got = f"got model {source!r}, whose {', '.join(pointers[:1])} is a pointer of Git LFS; expected the file itself"
+    need(not pointers, f"{got}; try `git lfs install` and `git lfs pull` in that folder")
 
 
 def check_model_folder(source: str) -> None:
@@ -3813,7 +3842,7 @@ def check_model_folder(source: str) -> None:
     for form in () if kind else MODELS_OF_RUN:
         for model in sorted(Path(source).glob(form), key=lambda x: (len(str(x)), x), reverse=True):
             is_model = (model / "adapter_config.json").is_file() or "model_type" in settings_of_model(model)
-            need(not is_model, f"{got}, a folder of a run; expected one of its models; try {model}")
+            need(not is_model, f"{got}, a folder of models; expected one of them; try {model}")
 
 
 def load_whole(load, source: str, **options):
@@ -3865,6 +3894,7 @@ def merge_command(source: str, *flags: str) -> str:
 
 def adapter_settings(source: str) -> dict | None:
     """Contents of a LoRA adapter's adapter_config.json; None for a plain model, UserError for other adapters."""
+    check_pointers(source)
     file = config_file(source)
     if not file:
         check_model_folder(source)
@@ -3893,11 +3923,9 @@ def base_of(source: str, base: str = "") -> str:
         return source
     base = base or settings.get("base_model_name_or_path") or ""
     is_here = Path(base).is_dir() if base else False
-    need(
-        is_here or is_hub_id(base),
-        f"got the adapter {source!r}, whose base {base!r} is not there; expected a folder, as seen from here, or a hub "
-        f"id; try {merge_command(source, '--base', 'FOLDER')}, or correcting adapter_config.json",
-    )
+    lost = f"got the adapter {source!r}, whose base {base!r} is not there"
+    advice = f"{merge_command(source, '--base', 'FOLDER')}, or correcting adapter_config.json"
+    need(is_here or is_hub_id(base), f"{lost}; expected a folder, as seen from here, or a hub id; try {advice}")
     chain = f"got the adapter {source!r}, whose base {base!r} is an adapter itself; expected a whole model"
     need(not config_file(base), f"{chain}; try {merge_command(base)}, and that folder as base")
     return str(Path(base).resolve()) if is_here else base
@@ -3920,12 +3948,9 @@ def settle_model(config: BaseConfig) -> None:
     settings = adapter_settings(config.model)
     for name, key in (("lora_rank", "r"), ("lora_alpha", "lora_alpha")) if settings else ():
         given, of_adapter = getattr(config, name), settings[key]
-        need(
-            given in (0, of_adapter),
-            f"got --{name} {given:g} with the adapter {config.model!r} of {name} {of_adapter:g}; expected the same, as "
-            f"it is trained on; try --{name} {of_adapter:g}, or for a new adapter merge this one: "
-            f"{merge_command(config.model)}",
-        )
+        got = f"got --{name} {given:g} with the adapter {config.model!r} of {name} {of_adapter:g}"
+        advice = f"--{name} {of_adapter:g}, or for a new adapter merge this one: {merge_command(config.model)}"
+        need(given in (0, of_adapter), f"{got}; expected the same, as it is trained on; try {advice}")
         setattr(config, name, type(given)(of_adapter))
 
 
@@ -3957,12 +3982,11 @@ def fit_embeddings(base, source: str) -> None:
         beyond = {token for token, i in tokens.items() if i >= size}
     if beyond:  # ignore those that the base's own tokenizer has too
         beyond -= transformers.AutoTokenizer.from_pretrained(base.name_or_path).get_vocab().keys()
-    need(
-        not beyond and (size <= known or tied or len(rows) == 2),
-        f"got the adapter {source!r}, whose tokenizer has tokens beyond the {known} rows of its base, as "
-        f"{sorted(beyond)[:3] or f'row {known}'}, and which has not saved their embeddings; expected both layers; try "
-        "to save it again with save_pretrained(..., save_embedding_layers=True), or to train with modules_to_save",
-    )
+    which = sorted(beyond)[:3] or f"row {known}"
+    got = f"got the adapter {source!r}, whose tokenizer has tokens beyond the {known} rows of its base, as {which}"
+    got += ", and which has not saved their embeddings; expected both layers"
+    advice = "saving it again with save_pretrained(..., save_embedding_layers=True), or training with modules_to_save"
+    need(not beyond and (size <= known or tied or len(rows) == 2), f"{got}; try {advice}")
     if size != known:
         base.resize_token_embeddings(size, mean_resizing=False)  # no initial values needed: the rows are loaded next
 
@@ -4142,6 +4166,8 @@ def check_tokens(models: Models, rows: list[dict]) -> None:
 def check_context(config: BaseConfig, models: Models, rows: list[dict]) -> None:
     """Raise UserError if prompt and completion exceed the model's positions, or if a token has no embedding."""
     check_tokens(models, rows)
+    if config.chat or not all(isinstance(row.get("prompt", ""), str) for row in rows):
+        warn_of_turn_end(models.tokenizer, models.eos_ids)
     longest = max(len(row["prompt_ids"]) for row in rows)
     got = f"got a prompt of {longest} and completions of {config.max_new_tokens} tokens"
     for network in map(unwrapped, filter(None, models.networks)):
@@ -4261,10 +4287,9 @@ def refuse_attention(config: BaseConfig, source: str, why: object) -> UserError:
     """The error for an attention that is not installed, or that the architecture or device does not support."""
     kind = config.attn_implementation
     package = ", or `pip install kernels`, with which transformers fetches it for a GPU" * kind.startswith("flash")
-    return UserError(
-        f"got --attn_implementation {kind} with model {source!r}: {why}; expected one that is installed and that the "
-        f"architecture has; try --attn_implementation auto{package}"
-    )
+    expected = "expected one that is installed and that the architecture has"
+    got = f"got --attn_implementation {kind} with model {source!r}: {why}"
+    return UserError(f"{got}; {expected}; try --attn_implementation auto{package}")
 
 
 def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
@@ -4277,7 +4302,8 @@ def load_error(config: BaseConfig, source: str, error: Exception) -> UserError:
         return refuse_attention(config, source, error)
     base = base_of(source, getattr(config, "base_model", ""))
     got = f"got model {source!r}, which" if base == source else f"got the adapter {source!r}, whose base {base!r}"
-    return UserError(f"{got} does not load: {' '.join(str(error).split())}; {LOADABLE}")
+    why = str(error).partition("Model type should be one of")[0]  # hundreds follow
+    return UserError(f"{got} does not load: {' '.join(why.split())}; {LOADABLE}")
 
 
 def shaped_network(config: BaseConfig, source: str):
@@ -4302,6 +4328,10 @@ def load_network(auto_class, source: str, config: BaseConfig, device, frozen: bo
         model = load_pretrained(auto_class, source, trainable=not frozen, dtype=dtype, **extra)
     except Exception as error:  # OSError, ValueError, SafetensorError, …
         raise load_error(config, source, error) from error
+    packed = getattr(model, "hf_quantizer", None) and not (frozen or config.load_in_4bit)
+    got = f"got model {source!r}, whose weights are quantised; expected 16 or 32 bits, or adapters that stay apart"
+    apart = config.lora_rank and not getattr(config, "merge_lora", False)
+    need(apart or not packed, f"{got}; try the model that it was made from, or --lora_rank 16 without --merge_lora")
     disable_dropout(model)
     keep_differentiable(model)
     if frozen:  # embeddings and norms stay fp32, like a policy's under autocast, so that both agree exactly
@@ -4908,11 +4938,9 @@ def settle_logits(config: BaseConfig, models: Models) -> None:
     finite = expected.isfinite().all()
     got = f"got {name}, whose logits are not finite; expected finite ones"
     need(finite, f"{got}; try another checkpoint, or bf16 in place of fp16")
-    need(
-        torch.allclose(logits, expected, rtol=2e-2, atol=2e-2 * expected.std().item()),
-        f"got {name}, whose logits are not output layer x hidden state; expected a "
-        "plain decoder (logit scale and soft-capping are known); try another architecture, or adapt all_logits()",
-    )
+    got = f"got {name}, whose logits are not output layer x hidden state; expected a plain decoder (logit scale and "
+    equal = torch.allclose(logits, expected, rtol=2e-2, atol=2e-2 * expected.std().item())
+    need(equal, f"{got}soft-capping are known); try another architecture, or adapt all_logits()")
     count = token_count(models.tokenizer, models.eos_ids)
     for network in filter(None, (models.policy, models.reference)):
         unwrapped(network).known_tokens = count if count < logits.shape[-1] else None
@@ -5230,11 +5258,9 @@ def check_pads(config: BaseConfig, models: Models, network, name: str) -> None:
     with torch.no_grad(), autocast(config, models.device), first_layers(config, network, models.device):
         padded, expected = plain_states(network, ids, mask), plain_states(network, alone, torch.ones_like(alone))
     gap = relative_gap(padded[1, -len(texts[1]) :], expected[0])
-    need(
-        gap < gap_limits(config, models.device)[0],
-        f"got {name} {type(unwrapped(network)).__name__}, whose states move by {gap:.0%} when a text is padded on the "
-        "left; expected a network that ignores masked tokens; try another architecture",
-    )
+    kind, fits = type(unwrapped(network)).__name__, gap < gap_limits(config, models.device)[0]
+    got = f"got {name} {kind}, whose states move by {gap:.0%} when a text is padded on the left"
+    need(fits, f"{got}; expected a network that ignores masked tokens; try another architecture")
 
 
 def load_sampler(config: BaseConfig, tokenizer, device, name: str) -> Models:
