@@ -44,20 +44,20 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 #     1679-1708  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
 #     1711-1733  prompts            Load training and held-out prompts as token ids
 #     1736-1754  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
-#     1757-1789  whole models       Refuse what transformers would make a model of by guessing: missing weights, …
-#     1792-1860  adapters           LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     1863-1882  tokenizers         Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     1885-1893  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
-#     1896-2024  bad rows           Names of columns, errors about bad rows, and the values that a row may hold
-#     2027-2329  messages           Chat messages, passages that a question is about, and media, which are refused
-#     2332-2710  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
-#     2713-2965  choices            Questions with choices: find the choices of a row, and which one is right
-#     2968-3387  forms              Convert rows of each form to the schema
-#     3390-3505  form names         Tell a row's form by the names of its fields, and convert it
-#     3508-3711  writing            Write rows for each target, and choose held-out rows
-#     3714-4034  row reader         Read rows from files, globs and the hub; convert, check and count them
-#     4037-4138  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
-#     4141-4382  command            The command line, and what --inspect shows
+#     1757-1792  whole models       Refuse what transformers would make a model of by guessing: missing weights, …
+#     1795-1863  adapters           LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     1866-1885  tokenizers         Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     1888-1896  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
+#     1899-2027  bad rows           Names of columns, errors about bad rows, and the values that a row may hold
+#     2030-2332  messages           Chat messages, passages that a question is about, and media, which are refused
+#     2335-2713  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
+#     2716-2968  choices            Questions with choices: find the choices of a row, and which one is right
+#     2971-3390  forms              Convert rows of each form to the schema
+#     3393-3508  form names         Tell a row's form by the names of its fields, and convert it
+#     3511-3714  writing            Write rows for each target, and choose held-out rows
+#     3717-4037  row reader         Read rows from files, globs and the hub; convert, check and count them
+#     4040-4141  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
+#     4144-4385  command            The command line, and what --inspect shows
 
 import argparse
 import ast
@@ -1758,7 +1758,10 @@ def info_key(name: str) -> str:
 
 LOADABLE = "expected a checkpoint folder, or a hub id that this machine has or can reach"
 # where the folder of a run, or of the hub's cache, has its models, the best first
-MODELS_OF_RUN = "final policy step-*/policy checkpoint-* checkpoints/*/policy checkpoints/*-* snapshots/*".split()
+MODELS_OF_RUN = (
+    *("final", "policy", "step-*/policy", "checkpoint-*", "checkpoints/*/policy", "checkpoints/*-*"),
+    "snapshots/*",
+)
 
 
 def settings_of_model(folder: Path) -> dict:
