@@ -143,7 +143,7 @@ EMBEDDED_MODEL = str(BUNDLE / "assets" / "tiny_lm")
 
 # ----------------------------------------------------------------- user scripts (src/parts/foundation/user_scripts.py)
 
-MOST_NESTED = 12  # dictionaries made of each other that are followed, as the time grows exponentially
+MOST_NESTED = 6  # dictionaries made of each other that are followed, as the time grows exponentially
 CHANGING = {"append", "extend", "insert", "pop", "remove", "setdefault", "update"}  # methods
 NAMED = ast.Name | ast.Attribute
 DEFS = ast.FunctionDef | ast.AsyncFunctionDef

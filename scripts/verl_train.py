@@ -813,7 +813,7 @@ def end_at_once(code: int) -> None:
 
 # ----------------------------------------------------------------- user scripts (src/parts/foundation/user_scripts.py)
 
-MOST_NESTED = 12  # dictionaries made of each other that are followed, as the time grows exponentially
+MOST_NESTED = 6  # dictionaries made of each other that are followed, as the time grows exponentially
 CHANGING = {"append", "extend", "insert", "pop", "remove", "setdefault", "update"}  # methods
 NAMED = ast.Name | ast.Attribute
 DEFS = ast.FunctionDef | ast.AsyncFunctionDef

@@ -12,7 +12,7 @@ from functools import cache, cached_property
 
 from parts.foundation.messages import UserError
 
-MOST_NESTED = 12  # dictionaries made of each other that are followed, as the time grows exponentially
+MOST_NESTED = 6  # dictionaries made of each other that are followed, as the time grows exponentially
 CHANGING = {"append", "extend", "insert", "pop", "remove", "setdefault", "update"}  # methods
 NAMED = ast.Name | ast.Attribute
 DEFS = ast.FunctionDef | ast.AsyncFunctionDef
