@@ -25,10 +25,10 @@ option value keeps; w: the advised weight. Presets have weights:
 #       556-566  schema examples  Example values that a JSON Schema accepts, for tests of rewards
 #       569-779  contract         The contract of every reward function: inputs, options, and valid values
 #       782-963  text parts       Find answers, blocks and sections in texts
-#      966-1233  correctness      Right answers, and programs that pass tests
-#     1236-1499  format           Layouts, style, repetition and length
-#     1502-1659  judges           Models that judge
-#     1662-1764  combined         Combined rewards and presets
+#      966-1239  correctness      Right answers, and programs that pass tests
+#     1242-1514  format           Layouts, style, repetition and length
+#     1517-1674  judges           Models that judge
+#     1677-1779  combined         Combined rewards and presets
 
 import ast
 import asyncio
@@ -1146,11 +1146,14 @@ def _squad_f1(words: list[str], gold: list[str]) -> float:
 @reward(one_of=("answer", "answers"))
 def squad_exact_match(text, answer=None, answers=None):
     """1 if the final answer has a gold's words in its order, as SQuAD normalises: {0, 1}, w 1.
+
     SQuAD's `compute_exact` (Rajpurkar 2016, arXiv 1606.05250; evaluate-v2.0.py): lower case, without punctuation, the
     articles a, an, the, extra spaces, and a reason after the answer, which is the marked one, else the visible text. A
     gold is a text, a list, or SQuAD's column `answers`, {"text": [...]}; there no text means that "" is right.
+
     >>> squad_exact_match(None, ["<answer>The Eiffel Tower.</answer>", "eiffel"], ["Eiffel tower"] * 2)
-    [1.0, 0.0]"""
+    [1.0, 0.0]
+    """
     golds = _squad_golds(answer, answers)
     return None if golds is None else any(words in golds for words in _squad_answers(text))
 
@@ -1158,10 +1161,13 @@ def squad_exact_match(text, answer=None, answers=None):
 @reward(one_of=("answer", "answers"))
 def squad_f1(text, answer=None, answers=None):
     """2·common / (n + m) of the answer's n and the gold's m words, as SQuAD normalises; the best gold's: [0, 1], w 1.
+
     SQuAD's `compute_f1` (Rajpurkar 2016, arXiv 1606.05250; evaluate-v2.0.py), words as in squad_exact_match. Beside an
     exact check where short answers are wanted: the F1 of a long text with the answer in it is low, not 0.
+
     >>> squad_f1(None, ["<answer>The Eiffel Tower.</answer>", "the tower in Paris"], ["Eiffel tower"] * 2)
-    [1.0, 0.4]"""
+    [1.0, 0.4]
+    """
     golds = _squad_golds(answer, answers)
     return None if golds is None else max(_squad_f1(words, gold) for words in _squad_answers(text) for gold in golds)
 
@@ -1365,11 +1371,14 @@ def repetition_penalty(text, *, ngram_size=3, max_penalty=-1.0):
 @reward
 def token_repetition(text, completion_ids, *, ngram_size=3, max_penalty=-1.0):
     """(1 − distinct / all n-grams)·max_penalty, over tokens: [max_penalty, 0], w 0.1 to 1.
+
     Appendix C.2 of Demystifying Long Chain-of-Thought Reasoning (Yeo 2025, arXiv 2502.03373), as in TRL's
     `get_repetition_penalty_reward`: of the tokens in `completion_ids`, so for any language; repetition_penalty counts
     words, as open-r1 does. 0 for fewer than ngram_size tokens.
+
     >>> token_repetition(None, ["", ""], completion_ids=[[1, 2, 3, 4], [5, 5, 5, 5, 5]], ngram_size=2)
-    [0.0, -0.75]"""
+    [0.0, -0.75]
+    """
     return (1 - _distinct(list(completion_ids or ()), ngram_size)) * max_penalty + 0.0
 
 
@@ -1460,13 +1469,16 @@ def token_cosine_scaled(
     text, answer, completion_ids, *, max_length=1024, correct=(0.5, 1.0), wrong=(-1.0, -0.5), exceeded=-1.0
 ):
     r"""cosine_scaled over the tokens of `completion_ids`, and `exceeded` from max_length on: [−1, 1], w 1.
+
     The cosine reward of Demystifying Long Chain-of-Thought Reasoning (Yeo 2025, arXiv 2502.03373):
     η_min + (η_max − η_min)·(1 + cos(π·length / max_length)) / 2, and r_e where the length reaches max_length. Set that
     to the generation limit; a completion that is cut off then earns `exceeded`, right or wrong. With other options
     the range is [min(exceeded, wrong[0]), correct[1]].
+
     >>> ids = [[7] * 512, [7] * 512, [7] * 1024]
     >>> token_cosine_scaled(None, [r"\boxed{2}", r"\boxed{3}", r"\boxed{2}"], ["2"] * 3, completion_ids=ids)
-    [0.75, -0.75, -1.0]"""
+    [0.75, -0.75, -1.0]
+    """
     score = math_equivalence.core(text, answer)
     if score is None or len(completion_ids or ()) >= max_length:
         return score if score is None else exceeded
@@ -1490,12 +1502,15 @@ def _kimi_scores(graded: list, prompts) -> list[float | None]:
 @reward(grades=True, across=_kimi_scores)
 def kimi_length(text, answer, completion_ids=None, *, unit="characters"):
     r"""λ = 0.5 − (length − min) / (max − min) over the completions of a prompt; wrong: min(0, λ): [−0.5, 0.5], w 0.2.
+
     The length reward of Kimi k1.5 (arXiv 2501.12599, section 2.3.3; open-r1's `len_reward`): among the samples of a
     prompt short right ones gain, long ones lose, short wrong ones gain nothing; 0 where all have one length. Right is
     what math_equivalence says. Beside a correctness reward; the paper starts without it, and switches it on later. It
     needs the whole group in one call: a process or worker that scores completions one by one gets 0 for each.
+
     >>> kimi_length(None, [r"\boxed{2}", r"so \boxed{2}", r"thus, \boxed{2}", r"\boxed{3}"], ["2"] * 4)
-    [0.5, 0.0, -0.5, 0.0]"""
+    [0.5, 0.0, -0.5, 0.0]
+    """
     return math_equivalence.core(text, answer), _length(text, completion_ids, unit)
 
 

@@ -52,12 +52,12 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 #     2030-2332  messages           Chat messages, passages that a question is about, and media, which are refused
 #     2335-2713  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
 #     2716-2968  choices            Questions with choices: find the choices of a row, and which one is right
-#     2971-3390  forms              Convert rows of each form to the schema
-#     3393-3508  form names         Tell a row's form by the names of its fields, and convert it
-#     3511-3714  writing            Write rows for each target, and choose held-out rows
-#     3717-4037  row reader         Read rows from files, globs and the hub; convert, check and count them
-#     4040-4141  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
-#     4144-4385  command            The command line, and what --inspect shows
+#     2971-3391  forms              Convert rows of each form to the schema
+#     3394-3509  form names         Tell a row's form by the names of its fields, and convert it
+#     3512-3715  writing            Write rows for each target, and choose held-out rows
+#     3718-4038  row reader         Read rows from files, globs and the hub; convert, check and count them
+#     4041-4142  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
+#     4145-4386  command            The command line, and what --inspect shows
 
 import argparse
 import ast
@@ -3149,7 +3149,8 @@ class Shape:
             whole = "\n".join(message["content"] for message in out["prompt"])
             if re.fullmatch(r"\(?[A-J]\)?", str(out.get("answer"))) and not LETTERED.search(whole):
                 self.notes.append(LETTER_ALONE)
-            self.notes += [f"prompts {line}" for line in [unnamed_function(out, whole)] if line]
+            if line := unnamed_function(out, whole):
+                self.notes.append(f"prompts {line}")
             self.notes += calls_on_stdin(out.get("tests"), self.tests_name, function_of(row), asked)
             known = {*self.facts.mapped, *self.facts.sources, *(self.choices.columns if self.choices else ())}
             known |= {"tools"} if {"completion", "chosen"} & out.keys() else set()  # trainers on replies render them

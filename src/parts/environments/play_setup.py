@@ -40,7 +40,8 @@ def check_room(config, prompt_tokens: int) -> None:
 def check_fits(config, limit: int | None, bound: str = "max_new_tokens") -> None:
     """Raise UserError if a conversation can exceed the model's `limit` of positions (None: no limit).
 
-    `bound`: name of the setting that limits an answer, for the message.
+    Args:
+        bound: name of the setting that limits an answer, for the message.
     """
     need(
         not limit or config.conversation_tokens <= limit,
@@ -79,7 +80,8 @@ def load_scored(config) -> tuple[Environments, Reward]:
 def check_environments(config, environments: Environments, functions) -> None:
     """Raise UserError if conversations would get no score, or if tool_format is set without tools.
 
-    `functions`: names of the reward functions beside the environments.
+    Args:
+        functions: names of the reward functions beside the environments.
     """
     got = f"got a reward function {OF_ENVIRONMENT!r}, the name of the environment's own score"
     need(OF_ENVIRONMENT not in functions, f"{got}; try another name")
@@ -120,8 +122,10 @@ def playable_rows(
 ) -> list[dict]:
     """Render the rows' prompts with their environment's tools as `prompt_ids`; drop rows that are then too long.
 
-    Text that `reset` appends is not included, as it is unknown before a conversation begins. `limit`: name of the
-    setting that limits a prompt.
+    Text that `reset` appends is not included, as it is unknown before a conversation begins.
+
+    Args:
+        limit: name of the setting that limits a prompt.
     """
     kept, most = [], getattr(config, limit)
     for row in rows:

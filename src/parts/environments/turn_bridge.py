@@ -56,7 +56,11 @@ class TurnBridge:
             self.settings["chat_template"] = chat_template
 
     def render(self, messages: list[dict], tools: list[dict], guarded: bool = True) -> list[int]:
-        """Token ids of messages and the start of the next answer; `guarded`: encode control tokens as letters."""
+        """Token ids of messages and the start of the assistant's next answer.
+
+        Args:
+            guarded: encode control tokens in messages as letters.
+        """
         messages = with_arguments(as_object, messages)
         if messages[-1]["role"] == "assistant":  # a turn that the data's prompt starts and the model continues
             return self.render(messages[:-1], tools, guarded) + self.begun_answer(messages, tools)

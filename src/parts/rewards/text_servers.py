@@ -40,9 +40,13 @@ def server_json(url: str, body: dict | None, hint: str, tries=5, timeout: float 
 
 
 def server_text(base_url: str, prompt: str | list[dict], body: dict, hint: str) -> tuple[str, str | None, int | None]:
-    """(Text, the server's finish_reason, its count of tokens or None) of one completion.
+    """One completion: messages go to /chat/completions, text to /completions.
 
-    Messages go to /chat/completions, text to /completions; `body` has model, max_tokens, temperature and the like.
+    Args:
+        body: model, max_tokens, temperature and further fields of the request.
+
+    Returns:
+        (text, the server's finish_reason, its count of tokens or None).
     """
     chat = isinstance(prompt, list)
     if chat and prompt[-1]["role"] == "assistant":  # have vLLM and SGLang continue that message

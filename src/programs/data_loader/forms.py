@@ -224,7 +224,8 @@ class Shape:
             whole = "\n".join(message["content"] for message in out["prompt"])
             if re.fullmatch(r"\(?[A-J]\)?", str(out.get("answer"))) and not LETTERED.search(whole):
                 self.notes.append(LETTER_ALONE)
-            self.notes += [f"prompts {line}" for line in [unnamed_function(out, whole)] if line]
+            if line := unnamed_function(out, whole):
+                self.notes.append(f"prompts {line}")
             self.notes += calls_on_stdin(out.get("tests"), self.tests_name, function_of(row), asked)
             known = {*self.facts.mapped, *self.facts.sources, *(self.choices.columns if self.choices else ())}
             known |= {"tools"} if {"completion", "chosen"} & out.keys() else set()  # trainers on replies render them

@@ -68,7 +68,11 @@ def kl_token(name: str, c: dict, i: int, t: int):
 
 
 def ways_of(formula: str, takes: set[str], full: bool) -> list[str]:
-    """The published ways of writing a formula of these inputs; `full`: log-probs are of the whole vocabulary."""
+    """The published ways of writing a formula, for a function that takes these inputs.
+
+    Args:
+        full: whether log-probs are of the whole vocabulary.
+    """
     kind = FORMULAS[formula].kind
     if kind == "kl":
         names = [*FULL_KL] if full else ["k1", "k2", "k3", "|k1|"] if formula == "kl" else [formula]

@@ -208,11 +208,14 @@ def _squad_f1(words: list[str], gold: list[str]) -> float:
 @reward(one_of=("answer", "answers"))
 def squad_exact_match(text, answer=None, answers=None):
     """1 if the final answer has a gold's words in its order, as SQuAD normalises: {0, 1}, w 1.
+
     SQuAD's `compute_exact` (Rajpurkar 2016, arXiv 1606.05250; evaluate-v2.0.py): lower case, without punctuation, the
     articles a, an, the, extra spaces, and a reason after the answer, which is the marked one, else the visible text. A
     gold is a text, a list, or SQuAD's column `answers`, {"text": [...]}; there no text means that "" is right.
+
     >>> squad_exact_match(None, ["<answer>The Eiffel Tower.</answer>", "eiffel"], ["Eiffel tower"] * 2)
-    [1.0, 0.0]"""
+    [1.0, 0.0]
+    """
     golds = _squad_golds(answer, answers)
     return None if golds is None else any(words in golds for words in _squad_answers(text))
 
@@ -220,10 +223,13 @@ def squad_exact_match(text, answer=None, answers=None):
 @reward(one_of=("answer", "answers"))
 def squad_f1(text, answer=None, answers=None):
     """2·common / (n + m) of the answer's n and the gold's m words, as SQuAD normalises; the best gold's: [0, 1], w 1.
+
     SQuAD's `compute_f1` (Rajpurkar 2016, arXiv 1606.05250; evaluate-v2.0.py), words as in squad_exact_match. Beside an
     exact check where short answers are wanted: the F1 of a long text with the answer in it is low, not 0.
+
     >>> squad_f1(None, ["<answer>The Eiffel Tower.</answer>", "the tower in Paris"], ["Eiffel tower"] * 2)
-    [1.0, 0.4]"""
+    [1.0, 0.4]
+    """
     golds = _squad_golds(answer, answers)
     return None if golds is None else max(_squad_f1(words, gold) for words in _squad_answers(text) for gold in golds)
 

@@ -153,11 +153,14 @@ def repetition_penalty(text, *, ngram_size=3, max_penalty=-1.0):
 @reward
 def token_repetition(text, completion_ids, *, ngram_size=3, max_penalty=-1.0):
     """(1 − distinct / all n-grams)·max_penalty, over tokens: [max_penalty, 0], w 0.1 to 1.
+
     Appendix C.2 of Demystifying Long Chain-of-Thought Reasoning (Yeo 2025, arXiv 2502.03373), as in TRL's
     `get_repetition_penalty_reward`: of the tokens in `completion_ids`, so for any language; repetition_penalty counts
     words, as open-r1 does. 0 for fewer than ngram_size tokens.
+
     >>> token_repetition(None, ["", ""], completion_ids=[[1, 2, 3, 4], [5, 5, 5, 5, 5]], ngram_size=2)
-    [0.0, -0.75]"""
+    [0.0, -0.75]
+    """
     return (1 - _distinct(list(completion_ids or ()), ngram_size)) * max_penalty + 0.0
 
 
@@ -248,13 +251,16 @@ def token_cosine_scaled(
     text, answer, completion_ids, *, max_length=1024, correct=(0.5, 1.0), wrong=(-1.0, -0.5), exceeded=-1.0
 ):
     r"""cosine_scaled over the tokens of `completion_ids`, and `exceeded` from max_length on: [−1, 1], w 1.
+
     The cosine reward of Demystifying Long Chain-of-Thought Reasoning (Yeo 2025, arXiv 2502.03373):
     η_min + (η_max − η_min)·(1 + cos(π·length / max_length)) / 2, and r_e where the length reaches max_length. Set that
     to the generation limit; a completion that is cut off then earns `exceeded`, right or wrong. With other options
     the range is [min(exceeded, wrong[0]), correct[1]].
+
     >>> ids = [[7] * 512, [7] * 512, [7] * 1024]
     >>> token_cosine_scaled(None, [r"\boxed{2}", r"\boxed{3}", r"\boxed{2}"], ["2"] * 3, completion_ids=ids)
-    [0.75, -0.75, -1.0]"""
+    [0.75, -0.75, -1.0]
+    """
     score = math_equivalence.core(text, answer)
     if score is None or len(completion_ids or ()) >= max_length:
         return score if score is None else exceeded
@@ -278,10 +284,13 @@ def _kimi_scores(graded: list, prompts) -> list[float | None]:
 @reward(grades=True, across=_kimi_scores)
 def kimi_length(text, answer, completion_ids=None, *, unit="characters"):
     r"""λ = 0.5 − (length − min) / (max − min) over the completions of a prompt; wrong: min(0, λ): [−0.5, 0.5], w 0.2.
+
     The length reward of Kimi k1.5 (arXiv 2501.12599, section 2.3.3; open-r1's `len_reward`): among the samples of a
     prompt short right ones gain, long ones lose, short wrong ones gain nothing; 0 where all have one length. Right is
     what math_equivalence says. Beside a correctness reward; the paper starts without it, and switches it on later. It
     needs the whole group in one call: a process or worker that scores completions one by one gets 0 for each.
+
     >>> kimi_length(None, [r"\boxed{2}", r"so \boxed{2}", r"thus, \boxed{2}", r"\boxed{3}"], ["2"] * 4)
-    [0.5, 0.0, -0.5, 0.0]"""
+    [0.5, 0.0, -0.5, 0.0]
+    """
     return math_equivalence.core(text, answer), _length(text, completion_ids, unit)

@@ -62,10 +62,15 @@ class Checks:
     def payment(
         self, line: dict, paid: list, gold: float, lowest: float, noun: str, advice: str, rows=PAYING_ROWS, own=()
     ) -> dict:
-        """Complete the line of a probe or policy with shares of gold's payment; add findings for rows paid too much.
+        """Complete a line of the report with shares of gold's payment; add findings for rows that are paid too much.
 
-        `paid` has (score, evidence) pairs, `own` {row's number: what its gold is paid}, which replaces gold's mean if
-        above nothing: 0, or `lowest`, the lowest score seen, if gold is not above 0. `rows` may be paid too much.
+        Args:
+            line: the name, description and allowed share of a probe or policy.
+            paid: (score, evidence) pairs.
+            gold: what gold is paid on average.
+            lowest: the lowest score seen; it counts as nothing if gold is not above 0.
+            rows: share of the rows that may be paid too much before the check fails.
+            own: {row's number: what its own gold is paid}, instead of `gold` if above nothing.
         """
         floor, allowed, summary = 0.0 if gold > 1e-9 else min(0.0, gold, lowest), line["allowed"], line["what"]
         if not paid or gold - floor < 1e-9:
@@ -87,9 +92,12 @@ class Checks:
 
 
 def ranked(variants: list[tuple[dict, dict]], trial, merit) -> list[str]:
-    """Names of gold's variants, the best first; of (row, {variant: gold}) pairs.
+    """Names of gold's variants, the best first.
 
-    `trial([(row, gold), …]) -> results` is called if there are several; then `merit(results) -> (full marks, mean)`.
+    Args:
+        variants: (row, {variant: gold}) of each row.
+        trial: `trial([(row, gold), …]) -> results`, called if there are several variants.
+        merit: `merit(results) -> (share of full marks, mean)`, called once all were tried.
     """
     names = dict.fromkeys(name for _, of_row in variants for name in of_row)
     pairs = {name: [(row, of_row[name]) for row, of_row in variants if name in of_row] for name in names}
