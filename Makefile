@@ -63,9 +63,9 @@ test-vllm: setup-vllm  ## those of vLLM, which runs on the CPU: some minutes
 	    .venv-vllm/bin/python -m pytest $(BY_FILE) tests/with_vllm $(ARGS) $(NONE_FITS); \
 	fi
 
-test-real: setup  ## those of two real models in REAL_MODELS=FOLDER, one after the other: an hour or more on two cores, 12 GiB
+test-real: setup  ## those of two real models in REAL_MODELS=FOLDER
 	@if [ -e "$(REAL_MODELS)" ]; then \
-	    REAL_MODELS="$(REAL_MODELS)" $(RUN) -m pytest tests/real $(ARGS) $(NONE_FITS); \
+	    REAL_MODELS="$(REAL_MODELS)" $(RUN) -m pytest -n $(JOBS) --dist worksteal tests/real $(ARGS) $(NONE_FITS); \
 	else \
 	    echo "test-real: left out, no folder $(REAL_MODELS); try REAL_MODELS=FOLDER"; \
 	fi

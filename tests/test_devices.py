@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
 from parts.foundation.exit_codes import exit_code
-from parts.foundation.messages import UserError
+from parts.foundation.messages import UserError, say_once
 from parts.foundation.processes import note_long_step, start_processes
 from parts.networks.cache_probe import groups_gap, load_sampler
 from parts.networks.faster_layers import foldable_layers
@@ -198,6 +198,24 @@ def test_cudnn_attention_is_left_out(monkeypatch):
     torch.backends.cuda.enable_cudnn_sdp(True)
     settle_precision(config_of(precision="bf16"), CPU)
     assert not torch.backends.cuda.cudnn_sdp_enabled()
+
+
+@pytest.mark.parametrize(
+    ("precision", "device", "able", "warned"),
+    [
+        ("bf16", "cpu", False, True),
+        ("fp16", "cpu", False, True),
+        ("bf16", "cpu", True, False),
+        ("auto", "cpu", False, False),
+        ("bf16", "cuda", False, False),
+    ],
+)
+def test_a_precision_that_a_cpu_emulates_is_said_to_be_slow(precision, device, able, warned, monkeypatch, capsys):
+    for name in ("bf16", "fp16"):
+        monkeypatch.setattr(torch.ops.mkldnn, f"_is_mkldnn_{name}_supported", lambda: able)
+    say_once.cache_clear()
+    settle_precision(config_of(precision=precision), torch.device(device))
+    assert (f"warning: got precision {precision} on a CPU" in capsys.readouterr().err) == warned
 
 
 def test_scores_of_bf16_are_summed_and_kept_in_float32():

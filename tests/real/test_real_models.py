@@ -16,6 +16,8 @@ pytestmark = pytest.mark.skipif(
     reason=f"no {QWEN.name} and {GEMMA.name} in {MODELS}; try REAL_MODELS=FOLDER",
 )
 TRAINERS = ["ppo_train", "on_policy_distillation", "ppo", "grpo", "distillation", "multi_turn"]
+EMULATED = not (torch.cuda.is_available() or torch.ops.mkldnn._is_mkldnn_bf16_supported())
+NO_BF16 = pytest.mark.skipif(EMULATED, reason="this CPU emulates bf16, 4 to 80 times slower than fp32")
 BOTH = pytest.mark.parametrize("model", [QWEN, GEMMA], ids=["qwen", "gemma"])
 SMALL = ["--batch_size=8", "--max_new_tokens=16", "--micro_batch_tokens=512", "--eval_every=0", "--plot_every=0"]
 SMALL += ["--save_every=0", "--algorithm=grpo", "--group_size=4", "--lora_rank=4"]
@@ -64,7 +66,10 @@ def test_selfcheck_passes(model, trainer, data, shallow):
 
 
 @BOTH
-@pytest.mark.parametrize(("precision", "limit"), [("fp32", 1e-4), ("bf16", 0.5)])  # Qwen in bf16: 0.12
+@pytest.mark.parametrize(
+    ("precision", "limit"),
+    [("fp32", 1e-4), pytest.param("bf16", 0.5, marks=NO_BF16)],  # Qwen in bf16: 0.12
+)
 def test_sampler_and_trainer_agree(model, precision, limit, data, tmp_path):
     """The largest difference of a token's log-prob, and what it makes of the whole; two updates a step log it."""
     flags = [*flags_of(data, model), *SMALL, "--minibatches=2", "--steps=2", "--precision", precision]
@@ -76,7 +81,10 @@ def test_sampler_and_trainer_agree(model, precision, limit, data, tmp_path):
 
 
 @BOTH
-@pytest.mark.parametrize(("precision", "limit"), [("fp32", 1e-4), ("bf16", 0.05)])  # Qwen: 6e-6, 0.018
+@pytest.mark.parametrize(
+    ("precision", "limit"),
+    [("fp32", 1e-4), pytest.param("bf16", 0.05, marks=NO_BF16)],  # Qwen: 6e-6, 0.018
+)
 def test_shared_prompts_and_groups_give_the_plain_gradients(model, precision, limit):
     from test_shared_prompts import GRPO, ppo_figures, relative
 
@@ -84,7 +92,8 @@ def test_shared_prompts_and_groups_give_the_plain_gradients(model, precision, li
     plain, shared = (ppo_figures(str(model), how, **settings) for how in (False, True))
     for name, x in plain[0].items():
         if name.endswith("logprobs"):
-            torch.testing.assert_close(shared[0][name], x, rtol=0, atol=1e-4 if precision == "fp32" else 0.5)
+            close = {"rtol": 1e-5, "atol": 1e-4} if precision == "fp32" else {"rtol": 0, "atol": 0.5}
+            torch.testing.assert_close(shared[0][name], x, **close)
     assert relative(shared[2], plain[2]) < limit
 
 
@@ -122,7 +131,7 @@ def test_a_student_of_half_the_layers_comes_nearer_to_its_teacher(data, tmp_path
 
 
 def test_a_warm_start_from_own_samples_keeps_what_passes(data, tmp_path):
-    sizes = ["--prompts_per_round=8", "--samples=4", "--min_prompts=2", "--rounds=1", "--min_rounds=1", "--epochs=1"]
+    sizes = ["--prompts_per_round=8", "--samples=4", "--min_prompts=2", "--rounds=1", "--min_rounds=1", "--min_steps=2"]
     sizes += ["--max_new_tokens=12", "--batch_size=8", "--eval_prompts=4", "--eval_samples=4"]
     flags = [*flags_of(data, QWEN, "has_answer"), *held_out(data, QWEN), "--self", "--lora_rank=4", *sizes]
     run("warm_start", *flags, "--output_dir", tmp_path / "run")
@@ -208,13 +217,13 @@ assert all(line["training/rollout_actor_probs_pearson_corr"] > 0.99 for line in 
 
 
 def test_verl_runs_two_steps(tmp_path):
-    """With half of the layers: trainer and sampler of the whole model need more than 24 GiB in fp32."""
+    """With the first layers: trainer and sampler of the whole model need more than 24 GiB in fp32, of half of it 20."""
     python = ROOT / ".venv-verl" / "bin" / "python"
     if not python.exists():
         pytest.skip("no .venv-verl; try make setup-verl")
     program = VERL.replace("{root}", str(ROOT))
-    half = first_layers(QWEN, AutoConfig.from_pretrained(QWEN).num_hidden_layers // 2, tmp_path / "half")
-    command = [str(python), "-c", program, str(half), str(tmp_path)]
+    few = first_layers(QWEN, 4, tmp_path / "few")
+    command = [str(python), "-c", program, str(few), str(tmp_path)]
     env = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}  # Ray refuses ""
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=3600)
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]

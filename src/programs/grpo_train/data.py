@@ -9,7 +9,7 @@ from parts.data.chat import template_settings
 from parts.foundation.messages import UserError, need
 from parts.foundation.processes import torch
 from parts.networks.loading import attention_choice
-from parts.networks.models import precision_on
+from parts.networks.models import precision_on, warn_of_slow_precision
 from parts.networks.tokenizers import open_tokenizer
 from parts.sampling.rollouts import batch_rows
 from programs.grpo_train.settings import Config, trainer_fields
@@ -83,7 +83,9 @@ def trl_settings(config: Config, steps: int) -> dict:
     from trl import GRPOConfig
 
     gpu = torch.cuda.is_available() and not config.use_cpu
-    precision = precision_on(config.precision, torch.device("cuda" if gpu else "cpu"))
+    device = torch.device("cuda" if gpu else "cpu")
+    precision = precision_on(config.precision, device)
+    warn_of_slow_precision(precision, device)
     compute = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}[precision]
     checkpointing = config.gradient_checkpointing == "true" or (config.gradient_checkpointing == "auto" and gpu)
     names = {f.name for f in dataclasses.fields(GRPOConfig)} - {*OTHERWISE}

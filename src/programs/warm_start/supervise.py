@@ -3,6 +3,7 @@
 import copy
 import math
 import shutil
+import time
 from pathlib import Path
 
 from parts.foundation.messages import DivergedError, UserError, say
@@ -65,7 +66,8 @@ def enough_epochs(config: Config, rows: int) -> float:
 
 
 def make_callback(stop: StopRequest):
-    """A transformers callback that stops at a signal, and where gradients are not finite."""
+    """A transformers callback that stops at a signal, and where gradients are not finite; it reports progress."""
+    said = time.monotonic()
 
     def on_step_end(self, args, state, control, **_):
         if stop.signum:
@@ -73,8 +75,11 @@ def make_callback(stop: StopRequest):
         return control
 
     def on_log(self, args, state, control, logs=None, **_):
+        nonlocal said
         step, of, norm = state.global_step, state.max_steps, (logs or {}).get("grad_norm", 0.0)
-        if logs and "loss" in logs and of >= 100 and step % (of // 10) == 0:
+        due = (of >= 100 and step % (of // 10) == 0) or time.monotonic() - said > 60
+        if logs and "loss" in logs and due:
+            said = time.monotonic()
             say(f"step {step} of {of}, loss {logs['loss']:.3f}")
         if not math.isfinite(norm) and not args.fp16:  # fp16's scaler leaves such updates out while it settles
             raise DivergedError(f"step {step}: got a gradient norm of {norm}; expected a finite one; try a lower --lr")
