@@ -63,7 +63,7 @@ test-vllm: setup-vllm  ## those of vLLM, which runs on the CPU: some minutes
 	    .venv-vllm/bin/python -m pytest $(BY_FILE) tests/with_vllm $(ARGS) $(NONE_FITS); \
 	fi
 
-test-real: setup  ## those of two real models in REAL_MODELS=FOLDER
+test-real: setup  ## those of two real models in REAL_MODELS=FOLDER: 40 minutes on two cores, 20 GiB
 	@if [ -e "$(REAL_MODELS)" ]; then \
 	    REAL_MODELS="$(REAL_MODELS)" $(RUN) -m pytest -n $(JOBS) --dist worksteal tests/real $(ARGS) $(NONE_FITS); \
 	else \

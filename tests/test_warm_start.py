@@ -20,7 +20,7 @@ from parts.foundation.messages import UserError
 from programs.warm_start.samples import Sampler, chosen_samples, measured, obstacles, sampled_solutions, widens
 from programs.warm_start.settings import Config, check_warm_start
 from programs.warm_start.solutions import solution_ids
-from programs.warm_start.supervise import enough_epochs, make_sft_trainer, supervise, training_rows
+from programs.warm_start.supervise import enough_epochs, make_callback, make_sft_trainer, supervise, training_rows
 
 warm = load_script("warm_start")
 TOKENIZER = AutoTokenizer.from_pretrained(TINY_LM)
@@ -167,6 +167,16 @@ def test_a_round_samples_until_enough_prompts_have_a_solution(tmp_path, monkeypa
 @pytest.mark.parametrize(("rows", "epochs", "passes"), [(16, 2, 32), (40, 2, 32 / 3), (1000, 2, 2), (512, 0.5, 1)])
 def test_few_solutions_are_passed_over_until_there_are_enough_steps(rows, epochs, passes):
     assert enough_epochs(Config(epochs=epochs, batch_size=16, min_steps=32), rows) == pytest.approx(passes)
+
+
+def test_slow_steps_are_shown_each_minute(monkeypatch, capsys):
+    clock = Mock(monotonic=Mock(side_effect=[0, 30, 61, 61, 100, 122, 122]))
+    monkeypatch.setattr("programs.warm_start.supervise.time", clock)
+    callback = make_callback(SimpleNamespace(signum=0))
+    for step in range(1, 5):
+        state = SimpleNamespace(global_step=step, max_steps=4)
+        callback.on_log(SimpleNamespace(fp16=False), state, None, logs={"loss": 0.5, "grad_norm": 1.0})
+    assert capsys.readouterr().err.splitlines() == ["step 2 of 4, loss 0.500", "step 4 of 4, loss 0.500"]
 
 
 @pytest.mark.parametrize(("settings", "start"), [({"self": True}, 0), ({"teacher": "x"}, 0), ({}, 2)])

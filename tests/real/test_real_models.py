@@ -149,8 +149,10 @@ def test_humaneval_passes_through_the_sandbox(tmp_path):
     assert 0 < passed["pass@1"] <= passed["pass@2"] <= 1
 
 
-def test_preflight_says_how_often_the_model_passes(data):
+@pytest.mark.parametrize("precision", ["fp32", pytest.param("bf16", marks=NO_BF16)])
+def test_preflight_says_how_often_the_model_passes(precision, data):
     flags = [*flags_of(data, QWEN, "has_answer"), "--limit=4", "--max_new_tokens=12", "--json"]
+    flags += ["--precision", precision]
     done = run_script("reward_preflight", *flags, timeout=3600)
     assert done.returncode in (0, 1), done.stderr[-3000:]
     report = json.loads(done.stdout)
