@@ -43,7 +43,7 @@ find_python() {
 }
 
 pip_install() {
-    $venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input --no-compile "$@"
+    $venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input "$@"
 }
 
 if cmp -s "$list" $venv/installed.txt && $venv/bin/python -c 'import pip' 2>/dev/null; then
@@ -107,8 +107,6 @@ if ! install_list; then
 fi
 # shellcheck disable=SC2086  # names
 [ -z "$unwanted" ] || $venv/bin/python -m pip uninstall --quiet --disable-pip-version-check --yes $unwanted
-# pip compiles on one core; some packages have files for other versions of Python, which do not compile
-$venv/bin/python -m compileall -qq -j 0 $venv/lib || true
 cp "$list" $venv/installed.txt
 rm -f $venv/unfinished
 echo "set-up: done in $(($(date +%s) - started)) s"
