@@ -55,16 +55,16 @@ runs 2, then 1, then 3.
 #     1333-1552  sample files  Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout dumps, …
 #     1555-1866  log reading   Rows of a log as metrics: names, numbers, steps and runs of any dialect, under common …
 #     1869-2183  logs          Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
-#     2186-2403  run folder    Load a run: its log, with the settings, samples, data and rewards that lie beside it …
-#     2406-2458  cause         Causes: the evidence that they need, the signs that they explain, and the change that …
-#     2461-2619  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
-#     2622-2891  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
-#     2894-3208  rewards       Faulty rewards: another answer format, wrong gold answers, constant, inverted, blind …
-#     3211-3428  updates       Faulty updates: too large, without effect, held back by the KL, or led by a useless …
-#     3431-3728  outcomes      Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out set of …
-#     3731-3894  ranking       Find a run's signs, rank the causes that explain them, and give a verdict
-#     3897-4022  rescoring     --rescore: run the reward in the sandbox on gold, nonsense and logged samples, these …
-#     4025-4120  command       The command line: diagnose runs one after the other, and print verdicts as text or JSON
+#     2186-2410  run folder    Load a run: its log, with the settings, samples, data and rewards that lie beside it …
+#     2413-2465  cause         Causes: the evidence that they need, the signs that they explain, and the change that …
+#     2468-2626  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
+#     2629-2898  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
+#     2901-3215  rewards       Faulty rewards: another answer format, wrong gold answers, constant, inverted, blind …
+#     3218-3435  updates       Faulty updates: too large, without effect, held back by the KL, or led by a useless …
+#     3438-3735  outcomes      Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out set of …
+#     3738-3901  ranking       Find a run's signs, rank the causes that explain them, and give a verdict
+#     3904-4029  rescoring     --rescore: run the reward in the sandbox on gold, nonsense and logged samples, these …
+#     4032-4127  command       The command line: diagnose runs one after the other, and print verdicts as text or JSON
 
 import argparse
 import ast
@@ -2187,6 +2187,8 @@ def read_state(path: Path, table: Table, columns: dict[str, str]) -> LoggedRun:
 
 LOGS = ("metrics.jsonl", "trainer_state.json", "logging.jsonl")  # the last is ms-swift's
 ENDINGS = (".jsonl", ".log", ".out", ".csv", ".tsv", ".txt", ".ipynb")
+NO_LOG = re.compile("requirements|readme|licen[cs]e|notice", re.IGNORECASE)
+DEPTHS, MOST_FILES = ("*/*", "*/*/*", "*/*/*/*"), 100  # where logs are looked for, if a folder itself has none
 # series that any kind of training may log; a log with others is one of RL
 OTHER_TRAINING = {"loss", "lr", "grad_norm", "entropy", "memory", "gpu_memory", "time_step", "held_out"}
 PAIRS = re.compile(r"(?<!\S)(train/|eval_)?(rewards/)?(chosen|margins?)(?!\S)")  # of DPO, KTO, a reward model
@@ -2194,12 +2196,12 @@ ACCURACIES = {"part:acc", "part:accuracy", "part:train_acc", "part:train_accurac
 
 
 def log_of_folder(folder: Path) -> Path:
-    """The first of LOGS in a folder, else the last checkpoint's state, its only log or that of its only run.
+    """The first of LOGS in a folder, else the last checkpoint's state, its only log, or the only one in its folders.
 
     UserError otherwise.
     """
     states = sorted(folder.glob("checkpoint-*/trainer_state.json"), key=lambda p: (len(p.parent.name), p))
-    others = sorted(path for path in folder.iterdir() if path.suffix in ENDINGS)
+    others = sorted(path for path in folder.iterdir() if path.suffix in ENDINGS and not NO_LOG.match(path.name))
     logs = [folder / name for name in LOGS if (folder / name).exists()][:1] or states[-1:]
     logs = logs or (others if len(others) == 1 else [path for path in others if is_log(path)])
     below = [path.parent for name in LOGS for depth in ("*", "*/*") for path in folder.glob(f"{depth}/{name}")]
@@ -2210,10 +2212,15 @@ def log_of_folder(folder: Path) -> Path:
         logs or not runs,
         f"got {folder}, which holds {len(runs)} runs; expected one; try diagnose.py {' '.join(map(str, runs[:3]))}",
     )
+    if not logs and not others:  # such as logs/train.log, or the console in wandb/RUN/files; wandb/latest-run is a link
+        below = [path for depth in DEPTHS for path in folder.glob(depth) if path.suffix in ENDINGS][:MOST_FILES]
+        others = sorted(path for path in {path.resolve(): path for path in below}.values() if is_log(path))
+        logs = others
+    names = ", ".join(str(path.relative_to(folder)) for path in others[:5])
     need(
         len(logs) == 1,
-        f"got {folder} with {', '.join(p.name for p in others[:5]) or 'no log'}; expected metrics.jsonl, "
-        f"trainer_state.json, checkpoint-*/trainer_state.json or one {', '.join(ENDINGS)}; try the file, or what "
+        f"got {folder} with {names or 'no log'}; expected metrics.jsonl, trainer_state.json, "
+        f"checkpoint-*/trainer_state.json or one {', '.join(ENDINGS)}; try the file, or what "
         "tensorboard or wandb exports as CSV",
     )
     return logs[0]

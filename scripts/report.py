@@ -48,20 +48,20 @@ Exit codes: 0 the page is written, 2 bad input; if only some runs are readable, 
 #     1559-1778  sample files        Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout …
 #     1781-2092  log reading         Rows of a log as metrics: names, numbers, steps and runs of any dialect, under …
 #     2095-2409  logs                Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
-#     2412-2629  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
-#     2632-2684  cause               Causes: the evidence that they need, the signs that they explain, and the change …
-#     2687-2845  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
-#     2848-3117  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
-#     3120-3434  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
-#     3437-3654  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
-#     3657-3954  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
-#     3957-4120  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
-#     4123-4210  sources             The command line's runs and evaluations, read, and those that cannot be
-#     4213-4368  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
-#     4371-4873  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
-#     4876-4977  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
-#     4980-6066  page                The page
-#     6069-6126  command             The command line
+#     2412-2636  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
+#     2639-2691  cause               Causes: the evidence that they need, the signs that they explain, and the change …
+#     2694-2852  machinery           Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale …
+#     2855-3124  groups              Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, …
+#     3127-3441  rewards             Faulty rewards: another answer format, wrong gold answers, constant, inverted, …
+#     3444-3661  updates             Faulty updates: too large, without effect, held back by the KL, or led by a …
+#     3664-3961  outcomes            Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out …
+#     3964-4127  ranking             Find a run's signs, rank the causes that explain them, and give a verdict
+#     4130-4217  sources             The command line's runs and evaluations, read, and those that cannot be
+#     4220-4375  run facts           Facts of a run for the page: held-out figure, how far it got, its cost, how to …
+#     4378-4880  curves              The curves of all runs as plain data: metrics of all logs under one name, in …
+#     4883-4984  samples             Samples of all sources as rows, thinned and compressed: browsers unpack base64 …
+#     4987-6073  page                The page
+#     6076-6133  command             The command line
 
 import argparse
 import ast
@@ -2413,6 +2413,8 @@ def read_state(path: Path, table: Table, columns: dict[str, str]) -> LoggedRun:
 
 LOGS = ("metrics.jsonl", "trainer_state.json", "logging.jsonl")  # the last is ms-swift's
 ENDINGS = (".jsonl", ".log", ".out", ".csv", ".tsv", ".txt", ".ipynb")
+NO_LOG = re.compile("requirements|readme|licen[cs]e|notice", re.IGNORECASE)
+DEPTHS, MOST_FILES = ("*/*", "*/*/*", "*/*/*/*"), 100  # where logs are looked for, if a folder itself has none
 # series that any kind of training may log; a log with others is one of RL
 OTHER_TRAINING = {"loss", "lr", "grad_norm", "entropy", "memory", "gpu_memory", "time_step", "held_out"}
 PAIRS = re.compile(r"(?<!\S)(train/|eval_)?(rewards/)?(chosen|margins?)(?!\S)")  # of DPO, KTO, a reward model
@@ -2420,12 +2422,12 @@ ACCURACIES = {"part:acc", "part:accuracy", "part:train_acc", "part:train_accurac
 
 
 def log_of_folder(folder: Path) -> Path:
-    """The first of LOGS in a folder, else the last checkpoint's state, its only log or that of its only run.
+    """The first of LOGS in a folder, else the last checkpoint's state, its only log, or the only one in its folders.
 
     UserError otherwise.
     """
     states = sorted(folder.glob("checkpoint-*/trainer_state.json"), key=lambda p: (len(p.parent.name), p))
-    others = sorted(path for path in folder.iterdir() if path.suffix in ENDINGS)
+    others = sorted(path for path in folder.iterdir() if path.suffix in ENDINGS and not NO_LOG.match(path.name))
     logs = [folder / name for name in LOGS if (folder / name).exists()][:1] or states[-1:]
     logs = logs or (others if len(others) == 1 else [path for path in others if is_log(path)])
     below = [path.parent for name in LOGS for depth in ("*", "*/*") for path in folder.glob(f"{depth}/{name}")]
@@ -2436,10 +2438,15 @@ def log_of_folder(folder: Path) -> Path:
         logs or not runs,
         f"got {folder}, which holds {len(runs)} runs; expected one; try diagnose.py {' '.join(map(str, runs[:3]))}",
     )
+    if not logs and not others:  # such as logs/train.log, or the console in wandb/RUN/files; wandb/latest-run is a link
+        below = [path for depth in DEPTHS for path in folder.glob(depth) if path.suffix in ENDINGS][:MOST_FILES]
+        others = sorted(path for path in {path.resolve(): path for path in below}.values() if is_log(path))
+        logs = others
+    names = ", ".join(str(path.relative_to(folder)) for path in others[:5])
     need(
         len(logs) == 1,
-        f"got {folder} with {', '.join(p.name for p in others[:5]) or 'no log'}; expected metrics.jsonl, "
-        f"trainer_state.json, checkpoint-*/trainer_state.json or one {', '.join(ENDINGS)}; try the file, or what "
+        f"got {folder} with {names or 'no log'}; expected metrics.jsonl, trainer_state.json, "
+        f"checkpoint-*/trainer_state.json or one {', '.join(ENDINGS)}; try the file, or what "
         "tensorboard or wandb exports as CSV",
     )
     return logs[0]

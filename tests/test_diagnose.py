@@ -1128,6 +1128,24 @@ def test_a_folder_without_a_log_is_refused(tmp_path, capsys):
     assert diagnose.main([str(tmp_path)]) == 2 and "holds 3 runs" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("place", ["logs/train.log", "wandb/run-1-abc/files/output.log"])
+def test_the_only_log_in_the_folders_of_a_run_is_read(place, tmp_path, capsys):
+    log = tmp_path / place
+    log.parent.mkdir(parents=True)
+    log.write_text("".join(f"{{'loss': 0.1, 'reward': 0.{n}, 'kl': 0.01, 'step': {n}}}\n" for n in range(10, 60)))
+    settings = {"temperature": 1.0, "learning_rate": 1e-6, "num_generations": 8}
+    (log.parent / "config.yaml").write_text(json.dumps({name: {"value": x} for name, x in settings.items()}))  # wandb's
+    (log.parent / "debug.log").write_text("INFO setup\n")
+    (tmp_path / "requirements.txt").write_text("trl==1.16\n")
+    if place.startswith("wandb"):
+        (tmp_path / "wandb" / "latest-run").symlink_to("run-1-abc")
+    assert diagnose.main([str(tmp_path)]) in (0, 1)
+    text = capsys.readouterr().out
+    assert log.name in text and "50 steps" in text and "settings (config.yaml)" in text
+    log.with_name("second.log").write_text(log.read_text())
+    assert diagnose.main([str(tmp_path)]) == 2 and "second.log" in capsys.readouterr().err
+
+
 def test_files_named_beside_a_log_must_have_what_they_are_named_for(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write_lines(tmp_path / "odd.jsonl", [{"question": 1, "rating": 2}])

@@ -18,6 +18,8 @@ from parts.rewards.extracts import extract
 
 LOGS = ("metrics.jsonl", "trainer_state.json", "logging.jsonl")  # the last is ms-swift's
 ENDINGS = (".jsonl", ".log", ".out", ".csv", ".tsv", ".txt", ".ipynb")
+NO_LOG = re.compile("requirements|readme|licen[cs]e|notice", re.IGNORECASE)
+DEPTHS, MOST_FILES = ("*/*", "*/*/*", "*/*/*/*"), 100  # where logs are looked for, if a folder itself has none
 # series that any kind of training may log; a log with others is one of RL
 OTHER_TRAINING = {"loss", "lr", "grad_norm", "entropy", "memory", "gpu_memory", "time_step", "held_out"}
 PAIRS = re.compile(r"(?<!\S)(train/|eval_)?(rewards/)?(chosen|margins?)(?!\S)")  # of DPO, KTO, a reward model
@@ -25,12 +27,12 @@ ACCURACIES = {"part:acc", "part:accuracy", "part:train_acc", "part:train_accurac
 
 
 def log_of_folder(folder: Path) -> Path:
-    """The first of LOGS in a folder, else the last checkpoint's state, its only log or that of its only run.
+    """The first of LOGS in a folder, else the last checkpoint's state, its only log, or the only one in its folders.
 
     UserError otherwise.
     """
     states = sorted(folder.glob("checkpoint-*/trainer_state.json"), key=lambda p: (len(p.parent.name), p))
-    others = sorted(path for path in folder.iterdir() if path.suffix in ENDINGS)
+    others = sorted(path for path in folder.iterdir() if path.suffix in ENDINGS and not NO_LOG.match(path.name))
     logs = [folder / name for name in LOGS if (folder / name).exists()][:1] or states[-1:]
     logs = logs or (others if len(others) == 1 else [path for path in others if is_log(path)])
     below = [path.parent for name in LOGS for depth in ("*", "*/*") for path in folder.glob(f"{depth}/{name}")]
@@ -41,10 +43,15 @@ def log_of_folder(folder: Path) -> Path:
         logs or not runs,
         f"got {folder}, which holds {len(runs)} runs; expected one; try diagnose.py {' '.join(map(str, runs[:3]))}",
     )
+    if not logs and not others:  # such as logs/train.log, or the console in wandb/RUN/files; wandb/latest-run is a link
+        below = [path for depth in DEPTHS for path in folder.glob(depth) if path.suffix in ENDINGS][:MOST_FILES]
+        others = sorted(path for path in {path.resolve(): path for path in below}.values() if is_log(path))
+        logs = others
+    names = ", ".join(str(path.relative_to(folder)) for path in others[:5])
     need(
         len(logs) == 1,
-        f"got {folder} with {', '.join(p.name for p in others[:5]) or 'no log'}; expected metrics.jsonl, "
-        f"trainer_state.json, checkpoint-*/trainer_state.json or one {', '.join(ENDINGS)}; try the file, or what "
+        f"got {folder} with {names or 'no log'}; expected metrics.jsonl, trainer_state.json, "
+        f"checkpoint-*/trainer_state.json or one {', '.join(ENDINGS)}; try the file, or what "
         "tensorboard or wandb exports as CSV",
     )
     return logs[0]
