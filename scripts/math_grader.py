@@ -33,7 +33,7 @@ The reward library loads this file when a function grades mathematics.
 #      819-1218  values          Read answers: expressions, evaluated at sample points, and the structures around them
 #     1221-1401  worker          The worker process that asks math-verify, with limits on its processor time, which …
 #     1404-1649  equality        Equality of values and of answers
-#     1652-1878  answers         Find the final answer in a completion or a gold column; the score; the command line
+#     1652-1888  answers         Find the final answer in a completion or a gold column; the score; the command line
 
 import argparse
 import ast
@@ -1661,6 +1661,16 @@ _SUBJECT = re.compile(  # before the number of a sentence: She has, Janet's prof
     r"|(?!(?:Half|Twice|No|None|Nobody|Each|Both)\b)[A-Z][a-z]+(?:['’]s [a-z]+)?)"
     r" (?:is|has|have|makes?|earns?|needs?|takes?|costs?|pays?|spends?|gets?) (?=\\?[$€£]?\d)"
 )
+_ASIDE = re.compile(r"(?<=[\dA-J%*]) +\((?=[^()]*(?:[A-Za-z]{3}|\d\s*[-+*/×÷=]))([^()]*)\)[.*]*$")
+_MEANT = _NO_UNIT | SCALE_WORDS.keys() | {"base", "if", "unless", "perhaps", "wrong", "false", "no", "except"}
+
+
+def _without_aside(answer: str) -> str:
+    """Drop (9 eggs × $2) or (the heart) after a number or letter; not (x + 1), (or 20), (mod 7), (thousand)."""
+    aside = _ASIDE.search(answer)
+    words = set(re.findall(r"[a-z]+(?!\.)\b", aside[1].lower())) if aside else set()
+    is_told = aside and not words & _MEANT and all(len(word) > 1 or word == "a" for word in words)
+    return answer[: aside.start()] if is_told else answer
 
 
 def _statement(text: str, m: re.Match) -> str:
@@ -1839,7 +1849,7 @@ def _score(text: str, gold: Any, prompt: str) -> float | None:
         return None
     answer = final_answer(text) or ""
     equal = math_equal(answer, expected)
-    for short in (without_words(answer), _SUBJECT.sub("", answer)):
+    for short in (without_words(answer), _SUBJECT.sub("", answer), _without_aside(answer)):
         if equal is False and short != answer:
             answer, equal = short, math_equal(short, expected)
     if equal and max(len(answer), len(expected)) < 200 and _bare(answer) != _bare(expected):

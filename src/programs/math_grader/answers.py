@@ -13,10 +13,10 @@ from typing import Any
 from parts.data.answer_marks import accepted, boxes_in, is_heading, marked_gold
 from parts.data.stated_answers import HEDGE, WEAK_MARK, corrected, has_mark, marks, without_json, without_words
 from parts.foundation.messages import tell
-from parts.rewards.contexts import chosen, is_denied, stated_boxes
+from parts.rewards.contexts import SCALE_WORDS, chosen, is_denied, stated_boxes
 from programs.math_grader.equality import math_equal
 from programs.math_grader.values import _is_constant, _Value, _value
-from programs.math_grader.vocabulary import _CUT, _FILLER, _NAMES, _clean, _is_enclosed, _split
+from programs.math_grader.vocabulary import _CUT, _FILLER, _NAMES, _NO_UNIT, _clean, _is_enclosed, _split
 from programs.math_grader.worker import _WORKER, _math_worker, one_item
 
 _FIRM = re.compile(r"\\(?:boxed|fbox)|(?i:<answer>)")
@@ -30,6 +30,16 @@ _SUBJECT = re.compile(  # before the number of a sentence: She has, Janet's prof
     r"|(?!(?:Half|Twice|No|None|Nobody|Each|Both)\b)[A-Z][a-z]+(?:['’]s [a-z]+)?)"
     r" (?:is|has|have|makes?|earns?|needs?|takes?|costs?|pays?|spends?|gets?) (?=\\?[$€£]?\d)"
 )
+_ASIDE = re.compile(r"(?<=[\dA-J%*]) +\((?=[^()]*(?:[A-Za-z]{3}|\d\s*[-+*/×÷=]))([^()]*)\)[.*]*$")
+_MEANT = _NO_UNIT | SCALE_WORDS.keys() | {"base", "if", "unless", "perhaps", "wrong", "false", "no", "except"}
+
+
+def _without_aside(answer: str) -> str:
+    """Drop (9 eggs × $2) or (the heart) after a number or letter; not (x + 1), (or 20), (mod 7), (thousand)."""
+    aside = _ASIDE.search(answer)
+    words = set(re.findall(r"[a-z]+(?!\.)\b", aside[1].lower())) if aside else set()
+    is_told = aside and not words & _MEANT and all(len(word) > 1 or word == "a" for word in words)
+    return answer[: aside.start()] if is_told else answer
 
 
 def _statement(text: str, m: re.Match) -> str:
@@ -208,7 +218,7 @@ def _score(text: str, gold: Any, prompt: str) -> float | None:
         return None
     answer = final_answer(text) or ""
     equal = math_equal(answer, expected)
-    for short in (without_words(answer), _SUBJECT.sub("", answer)):
+    for short in (without_words(answer), _SUBJECT.sub("", answer), _without_aside(answer)):
         if equal is False and short != answer:
             answer, equal = short, math_equal(short, expected)
     if equal and max(len(answer), len(expected)) < 200 and _bare(answer) != _bare(expected):
