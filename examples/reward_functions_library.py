@@ -18,17 +18,17 @@ option value keeps; w: the advised weight. Presets have weights:
 #         76-88  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #        91-109  bundle           Paths of this bundle and of its embedded model, data and rewards; loading its other …
 #       112-114  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       117-299  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
-#       302-443  answer marks     Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#       446-526  contexts         What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
-#       529-553  text servers     Completions from OpenAI-compatible servers, one per request, with retries if a …
-#       556-566  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#       569-779  contract         The contract of every reward function: inputs, options, and valid values
-#       782-963  text parts       Find answers, blocks and sections in texts
-#      966-1239  correctness      Right answers, and programs that pass tests
-#     1242-1514  format           Layouts, style, repetition and length
-#     1517-1674  judges           Models that judge
-#     1677-1779  combined         Combined rewards and presets
+#       117-312  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
+#       315-456  answer marks     Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#       459-539  contexts         What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
+#       542-566  text servers     Completions from OpenAI-compatible servers, one per request, with retries if a …
+#       569-579  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#       582-788  contract         The contract of every reward function: inputs, options, and valid values
+#       791-972  text parts       Find answers, blocks and sections in texts
+#      975-1248  correctness      Right answers, and programs that pass tests
+#     1251-1523  format           Layouts, style, repetition and length
+#     1526-1683  judges           Models that judge
+#     1686-1788  combined         Combined rewards and presets
 
 import ast
 import asyncio
@@ -214,6 +214,9 @@ _GROUPED = re.compile(
     r"|(?<=€)\s?\d+(?:\.\d{3})*,\d\d?(?![.,]?\d)|(?<![\d.,])\d+(?:\.\d{3})*,\d\d?(?=\s?(?:€|EUR\b))"
 )
 _LAKHS = re.compile(r"(?<![\d.,])[1-9]\d?(?:,\d\d)+,\d{3}(?![,\d])")  # Indian digit groups: 1,00,000
+_END_TOKENS = re.compile(  # of the families of models, which a text decoded with its special tokens ends with
+    r"\s*(?:(?:<[|｜](?:im_end|eo[mst](?:_id)?|end[\w▁]{0,20}|return|pad)[|｜]>|</s>|<eos>|<pad>|<end_of_turn>)\s*)+\Z"
+)
 _WIDE = {0xFF01 + i: 0x21 + i for i in range(94)} | {0x3000: " "}
 
 
@@ -239,6 +242,16 @@ def visible(text: str) -> str:
     """The text after `</think>`; "" if thinking has not ended."""
     text = text.rpartition("</think>")[2]
     return "" if "<think>" in text else text
+
+
+def without_end_tokens(text: str) -> str:
+    """The text without the special tokens at its end; with <s>, the text may be HTML that is struck out.
+
+    >>> without_end_tokens("#### 42<|im_end|>\\n<|endoftext|>"), without_end_tokens("<s>42</s>")
+    ('#### 42', '<s>42</s>')
+    """
+    end = None if "<s>" in text else _END_TOKENS.search(text, max(0, len(text) - 2000))
+    return text[: end.start()] if end else text
 
 
 def narrow(text: str) -> str:
@@ -569,9 +582,6 @@ def checker_of(schema):
 # -------------------------------------------------------- contract (src/programs/reward_functions_library/contract.py)
 
 _LOCK = threading.RLock()
-_END_TOKENS = re.compile(
-    r"(?:<[|｜](?:im_end|eo[mst](?:_id)?|end[\w▁]{0,20}|return)[|｜]>|</s>|<eos>|<end_of_turn>)+\s*\Z"
-)
 
 
 def _number_between(low=-math.inf, high=math.inf, *, above=False, below=False, whole=False):
@@ -697,14 +707,13 @@ _SCRIPTS = {
 
 
 def completion_text(completion, left_out=("tool", "user", "system")) -> str:
-    """Return the text of a completion: a string, without end tokens, or chat messages (contents of other roles)."""
-    if completion is None or isinstance(completion, str):
-        text = completion or ""
-        end = None if "<s>" in text else _END_TOKENS.search(text, max(0, len(text) - 200))
-        return text[: end.start()] if end else text
-    messages = [completion] if isinstance(completion, dict) else completion
-    contents = [message.get("content") or "" for message in messages if message.get("role") not in left_out]
-    return "".join(c if isinstance(c, str) else "".join(part.get("text") or "" for part in c) for c in contents)
+    """Return the text of a string or of chat messages (contents of other roles), without its end tokens."""
+    text = completion or ""
+    if not isinstance(text, str):
+        messages = [text] if isinstance(text, dict) else text
+        contents = [message.get("content") or "" for message in messages if message.get("role") not in left_out]
+        text = "".join(c if isinstance(c, str) else "".join(part.get("text") or "" for part in c) for c in contents)
+    return without_end_tokens(text)
 
 
 def _evaluate(function, options: dict, prompts, completions, positional, given) -> list[float | None]:

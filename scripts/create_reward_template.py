@@ -66,11 +66,11 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 #     1588-1699  schema examples  Example values that a JSON Schema accepts, for tests of rewards
 #     1702-1979  reward forms     The forms that a reward function may have, and loading rewards from files
 #     1982-2133  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2136-2352  assembly         Assemble the written file: the statements that it needs from files/, below its own …
-#     2355-3035  tasks            The tasks: which files each takes, its constants, the cases of its self-test, and …
-#     3038-3446  ports            Ports between TRL and verl, which import the reward or with --inline hold it, and …
-#     3449-3591  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3594-3780  command          The command line
+#     2136-2356  assembly         Assemble the written file: the statements that it needs from files/, below its own …
+#     2359-3039  tasks            The tasks: which files each takes, its constants, the cases of its self-test, and …
+#     3042-3450  ports            Ports between TRL and verl, which import the reward or with --inline hold it, and …
+#     3453-3596  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3599-3785  command          The command line
 
 import argparse
 import ast
@@ -2135,20 +2135,24 @@ def scored_batch(function, arguments: dict, limits: CallLimits):
 
 # ---------------------------------------------------------- assembly (src/programs/create_reward_template/assembly.py)
 
-CONTRACT = '''\
-"""How every new reward and port reads completions and rows, in TRL's form and in verl's."""
+CONTRACT = r'''"""How every new reward and port reads completions and rows, in TRL's form and in verl's."""
 
 import json
+import re
 
 GOLD = "gold_column"  # the column of the gold answer; verl calls it ground_truth
+END_TOKENS = re.compile(  # which a text decoded with its special tokens ends with
+    r"\s*(?:(?:<[|｜](?:im_end|eo[mst](?:_id)?|end[\w▁]{0,20}|return|pad)[|｜]>|</s>|<eos>|<pad>|<end_of_turn>)\s*)+\Z"
+)
 
 
 def completion_text(completion, left_out=("tool", "user", "system")) -> str:
-    """The text of a string, of chat messages without those roles, or of None."""
-    if completion is None or isinstance(completion, str):
-        return completion or ""
-    contents = [message.get("content") or "" for message in completion if message.get("role") not in left_out]
-    return "".join(c if isinstance(c, str) else "".join(part.get("text") or "" for part in c) for c in contents)
+    """The text of a string, of chat messages without those roles, or of None; without its end tokens."""
+    text = completion or ""
+    if not isinstance(text, str):
+        contents = [message.get("content") or "" for message in text if message.get("role") not in left_out]
+        text = "".join(c if isinstance(c, str) else "".join(part.get("text") or "" for part in c) for c in contents)
+    return END_TOKENS.sub("", text)
 
 
 def rows_of(prompts, count: int, columns: dict) -> list[dict]:
@@ -2215,7 +2219,7 @@ def reward_name(prompts, completions, gold_column, **columns) -> list[float | No
 
 def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs) -> dict:
     """Score a completion by verl's contract, which knows no None: the score is 0, and `applies` too."""
-    value = score(solution_str, verl_row(ground_truth, extra_info))
+    value = score(completion_text(solution_str), verl_row(ground_truth, extra_info))
     return {"score": 0.0 if value is None else value, "applies": float(value is not None)}
 
 
@@ -2726,11 +2730,11 @@ FINAL_NUMBER = r'''"""1 for the right number after ####, as in GSM8K; a second #
 import re
 from decimal import Decimal
 
-FINAL = re.compile(r"####\s*\$?(-?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?)\.?\s*")
+FINAL = re.compile(r"####\s*\$?(-?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?)\.?\s*(?:<[^<>\s]+>\s*)*")
 
 
 def final_number(text: str) -> Decimal | None:
-    """The number after the only #### of a text, with nothing after it, else None: 1,200 is 1200."""
+    """The number after the only #### of a text, with nothing but end tokens after it, else None: 1,200 is 1200."""
     found = FINAL.fullmatch(text[text.find("####") :]) if text.count("####") == 1 else None
     return Decimal(found[1].replace(",", "")) if found else None
 
@@ -3469,8 +3473,9 @@ FENCED = re.compile(r"```[ \t]*([\w.+-]*)[^\n]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOT
 
 
 def text_of(completion) -> str:
-    """The text of a completion, a text or chat messages."""
-    return completion if isinstance(completion, str) else completion[-1]["content"] if completion else ""
+    """The text of a completion, a text or chat messages, without the special tokens at its end."""
+    text = completion if isinstance(completion, str) else completion[-1]["content"] if completion else ""
+    return re.sub(r"\s*(?:(?:</?[|｜]?[a-z][\w▁]*[|｜]?>)\s*)+\Z", "", text)
 
 
 def program_in(text: str) -> str:

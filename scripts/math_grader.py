@@ -26,14 +26,14 @@ The reward library loads this file when a function grades mathematics.
 # Contents
 #         65-76  python source   Parses Python source in a process with threads
 #         79-89  messages        Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#        92-268  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
-#       271-412  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#       415-495  contexts        What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
-#       498-816  vocabulary      Patterns, names and units; bringing texts into one notation
-#      819-1218  values          Read answers: expressions, evaluated at sample points, and the structures around them
-#     1221-1401  worker          The worker process that asks math-verify, with limits on its processor time, which …
-#     1404-1649  equality        Equality of values and of answers
-#     1652-1888  answers         Find the final answer in a completion or a gold column; the score; the command line
+#        92-281  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
+#       284-425  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#       428-508  contexts        What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
+#       511-829  vocabulary      Patterns, names and units; bringing texts into one notation
+#      832-1231  values          Read answers: expressions, evaluated at sample points, and the structures around them
+#     1234-1414  worker          The worker process that asks math-verify, with limits on its processor time, which …
+#     1417-1662  equality        Equality of values and of answers
+#     1665-1901  answers         Find the final answer in a completion or a gold column; the score; the command line
 
 import argparse
 import ast
@@ -189,6 +189,9 @@ _GROUPED = re.compile(
     r"|(?<=€)\s?\d+(?:\.\d{3})*,\d\d?(?![.,]?\d)|(?<![\d.,])\d+(?:\.\d{3})*,\d\d?(?=\s?(?:€|EUR\b))"
 )
 _LAKHS = re.compile(r"(?<![\d.,])[1-9]\d?(?:,\d\d)+,\d{3}(?![,\d])")  # Indian digit groups: 1,00,000
+_END_TOKENS = re.compile(  # of the families of models, which a text decoded with its special tokens ends with
+    r"\s*(?:(?:<[|｜](?:im_end|eo[mst](?:_id)?|end[\w▁]{0,20}|return|pad)[|｜]>|</s>|<eos>|<pad>|<end_of_turn>)\s*)+\Z"
+)
 _WIDE = {0xFF01 + i: 0x21 + i for i in range(94)} | {0x3000: " "}
 
 
@@ -208,6 +211,16 @@ def marks(text: str) -> Iterator[re.Match]:
 def has_mark(text: str) -> bool:
     """Whether a text states an answer by a mark or phrase."""
     return next(marks(text), None) is not None
+
+
+def without_end_tokens(text: str) -> str:
+    """The text without the special tokens at its end; with <s>, the text may be HTML that is struck out.
+
+    >>> without_end_tokens("#### 42<|im_end|>\\n<|endoftext|>"), without_end_tokens("<s>42</s>")
+    ('#### 42', '<s>42</s>')
+    """
+    end = None if "<s>" in text else _END_TOKENS.search(text, max(0, len(text) - 2000))
+    return text[: end.start()] if end else text
 
 
 def narrow(text: str) -> str:
@@ -1695,7 +1708,7 @@ def final_answer(text: str) -> str | None:
     nothing but an answer. A box decides over phrases before it. There is no last-number fallback, so digits of the
     prompt and lists of guesses do not count.
     """
-    tail = corrected(without_json(re.split(_THOUGHT_END, text or "")[-1]))
+    tail = corrected(without_json(without_end_tokens(re.split(_THOUGHT_END, text or "")[-1])))
     tags = re.split(r"(?i)<(/?)answer>", tail)
     boxes = stated_boxes(tail)
     cut = re.search(_THOUGHT, tail) or tags[1::2] != ["", "/"] * (len(tags) // 4)

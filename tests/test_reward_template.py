@@ -132,6 +132,8 @@ BY_HAND = [
     ("math", "#### 1,200", {"answer": 1200}, 1.0),
     ("math", r"\boxed{6*2}", {"answer": "12", "prompt": [{"role": "user", "content": "6*2="}]}, 0.0),
     ("math", r"\boxed{12}", {"answer": None}, None),
+    *[("math", f"#### 12{end}", {"answer": "12"}, 1.0) for end in ("</s>", "<|im_end|>\n<|endoftext|>", "<pad><pad>")],
+    *[("qa", f"Paris{end}", {"answer": "Paris"}, 1.0) for end in ("</s>", "<end_of_turn>", "<｜end▁of▁sentence｜>")],
     ("code", BLOCK.format("def f(x):\n    return x + 1"), {"tests": ["assert f(1) == 2", "assert f(0) == 1"]}, 1.0),
     ("code", BLOCK.format("def f(x):\n    return 2"), {"tests": ["assert f(1) == 2", "assert f(0) == 1"]}, 0.0),
     ("code", BLOCK.format("def f(x):\n    return x + 1"), {"tests": "[[[1], 2]]", "entry_point": "f"}, 1.0),
@@ -786,9 +788,16 @@ def test_final_number_pays_the_only_number_behind_the_mark(tmp_path):
     module = load(tmp_path)
     assert report["lines"] <= 36 and "test" not in report
     gold = "6 * 200 = 1200\n#### 1,200"
-    right = ["So #### 1200", "#### 1,200.", "####1200.00\n", "12 #### $1,200", [{"content": "#### 1200"}]]
+    right = [
+        "So #### 1200",
+        "#### 1,200.",
+        "####1200.00\n",
+        "12 #### $1,200",
+        "#### 1200</s>",
+        [{"content": "#### 1200"}],
+    ]
     wrong = ["1200", "#### 12", "#### 9 #### 1200", "#### 1200 or 9", "#### 1,2,0,0", "#### ١٢٠٠", "", "####"]
-    assert module.right(right, answer=[gold] * 5) == [1.0] * 5 and module.right(wrong, [gold] * 8) == [0.0] * 8
+    assert module.right(right, answer=[gold] * 6) == [1.0] * 6 and module.right(wrong, [gold] * 8) == [0.0] * 8
     assert module.right(["#### 3", "#### -3", "#### 7"], ["no number", "#### -3", "7"]) == [None, 1.0, 1.0]
     for text, solution in [(x, gold) for x in right[:-1] + wrong] + [("#### 3", "no number")]:
         score = module.compute_score("gsm8k", text, solution, {"index": 0})
@@ -873,6 +882,13 @@ def test_a_text_without_a_fence_is_no_program_where_that_is_asked(tmp_path):
     make(tmp_path, "--task", "passes_tests", "--one_file", "--no_fence", "empty", name="code_reward.py")
     program_in = load(tmp_path, "code_reward.py").program_in
     assert program_in("def f(): ...") == "" and program_in("```\nx = 1\n```") == "x = 1\n"
+
+
+@pytest.mark.long
+def test_the_end_tokens_of_a_text_are_no_part_of_its_program(tmp_path):
+    make(tmp_path, "--task", "passes_tests", "--one_file", "--no_fence", "whole", name="code_reward.py")
+    module = load(tmp_path, "code_reward.py")
+    assert module.program_in(module.text_of("x = 1 < 2\n<|im_end|>\n<|endoftext|>")) == "x = 1 < 2"
 
 
 @pytest.mark.long

@@ -111,7 +111,7 @@ cm- B ¦ We compare.⏎⏎So B is correct and A is correct. ¦ We compare.⏎⏎
 c+ B ¦ The answer is {"why": "it fits", "answer": "B"}
 n- 1200 ¦ \boxed{1,\ 200}
 m+ 2x ¦ \boxed{dy/dx = 2x}
-nemg+ 42 ¦ The answer is 42<|im_end|> ¦ #### 42<|eot_id|> ¦ 42</s> ¦ 42<end_of_turn>⏎
+nemg+ 42 ¦ The answer is 42<|im_end|> ¦ #### 42<|eot_id|> ¦ 42</s> ¦ 42<end_of_turn>⏎ ¦ #### 42<pad><pad>
 nemg+ 42 ¦ <think>41</think>42<｜end▁of▁sentence｜>
 cm+ B ¦ The answer is (B).<|im_end|><|endoftext|>
 n+ 42 ¦ \boxed{\mathbf{42}} ¦ The answer comes out to 42.

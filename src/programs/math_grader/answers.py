@@ -11,7 +11,16 @@ from fractions import Fraction
 from typing import Any
 
 from parts.data.answer_marks import accepted, boxes_in, is_heading, marked_gold
-from parts.data.stated_answers import HEDGE, WEAK_MARK, corrected, has_mark, marks, without_json, without_words
+from parts.data.stated_answers import (
+    HEDGE,
+    WEAK_MARK,
+    corrected,
+    has_mark,
+    marks,
+    without_end_tokens,
+    without_json,
+    without_words,
+)
 from parts.foundation.messages import tell
 from parts.rewards.contexts import SCALE_WORDS, chosen, is_denied, stated_boxes
 from programs.math_grader.equality import math_equal
@@ -64,7 +73,7 @@ def final_answer(text: str) -> str | None:
     nothing but an answer. A box decides over phrases before it. There is no last-number fallback, so digits of the
     prompt and lists of guesses do not count.
     """
-    tail = corrected(without_json(re.split(_THOUGHT_END, text or "")[-1]))
+    tail = corrected(without_json(without_end_tokens(re.split(_THOUGHT_END, text or "")[-1])))
     tags = re.split(r"(?i)<(/?)answer>", tail)
     boxes = stated_boxes(tail)
     cut = re.search(_THOUGHT, tail) or tags[1::2] != ["", "/"] * (len(tags) // 4)

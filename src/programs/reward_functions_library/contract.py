@@ -8,13 +8,11 @@ import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+from parts.data.stated_answers import without_end_tokens
 from parts.foundation.bundle import sibling
 from parts.rewards.schema_examples import checker_of
 
 _LOCK = threading.RLock()
-_END_TOKENS = re.compile(
-    r"(?:<[|｜](?:im_end|eo[mst](?:_id)?|end[\w▁]{0,20}|return)[|｜]>|</s>|<eos>|<end_of_turn>)+\s*\Z"
-)
 
 
 def _number_between(low=-math.inf, high=math.inf, *, above=False, below=False, whole=False):
@@ -140,14 +138,13 @@ _SCRIPTS = {
 
 
 def completion_text(completion, left_out=("tool", "user", "system")) -> str:
-    """Return the text of a completion: a string, without end tokens, or chat messages (contents of other roles)."""
-    if completion is None or isinstance(completion, str):
-        text = completion or ""
-        end = None if "<s>" in text else _END_TOKENS.search(text, max(0, len(text) - 200))
-        return text[: end.start()] if end else text
-    messages = [completion] if isinstance(completion, dict) else completion
-    contents = [message.get("content") or "" for message in messages if message.get("role") not in left_out]
-    return "".join(c if isinstance(c, str) else "".join(part.get("text") or "" for part in c) for c in contents)
+    """Return the text of a string or of chat messages (contents of other roles), without its end tokens."""
+    text = completion or ""
+    if not isinstance(text, str):
+        messages = [text] if isinstance(text, dict) else text
+        contents = [message.get("content") or "" for message in messages if message.get("role") not in left_out]
+        text = "".join(c if isinstance(c, str) else "".join(part.get("text") or "" for part in c) for c in contents)
+    return without_end_tokens(text)
 
 
 def _evaluate(function, options: dict, prompts, completions, positional, given) -> list[float | None]:

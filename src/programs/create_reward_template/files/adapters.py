@@ -15,7 +15,7 @@ def reward_name(prompts, completions, gold_column, **columns) -> list[float | No
 
 def compute_score(data_source, solution_str, ground_truth, extra_info=None, **kwargs) -> dict:
     """Score a completion by verl's contract, which knows no None: the score is 0, and `applies` too."""
-    value = score(solution_str, verl_row(ground_truth, extra_info))
+    value = score(completion_text(solution_str), verl_row(ground_truth, extra_info))
     return {"score": 0.0 if value is None else value, "applies": float(value is not None)}
 
 

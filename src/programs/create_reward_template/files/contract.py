@@ -1,16 +1,21 @@
 """How every new reward and port reads completions and rows, in TRL's form and in verl's."""
 
 import json
+import re
 
 GOLD = "gold_column"  # the column of the gold answer; verl calls it ground_truth
+END_TOKENS = re.compile(  # which a text decoded with its special tokens ends with
+    r"\s*(?:(?:<[|｜](?:im_end|eo[mst](?:_id)?|end[\w▁]{0,20}|return|pad)[|｜]>|</s>|<eos>|<pad>|<end_of_turn>)\s*)+\Z"
+)
 
 
 def completion_text(completion, left_out=("tool", "user", "system")) -> str:
-    """The text of a string, of chat messages without those roles, or of None."""
-    if completion is None or isinstance(completion, str):
-        return completion or ""
-    contents = [message.get("content") or "" for message in completion if message.get("role") not in left_out]
-    return "".join(c if isinstance(c, str) else "".join(part.get("text") or "" for part in c) for c in contents)
+    """The text of a string, of chat messages without those roles, or of None; without its end tokens."""
+    text = completion or ""
+    if not isinstance(text, str):
+        contents = [message.get("content") or "" for message in text if message.get("role") not in left_out]
+        text = "".join(c if isinstance(c, str) else "".join(part.get("text") or "" for part in c) for c in contents)
+    return END_TOKENS.sub("", text)
 
 
 def rows_of(prompts, count: int, columns: dict) -> list[dict]:
