@@ -244,7 +244,7 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
                 got = f"got reward {name} with the arguments {', '.join(taken)}: no column {p.name!r}, no completions"
                 need(reads_completions, f"{got}; expected {REWARD_FORMS}")
                 near, mend = suggest(p.name, list(row["columns"])), f"data_loader.py --map {p.name}=COLUMN"
-                mend = "--environment FILE.py:Class" if p.name == "environments" else mend
+                mend = "ppo_train.py --environment FILE.py:Class" if p.name == "environments" else mend
                 raise UserError(
                     f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
                     f"expected that column too{near or '; try'}{', or' * bool(near)} {mend}, or a reward for this data"
