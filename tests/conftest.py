@@ -46,6 +46,14 @@ def pytest_configure(config) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Keep the test modules as pytest rewrites them, PYTHONDONTWRITEBYTECODE or not: it takes half of a worker's start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "dont_write_bytecode", False)
+        return (yield)
+
+
 def load_module(path: Path, name: str):
     """Load a Python file as a module; it stands in sys.modules before it runs, as dataclasses need."""
     spec = importlib.util.spec_from_file_location(name, path)
