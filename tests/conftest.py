@@ -48,7 +48,7 @@ def pytest_configure(config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """Keep the test modules as pytest rewrites them, PYTHONDONTWRITEBYTECODE or not: it takes half of a worker's start."""
+    """Keep test modules as pytest rewrites them, PYTHONDONTWRITEBYTECODE or not: half of a worker's start is that."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "dont_write_bytecode", False)
         return (yield)
