@@ -32,6 +32,9 @@ TINY_LM = ASSETS / "tiny_lm"
 TRAIN_DATA = ASSETS / "data" / "arithmetic_train.jsonl"
 EVAL_DATA = ASSETS / "data" / "arithmetic_eval.jsonl"
 WIDE_DATA = ASSETS / "data" / "arithmetic_wide.jsonl"
+# the first rows of both, for runs of a few steps: to read all 4,352 prompts takes longer than such a run
+FEW_TRAIN, FEW_EVAL = (ROOT / "tests" / "data" / f"few_{name}.jsonl" for name in ("train", "eval"))
+FEW = [f"--data={FEW_TRAIN}", f"--eval_data={FEW_EVAL}"]
 SECOND_ATTEMPT = f"{ROOT / 'examples' / 'environments.py'}:SecondAttempt"
 
 # one thread each, as tests run side by side; no network
