@@ -89,8 +89,8 @@ def test_an_error_of_one_process_ends_it_at_once(kind, code, message, tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    spawn = multiprocessing.get_context("spawn")
-    processes = [spawn.Process(target=fails_beside_a_sum, args=(i, port, tmp_path / kind)) for i in range(2)]
+    forks = multiprocessing.get_context("fork")  # torch is loaded already
+    processes = [forks.Process(target=fails_beside_a_sum, args=(i, port, tmp_path / kind)) for i in range(2)]
     for process in processes:
         process.start()
     try:
