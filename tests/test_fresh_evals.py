@@ -410,7 +410,7 @@ def lantern(folder: Path, adder: Path, tiny, kind: str) -> None:
 
 @functools.cache
 def pupil_of(adder: Path, tiny, share: float) -> tuple:
-    """The embedded model a share of the way to the adder, its tokenizer, and its divergence per token from the adder."""
+    """The embedded model a share of the way to the adder, its tokenizer, its divergence from the adder per token."""
     import torch
 
     (mentor, _), (pupil, tokenizer) = tiny.load(str(adder)), tiny.load(str(TINY_LM))

@@ -29,7 +29,7 @@ LIBRARIES = (
 )
 OF_TRL = ("datasets", "trl.trainer.grpo_trainer")
 # before such a script's first
-BESIDES = dict.fromkeys(("grpo_train", "basic_grpo_training", "old_versions", "pantry"), OF_TRL)
+BESIDES = dict.fromkeys(("grpo_train", "basic_grpo_training", "migrate", "old_versions", "pantry"), OF_TRL)
 
 
 class WarmProcess:
