@@ -12,11 +12,12 @@ from pathlib import Path
 import nbformat
 import numpy as np
 import pytest
-from conftest import EVAL_DATA, ROOT, TRAIN_DATA, load_script, read_lines, run_script
+from conftest import FEW_EVAL, FEW_TRAIN, ROOT, TRAIN_DATA, load_script, read_lines, run_script
 
 NOTEBOOK = ROOT / "assets" / "notebook_template.ipynb"
 SMALL = "SEEDS = [3, 5, 7]\nSTEPS = 3\nPROMPTS = 2\nGROUP_SIZE = 4\nMINIBATCHES = 2\n"
 SMALL += "MAX_NEW_TOKENS = 20\nEVAL_PROMPTS = 16"
+FEW_ROWS = f"{SMALL}\nDATA, EVAL_DATA = {str(FEW_TRAIN)!r}, {str(FEW_EVAL)!r}"
 ANSWER = re.compile(r"=> (NO EFFECT|UNKNOWN|WITHIN THE NOISE|HINT|LOSS|DIFFERENCE)")
 
 
@@ -149,9 +150,7 @@ def test_both_arms_run_with_every_seed_and_are_reported(executed):
 def test_printed_command_repeats_the_arm_exactly(executed, arm):
     """The loop of the notebook against the trainer: every step and the held-out figures are the same."""
     notebook, folder = executed
-    held_out = folder / "held_out.jsonl"
-    held_out.write_text("".join(EVAL_DATA.read_text().splitlines(keepends=True)[:16]))
-    done = run_command([*command(notebook, arm), "--eval_data", held_out], folder)
+    done = run_command([*command(notebook, arm), "--eval_data", FEW_EVAL], folder)
     assert done.returncode == 0, done.stderr
     lines = read_lines(folder / "out" / arm / "metrics.jsonl")
     names = {"reward": "reward/mean", "length": "rollout/length_mean", "clipped": "policy/clip_frac"}
@@ -177,7 +176,9 @@ def test_cells_that_run_again_see_what_changed_or_say_so(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text("def mine(completions, **k):\n    return [1.0] * len(completions)\n")
     names, notebook = {"__name__": "notebook"}, in_bundle(template())
-    lines = f"{SMALL}\nSEEDS, STEPS, EVAL_PROMPTS = [1], 1, 2\nREWARDS, OUTPUT = ['mine.py:mine'], 'out'\nIDEA = {{}}"
+    lines = (
+        f"{FEW_ROWS}\nSEEDS, STEPS, EVAL_PROMPTS = [1], 1, 2\nREWARDS, OUTPUT = ['mine.py:mine'], 'out'\nIDEA = {{}}"
+    )
     cell(notebook, "settings").source += f"\n{lines}"
 
     def run(*cells):
@@ -221,7 +222,7 @@ def whole_batch(scores, **_):
 BASELINE = {"kl_coef": 0.0}
 IDEA = {"reward": [silent], "advantage": whole_batch, "kl_coef": 0.0}
 '''
-    execute(notebook, tmp_path, SMALL.replace("STEPS = 3", "STEPS = 5") + "\nLR = 1e-3")
+    execute(notebook, tmp_path, FEW_ROWS.replace("STEPS = 3", "STEPS = 5") + "\nLR = 1e-3")
     found = runs(notebook)
     assert set(found) == {(arm, seed) for arm in ("baseline", "idea") for seed in (3, 5, 7)}
     words = command(notebook, "idea")

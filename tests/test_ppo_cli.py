@@ -168,7 +168,8 @@ def test_trackers(small, data, tmp_path):
 
     out = tmp_path / "run"
     flags = [*data, *SIZES, f"--output_dir={out}", "--steps=2", "--report_to=tensorboard", "--report_to=wandb"]
-    env = {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "HOME": str(tmp_path)}
+    env = {"WANDB_MODE": "offline", "WANDB_SILENT": "true"}
+    env |= {f"WANDB_{name}_DIR": str(tmp_path / name) for name in ("CACHE", "CONFIG", "DATA")}
     result = run_script("ppo_train", *flags, env=env)
     assert result.returncode == 0, result.stderr
     events = EventAccumulator(str(out / "tensorboard"))

@@ -262,8 +262,8 @@ RUNS = {
         "warm_start",
         [
             *[*FEW, *"--self --prompts_per_round 12 --samples 4".split()],
-            *"--rounds 1 --min_rounds 1 --max_new_tokens 24 --batch_size 8 --rollout_batch_size 16".split(),
-            *"--eval_prompts 4 --eval_samples 4 --device cuda".split(),
+            *"--rounds 1 --min_rounds 1 --min_steps 2 --max_new_tokens 24 --batch_size 8".split(),
+            *"--rollout_batch_size 16 --eval_prompts 4 --eval_samples 4 --device cuda".split(),
         ],
     ),
 }
