@@ -32,6 +32,9 @@ TINY_LM = ASSETS / "tiny_lm"
 TRAIN_DATA = ASSETS / "data" / "arithmetic_train.jsonl"
 EVAL_DATA = ASSETS / "data" / "arithmetic_eval.jsonl"
 WIDE_DATA = ASSETS / "data" / "arithmetic_wide.jsonl"
+# the first rows of both, for runs of a few steps: to read all 4,352 prompts takes longer than such a run
+FEW_TRAIN, FEW_EVAL = (ROOT / "tests" / "data" / f"few_{name}.jsonl" for name in ("train", "eval"))
+FEW = [f"--data={FEW_TRAIN}", f"--eval_data={FEW_EVAL}"]
 SECOND_ATTEMPT = f"{ROOT / 'examples' / 'environments.py'}:SecondAttempt"
 
 # one thread each, as tests run side by side; no network
@@ -44,6 +47,14 @@ def pytest_configure(config) -> None:
     ray_counts_them = importlib.util.find_spec("verl")  # its tests give Ray a pretended GPU, which must not be hidden
     if config.option.markexpr != "gpu" and not ray_counts_them:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Keep test modules as pytest rewrites them, PYTHONDONTWRITEBYTECODE or not: half of a worker's start is that."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "dont_write_bytecode", False)
+        return (yield)
 
 
 def load_module(path: Path, name: str):

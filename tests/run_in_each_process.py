@@ -1,4 +1,4 @@
-"""Several trainings in the processes of one torchrun launch: run_in_each_process.py RUNS.json, for test_processes.py.
+"""Several runs in the processes of one torchrun launch: run_in_each_process.py RUNS.json, for test_processes.py.
 
 RUNS.json is a list of {"script", "flags", "disturb"}. Process 1 alone adds `disturb` to GRPO advantages, as a sum on a
 GPU may come out in another order there.
@@ -36,9 +36,9 @@ def main() -> None:
     for run in json.loads(Path(sys.argv[1]).read_text()):
         trainer = load_script(run["script"])
         leave, trainer.leave_processes = trainer.leave_processes, lambda: None
-        plain = disturb(trainer, run["disturb"] * int(os.environ["RANK"]))
+        plain = disturb(trainer, run["disturb"] * int(os.environ["RANK"])) if run["disturb"] else {}
         code = trainer.main(run["flags"])
-        trainer.ADVANTAGES.update(plain)
+        getattr(trainer, "ADVANTAGES", {}).update(plain)
         trainer.leave_processes = leave
         assert code == 0, (run, code)
     assert gloo_threads(), "expected those of the group; has gloo renamed them?"

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from conftest import TINY_LM, TRAIN_DATA, pytest_configure, read_lines, run_script, save_random_model, write_lines
+from conftest import FEW, TINY_LM, pytest_configure, run_script, save_random_model
 from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
@@ -89,8 +89,8 @@ def test_an_error_of_one_process_ends_it_at_once(kind, code, message, tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    spawn = multiprocessing.get_context("spawn")
-    processes = [spawn.Process(target=fails_beside_a_sum, args=(i, port, tmp_path / kind)) for i in range(2)]
+    forks = multiprocessing.get_context("fork")  # torch is loaded already
+    processes = [forks.Process(target=fails_beside_a_sum, args=(i, port, tmp_path / kind)) for i in range(2)]
     for process in processes:
         process.start()
     try:
@@ -139,11 +139,10 @@ def noisy(prompts, completions, **kwargs):
 @pytest.mark.long
 def test_a_step_left_before_its_update_is_done_again_exactly(tmp_path):
     """Calls of the reward: the evaluation before step 1, step 1, its evaluation, step 2, its evaluation, step 3."""
-    write_lines(tmp_path / "train.jsonl", read_lines(TRAIN_DATA)[:16])
     (tmp_path / "rewards.py").write_text(NOISY)
-    flags = [f"--data={tmp_path / 'train.jsonl'}", f"--eval_data={TRAIN_DATA}", "--eval_rows=4", "--eval_every=1"]
+    flags = [*FEW, "--eval_rows=4", "--eval_every=1"]
     flags += ["--reward", f"{tmp_path / 'rewards.py'}:noisy", "--steps=3", "--save_every=0", "--plot_every=0"]
-    flags += ["--batch_size=4", "--minibatches=1", "--max_new_tokens=6", "--allow_overlap", "--sample_every=1"]
+    flags += ["--batch_size=4", "--minibatches=1", "--max_new_tokens=6", "--sample_every=1"]
 
     def run(name: str, *more: str, **env: str):
         return run_script("ppo_train", *flags, f"--output_dir={tmp_path / name}", *more, env=env)

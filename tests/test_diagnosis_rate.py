@@ -4,7 +4,7 @@ import json
 import sys
 
 import pytest
-from conftest import ROOT, load_module
+from conftest import ROOT, load_module, warm_process
 
 from parts.reading.causes.ranking import CAUSES
 from parts.reading.dialects import WORDS
@@ -81,15 +81,16 @@ FEW = {"near_greedy_sampling", "gold_mismatch", "too_hard", "limit_too_short"}  
 
 @pytest.mark.long
 def test_a_part_of_the_measurement(tmp_path, capsys, monkeypatch):
-    """A cause of every trainer and two healthy runs, trained for 12 steps, asked about by scripts/diagnose.py."""
+    """A cause of every trainer and a healthy run, trained for 8 steps, asked about by scripts/diagnose.py."""
     part, write_noise = diagnosis.chosen, diagnosis.write_noise
-    healthy = {(faults.HEALTHY, trainer, 0) for trainer in ("grpo", "grpo_train")}
+    healthy = {(faults.HEALTHY, "grpo", 0)}
 
     def shorter(*run):
         plan = faults.plan_of(*run)
-        plan.settings["steps"] = min(plan.settings["steps"], 12)
+        plan.settings["steps"] = 8
         return plan
 
+    monkeypatch.setattr(diagnosis, "warm_process", warm_process)
     monkeypatch.setattr(diagnosis, "plan_of", shorter)
     few = lambda args: [run for run in part(args) if run[0].cause in FEW or run in healthy]  # noqa: E731
     monkeypatch.setattr(diagnosis, "chosen", few)

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import ROOT, TINY_LM, load_module, load_script, read_lines, run_script, write_lines
+from conftest import FEW, ROOT, TINY_LM, load_module, load_script, read_lines, run_script, write_lines
 
 from parts.reading.dialects import EARLIER
 
@@ -417,7 +417,7 @@ def keys_in_code() -> set[str]:
 @pytest.mark.long
 def test_metrics_of_code_and_of_a_run_are_those_of_the_glossary(tmp_path):
     done = run_script(
-        "ppo_train", *"--steps 1 --batch_size 8 --max_new_tokens 8".split(), "--output_dir", tmp_path / "run"
+        "ppo_train", *FEW, *"--steps 1 --batch_size 8 --max_new_tokens 8".split(), "--output_dir", tmp_path / "run"
     )
     assert done.returncode == 0, done.stderr
     logged = set()

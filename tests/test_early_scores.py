@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 import torch
-from conftest import EVAL_DATA, run_script, without_clock
+from conftest import EVAL_DATA, FEW, run_script, without_clock
 
 from parts.data.prompts import load_prompts
 from parts.foundation.messages import RewardError
@@ -208,7 +208,7 @@ def share(prompts, completions, **kwargs):
 @pytest.mark.long
 def test_a_run_killed_while_it_scores_early_resumes_bit_for_bit(tmp_path):
     (tmp_path / "rewards.py").write_text(KILLED)
-    flags = ["--algorithm=grpo", "--group_size=4", "--batch_size=16", "--max_new_tokens=24", "--steps=4"]
+    flags = [*FEW, "--algorithm=grpo", "--group_size=4", "--batch_size=16", "--max_new_tokens=24", "--steps=4"]
     flags += ["--save_every=1", "--plot_every=0", "--eval_every=0", "--score_while_sampling=groups"]
     flags += [f"--reward={tmp_path}/rewards.py:share"]
 

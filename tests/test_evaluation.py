@@ -21,7 +21,6 @@ import pytest
 from conftest import (
     EVAL_DATA,
     ROOT,
-    SCRIPTS,
     TINY_LM,
     load_script,
     read_lines,
@@ -31,7 +30,6 @@ from conftest import (
     script_env,
     signal_script,
     start_script,
-    torchrun,
     write_lines,
 )
 from local_server import serving
@@ -823,17 +821,6 @@ def test_rows_that_a_run_held_out_are_not_those_that_it_trained_on(ev, tmp_path)
     task = ev.make_task("generation", ev.Config(task=["generation"]))
     assert ev.count_trained(model, [(task, rows)]) == {"generation": 20}
     assert ev.count_trained(model, [(task, ev.read_rows(file))]) == {} and len(held_out) == 10
-
-
-@pytest.mark.long
-def test_torchrun_is_one_process(first_run, tmp_path):
-    folder, flags, _ = first_run
-    done = torchrun(SCRIPTS / "evaluation.py", *flags, "--device", "cpu", "--output_dir", tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert results(tmp_path)["tasks"]["math"]["metrics"] == results(folder)["tasks"]["math"]["metrics"]
-    alone, together = ([s["completion"] for s in read_lines(run / "samples.jsonl")] for run in (folder, tmp_path))
-    assert together == alone
-    assert len(list((tmp_path / "cache").glob("generate-*.jsonl"))) == 2
 
 
 def test_server(ev, tmp_path, monkeypatch, capsys):

@@ -11,7 +11,7 @@ import types
 
 import pytest
 import torch
-from conftest import QWEN, ROOT, TINY_LM, load_script, read_lines
+from conftest import FEW, QWEN, ROOT, TINY_LM, load_script, read_lines
 
 from parts.foundation.exit_codes import code_of
 from parts.foundation.messages import MemoryShortage, UserError, is_out_of_memory
@@ -24,10 +24,10 @@ from parts.sampling import sampling
 GIB, MIB = 2**30, 2**20
 TRAINERS = ("ppo_train", "on_policy_distillation", "grpo_train", "warm_start")
 SMALL = {  # a run of a few seconds on the embedded model
-    "ppo_train": ["--batch_size=16", "--eval_rows=4", "--max_new_tokens=8", "--steps=3"],
-    "on_policy_distillation": [f"--teacher={TINY_LM}", "--batch_size=8", "--eval_rows=4", "--steps=3"],
-    "grpo_train": ["--use_cpu", "--num_generations=4", "--max_completion_length=8", "--eval_rows=4", "--steps=3"],
-    "warm_start": ["--self", "--max_new_tokens=24", "--eval_prompts=4", "--eval_samples=2"],
+    "ppo_train": [*FEW, "--batch_size=16", "--eval_rows=4", "--max_new_tokens=8", "--steps=3"],
+    "on_policy_distillation": [*FEW, f"--teacher={TINY_LM}", "--batch_size=8", "--eval_rows=4", "--steps=3"],
+    "grpo_train": [*FEW, "--use_cpu", "--num_generations=4", "--max_completion_length=8", "--eval_rows=4", "--steps=3"],
+    "warm_start": [*FEW, "--self", "--max_new_tokens=24", "--eval_prompts=4", "--eval_samples=2"],
 }
 
 
@@ -38,7 +38,7 @@ def with_free(monkeypatch, script, mib: float) -> None:
 
 def planned(script, capsys, *flags) -> tuple[dict, str]:
     """(what --dry_run prints, what it says)."""
-    assert script.main(["--dry_run", "--device=cpu", f"--model={TINY_LM}", *flags]) == 0
+    assert script.main(["--dry_run", "--device=cpu", *FEW, f"--model={TINY_LM}", *flags]) == 0
     out, err = capsys.readouterr()
     return json.loads(out), err
 

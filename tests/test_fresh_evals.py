@@ -408,32 +408,35 @@ def lantern(folder: Path, adder: Path, tiny, kind: str) -> None:
     write(folder, lantern_play__py=play, lantern__json=result)
 
 
-def helpdesk(folder: Path, adder: Path, tiny, kind: str) -> None:
-    """The adder as mentor; the pupil is half of the way there, or the untrained model, or with other figures."""
+@functools.cache
+def pupil_of(adder: Path, tiny, share: float) -> tuple:
+    """The embedded model a share of the way to the adder, its tokenizer, its divergence from the adder per token."""
     import torch
 
-    shutil.copytree(adder, folder / "mentor")
     (mentor, _), (pupil, tokenizer) = tiny.load(str(adder)), tiny.load(str(TINY_LM))
-    weights, kls = dict(mentor.named_parameters()), {}
-    asks = [row["messages"][0]["content"] for row in tiny.jsonl(folder / "helpdesk_later.jsonl")]
+    weights, total, count = dict(mentor.named_parameters()), 0.0, 0
+    for key, weight in pupil.named_parameters():
+        weight.data.lerp_(weights[key].data, share)
+    asks = [row["messages"][0]["content"] for row in tiny.jsonl(ROOT / "evals/files/helpdesk_later.jsonl")]
     texts = [f"<|user|>{ask}<|end|><|assistant|>" for ask in asks * 3]
-    for name, share in (("kl_before", 0.0), ("kl_after", 0.0 if kind == "untrained" else 0.5)):
-        for key, weight in pupil.named_parameters():  # half way: 0.24 nats become 0.015, which no tolerance swallows
-            weight.data.lerp_(weights[key].data, share)
-        total = count = 0
-        torch.manual_seed(4)
-        for text, reply in zip(texts, tiny.say(pupil, tokenizer, texts, sampled=True), strict=True):
-            head = tokenizer(text)["input_ids"]
-            with torch.no_grad():
-                p, q = (
-                    m(torch.tensor([head + reply])).logits[0, len(head) - 1 : -1].softmax(-1) for m in (pupil, mentor)
-                )
-            total, count = total + torch.nn.functional.kl_div(q.log(), p, reduction="sum").item(), count + len(reply)
-        kls[name] = total / count
+    torch.manual_seed(4)
+    for text, reply in zip(texts, tiny.say(pupil, tokenizer, texts, sampled=True), strict=True):
+        head = tokenizer(text)["input_ids"]
+        with torch.no_grad():
+            p, q = (m(torch.tensor([head + reply])).logits[0, len(head) - 1 : -1].softmax(-1) for m in (pupil, mentor))
+        total, count = total + torch.nn.functional.kl_div(q.log(), p, reduction="sum").item(), count + len(reply)
+    return pupil, tokenizer, total / count
+
+
+def helpdesk(folder: Path, adder: Path, tiny, kind: str) -> None:
+    """The adder as mentor; the pupil is half of the way there, or the untrained model, or with other figures."""
+    shutil.copytree(adder, folder / "mentor")
+    *_, before = pupil_of(adder, tiny, 0.0)
+    # half way: 0.24 nats become 0.015, which no tolerance swallows
+    pupil, tokenizer, after = pupil_of(adder, tiny, 0.0 if kind == "untrained" else 0.5)
     pupil.save_pretrained(folder / "pupil")
     tokenizer.save_pretrained(folder / "pupil")
-    kls["kl_after"] *= {"ten times": 10.0}.get(kind, 1.0)
-    write(folder, pupil__json=kls)
+    write(folder, pupil__json={"kl_before": before, "kl_after": after * {"ten times": 10.0}.get(kind, 1.0)})
 
 
 ALL = slice(None)

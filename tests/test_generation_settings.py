@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import EVAL_DATA, TINY_LM, TRAIN_DATA, load_script, read_lines, without_clock
+from conftest import EVAL_DATA, FEW, TINY_LM, load_script, read_lines, without_clock
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from parts.foundation.messages import UserError
@@ -79,7 +79,7 @@ def harsh(tmp_path_factory):
 def run_of(folder, script, model, *flags):
     """Metrics, samples and the run's folder of two steps."""
     out = folder / "run"
-    data = [f"--data={TRAIN_DATA}", f"--eval_data={EVAL_DATA}", "--plot_every=0", "--eval_every=0", "--eval_rows=24"]
+    data = [*FEW, "--plot_every=0", "--eval_every=0"]
     assert load_script(script).main([f"--model={model}", f"--output_dir={out}", "--steps=1", *data, *flags]) == 0
     return without_clock(out), (out / "samples.jsonl").read_text(), out
 

@@ -19,6 +19,7 @@ import inspect
 import json
 import re
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -748,13 +749,22 @@ def test_a_changed_line_names_the_old_packages_source(tmp_path, capsys):
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", "grpo_0.14_gsm8k sft_0.13_formatting dpo_0.11_arguments gkd_0.15".split())
-def test_the_new_script_trains_one_step(name, tmp_path):
+def test_the_new_script_trains_one_step(name, tmp_path, capsys, monkeypatch):
+    """GRPO's in a process of its own, as users have it; the others in forks of one that has TRL loaded."""
+
+    def forked(command, folder, environment) -> str:
+        done = run_script(Path(command[1]), *command[2:], cwd=folder, env=migrate.QUIET)
+        return done.stderr if done.returncode else ""
+
+    if not name.startswith("grpo"):
+        monkeypatch.setattr(migrate, "failure_of", forked)
     shutil.copy(FILES / f"{name}.py", tmp_path)
     data = FILES / ("rows.jsonl" if name.startswith(("grpo", "dpo")) else "texts.jsonl")
     flags = ["--from", version_of(name), "--check", "--model", str(TINY_LM), "--data", str(data), "--json"]
-    result = run_script("migrate", str(tmp_path / f"{name}.py"), *flags)
-    assert result.returncode == 0, result.stderr
-    trial = json.loads(result.stdout)["trial"]
+    code = migrate.main([str(tmp_path / f"{name}.py"), *flags])
+    said = capsys.readouterr()
+    assert code == 0, said.err
+    trial = json.loads(said.out)["trial"]
     read = {row["setting"]: row["read"] for row in trial["settings"]}
     assert trial["loss"] == trial["loss"] and read["gradient_checkpointing"] is False
 

@@ -7,15 +7,17 @@ import shlex
 import subprocess
 import sys
 import types
+from pathlib import Path
 
 import nbformat
 import numpy as np
 import pytest
-from conftest import EVAL_DATA, ROOT, TRAIN_DATA, load_script, read_lines, run_script, script_env
+from conftest import FEW_EVAL, FEW_TRAIN, ROOT, TRAIN_DATA, load_script, read_lines, run_script
 
 NOTEBOOK = ROOT / "assets" / "notebook_template.ipynb"
 SMALL = "SEEDS = [3, 5, 7]\nSTEPS = 3\nPROMPTS = 2\nGROUP_SIZE = 4\nMINIBATCHES = 2\n"
 SMALL += "MAX_NEW_TOKENS = 20\nEVAL_PROMPTS = 16"
+FEW_ROWS = f"{SMALL}\nDATA, EVAL_DATA = {str(FEW_TRAIN)!r}, {str(FEW_EVAL)!r}"
 ANSWER = re.compile(r"=> (NO EFFECT|UNKNOWN|WITHIN THE NOISE|HINT|LOSS|DIFFERENCE)")
 
 
@@ -29,16 +31,36 @@ def cell(notebook, name: str):
     return next(c for c in notebook.cells if c.id == name)
 
 
-def execute(notebook, folder, settings=SMALL):
-    """Run a notebook in a folder, with further lines in its parameters cell, and nothing left in the home folder."""
-    from nbclient import NotebookClient
+RUN_CELLS = """
+import json, sys
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
 
+shell, ran = InteractiveShell.instance(), []
+for source in json.load(open(sys.argv[1])):
+    with capture_output() as said:
+        result = shell.run_cell(source, store_history=True)
+    result.raise_error()
+    ran.append([said.stdout, said.stderr, [output.data for output in said.outputs]])
+json.dump(ran, open(sys.argv[1], "w"))
+"""
+
+
+def execute(notebook, folder, settings=SMALL):
+    """Run a notebook's cells in a folder, with further lines in its parameters cell, and nothing left at home.
+
+    In IPython in a fork of the warm process; `new_notebook.py --run`, tested below, starts a kernel.
+    """
     parameters = next(c for c in notebook.cells if "parameters" in c.metadata.get("tags", []))
     parameters.source += f"\n{settings}\nOUTPUT = {str(folder / 'out')!r}"
-    names = ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")
-    env = script_env({name: str(folder / name) for name in names} | {"OMP_NUM_THREADS": "1"})
-    resources = {"metadata": {"path": str(folder)}}
-    NotebookClient(notebook, timeout=300, kernel_name="python3", resources=resources).execute(env=env)
+    cells, file = [c for c in notebook.cells if c.cell_type == "code"], folder / "cells.json"
+    file.write_text(json.dumps([c.source for c in cells]))
+    done = run_script(Path("-c"), RUN_CELLS, file, cwd=folder, env={"IPYTHONDIR": str(folder / "ipython"), "DRAW": "1"})
+    assert done.returncode == 0, done.stdout + done.stderr
+    new = nbformat.v4.new_output
+    for c, (out, err, shown) in zip(cells, json.loads(file.read_text()), strict=True):
+        streams = [new("stream", name=name, text=said) for name, said in (("stdout", out), ("stderr", err)) if said]
+        c.outputs = streams + [new("display_data", data=data) for data in shown]
     return notebook
 
 
@@ -128,9 +150,7 @@ def test_both_arms_run_with_every_seed_and_are_reported(executed):
 def test_printed_command_repeats_the_arm_exactly(executed, arm):
     """The loop of the notebook against the trainer: every step and the held-out figures are the same."""
     notebook, folder = executed
-    held_out = folder / "held_out.jsonl"
-    held_out.write_text("".join(EVAL_DATA.read_text().splitlines(keepends=True)[:16]))
-    done = run_command([*command(notebook, arm), "--eval_data", held_out], folder)
+    done = run_command([*command(notebook, arm), "--eval_data", FEW_EVAL], folder)
     assert done.returncode == 0, done.stderr
     lines = read_lines(folder / "out" / arm / "metrics.jsonl")
     names = {"reward": "reward/mean", "length": "rollout/length_mean", "clipped": "policy/clip_frac"}
@@ -156,7 +176,9 @@ def test_cells_that_run_again_see_what_changed_or_say_so(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text("def mine(completions, **k):\n    return [1.0] * len(completions)\n")
     names, notebook = {"__name__": "notebook"}, in_bundle(template())
-    lines = f"{SMALL}\nSEEDS, STEPS, EVAL_PROMPTS = [1], 1, 2\nREWARDS, OUTPUT = ['mine.py:mine'], 'out'\nIDEA = {{}}"
+    lines = (
+        f"{FEW_ROWS}\nSEEDS, STEPS, EVAL_PROMPTS = [1], 1, 2\nREWARDS, OUTPUT = ['mine.py:mine'], 'out'\nIDEA = {{}}"
+    )
     cell(notebook, "settings").source += f"\n{lines}"
 
     def run(*cells):
@@ -200,7 +222,7 @@ def whole_batch(scores, **_):
 BASELINE = {"kl_coef": 0.0}
 IDEA = {"reward": [silent], "advantage": whole_batch, "kl_coef": 0.0}
 '''
-    execute(notebook, tmp_path, SMALL.replace("STEPS = 3", "STEPS = 5") + "\nLR = 1e-3")
+    execute(notebook, tmp_path, FEW_ROWS.replace("STEPS = 3", "STEPS = 5") + "\nLR = 1e-3")
     found = runs(notebook)
     assert set(found) == {(arm, seed) for arm in ("baseline", "idea") for seed in (3, 5, 7)}
     words = command(notebook, "idea")

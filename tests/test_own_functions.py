@@ -5,7 +5,7 @@ import re
 
 import pytest
 import torch
-from conftest import ROOT, TINY_LM, load_script, run_script
+from conftest import FEW, ROOT, TINY_LM, load_script, run_script
 from safetensors.torch import load_file
 
 from parts.foundation.messages import UserError
@@ -52,7 +52,8 @@ placed = lambda scores, /: scores
 needs = lambda scores, values: scores
 THING = 3
 '''
-SIZES = ["--steps=2", "--batch_size=16", "--max_new_tokens=8", "--plot_every=0", "--eval_every=0", "--save_every=0"]
+SIZES = [*FEW, "--steps=2", "--batch_size=16", "--max_new_tokens=8", "--plot_every=0", "--eval_every=0"]
+SIZES += ["--save_every=0"]
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from chat_tokenizers import chat_tokenizer, end_ids
-from conftest import EVAL_DATA, ROOT, read_lines, save_random_model, without_clock, write_lines
+from conftest import FEW, ROOT, read_lines, save_random_model, without_clock
 
 from parts.environments.environments import load_environments
 from parts.environments.play_setup import load_with_reward, make_play_setup
@@ -382,13 +382,11 @@ SMALL += ["--sample_every=1", "--steps=3", "--eval_every=0", "--save_every=1"]
 
 @pytest.fixture
 def run(ppo, tmp_path, monkeypatch):
-    """Train in this process; returns the run's folder. The held-out rows are few."""
-    write_lines(tmp_path / "eval.jsonl", read_lines(EVAL_DATA)[:8])
+    """Train in this process; returns the run's folder."""
 
     def start(name: str, *flags, spec=f"{EXAMPLES}:SecondAttempt", code=0):
         folder = tmp_path / name
-        files = [f"--eval_data={tmp_path / 'eval.jsonl'}", f"--output_dir={folder}", f"--environment={spec}"]
-        assert ppo.main([*SMALL, *files, *flags]) == code
+        assert ppo.main([*SMALL, *FEW, f"--output_dir={folder}", f"--environment={spec}", *flags]) == code
         return folder
 
     return start

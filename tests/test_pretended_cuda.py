@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from conftest import EVAL_DATA, ROOT, SECOND_ATTEMPT, TINY_LM, TRAIN_DATA, load_module, read_lines, write_lines
+from conftest import EVAL_DATA, FEW, ROOT, SECOND_ATTEMPT, TINY_LM, TRAIN_DATA, load_module, read_lines, write_lines
 from pretended_cuda import PretendedCuda
 from torch.nn.functional import embedding
 from torch.utils.checkpoint import checkpoint
@@ -234,7 +234,7 @@ def test_completions_that_end_together_are_told_in_as_few_waits_as_one():
 # ------------------------------------------------------------------------------------------------ whole runs
 
 SIZES = "--batch_size 8 --max_new_tokens 12 --eval_rows 4 --plot_every 0 --save_every 1 --steps 1 --device cuda".split()
-TEACHER = f"--teacher {TINY_LM} --data {TRAIN_DATA} --eval_data {EVAL_DATA}".split()
+SIZES += FEW
 RUNS = {
     "PPO, a reference, two updates": ("ppo_train", [*SIZES, "--minibatches=2", "--kl_coef=0.05"]),
     "GRPO, layers recomputed": (
@@ -249,21 +249,21 @@ RUNS = {
         "ppo_train",
         [*SIZES, "--algorithm=grpo", "--group_size=4", f"--environment={SECOND_ATTEMPT}", "--max_turns=2"],
     ),
-    "distillation": ("on_policy_distillation", [*SIZES, *TEACHER]),
+    "distillation": ("on_policy_distillation", [*SIZES, f"--teacher={TINY_LM}"]),
     "evaluation": (
         "evaluation",
         f"--model {TINY_LM} --task math --data {EVAL_DATA} --limit 8 --max_new_tokens 12 --device cuda".split(),
     ),
     "TRL": (
         "grpo_train",
-        "--steps 1 --num_generations 4 --max_completion_length 12 --eval_rows 4 --plot_every 0".split(),
+        [*FEW, *"--steps 1 --num_generations 4 --max_completion_length 12 --eval_rows 4 --plot_every 0".split()],
     ),
     "warm start": (
         "warm_start",
         [
-            *f"--self --data {TRAIN_DATA} --eval_data {EVAL_DATA} --prompts_per_round 12 --samples 4".split(),
-            *"--rounds 1 --min_rounds 1 --max_new_tokens 24 --batch_size 8 --rollout_batch_size 16".split(),
-            *"--eval_prompts 4 --eval_samples 4 --device cuda".split(),
+            *[*FEW, *"--self --prompts_per_round 12 --samples 4".split()],
+            *"--rounds 1 --min_rounds 1 --min_steps 2 --max_new_tokens 24 --batch_size 8".split(),
+            *"--rollout_batch_size 16 --eval_prompts 4 --eval_samples 4 --device cuda".split(),
         ],
     ),
 }

@@ -81,6 +81,7 @@ RUNS = {  # name: (script, flags with {0} for the folder, what process 1 adds to
 }
 
 
+EVALUATION = ["--task=math", "--task=generation", "--data={0}/train.jsonl", "--max_new_tokens=24", "--device=cpu"]
 OWN_REWARDS = {"scored early": NOTING, "LoRA, seeded": SEEDING}
 
 
@@ -116,6 +117,8 @@ def folder(tmp_path_factory):
     for name, (script, _, amount) in RUNS.items():
         flags = [*flags_of(name, made), f"--output_dir={made / 'two' / name}"]
         runs.append({"script": script, "flags": flags, "disturb": amount})
+    flags = [*(flag.format(made) for flag in EVALUATION), f"--output_dir={made / 'two' / 'evaluation'}"]
+    runs.append({"script": "evaluation", "flags": flags, "disturb": 0.0})
     (made / "runs.json").write_text(json.dumps(runs))
     tests = ROOT / "tests"
     done = torchrun(tests / "run_in_each_process.py", made / "runs.json", env={"PYTHONPATH": str(tests)})
@@ -176,3 +179,14 @@ def test_scores_given_while_sampling_change_no_figure_on_either_process(folder):
     for rank in range(2):
         calls = list(map(int, (folder / "scored early" / f"calls {rank}").read_text().split()))
         assert len(calls) > 3 and sum(calls) % 8 == 0 and min(calls) < 8, "whole groups of a process's eight rows"
+
+
+@pytest.mark.long
+def test_an_evaluation_by_two_processes_is_that_of_one(folder):
+    one, two = (folder / name / "evaluation" for name in ("one", "two"))
+    assert load_script("evaluation").main([*(flag.format(folder) for flag in EVALUATION), f"--output_dir={one}"]) == 0
+    tasks = [json.loads((run / "results.json").read_text())["tasks"] for run in (one, two)]
+    assert tasks[0]["math"]["metrics"] == tasks[1]["math"]["metrics"]
+    alone, together = ([s["completion"] for s in read_lines(run / "samples.jsonl")] for run in (one, two))
+    assert together == alone and len(alone) == 80
+    assert len(list((two / "cache").glob("generate-*.jsonl"))) == 2, "each process its own"

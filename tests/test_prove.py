@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_script, read_lines, run_script, write_lines
+from conftest import EVAL_DATA, FEW_TRAIN, ROOT, TINY_LM, TRAIN_DATA, load_script, read_lines, run_script, write_lines
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -127,7 +127,7 @@ def make_run(folder, rewards, model, eval_rows: int = 12, **settings):
     """The folder of a run as ppo_train.py leaves it."""
     folder.mkdir()
     write_lines(folder / "test.jsonl", read_lines(EVAL_DATA)[:eval_rows])
-    values = {"output_dir": str(folder), "model": str(TINY_LM), "data": str(TRAIN_DATA), "max_new_tokens": 24}
+    values = {"output_dir": str(folder), "model": str(TINY_LM), "data": str(FEW_TRAIN), "max_new_tokens": 24}
     values |= {"eval_data": "test.jsonl", "reward": [f"{rewards}:right"], "temperature": 1.0, "chat": False}
     (folder / "config.json").write_text(json.dumps(values | settings))
     model.save_pretrained(folder / "final")
@@ -283,7 +283,7 @@ def of_checkpoints(folder, model):
     AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(folder / "checkpoint-10")
     write_lines(folder / "test.jsonl", read_lines(EVAL_DATA)[:12])
     settings = {"model_name_or_path": str(TINY_LM), "learning_rate": 1e-5, "num_generations": 8}
-    settings |= {"dataset": str(TRAIN_DATA), "eval_dataset": "test.jsonl", "reward_funcs": "mine.py:right"}
+    settings |= {"dataset": str(FEW_TRAIN), "eval_dataset": "test.jsonl", "reward_funcs": "mine.py:right"}
     (folder / "mine.py").write_text(REWARDS)
     (folder / "args.json").write_text(json.dumps(settings | {"max_completion_length": 24}))
 

@@ -1,15 +1,13 @@
 """How many files of src/ somebody opens who follows one default step, from the rollout to the checkpoint."""
 
 import json
-import os
-import subprocess
 import sys
 import threading
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, run_script
 
 from parts.running.progress import Progress
 from programs.ppo_train.run import train
@@ -63,11 +61,10 @@ def opened_files(folder: Path) -> list[str]:
 @pytest.fixture
 def opened(tmp_path):
     """Those files, by a process of its own: threads that other tests have left would be seen too."""
-    code = "import json, pathlib, sys, test_step_files; "
+    code = f"import json, pathlib, sys; sys.path[:0] = [{str(ROOT / 'src')!r}, {str(ROOT / 'tests')!r}]\n"
+    code += "import test_step_files\n"
     code += "print(json.dumps(test_step_files.opened_files(pathlib.Path(sys.argv[1]))))"
-    path = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])
-    command = [sys.executable, "-c", code, str(tmp_path)]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, timeout=600)
+    done = run_script(Path("-c"), code, tmp_path)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import ROOT, TINY_LM, load_script, script_env
+from conftest import FEW, ROOT, TINY_LM, load_script, script_env
 
 from parts.foundation.exit_codes import exit_code
 from parts.foundation.processes import LongStep
@@ -180,7 +180,7 @@ def test_every_phase_of_a_step_counts_to_its_end(trainer, tmp_path, monkeypatch,
     module = load_script(trainer)
     monkeypatch.setattr(module, "SHOWN_EVERY_S", 0.0)
     monkeypatch.setattr(module, "quiet_environment", lambda *_: None)
-    flags = ["--steps=1", "--batch_size=8", "--ppo_epochs=2", "--max_new_tokens=4", "--micro_batch_tokens=64"]
+    flags = [*FEW, "--steps=1", "--batch_size=8", "--ppo_epochs=2", "--max_new_tokens=4", "--micro_batch_tokens=64"]
     flags += ["--teacher", str(TINY_LM)] if trainer == "on_policy_distillation" else []
     assert module.main([*flags, "--eval_every=0", f"--output_dir={tmp_path / 'run'}"]) == 0
     shown = capsys.readouterr().err

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_script, read_lines, write_lines
+from conftest import EVAL_DATA, FEW, ROOT, TINY_LM, TRAIN_DATA, load_script, read_lines, write_lines
 from safetensors import SafetensorError
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoTokenizer
@@ -349,9 +349,9 @@ WRITERS = {
     "new_trainer": ["grpo", "/proc/x.py"],
     "verl_train": ["--print", "--output_dir", "/proc/x"],
     "evaluation": ["--task", "math", "--data", str(EVAL_DATA), "--limit", "2", "--output_dir", "/proc/x"],
-    "ppo_train": ["--output_dir", "/proc/x", "--steps", "1", "--batch_size", "4"],
-    "on_policy_distillation": ["--output_dir", "/proc/x", "--teacher", str(TINY_LM), "--steps", "1"],
-    "warm_start": ["--output_dir", "/proc/x", "--self"],
+    "ppo_train": [*FEW, "--output_dir", "/proc/x", "--steps", "1", "--batch_size", "4"],
+    "on_policy_distillation": [*FEW, "--output_dir", "/proc/x", "--teacher", str(TINY_LM), "--steps", "1"],
+    "warm_start": [*FEW, "--output_dir", "/proc/x", "--self"],
 }
 
 

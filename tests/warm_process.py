@@ -16,6 +16,7 @@ import threading
 import traceback
 import types
 from pathlib import Path
+from unittest import mock
 
 LIBRARIES = (
     "yaml",
@@ -28,7 +29,7 @@ LIBRARIES = (
 )
 OF_TRL = ("datasets", "trl.trainer.grpo_trainer")
 # before such a script's first
-BESIDES = dict.fromkeys(("grpo_train", "basic_grpo_training", "old_versions", "pantry"), OF_TRL)
+BESIDES = dict.fromkeys(("grpo_train", "basic_grpo_training", "migrate", "old_versions", "pantry"), OF_TRL)
 
 
 class WarmProcess:
@@ -71,6 +72,21 @@ def load_libraries(script: str) -> None:
         os.dup2(errors, 2)
         os.close(errors)
         os.close(silent)
+    conversions = importlib.import_module("transformers.conversion_mapping")
+    conversions.get_checkpoint_conversion_mapping("llama")  # a thousand patterns, compiled by the first model loaded
+
+
+class EmptyPicture:
+    """In place of matplotlib's Figure: leaves an empty file, as to draw takes as long as a run of a few steps."""
+
+    def __init__(self, **_):
+        self.suptitle = self.supxlabel = mock.Mock()
+
+    def subplots(self, rows: int, columns: int, **_):
+        return sys.modules["numpy"].full((rows, columns), mock.Mock(), dtype=object)
+
+    def savefig(self, path, **_) -> None:
+        Path(path).touch()
 
 
 def compiled(path: str, known: dict):
@@ -91,7 +107,7 @@ def become(request: dict, code) -> None:
     os.environ.clear()
     os.environ.update(request["env"])
     if "DRAW" not in os.environ:
-        sys.modules["matplotlib.figure"].Figure.savefig = lambda figure, path, **_: Path(path).touch()
+        sys.modules["matplotlib.figure"].Figure = EmptyPicture
     if "umask" in request:
         os.umask(request["umask"])
     if request["cwd"]:
