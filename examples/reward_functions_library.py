@@ -18,17 +18,17 @@ option value keeps; w: the advised weight. Presets have weights:
 #         76-88  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #        91-109  bundle           Paths of this bundle and of its embedded model, data and rewards; loading its other …
 #       112-114  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       117-312  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
-#       315-456  answer marks     Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#       459-539  contexts         What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
-#       542-566  text servers     Completions from OpenAI-compatible servers, one per request, with retries if a …
-#       569-579  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#       582-788  contract         The contract of every reward function: inputs, options, and valid values
-#       791-972  text parts       Find answers, blocks and sections in texts
-#      975-1248  correctness      Right answers, and programs that pass tests
-#     1251-1523  format           Layouts, style, repetition and length
-#     1526-1683  judges           Models that judge
-#     1686-1788  combined         Combined rewards and presets
+#       117-318  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
+#       321-462  answer marks     Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#       465-545  contexts         What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
+#       548-572  text servers     Completions from OpenAI-compatible servers, one per request, with retries if a …
+#       575-585  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#       588-794  contract         The contract of every reward function: inputs, options, and valid values
+#       797-978  text parts       Find answers, blocks and sections in texts
+#      981-1254  correctness      Right answers, and programs that pass tests
+#     1257-1529  format           Layouts, style, repetition and length
+#     1532-1689  judges           Models that judge
+#     1692-1794  combined         Combined rewards and presets
 
 import ast
 import asyncio
@@ -214,8 +214,8 @@ _GROUPED = re.compile(
     r"|(?<=€)\s?\d+(?:\.\d{3})*,\d\d?(?![.,]?\d)|(?<![\d.,])\d+(?:\.\d{3})*,\d\d?(?=\s?(?:€|EUR\b))"
 )
 _LAKHS = re.compile(r"(?<![\d.,])[1-9]\d?(?:,\d\d)+,\d{3}(?![,\d])")  # Indian digit groups: 1,00,000
-_END_TOKENS = re.compile(  # of the families of models, which a text decoded with its special tokens ends with
-    r"\s*(?:(?:<[|｜](?:im_end|eo[mst](?:_id)?|end[\w▁]{0,20}|return|pad)[|｜]>|</s>|<eos>|<pad>|<end_of_turn>)\s*)+\Z"
+_END_TOKEN = re.compile(
+    r"(?:<[|｜](?!user|assistant|system)[\w▁]{1,40}[|｜]>|</s>|<(?:eos|pad|end_of_turn)>|\[(?:EOS|PAD)\])\Z"
 )
 _WIDE = {0xFF01 + i: 0x21 + i for i in range(94)} | {0x3000: " "}
 
@@ -245,13 +245,19 @@ def visible(text: str) -> str:
 
 
 def without_end_tokens(text: str) -> str:
-    """The text without the special tokens at its end; with <s>, the text may be HTML that is struck out.
+    """The text without the special tokens at its end; a text with <s> may be HTML that is struck out.
 
     >>> without_end_tokens("#### 42<|im_end|>\\n<|endoftext|>"), without_end_tokens("<s>42</s>")
     ('#### 42', '<s>42</s>')
     """
-    end = None if "<s>" in text else _END_TOKENS.search(text, max(0, len(text) - 2000))
-    return text[: end.start()] if end else text
+    if re.search("<s[ >]", text):
+        return text
+    kept, end = len(text), len(text.rstrip())
+    while token := _END_TOKEN.search(text, max(0, end - 50), end):
+        kept = end = token.start()
+        while end and text[end - 1].isspace():
+            end -= 1
+    return text[:kept]
 
 
 def narrow(text: str) -> str:

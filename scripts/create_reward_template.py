@@ -66,11 +66,11 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 #     1588-1699  schema examples  Example values that a JSON Schema accepts, for tests of rewards
 #     1702-1979  reward forms     The forms that a reward function may have, and loading rewards from files
 #     1982-2133  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2136-2356  assembly         Assemble the written file: the statements that it needs from files/, below its own …
-#     2359-3039  tasks            The tasks: which files each takes, its constants, the cases of its self-test, and …
-#     3042-3450  ports            Ports between TRL and verl, which import the reward or with --inline hold it, and …
-#     3453-3596  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3599-3785  command          The command line
+#     2136-2369  assembly         Assemble the written file: the statements that it needs from files/, below its own …
+#     2372-3053  tasks            The tasks: which files each takes, its constants, the cases of its self-test, and …
+#     3056-3464  ports            Ports between TRL and verl, which import the reward or with --inline hold it, and …
+#     3467-3609  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3612-3798  command          The command line
 
 import argparse
 import ast
@@ -2141,9 +2141,22 @@ import json
 import re
 
 GOLD = "gold_column"  # the column of the gold answer; verl calls it ground_truth
-END_TOKENS = re.compile(  # which a text decoded with its special tokens ends with
-    r"\s*(?:(?:<[|｜](?:im_end|eo[mst](?:_id)?|end[\w▁]{0,20}|return|pad)[|｜]>|</s>|<eos>|<pad>|<end_of_turn>)\s*)+\Z"
+# what a text that was decoded with its special tokens ends with
+END_TOKEN = re.compile(
+    r"(?:<[|｜](?!user|assistant|system)[\w▁]{1,40}[|｜]>|</s>|<(?:eos|pad|end_of_turn)>|\[(?:EOS|PAD)\])\Z"
 )
+
+
+def without_end_tokens(text: str) -> str:
+    """The text without the special tokens at its end; a text with <s> may be HTML that is struck out."""
+    if re.search("<s[ >]", text):
+        return text
+    kept, end = len(text), len(text.rstrip())
+    while token := END_TOKEN.search(text, max(0, end - 50), end):
+        kept = end = token.start()
+        while end and text[end - 1].isspace():
+            end -= 1
+    return text[:kept]
 
 
 def completion_text(completion, left_out=("tool", "user", "system")) -> str:
@@ -2152,7 +2165,7 @@ def completion_text(completion, left_out=("tool", "user", "system")) -> str:
     if not isinstance(text, str):
         contents = [message.get("content") or "" for message in text if message.get("role") not in left_out]
         text = "".join(c if isinstance(c, str) else "".join(part.get("text") or "" for part in c) for c in contents)
-    return END_TOKENS.sub("", text)
+    return without_end_tokens(text)
 
 
 def rows_of(prompts, count: int, columns: dict) -> list[dict]:
@@ -2730,11 +2743,12 @@ FINAL_NUMBER = r'''"""1 for the right number after ####, as in GSM8K; a second #
 import re
 from decimal import Decimal
 
-FINAL = re.compile(r"####\s*\$?(-?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?)\.?\s*(?:<[^<>\s]+>\s*)*")
+END = r"(?:\s*(?:<[|｜][\w▁]+[|｜]>|</s>|<eos>|<pad>|<end_of_turn>))*\s*"  # special tokens that end a text
+FINAL = re.compile(r"####\s*\$?(-?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?)\.?" + END)
 
 
 def final_number(text: str) -> Decimal | None:
-    """The number after the only #### of a text, with nothing but end tokens after it, else None: 1,200 is 1200."""
+    """The number after the only #### of a text, with no other text after it, else None: 1,200 is 1200."""
     found = FINAL.fullmatch(text[text.find("####") :]) if text.count("####") == 1 else None
     return Decimal(found[1].replace(",", "")) if found else None
 
@@ -3473,9 +3487,8 @@ FENCED = re.compile(r"```[ \t]*([\w.+-]*)[^\n]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOT
 
 
 def text_of(completion) -> str:
-    """The text of a completion, a text or chat messages, without the special tokens at its end."""
-    text = completion if isinstance(completion, str) else completion[-1]["content"] if completion else ""
-    return re.sub(r"\s*(?:(?:</?[|｜]?[a-z][\w▁]*[|｜]?>)\s*)+\Z", "", text)
+    """The text of a completion, a text or chat messages."""
+    return completion if isinstance(completion, str) else completion[-1]["content"] if completion else ""
 
 
 def program_in(text: str) -> str:

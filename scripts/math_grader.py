@@ -26,14 +26,14 @@ The reward library loads this file when a function grades mathematics.
 # Contents
 #         65-76  python source   Parses Python source in a process with threads
 #         79-89  messages        Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#        92-281  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
-#       284-425  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#       428-508  contexts        What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
-#       511-829  vocabulary      Patterns, names and units; bringing texts into one notation
-#      832-1231  values          Read answers: expressions, evaluated at sample points, and the structures around them
-#     1234-1414  worker          The worker process that asks math-verify, with limits on its processor time, which …
-#     1417-1662  equality        Equality of values and of answers
-#     1665-1901  answers         Find the final answer in a completion or a gold column; the score; the command line
+#        92-287  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
+#       290-431  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#       434-514  contexts        What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
+#       517-835  vocabulary      Patterns, names and units; bringing texts into one notation
+#      838-1237  values          Read answers: expressions, evaluated at sample points, and the structures around them
+#     1240-1420  worker          The worker process that asks math-verify, with limits on its processor time, which …
+#     1423-1668  equality        Equality of values and of answers
+#     1671-1914  answers         Find the final answer in a completion or a gold column; the score; the command line
 
 import argparse
 import ast
@@ -189,8 +189,8 @@ _GROUPED = re.compile(
     r"|(?<=€)\s?\d+(?:\.\d{3})*,\d\d?(?![.,]?\d)|(?<![\d.,])\d+(?:\.\d{3})*,\d\d?(?=\s?(?:€|EUR\b))"
 )
 _LAKHS = re.compile(r"(?<![\d.,])[1-9]\d?(?:,\d\d)+,\d{3}(?![,\d])")  # Indian digit groups: 1,00,000
-_END_TOKENS = re.compile(  # of the families of models, which a text decoded with its special tokens ends with
-    r"\s*(?:(?:<[|｜](?:im_end|eo[mst](?:_id)?|end[\w▁]{0,20}|return|pad)[|｜]>|</s>|<eos>|<pad>|<end_of_turn>)\s*)+\Z"
+_END_TOKEN = re.compile(
+    r"(?:<[|｜](?!user|assistant|system)[\w▁]{1,40}[|｜]>|</s>|<(?:eos|pad|end_of_turn)>|\[(?:EOS|PAD)\])\Z"
 )
 _WIDE = {0xFF01 + i: 0x21 + i for i in range(94)} | {0x3000: " "}
 
@@ -214,13 +214,19 @@ def has_mark(text: str) -> bool:
 
 
 def without_end_tokens(text: str) -> str:
-    """The text without the special tokens at its end; with <s>, the text may be HTML that is struck out.
+    """The text without the special tokens at its end; a text with <s> may be HTML that is struck out.
 
     >>> without_end_tokens("#### 42<|im_end|>\\n<|endoftext|>"), without_end_tokens("<s>42</s>")
     ('#### 42', '<s>42</s>')
     """
-    end = None if "<s>" in text else _END_TOKENS.search(text, max(0, len(text) - 2000))
-    return text[: end.start()] if end else text
+    if re.search("<s[ >]", text):
+        return text
+    kept, end = len(text), len(text.rstrip())
+    while token := _END_TOKEN.search(text, max(0, end - 50), end):
+        kept = end = token.start()
+        while end and text[end - 1].isspace():
+            end -= 1
+    return text[:kept]
 
 
 def narrow(text: str) -> str:
@@ -1674,16 +1680,21 @@ _SUBJECT = re.compile(  # before the number of a sentence: She has, Janet's prof
     r"|(?!(?:Half|Twice|No|None|Nobody|Each|Both)\b)[A-Z][a-z]+(?:['’]s [a-z]+)?)"
     r" (?:is|has|have|makes?|earns?|needs?|takes?|costs?|pays?|spends?|gets?) (?=\\?[$€£]?\d)"
 )
-_ASIDE = re.compile(r"(?<=[\dA-J%*]) +\((?=[^()]*(?:[A-Za-z]{3}|\d\s*[-+*/×÷=]))([^()]*)\)[.*]*$")
-_MEANT = _NO_UNIT | SCALE_WORDS.keys() | {"base", "if", "unless", "perhaps", "wrong", "false", "no", "except"}
+_MEANT = _NO_UNIT | SCALE_WORDS.keys() | {"percent", "base", "times"}  # words that change what a number means
+_WORKING = re.compile(r" *\(([^()]*\d[^()]*)\)[.*]*$")
+_NUMBER = re.compile(r"[*$\\( ]*(-?\d[\d,]*(?:\.\d+)?)")
+_TIMES = re.compile(r" ?(?:\\times|\\cdot|(?<=[\w ])[x×·]) ?(?=[$€£]?\d)")
+_NOUN = re.compile(r"[$€£]|\bi\.e\.,?|(?:\bper |/)?[A-Za-z]{2,}")
 
 
-def _without_aside(answer: str) -> str:
-    """Drop (9 eggs × $2) or (the heart) after a number or letter; not (x + 1), (or 20), (mod 7), (thousand)."""
-    aside = _ASIDE.search(answer)
-    words = set(re.findall(r"[a-z]+(?!\.)\b", aside[1].lower())) if aside else set()
-    is_told = aside and not words & _MEANT and all(len(word) > 1 or word == "a" for word in words)
-    return answer[: aside.start()] if is_told else answer
+def _without_working(answer: str) -> str:
+    """Drop a calculation in brackets that gives the number before it: 18 (9 eggs × $2), 18 dollars (9 * 2 = 18)."""
+    working, number = _WORKING.search(answer) if len(answer) < 200 else None, _NUMBER.match(answer)
+    if not working or not number or {*re.findall(r"[^\W\d_]+?(?=s?\b)", working[1].lower())} & _MEANT:
+        return answer
+    sides = _NOUN.sub("", _TIMES.sub("*", working[1])).split("=")
+    is_sum = re.search(r"\d\s*[-+*/÷]\s*\d", sides[0]) and all(re.fullmatch(r"[\d.,\s+*/÷-]+", side) for side in sides)
+    return answer[: working.start()] if is_sum and all(math_equal(side, number[1]) for side in sides) else answer
 
 
 def _statement(text: str, m: re.Match) -> str:
@@ -1862,7 +1873,9 @@ def _score(text: str, gold: Any, prompt: str) -> float | None:
         return None
     answer = final_answer(text) or ""
     equal = math_equal(answer, expected)
-    for short in (without_words(answer), _SUBJECT.sub("", answer), _without_aside(answer)):
+    number = _without_working(answer)
+    number = number if _value(number).unit or not _value(expected).unit else answer  # 18 (9 × 2 cents) is not $18
+    for short in (without_words(answer), _SUBJECT.sub("", answer), number):
         if equal is False and short != answer:
             answer, equal = short, math_equal(short, expected)
     if equal and max(len(answer), len(expected)) < 200 and _bare(answer) != _bare(expected):

@@ -1136,6 +1136,7 @@ def test_the_only_log_in_the_folders_of_a_run_is_read(place, tmp_path, capsys):
     settings = {"temperature": 1.0, "learning_rate": 1e-6, "num_generations": 8}
     (log.parent / "config.yaml").write_text(json.dumps({name: {"value": x} for name, x in settings.items()}))  # wandb's
     (log.parent / "debug.log").write_text("INFO setup\n")
+    (log.parent / "loop.log").symlink_to("loop.log")
     (tmp_path / "requirements.txt").write_text("trl==1.16\n")
     if place.startswith("wandb"):
         (tmp_path / "wandb" / "latest-run").symlink_to("run-1-abc")

@@ -212,6 +212,7 @@ def test_unusable_tests_do_not_apply_and_warn(files):
 
 def test_hostile_text_scores_in_time_and_never_raises(files):
     texts = ["(" * 40_000, "answer is " * 20_000, "<answer>" * 20_000, "<think>" * 20_000]
+    texts += ["<pad>" * 20_000 + "x", " " * 99_999 + "x"]
     texts += ["\ud800", "\x00" * 1000, "```\n" * 9_999]
     for task in ("math", "code", "qa", "format", "custom"):
         module, row = load(files[task, "both"]), DATA[task]
@@ -786,18 +787,11 @@ def test_rewards_of_a_run_are_taken_out_of_its_file(tmp_path, monkeypatch, capsy
 def test_final_number_pays_the_only_number_behind_the_mark(tmp_path):
     report = make(tmp_path, "--task", "final_number", "--name", "right")
     module = load(tmp_path)
-    assert report["lines"] <= 36 and "test" not in report
+    assert report["lines"] <= 37 and "test" not in report
     gold = "6 * 200 = 1200\n#### 1,200"
-    right = [
-        "So #### 1200",
-        "#### 1,200.",
-        "####1200.00\n",
-        "12 #### $1,200",
-        "#### 1200</s>",
-        [{"content": "#### 1200"}],
-    ]
-    wrong = ["1200", "#### 12", "#### 9 #### 1200", "#### 1200 or 9", "#### 1,2,0,0", "#### ١٢٠٠", "", "####"]
-    assert module.right(right, answer=[gold] * 6) == [1.0] * 6 and module.right(wrong, [gold] * 8) == [0.0] * 8
+    right = ["So #### 1200", "#### 1,200.", "####1200.00\n", "12 #### $1,200</s>\n<pad>", [{"content": "#### 1200"}]]
+    wrong = ["1200", "#### 1200<30>", "#### 9 #### 1200", "#### 1200 or 9", "#### 1,2,0,0", "#### ١٢٠٠", "", "####"]
+    assert module.right(right, answer=[gold] * 5) == [1.0] * 5 and module.right(wrong, [gold] * 8) == [0.0] * 8
     assert module.right(["#### 3", "#### -3", "#### 7"], ["no number", "#### -3", "7"]) == [None, 1.0, 1.0]
     for text, solution in [(x, gold) for x in right[:-1] + wrong] + [("#### 3", "no number")]:
         score = module.compute_score("gsm8k", text, solution, {"index": 0})
@@ -882,13 +876,6 @@ def test_a_text_without_a_fence_is_no_program_where_that_is_asked(tmp_path):
     make(tmp_path, "--task", "passes_tests", "--one_file", "--no_fence", "empty", name="code_reward.py")
     program_in = load(tmp_path, "code_reward.py").program_in
     assert program_in("def f(): ...") == "" and program_in("```\nx = 1\n```") == "x = 1\n"
-
-
-@pytest.mark.long
-def test_the_end_tokens_of_a_text_are_no_part_of_its_program(tmp_path):
-    make(tmp_path, "--task", "passes_tests", "--one_file", "--no_fence", "whole", name="code_reward.py")
-    module = load(tmp_path, "code_reward.py")
-    assert module.program_in(module.text_of("x = 1 < 2\n<|im_end|>\n<|endoftext|>")) == "x = 1 < 2"
 
 
 @pytest.mark.long

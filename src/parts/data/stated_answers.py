@@ -103,8 +103,8 @@ _GROUPED = re.compile(
     r"|(?<=€)\s?\d+(?:\.\d{3})*,\d\d?(?![.,]?\d)|(?<![\d.,])\d+(?:\.\d{3})*,\d\d?(?=\s?(?:€|EUR\b))"
 )
 _LAKHS = re.compile(r"(?<![\d.,])[1-9]\d?(?:,\d\d)+,\d{3}(?![,\d])")  # Indian digit groups: 1,00,000
-_END_TOKENS = re.compile(  # of the families of models, which a text decoded with its special tokens ends with
-    r"\s*(?:(?:<[|｜](?:im_end|eo[mst](?:_id)?|end[\w▁]{0,20}|return|pad)[|｜]>|</s>|<eos>|<pad>|<end_of_turn>)\s*)+\Z"
+_END_TOKEN = re.compile(
+    r"(?:<[|｜](?!user|assistant|system)[\w▁]{1,40}[|｜]>|</s>|<(?:eos|pad|end_of_turn)>|\[(?:EOS|PAD)\])\Z"
 )
 _WIDE = {0xFF01 + i: 0x21 + i for i in range(94)} | {0x3000: " "}
 
@@ -134,13 +134,19 @@ def visible(text: str) -> str:
 
 
 def without_end_tokens(text: str) -> str:
-    """The text without the special tokens at its end; with <s>, the text may be HTML that is struck out.
+    """The text without the special tokens at its end; a text with <s> may be HTML that is struck out.
 
     >>> without_end_tokens("#### 42<|im_end|>\\n<|endoftext|>"), without_end_tokens("<s>42</s>")
     ('#### 42', '<s>42</s>')
     """
-    end = None if "<s>" in text else _END_TOKENS.search(text, max(0, len(text) - 2000))
-    return text[: end.start()] if end else text
+    if re.search("<s[ >]", text):
+        return text
+    kept, end = len(text), len(text.rstrip())
+    while token := _END_TOKEN.search(text, max(0, end - 50), end):
+        kept = end = token.start()
+        while end and text[end - 1].isspace():
+            end -= 1
+    return text[:kept]
 
 
 def narrow(text: str) -> str:

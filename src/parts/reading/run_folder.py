@@ -18,8 +18,8 @@ from parts.rewards.extracts import extract
 
 LOGS = ("metrics.jsonl", "trainer_state.json", "logging.jsonl")  # the last is ms-swift's
 ENDINGS = (".jsonl", ".log", ".out", ".csv", ".tsv", ".txt", ".ipynb")
-NO_LOG = re.compile("requirements|readme|licen[cs]e|notice", re.IGNORECASE)
-DEPTHS, MOST_FILES = ("*/*", "*/*/*", "*/*/*/*"), 100  # where logs are looked for, if a folder itself has none
+NO_LOG = re.compile(r"(requirements|readme|licen[cs]e|notice).*\.txt", re.IGNORECASE)
+FURTHER = ("logs/*", "log/*", "wandb/*/files/*.log")  # where logs are, if the folder itself has none
 # series that any kind of training may log; a log with others is one of RL
 OTHER_TRAINING = {"loss", "lr", "grad_norm", "entropy", "memory", "gpu_memory", "time_step", "held_out"}
 PAIRS = re.compile(r"(?<!\S)(train/|eval_)?(rewards/)?(chosen|margins?)(?!\S)")  # of DPO, KTO, a reward model
@@ -43,10 +43,10 @@ def log_of_folder(folder: Path) -> Path:
         logs or not runs,
         f"got {folder}, which holds {len(runs)} runs; expected one; try diagnose.py {' '.join(map(str, runs[:3]))}",
     )
-    if not logs and not others:  # such as logs/train.log, or the console in wandb/RUN/files; wandb/latest-run is a link
-        below = [path for depth in DEPTHS for path in folder.glob(depth) if path.suffix in ENDINGS][:MOST_FILES]
-        others = sorted(path for path in {path.resolve(): path for path in below}.values() if is_log(path))
-        logs = others
+    if not logs and not others:
+        below = [path for form in FURTHER for path in folder.glob(form) if path.suffix in ENDINGS and path.is_file()]
+        below = {path.resolve(): path for path in below}.values()  # wandb/latest-run is a link
+        logs = others = sorted(path for path in below if is_log(path))
     names = ", ".join(str(path.relative_to(folder)) for path in others[:5])
     need(
         len(logs) == 1,

@@ -39,16 +39,21 @@ _SUBJECT = re.compile(  # before the number of a sentence: She has, Janet's prof
     r"|(?!(?:Half|Twice|No|None|Nobody|Each|Both)\b)[A-Z][a-z]+(?:['’]s [a-z]+)?)"
     r" (?:is|has|have|makes?|earns?|needs?|takes?|costs?|pays?|spends?|gets?) (?=\\?[$€£]?\d)"
 )
-_ASIDE = re.compile(r"(?<=[\dA-J%*]) +\((?=[^()]*(?:[A-Za-z]{3}|\d\s*[-+*/×÷=]))([^()]*)\)[.*]*$")
-_MEANT = _NO_UNIT | SCALE_WORDS.keys() | {"base", "if", "unless", "perhaps", "wrong", "false", "no", "except"}
+_MEANT = _NO_UNIT | SCALE_WORDS.keys() | {"percent", "base", "times"}  # words that change what a number means
+_WORKING = re.compile(r" *\(([^()]*\d[^()]*)\)[.*]*$")
+_NUMBER = re.compile(r"[*$\\( ]*(-?\d[\d,]*(?:\.\d+)?)")
+_TIMES = re.compile(r" ?(?:\\times|\\cdot|(?<=[\w ])[x×·]) ?(?=[$€£]?\d)")
+_NOUN = re.compile(r"[$€£]|\bi\.e\.,?|(?:\bper |/)?[A-Za-z]{2,}")
 
 
-def _without_aside(answer: str) -> str:
-    """Drop (9 eggs × $2) or (the heart) after a number or letter; not (x + 1), (or 20), (mod 7), (thousand)."""
-    aside = _ASIDE.search(answer)
-    words = set(re.findall(r"[a-z]+(?!\.)\b", aside[1].lower())) if aside else set()
-    is_told = aside and not words & _MEANT and all(len(word) > 1 or word == "a" for word in words)
-    return answer[: aside.start()] if is_told else answer
+def _without_working(answer: str) -> str:
+    """Drop a calculation in brackets that gives the number before it: 18 (9 eggs × $2), 18 dollars (9 * 2 = 18)."""
+    working, number = _WORKING.search(answer) if len(answer) < 200 else None, _NUMBER.match(answer)
+    if not working or not number or {*re.findall(r"[^\W\d_]+?(?=s?\b)", working[1].lower())} & _MEANT:
+        return answer
+    sides = _NOUN.sub("", _TIMES.sub("*", working[1])).split("=")
+    is_sum = re.search(r"\d\s*[-+*/÷]\s*\d", sides[0]) and all(re.fullmatch(r"[\d.,\s+*/÷-]+", side) for side in sides)
+    return answer[: working.start()] if is_sum and all(math_equal(side, number[1]) for side in sides) else answer
 
 
 def _statement(text: str, m: re.Match) -> str:
@@ -227,7 +232,9 @@ def _score(text: str, gold: Any, prompt: str) -> float | None:
         return None
     answer = final_answer(text) or ""
     equal = math_equal(answer, expected)
-    for short in (without_words(answer), _SUBJECT.sub("", answer), _without_aside(answer)):
+    number = _without_working(answer)
+    number = number if _value(number).unit or not _value(expected).unit else answer  # 18 (9 × 2 cents) is not $18
+    for short in (without_words(answer), _SUBJECT.sub("", answer), number):
         if equal is False and short != answer:
             answer, equal = short, math_equal(short, expected)
     if equal and max(len(answer), len(expected)) < 200 and _bare(answer) != _bare(expected):

@@ -4,9 +4,22 @@ import json
 import re
 
 GOLD = "gold_column"  # the column of the gold answer; verl calls it ground_truth
-END_TOKENS = re.compile(  # which a text decoded with its special tokens ends with
-    r"\s*(?:(?:<[|｜](?:im_end|eo[mst](?:_id)?|end[\w▁]{0,20}|return|pad)[|｜]>|</s>|<eos>|<pad>|<end_of_turn>)\s*)+\Z"
+# what a text that was decoded with its special tokens ends with
+END_TOKEN = re.compile(
+    r"(?:<[|｜](?!user|assistant|system)[\w▁]{1,40}[|｜]>|</s>|<(?:eos|pad|end_of_turn)>|\[(?:EOS|PAD)\])\Z"
 )
+
+
+def without_end_tokens(text: str) -> str:
+    """The text without the special tokens at its end; a text with <s> may be HTML that is struck out."""
+    if re.search("<s[ >]", text):
+        return text
+    kept, end = len(text), len(text.rstrip())
+    while token := END_TOKEN.search(text, max(0, end - 50), end):
+        kept = end = token.start()
+        while end and text[end - 1].isspace():
+            end -= 1
+    return text[:kept]
 
 
 def completion_text(completion, left_out=("tool", "user", "system")) -> str:
@@ -15,7 +28,7 @@ def completion_text(completion, left_out=("tool", "user", "system")) -> str:
     if not isinstance(text, str):
         contents = [message.get("content") or "" for message in text if message.get("role") not in left_out]
         text = "".join(c if isinstance(c, str) else "".join(part.get("text") or "" for part in c) for c in contents)
-    return END_TOKENS.sub("", text)
+    return without_end_tokens(text)
 
 
 def rows_of(prompts, count: int, columns: dict) -> list[dict]:

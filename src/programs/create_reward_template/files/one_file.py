@@ -19,9 +19,8 @@ FENCED = re.compile(r"```[ \t]*([\w.+-]*)[^\n]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOT
 
 
 def text_of(completion) -> str:
-    """The text of a completion, a text or chat messages, without the special tokens at its end."""
-    text = completion if isinstance(completion, str) else completion[-1]["content"] if completion else ""
-    return re.sub(r"\s*(?:(?:</?[|｜]?[a-z][\w▁]*[|｜]?>)\s*)+\Z", "", text)
+    """The text of a completion, a text or chat messages."""
+    return completion if isinstance(completion, str) else completion[-1]["content"] if completion else ""
 
 
 def program_in(text: str) -> str:
