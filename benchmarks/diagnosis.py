@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measure how often diagnose.py names a run's planted cause first, and how often it blames a healthy run or noise.
 
-    python benchmarks/diagnosis.py                          # train, ask, print the tables; an hour on two quiet cores
+    python benchmarks/diagnosis.py                          # train, ask, print the tables; two hours on two cores
     python benchmarks/diagnosis.py --part                   # one run of every cause, some healthy ones: five minutes
     python benchmarks/diagnosis.py --score_only --runs runs/diagnosis --misses misses.md      # ask again, train nothing
 
