@@ -1138,6 +1138,7 @@ def test_the_only_log_in_the_folders_of_a_run_is_read(place, tmp_path, capsys):
     (log.parent / "debug.log").write_text("INFO setup\n")
     (log.parent / "loop.log").symlink_to("loop.log")
     (tmp_path / "requirements.txt").write_text("trl==1.16\n")
+    write_lines(tmp_path / "train.jsonl", [{"prompt": "1+1=", "answer": "2"}] * 3)
     if place.startswith("wandb"):
         (tmp_path / "wandb" / "latest-run").symlink_to("run-1-abc")
     assert diagnose.main([str(tmp_path)]) in (0, 1)

@@ -34,7 +34,9 @@ def log_of_folder(folder: Path) -> Path:
     states = sorted(folder.glob("checkpoint-*/trainer_state.json"), key=lambda p: (len(p.parent.name), p))
     others = sorted(path for path in folder.iterdir() if path.suffix in ENDINGS and not NO_LOG.match(path.name))
     logs = [folder / name for name in LOGS if (folder / name).exists()][:1] or states[-1:]
-    logs = logs or (others if len(others) == 1 else [path for path in others if is_log(path)])
+    further = [path for form in FURTHER for path in folder.glob(form) if path.suffix in ENDINGS and path.is_file()]
+    further = {path.resolve(): path for path in further}.values()  # wandb/latest-run is a link
+    logs = logs or (others if len(others) == 1 and not further else [path for path in others if is_log(path)])
     below = [path.parent for name in LOGS for depth in ("*", "*/*") for path in folder.glob(f"{depth}/{name}")]
     runs = sorted({x.parent if re.fullmatch(r"checkpoint-\d+", x.name) else x for x in below})
     if not logs and len(runs) == 1:
@@ -43,10 +45,9 @@ def log_of_folder(folder: Path) -> Path:
         logs or not runs,
         f"got {folder}, which holds {len(runs)} runs; expected one; try diagnose.py {' '.join(map(str, runs[:3]))}",
     )
-    if not logs and not others:
-        below = [path for form in FURTHER for path in folder.glob(form) if path.suffix in ENDINGS and path.is_file()]
-        below = {path.resolve(): path for path in below}.values()  # wandb/latest-run is a link
-        logs = others = sorted(path for path in below if is_log(path))
+    if not logs:
+        logs = sorted(path for path in further if is_log(path))
+        others = logs or others
     names = ", ".join(str(path.relative_to(folder)) for path in others[:5])
     need(
         len(logs) == 1,
