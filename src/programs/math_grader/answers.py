@@ -46,14 +46,19 @@ _TIMES = re.compile(r" ?(?:\\times|\\cdot|(?<=[\w ])[x×·]) ?(?=[$€£]?\d)")
 _NOUN = re.compile(r"[$€£]|\bi\.e\.,?|(?:\bper |/)?[A-Za-z]{2,}")
 
 
-def _without_working(answer: str) -> str:
-    """Drop a calculation in brackets that gives the number before it: 18 (9 eggs × $2), 18 dollars (9 * 2 = 18)."""
+def _without_working(answer: str, gold: str) -> str:
+    """Drop a calculation in brackets that gives the number before it: 18 (9 eggs × $2), 18 dollars (9 * 2 = 18).
+
+    It stays if the gold answer has a unit and the number has none: 18 (9 × 2 cents) is not $18.
+    """
     working, number = _WORKING.search(answer) if len(answer) < 200 else None, _NUMBER.match(answer)
     if not working or not number or {*re.findall(r"[^\W\d_]+?(?=s?\b)", working[1].lower())} & _MEANT:
         return answer
     sides = _NOUN.sub("", _TIMES.sub("*", working[1])).split("=")
     is_sum = re.search(r"\d\s*[-+*/÷]\s*\d", sides[0]) and all(re.fullmatch(r"[\d.,\s+*/÷-]+", side) for side in sides)
-    return answer[: working.start()] if is_sum and all(math_equal(side, number[1]) for side in sides) else answer
+    head = answer[: working.start()]
+    is_right = is_sum and (_value(head).unit or not _value(gold).unit)
+    return head if is_right and all(math_equal(side, number[1]) for side in sides) else answer
 
 
 def _statement(text: str, m: re.Match) -> str:
@@ -232,11 +237,10 @@ def _score(text: str, gold: Any, prompt: str) -> float | None:
         return None
     answer = final_answer(text) or ""
     equal = math_equal(answer, expected)
-    number = _without_working(answer)
-    number = number if _value(number).unit or not _value(expected).unit else answer  # 18 (9 × 2 cents) is not $18
-    for short in (without_words(answer), _SUBJECT.sub("", answer), number):
-        if equal is False and short != answer:
-            answer, equal = short, math_equal(short, expected)
+    if equal is False:
+        for short in (without_words(answer), _SUBJECT.sub("", answer), _without_working(answer, expected)):
+            if equal is False and short != answer:
+                answer, equal = short, math_equal(short, expected)
     if equal and max(len(answer), len(expected)) < 200 and _bare(answer) != _bare(expected):
         formula = re.search(r"\\binom|!|(?<!10)\^|[\d%]-", _clean(expected))
         if not formula and _worked_out(expected, ""):
