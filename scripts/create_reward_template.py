@@ -67,10 +67,10 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 #     1702-1979  reward forms     The forms that a reward function may have, and loading rewards from files
 #     1982-2133  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
 #     2136-2369  assembly         Assemble the written file: the statements that it needs from files/, below its own …
-#     2372-3053  tasks            The tasks: which files each takes, its constants, the cases of its self-test, and …
-#     3056-3464  ports            Ports between TRL and verl, which import the reward or with --inline hold it, and …
-#     3467-3609  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3612-3798  command          The command line
+#     2372-3052  tasks            The tasks: which files each takes, its constants, the cases of its self-test, and …
+#     3055-3463  ports            Ports between TRL and verl, which import the reward or with --inline hold it, and …
+#     3466-3608  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3611-3797  command          The command line
 
 import argparse
 import ast
@@ -2743,12 +2743,11 @@ FINAL_NUMBER = r'''"""1 for the right number after ####, as in GSM8K; a second #
 import re
 from decimal import Decimal
 
-END = r"(?:\s*(?:<[|｜][\w▁]+[|｜]>|</s>|<eos>|<pad>|<end_of_turn>))*\s*"  # special tokens that end a text
-FINAL = re.compile(r"####\s*\$?(-?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?)\.?" + END)
+FINAL = re.compile(r"####\s*\$?(-?(?a:\d{1,3}(,\d{3})+|\d+)(?a:\.\d+)?)\.?(\s*<(eos|pad|end_of_turn|[/|｜][^>]+)>)*\s*")
 
 
 def final_number(text: str) -> Decimal | None:
-    """The number after the only #### of a text, with no other text after it, else None: 1,200 is 1200."""
+    """The number after the only #### of a text, with nothing but end tokens after it, else None: 1,200 is 1200."""
     found = FINAL.fullmatch(text[text.find("####") :]) if text.count("####") == 1 else None
     return Decimal(found[1].replace(",", "")) if found else None
 

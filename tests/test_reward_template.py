@@ -787,11 +787,13 @@ def test_rewards_of_a_run_are_taken_out_of_its_file(tmp_path, monkeypatch, capsy
 def test_final_number_pays_the_only_number_behind_the_mark(tmp_path):
     report = make(tmp_path, "--task", "final_number", "--name", "right")
     module = load(tmp_path)
-    assert report["lines"] <= 37 and "test" not in report
+    assert report["lines"] <= 36 and "test" not in report
     gold = "6 * 200 = 1200\n#### 1,200"
-    right = ["So #### 1200", "#### 1,200.", "####1200.00\n", "12 #### $1,200</s>\n<pad>", [{"content": "#### 1200"}]]
-    wrong = ["1200", "#### 1200<30>", "#### 9 #### 1200", "#### 1200 or 9", "#### 1,2,0,0", "#### ١٢٠٠", "", "####"]
+    right = ["So #### 1200", "#### 1,200.", "####1200.00\n", "12 #### $1,200", [{"content": "#### 1200"}]]
+    wrong = ["1200", "#### 12", "#### 9 #### 1200", "#### 1200 or 9", "#### 1,2,0,0", "#### ١٢٠٠", "", "####"]
     assert module.right(right, answer=[gold] * 5) == [1.0] * 5 and module.right(wrong, [gold] * 8) == [0.0] * 8
+    ends = {"</s>\n<pad>": 1.0, "<|im_end|>": 1.0, "<｜end▁of▁sentence｜>": 1.0, "<30>": 0.0, " <million>": 0.0}
+    assert module.right([f"#### 1200{end}" for end in ends], [gold] * len(ends)) == [*ends.values()]
     assert module.right(["#### 3", "#### -3", "#### 7"], ["no number", "#### -3", "7"]) == [None, 1.0, 1.0]
     for text, solution in [(x, gold) for x in right[:-1] + wrong] + [("#### 3", "no number")]:
         score = module.compute_score("gsm8k", text, solution, {"index": 0})

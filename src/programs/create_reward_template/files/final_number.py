@@ -3,12 +3,11 @@
 import re
 from decimal import Decimal
 
-END = r"(?:\s*(?:<[|｜][\w▁]+[|｜]>|</s>|<eos>|<pad>|<end_of_turn>))*\s*"  # special tokens that end a text
-FINAL = re.compile(r"####\s*\$?(-?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?)\.?" + END)
+FINAL = re.compile(r"####\s*\$?(-?(?a:\d{1,3}(,\d{3})+|\d+)(?a:\.\d+)?)\.?(\s*<(eos|pad|end_of_turn|[/|｜][^>]+)>)*\s*")
 
 
 def final_number(text: str) -> Decimal | None:
-    """The number after the only #### of a text, with no other text after it, else None: 1,200 is 1200."""
+    """The number after the only #### of a text, with nothing but end tokens after it, else None: 1,200 is 1200."""
     found = FINAL.fullmatch(text[text.find("####") :]) if text.count("####") == 1 else None
     return Decimal(found[1].replace(",", "")) if found else None
 
