@@ -46,6 +46,24 @@ pip_install() {
     $venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input "$@"
 }
 
+# uv does not read pip's settings: the values of one of them, from its files and PIP_ variables, each behind a flag
+from_pip() {
+    $venv/bin/python -m pip config list | sed -n "s/^[^']*\.$1='\(.*\)'$/\1/p" | sed 's/\\n/ /g' | tr ' ' '\n' | sort -u |
+        sed -n "s|.|$2 &|p"
+}
+
+# Install the list in a third of pip's time. False where uv is not to be had or cannot: then pip does it, which says why.
+uv_install() {
+    uv=$(sed -n 's/^\(uv==[^ ]*\).*/\1/p' requirements.txt)
+    [ -n "$uv" ] && pip_install "$uv" 2>/dev/null || return 1
+    echo "set-up: installing $list with uv"
+    # as pip: the newest that fits, wherever it lies; compiled now, as PYTHONDONTWRITEBYTECODE may forbid it later
+    # shellcheck disable=SC2046  # several flags
+    $venv/bin/uv pip install --quiet --python $venv/bin/python --compile-bytecode --index-strategy unsafe-best-match \
+        $(from_pip index-url --default-index) $(from_pip extra-index-url --index) $(from_pip find-links --find-links) \
+        $(from_pip constraint --constraint) -r "$list" 2>/dev/null
+}
+
 if cmp -s "$list" $venv/installed.txt && $venv/bin/python -c 'import pip' 2>/dev/null; then
     exit 0
 fi
@@ -92,7 +110,7 @@ install_list() {
 }
 
 rm -f $venv/without
-if ! install_list; then
+if ! uv_install && ! install_list; then
     for name in $optional; do
         if grep -q "No matching distribution found for $name" $venv/pip.err; then
             ! grep -q "connection broken" $venv/pip.err || break
