@@ -55,6 +55,8 @@ def chosen(args) -> list[tuple[Fault, str, int]]:
         for place, trainer in enumerate(fault.trainers):
             turn = (place + number) % len(fault.trainers)
             for seed in args.seeds:
+                if fault.cause == "part_bought" and (seed + turn) % 2:  # seven long ways: a seed takes two trainers
+                    continue
                 planted[(fault, trainer, seed)] = (seed, turn, number)
     if args.verl:
         faults = [fault for fault in FAULTS if f"{fault.cause}, {fault.variant}" in ON_VERL]

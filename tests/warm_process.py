@@ -7,6 +7,7 @@ script's first start, is tested with fresh processes (`fresh=True`, and tests/te
 """
 
 import atexit
+import gc
 import importlib
 import json
 import os
@@ -161,6 +162,7 @@ def main() -> None:
         request = json.loads(line)
         load_libraries(request["command"][0])
         code = None if request["command"][0] == "-c" else compiled(request["command"][0], known)
+        gc.freeze()  # a child's collections leave the libraries' objects alone
         pid = os.fork()
         if pid == 0:
             answers.buffer.raw.close()

@@ -10,6 +10,7 @@ from pathlib import Path
 DATA = Path(__file__).resolve().parents[2] / "assets" / "data"
 OURS, TRL = ("ppo", "grpo"), ("grpo_train", "trl")
 ALL, GROUPS, EVALUATED = OURS + TRL, ("grpo", *TRL), ("ppo", "grpo", "grpo_train")
+SLOW = {"noisy_reward", "nothing_moves", "kl_holds_policy", "critic_useless", "stale_weights"}  # need 20 steps
 PARTS = {"right": ("correct", "accuracy_reward", "answer_reward"), "tagged": ("tagged", "format_reward", "layout")}
 
 
@@ -55,7 +56,8 @@ def between(low, high, draw: random.Random):
 
 def healthy(plan: Plan, draw: random.Random) -> None:
     """Vary settings, data and reward of a healthy run as people do."""
-    plan.settings = {"steps": draw.randint(18, 26), "batch": 64, "group": draw.choice((4, 8))}
+    steps = draw.randint(20, 22) if plan.cause in SLOW else draw.randint(10, 13)
+    plan.settings = {"steps": steps, "batch": 32 if plan.trainer == "ppo" else 48, "group": draw.choice((4, 8))}
     plan.settings |= {"max_tokens": draw.choice((32, 48, 64)), "sample_every": draw.choice((1, 2, 4)), "eval_every": 8}
     plan.settings["lr"] = between(2e-4, 5e-4, draw)
     if draw.random() < 0.5:
@@ -63,13 +65,13 @@ def healthy(plan: Plan, draw: random.Random) -> None:
     plan.parts = {"right": [draw.choice(PARTS["right"]), 1.0]}
     if draw.random() < 0.5:
         plan.parts["tagged"] = [draw.choice(PARTS["tagged"]), draw.choice((0.1, 0.2, 0.5))]
-    plan.train = draw.sample(read(draw.choice(("arithmetic_train", "arithmetic_train", "arithmetic_wide"))), 1024)
-    plan.held_out = read("arithmetic_eval")
+    plan.train = draw.sample(read(draw.choice(("arithmetic_train", "arithmetic_train", "arithmetic_wide"))), 512)
+    plan.held_out = read("arithmetic_eval")[:128]
 
 
 def varied(plan: Plan, draw: random.Random) -> None:
     """A healthy run of any length, rate, temperature, group and batch."""
-    plan.settings |= {"steps": draw.choice((6, 10, 16, 20, 24, 30, 40)), "batch": draw.choice((32, 64, 64, 96))}
+    plan.settings |= {"steps": draw.choice((6, 8, 10, 12, 16, 20, 30)), "batch": draw.choice((32, 32, 48, 64))}
     plan.settings["group"] = draw.choice((4, 8, 16))
     plan.settings["lr"] = between(1e-4, 6e-4, draw)
     plan.settings["temperature"] = draw.choice((0.8, 1.0, 1.0, 1.2))
@@ -150,7 +152,7 @@ def operand(plan: Plan, draw: random.Random) -> None:
 def too_hard(plan: Plan, draw: random.Random) -> None:
     """Products or long sums, which the model never gets right."""
     kind = draw.choice(("products", "long sums"))
-    for rows, count in ((plan.train, 1024), (plan.held_out, 256)):
+    for rows, count in ((plan.train, 512), (plan.held_out, 128)):
         numbers = [(draw.randint(100, 999), draw.randint(100, 999)) for _ in range(count)]
         if kind == "products":
             pairs = [(f"{a}*{b}=", a * b) for a, b in numbers]
@@ -163,7 +165,7 @@ def too_hard(plan: Plan, draw: random.Random) -> None:
 
 def too_easy(plan: Plan, draw: random.Random) -> None:
     """A policy that solves the task before it trains."""
-    plan.model, plan.train = "able", draw.sample(read("arithmetic_train"), 1024)
+    plan.model, plan.train = "able", draw.sample(read("arithmetic_train"), 512)
     plan.settings["temperature"] = draw.choice((0.7, 0.8, 0.9))
     plan.settings["lr"] = 1e-4
     plan.strength = {"temperature": plan.settings["temperature"]}
@@ -198,7 +200,7 @@ def many_passes(plan: Plan, draw: random.Random) -> None:
 
 def far_evaluation(plan: Plan, draw: random.Random) -> None:
     """Held-out rows of another task."""
-    plan.held_out, plan.strength = read("products_eval"), {"held_out": "products"}
+    plan.held_out, plan.strength = read("products_eval")[:128], {"held_out": "products"}
 
 
 def dying_part(plan: Plan, draw: random.Random) -> None:

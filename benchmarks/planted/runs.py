@@ -49,6 +49,7 @@ def command(plan: Plan, model: str) -> list[str]:
     words += ["--data", "train.jsonl", "--eval_data", "eval.jsonl", "--output_dir", "out", "--seed", str(plan.seed)]
     words += ["--algorithm", plan.trainer] if ours else []
     words += ["--eval_rows", "128", "--plot_every", "0", f"--save_{'every' if ours else 'steps'}", "0"]
+    words += ["--rollout_batch_size" if ours else "--per_device_eval_batch_size", "128"]  # one batch per evaluation
     for public, weight in plan.parts.values():
         words += ["--reward", f"reward.py:{public}" + (f"*{weight}" if weight != 1 else "")]
     for key in EXTRA & settings.keys():
@@ -73,7 +74,7 @@ def script(plan: Plan, model: str) -> str:
     if plan.seed % 2 and plan.cause != "memorised_prompts":
         del settings["eval_steps"]
     else:
-        settings |= {"eval_strategy": "steps", "per_device_eval_batch_size": 64}
+        settings |= {"eval_strategy": "steps", "per_device_eval_batch_size": 256}
     if "warmup" in plan.settings or plan.seed % 3 == 0:
         settings["lr_scheduler_type"] = "constant_with_warmup"
     lines = "".join(f"    {name}={value!r},\n" for name, value in settings.items())
