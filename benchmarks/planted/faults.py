@@ -71,7 +71,7 @@ def healthy(plan: Plan, draw: random.Random) -> None:
 
 def varied(plan: Plan, draw: random.Random) -> None:
     """A healthy run of any length, rate, temperature, group and batch."""
-    plan.settings |= {"steps": draw.choice((6, 8, 10, 12, 16, 20, 30)), "batch": draw.choice((32, 32, 48, 64))}
+    plan.settings |= {"steps": draw.choice((6, 8, 10, 12, 14, 16, 30)), "batch": draw.choice((32, 32, 48, 64))}
     plan.settings["group"] = draw.choice((4, 8, 16))
     plan.settings["lr"] = between(1e-4, 6e-4, draw)
     plan.settings["temperature"] = draw.choice((0.8, 1.0, 1.0, 1.2))
