@@ -108,7 +108,7 @@ def bought(function: str, names: tuple, low: float = 0.5, high: float = 3.0, fir
 
     def plant(plan: Plan, draw: random.Random) -> None:
         plan.parts = {first: plan.parts["right"], function: [draw.choice(names), between(low, high, draw)]}
-        plan.settings |= {"steps": draw.randint(30, 38), "max_tokens": 48, "lr": between(5e-4, 1e-3, draw)}
+        plan.settings |= {"steps": draw.randint(30, 38), "batch": 64, "max_tokens": 48, "lr": between(5e-4, 1e-3, draw)}
         plan.settings.pop("kl", None)
         plan.strength = {"weight": plan.parts[function][1]}
 
@@ -211,7 +211,7 @@ def dying_part(plan: Plan, draw: random.Random) -> None:
         "tagged": ["tagged", between(0.05, 0.2, draw)],
         "bare": [draw.choice(("concise", "short_reward", "style")), weight],
     }
-    plan.settings["steps"] = draw.randint(28, 36)
+    plan.settings |= {"steps": draw.randint(28, 36), "batch": 64}
     plan.strength = {"weight": weight}
 
 
