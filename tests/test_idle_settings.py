@@ -1,7 +1,7 @@
 """Settings that do nothing: named at the start, and only where they do nothing."""
 
 import pytest
-from conftest import EVAL_DATA, TINY_LM, load_script
+from conftest import EVAL_DATA, FEW, TINY_LM, load_script
 
 from parts.learning.idle_settings import idle_settings
 from parts.learning.presets import PRESETS
@@ -9,7 +9,8 @@ from parts.learning.presets import PRESETS
 
 def notes(capsys, name: str, *flags: str) -> list[str]:
     """The lines of a dry run about settings without effect."""
-    assert load_script(name).main([*flags, "--dry_run"]) == 0
+    data = [] if any(flag.startswith("--data=") for flag in flags) else FEW
+    assert load_script(name).main([*data, *flags, "--dry_run"]) == 0
     return [line for line in capsys.readouterr().err.splitlines() if line.startswith("note: ")]
 
 

@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import shutil
+import sys
 from pathlib import Path
 from statistics import NormalDist
 from types import SimpleNamespace
@@ -94,6 +95,17 @@ def leaks(completions, answer, **kwargs):
 def by_text(completions, answer, **kwargs):
     return [BY_TEXT.setdefault(text_of(c), score) for c, score in zip(completions, right(completions, answer))]
 """
+
+
+@pytest.fixture
+def forked(monkeypatch):
+    """The scripts that prove.py starts find their libraries loaded."""
+
+    def warm(command, timeout, **_):
+        assert command[0] == sys.executable
+        return run_script(Path(command[1]), *command[2:], timeout=timeout)
+
+    monkeypatch.setattr(prove, "subprocess", SimpleNamespace(run=warm, TimeoutExpired=TimeoutError))
 
 
 def run(capsys, *words) -> tuple[int, dict, str]:
@@ -614,6 +626,7 @@ FOUND = {  # what is found of an environment; nothing of the others
 SOUND = ["Sound", "Offers", "GoesOn", "Tool", "Alias", "Partial", "factory", "Imported"]
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("name", [*FOUND, *SOUND])
 def test_an_environment_in_four_places(tmp_path, capsys, name):
     findings = FOUND.get(name, [])

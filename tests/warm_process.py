@@ -7,10 +7,14 @@ script's first start, is tested with fresh processes (`fresh=True`, and tests/te
 """
 
 import atexit
+import contextlib
 import gc
 import importlib
+import io
 import json
 import os
+import re
+import runpy
 import subprocess
 import sys
 import threading
@@ -28,6 +32,9 @@ LIBRARIES = (
     "transformers.models.auto.tokenization_auto",
     "transformers.models.llama.modeling_llama",  # the embedded model's
 )
+SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
+DIAGNOSE = SCRIPTS / "diagnose.py"
+re._MAXCACHE = 10_000  # the patterns of all scripts
 OF_TRL = ("datasets", "trl.trainer.grpo_trainer")
 # before such a script's first
 BESIDES = dict.fromkeys(("grpo_train", "basic_grpo_training", "migrate", "old_versions", "pantry"), OF_TRL)
@@ -91,15 +98,31 @@ class EmptyPicture:
 
 
 def compiled(path: str, known: dict):
-    """The code of a script, compiled once for each version of the file."""
+    """The code of a script, compiled once for each version of the file; so are the patterns of the built ones."""
     stamp = os.stat(path)
     key = (path, stamp.st_mtime_ns, stamp.st_size)
     if key not in known:
         known[key] = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
+        if Path(path).parent == SCRIPTS:  # it does nothing at import
+            runpy.run_path(path, run_name="patterns")
     return known[key]
 
 
-def become(request: dict, code) -> None:
+def diagnosing(run, diagnose):
+    """`subprocess.run` that calls diagnose.py's `main` here: to start Python anew is a fifth of a run of one step."""
+
+    def judged(command, **more):
+        if list(command[1:2]) != [str(DIAGNOSE)]:
+            return run(command, **more)
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
+            code = diagnose(command[2:])
+        return subprocess.CompletedProcess(command, code, out.getvalue())
+
+    return judged
+
+
+def become(request: dict, code, diagnose) -> None:
     """Run a script in this process as `python SCRIPT FLAGS` would, or a text as `python -c TEXT`."""
     for number, path in enumerate((os.devnull, request["out"], request["err"])):
         opened = os.open(path, os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -109,6 +132,7 @@ def become(request: dict, code) -> None:
     os.environ.update(request["env"])
     if "DRAW" not in os.environ:
         sys.modules["matplotlib.figure"].Figure = EmptyPicture
+    subprocess.run = diagnosing(subprocess.run, diagnose)
     if "umask" in request:
         os.umask(request["umask"])
     if request["cwd"]:
@@ -126,10 +150,10 @@ def become(request: dict, code) -> None:
     exec(code, module.__dict__)
 
 
-def exit_code(request: dict, code) -> int:
+def exit_code(request: dict, code, diagnose) -> int:
     """What the interpreter makes of a script's end."""
     try:
-        become(request, code)
+        become(request, code, diagnose)
     except SystemExit as e:
         if e.code is None or isinstance(e.code, int):
             return e.code or 0
@@ -141,9 +165,9 @@ def exit_code(request: dict, code) -> int:
     return 0
 
 
-def child(request: dict, code) -> None:
+def child(request: dict, code, diagnose) -> None:
     """A forked child from its start to its end; never returns."""
-    status = exit_code(request, code)
+    status = exit_code(request, code, diagnose)
     threading._shutdown()  # waits for threads that are no daemons, as the interpreter does
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
@@ -158,15 +182,16 @@ def main() -> None:
     """One command line after the other: the child's process id as soon as it runs, its exit code at its end."""
     answers, known = os.fdopen(os.dup(1), "w"), {}
     os.dup2(2, 1)  # what a library says while it loads is no answer
+    diagnose = runpy.run_path(str(DIAGNOSE), run_name="diagnose")["main"]
     for line in sys.stdin:
         request = json.loads(line)
         load_libraries(request["command"][0])
         code = None if request["command"][0] == "-c" else compiled(request["command"][0], known)
-        gc.freeze()  # a child's collections leave the libraries' objects alone
+        gc.freeze()  # a child's collections neither walk nor copy what the libraries made
         pid = os.fork()
         if pid == 0:
             answers.buffer.raw.close()
-            child(request, code)
+            child(request, code, diagnose)
         print(pid, file=answers, flush=True)
         _, status = os.waitpid(pid, 0)
         print(os.waitstatus_to_exitcode(status), file=answers, flush=True)

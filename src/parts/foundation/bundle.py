@@ -57,9 +57,14 @@ def prompts_in(file: Path) -> set[str]:
 def has_embedded_prompts(data: str) -> bool:
     """Whether all prompts of a file occur in the embedded task's files."""
     try:
-        return prompts_in(Path(data)) <= set().union(*map(prompts_in, Path(EMBEDDED_DATA).parent.glob("*.jsonl")))
+        left = prompts_in(Path(data))
+        for file in sorted(Path(EMBEDDED_DATA).parent.glob("*.jsonl")):
+            left -= prompts_in(file)
+            if not left:
+                return True
     except (OSError, ValueError, LookupError, TypeError):
-        return False
+        pass
+    return False
 
 
 def specs_for(data: str, specs: list[str]) -> list[str]:
