@@ -179,7 +179,14 @@ def load_whole(source, trained=True):
     if find_adapter_config_file(source):  # save_pretrained would leave the base's updates out
         what = f"got LoRA adapter {source!r}; expected a whole model"
         sys.exit(f"error: {what}; try `python scripts/merge_adapter.py {source} --output merged`, then that")
-    network, report = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
+    try:
+        network, report = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
+    except (OSError, ValueError) as error:  # no model, or an encoder-decoder
+        reason = str(error).partition("\n")[0]
+        sys.exit(f"error: got model {source!r}: {reason}; expected a causal language model")
+    if "past_key_values" not in inspect.signature(network.forward).parameters:  # Mamba, RWKV
+        what = f"got model {source!r}, a {type(network).__name__} without a key-value cache; expected attention"
+        sys.exit(f"error: {what}; try scripts/ppo_train.py")
     missing = network.state_dict().keys() & report["missing_keys"]  # transformers fills these at random
     if missing:
         sys.exit(f"error: got model {source!r} without {len(missing)} tensors, such as {min(missing)}; expected all")
