@@ -295,7 +295,7 @@ def test_pages_refuse_models_that_their_sampler_cannot_run(page, tmp_path):
     AutoModelForCausalLM.from_config(mamba).save_pretrained(tmp_path / "mamba")
     T5Config().save_pretrained(tmp_path / "t5")
     for name, told in (
-        ("mamba", "without a key-value cache; .* ppo_train"),
+        ("mamba", "without a key-value cache; .*ppo_train"),
         ("t5", "T5Config.*a causal language model"),
     ):
         with pytest.raises(SystemExit, match=f"error: got model '{tmp_path / name}'.*{told}"):

@@ -266,6 +266,11 @@ WRONG_FILES = [
         f"line 2: got 'python3 -m .*{re.escape(ASK_BASH)}",
     ),
     ("N=1\nif x; then\n  N=2\nfi\npython3 -m verl.trainer.main_ppo data.seed=$N", "line 2: got 'if x; then'"),
+    (
+        "HOME=$(pwd)\npython3 -m verl.trainer.main_ppo x.y=$HOME",
+        f"line 1: got 'HOME=|line 2: got 'python3.*{re.escape(ASK_BASH)}",
+    ),
+    ("if x; then\n  N=2\nfi\npython3 -m verl.trainer.main_ppo data.seed=$N", "line 1: got 'if x; then'"),
     ("N='a b'\npython3 -m verl.trainer.main_ppo x.y=$N", f"line 2: got 'python3.*{re.escape(ASK_BASH)}"),
     ("A=$(nproc)\npython3 -m verl.trainer.main_ppo data.seed=$A", f"line 2: got 'python3.*{re.escape(ASK_BASH)}"),
     (

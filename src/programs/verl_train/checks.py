@@ -12,6 +12,7 @@ import re
 import shlex
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 from parts.data.chat import give_template, template_settings
@@ -183,17 +184,18 @@ def report_findings(report: dict, findings: list[str]) -> int:
 
 def command_lines(text: str) -> list[tuple[int, str]]:
     """(Line, KEY=VALUE) of a shell script's one command of verl; none if only bash can say what its words stand for."""
-    joined, values = text.replace("\\\n", " "), dict(os.environ)
+    joined, assigned = text.replace("\\\n", " "), Counter(re.findall(r"\b(\w+)\+?=", text))
+    values = {name: value for name, value in os.environ.items() if name not in assigned}
 
     def filled(word: str) -> str:
         return re.sub(r"\$(?:\{(\w+)\}|(\w+))", lambda name: values.get(name[1] or name[2], name[0]), word)
 
-    assigned = (
-        r"""^\s*(?:export )?(\w+)\+?=([^\s'"`()*?]*|'[^'\s$]*'|"[^"\s`()]*")[ \t]*$"""  # what bash splits is left out
+    plain = (
+        r"""^(?:export )?(\w+)=([^\s'"`()*?]*|'[^'\s$]*'|"[^"\s`()]*")[ \t]*$"""  # no branch, nothing that bash splits
     )
-    for name, value in re.findall(assigned, joined, re.M):
-        is_plain = len(re.findall(rf"\b{name}\+?=", text)) == 1  # not in branches or loops
-        values[name] = filled(value.strip("'\"")) if is_plain else f"${name}"
+    for name, value in re.findall(plain, joined, re.M):
+        if assigned[name] == 1:
+            values[name] = filled(value.strip("'\""))
     commands = re.findall(r"^[^#\n]*-m +verl\.trainer\.main_ppo ([^\n|;&>]*)", joined, re.M)
     try:
         words = [filled(word) for word in shlex.split(commands[0])] if len(commands) == 1 else []
@@ -353,8 +355,7 @@ def check_written(config: Config) -> int:
         findings += refused
         if composed is not None:
             # what does not begin to be a configuration is told alone
-            refused = {o.key.lstrip("+") for o in overrides if o not in rest}
-            missing = [text for text in missing_values(composed) if text.split(";")[0].split()[-1] not in refused]
+            missing = [x for x in missing_values(composed) if not any(f"no {o.key};" in x for o in overrides)]
             findings += missing or [*config_findings(composed), *epoch_findings(composed)]
             if not findings:
                 read, rows, of_data = written_rows(composed)

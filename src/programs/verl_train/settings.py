@@ -84,7 +84,7 @@ class Config(PolicySettings):
         "", "verl's data_source of all rows (default: their column source, else the file's name)"
     )
     overrides: str = setting(
-        "", "FILE of hand-written overrides, KEY=VALUE per line or a shell script, for --check to validate"
+        "", "FILE of hand-written overrides, KEY=VALUE per line or run.sh, for --check to validate"
     )
     from_trl: str = setting(
         "",
