@@ -355,8 +355,8 @@ def check_written(config: Config) -> int:
         findings += refused
         if composed is not None:
             # what does not begin to be a configuration is told alone
-            missing = [x for x in missing_values(composed) if not any(f"no {o.key};" in x for o in overrides)]
-            findings += missing or [*config_findings(composed), *epoch_findings(composed)]
+            missing = missing_values(composed) or [*config_findings(composed), *epoch_findings(composed)]
+            findings += [x for x in missing if not any(f"got no {o.key};" in x for o in overrides)]  # refused above
             if not findings:
                 read, rows, of_data = written_rows(composed)
                 tried, of_reward = tried_reward(composed, rows)
