@@ -236,10 +236,7 @@ def test_flags_win_and_a_constant_or_dictionary_is_read(tmp_path, capsys):
         ({"model": "model=load(), "}, "whose name cannot be read; expected a text; try --model M"),
         ({"data": '"json", data_files="rows.jsonl").map(f'}, "line 9: `load_dataset('json', data_files='rows.jsonl')"),
         ({"data": '"json", data_files="rows.jsonl", split="train[:9]"'}, "without a data set that can be read off"),
-        (
-            {"data": '"json", data_files="rows.jsonl", field="x"'},
-            ".to_json('rows.jsonl')` there, and --data rows.jsonl",
-        ),
+        ({"data": '"json", data_files="rows.jsonl", field="x"'}, "try `DATASET.to_json('rows.jsonl')` there"),
         ({"settings": "max_steps=5, **more()"}, "got **more() in line 9"),
         ({"settings": "max_steps=5, reward_weights=[1.0, 2.0]"}, "got 2 reward_weights for 1 reward_funcs"),
         ({"data": "name"}, "line 9: `load_dataset(name)`, without a data set that can be read off the source"),

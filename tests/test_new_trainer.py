@@ -284,7 +284,6 @@ RUN = f"{DATA} train.jsonl --out"
         (f"{DATA} rows.csv --prompt_column question", ["rows.csv:2: got columns prompt, answer; expected 'question'"]),
         (f"{DATA} no.csv", ["got --data no.csv, which is not a file"]),
         (f"{DATA} asked.jsonl", ["asked.jsonl:2: got columns question, answer", "--out asked_read.jsonl"]),
-        (f"{DATA} chats.jsonl", ["1 of 1 prompts end with an answer, which the model continues; try data_loader.py"]),
         (f"{DATA} empty.jsonl", ["empty.jsonl without rows"]),
         (f"{DATA} gold.jsonl", ["reward takes 'answer'", "with the columns prompt, gold"]),
     ],
@@ -294,8 +293,6 @@ def test_bad_input_is_refused_and_nothing_written(words, says, folder, capsys, m
     (folder / "rows.csv").write_text("prompt,answer\n1+1=,2\n")
     (folder / "asked.jsonl").write_text('\n{"question": "1+1=", "answer": "2"}\n')
     (folder / "gold.jsonl").write_text('{"prompt": "1+1=", "gold": "2"}\n')
-    turns = [{"role": "user", "content": "1+1="}, {"role": "assistant", "content": "2"}]
-    (folder / "chats.jsonl").write_text(json.dumps({"prompt": turns, "gold": "2"}))
     (folder / "empty.jsonl").write_text("\n")
     (folder / "double.py").write_text("def gae(prompt, completion):\n    return 0.0\n")
     before = sorted(x.name for x in folder.iterdir())

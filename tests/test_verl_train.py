@@ -261,18 +261,7 @@ def test_overrides_are_held_against_names_without_verl(tmp_path, capsys, lines, 
 
 ASK_BASH = "printf '%s\\n' in place of `python3 -m verl.trainer.main_ppo`"
 WRONG_FILES = [
-    (
-        "#!/bin/sh\npython3 -m verl.trainer.main_ppo data.seed=$((1))",
-        f"line 2: got 'python3 -m .*{re.escape(ASK_BASH)}",
-    ),
-    ("N=1\nif x; then\n  N=2\nfi\npython3 -m verl.trainer.main_ppo data.seed=$N", "line 2: got 'if x; then'"),
-    (
-        "HOME=$(pwd)\npython3 -m verl.trainer.main_ppo x.y=$HOME",
-        f"line 1: got 'HOME=|line 2: got 'python3.*{re.escape(ASK_BASH)}",
-    ),
-    ("if x; then\n  N=2\nfi\npython3 -m verl.trainer.main_ppo data.seed=$N", "line 1: got 'if x; then'"),
-    ("N='a b'\npython3 -m verl.trainer.main_ppo x.y=$N", f"line 2: got 'python3.*{re.escape(ASK_BASH)}"),
-    ("A=$(nproc)\npython3 -m verl.trainer.main_ppo data.seed=$A", f"line 2: got 'python3.*{re.escape(ASK_BASH)}"),
+    ("#!/bin/sh\npython3 -m verl.trainer.main_ppo data.seed=1", f"line 2: got 'python3 -m .*{re.escape(ASK_BASH)}"),
     (
         "--config-path=config\n--config-name=ppo_megatron_trainer.yaml\ndata.seed=1",
         "no flags; try model_engine=megatron",
@@ -302,28 +291,6 @@ def test_a_hash_in_quotes_begins_no_comment(tmp_path):
     lines = ["+trainer.note='# a note'", "data.train_files=['a b','c#d']", "data.seed=1"]
     (tmp_path / "o.txt").write_text("\n".join(lines) + "  # a comment\n")
     assert [override.text() for override in verl.read_overrides(str(tmp_path / "o.txt"))] == lines
-
-
-def test_a_plain_shell_script_is_read_as_bash_reads_it(tmp_path, monkeypatch):
-    script = """#!/bin/bash
-set -x
-# python3 -m verl.trainer.main_ppo data.seed=9
-export VLLM_USE_V1=1
-train=$HOME/gsm8k/train.parquet
-NAME='a-run'
-ray job submit -- python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo \\
-    data.train_files="['$train']" \\
-    trainer.logger=['console','wandb'] "trainer.project_name='$NAME'" data.truncation='error' \\
-    +trainer.note=${NAME}s ~trainer.x $@ 2>&1 | tee log.txt
-"""
-    (tmp_path / "run.sh").write_text(script)
-    monkeypatch.setenv("HOME", "/home/me")
-    read = verl.read_overrides(str(tmp_path / "run.sh"))
-    bash = script.replace("python3 -m verl.trainer.main_ppo", r"printf '%s\n'").replace("ray job submit --", "")
-    said = subprocess.run(["bash", "-c", bash.replace("| tee log.txt", "2>/dev/null")], capture_output=True, text=True)
-    lines = said.stdout.splitlines()
-    assert [override.text() for override in read] == lines and len(lines) == 7
-    assert [override.source[-1] for override in read] == list("7899900")  # line 10
 
 
 def test_overrides_by_hand_stand_alone_with_check(tmp_path, told):

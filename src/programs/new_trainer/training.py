@@ -7,7 +7,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-from parts.data.question_parts import warn_unread
 from parts.data.rows import SUFFIXES, placed_json_lines, placed_rows, prompt_of
 from parts.foundation.bundle import BUNDLE
 from parts.foundation.messages import UserError, need, say
@@ -91,12 +90,10 @@ def page_rows(flag: str, file: str, column: str) -> list[dict]:
     try:
         found = placed_json_lines(Path(file)) if is_jsonl(file) else placed_rows(file)
         need(found, f"got --{flag} {file} without rows; expected some with a column {column}")
-        rows = [{"prompt": prompt_of(row, column, place), "columns": row} for place, row in found]
+        return [{"prompt": prompt_of(row, column, place), "columns": row} for place, row in found]
     except UserError as error:
         reader = f"python {BUNDLE / 'scripts' / 'data_loader.py'} {file} --out {Path(file).stem}_read.jsonl"
         raise UserError(f"{error}; other forms of data become such a file by {reader}") from None
-    warn_unread(file, [(row["columns"], row["prompt"]) for row in rows])
-    return rows
 
 
 def check_reward(spec: str, rows: list[dict], column: str) -> None:

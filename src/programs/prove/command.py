@@ -21,7 +21,7 @@ from programs.prove.run_proof import other_settings, prove_run, values_of
 ACCEPTED = (
     "expected a run's folder, results.json of evaluation.py or its folder, scored samples (JSON, JSONL, CSV, parquet), "
     "FILE.py:function or :Environment with --data, a trainer or a file or folder of losses and advantages in Python, "
-    "or settings (.yaml) or overrides (.sh, .txt) of a verl job"
+    "or settings (.yaml) or overrides (.txt) of a verl job"
 )
 FLAGS = {"formulas": "--as", "python": "--python", "flags": "flags after --"}
 

@@ -27,7 +27,7 @@ Deliberately left out: Megatron, reward models, verl's own tools and asynchronou
     python scripts/verl_train.py --algorithm grpo --output_dir runs/g --print            # the command; needs no verl
     python scripts/verl_train.py --config my.yaml --hardware 8x80GB --check              # starts nothing
     python scripts/verl_train.py --from_trl trl_run.py --hardware 8x80GB --export port   # a GRPOTrainer's file, moved
-    python scripts/verl_train.py --check --overrides run.sh                              # or lines KEY=VALUE, by hand
+    python scripts/verl_train.py --check --overrides mine.txt                            # KEY=VALUE a line, by hand
     python scripts/verl_train.py --config my.yaml --hardware 2x8x80GB --submit http://head:8265     # or --run, --slurm
 
 Exit codes: 0 done, 1 a finding of --check, or the run failed, 2 bad input, 3 a reward function or an environment

@@ -7,12 +7,9 @@ import importlib.util
 import inspect
 import json
 import math
-import os
 import re
-import shlex
 import sys
 import tempfile
-from collections import Counter
 from pathlib import Path
 
 from parts.data.chat import give_template, template_settings
@@ -182,49 +179,22 @@ def report_findings(report: dict, findings: list[str]) -> int:
     return int(bool(findings))
 
 
-def command_lines(text: str) -> list[tuple[int, str]]:
-    """(Line, KEY=VALUE) of a shell script's one command of verl; none if only bash can say what its words stand for."""
-    joined, assigned = text.replace("\\\n", " "), Counter(re.findall(r"\b(\w+)\+?=", text))
-    values = {name: value for name, value in os.environ.items() if name not in assigned}
-
-    def filled(word: str) -> str:
-        return re.sub(r"\$(?:\{(\w+)\}|(\w+))", lambda name: values.get(name[1] or name[2], name[0]), word)
-
-    plain = (
-        r"""^(?:export )?(\w+)=([^\s'"`()*?]*|'[^'\s$]*'|"[^"\s`()]*")[ \t]*$"""  # no branch, nothing that bash splits
-    )
-    for name, value in re.findall(plain, joined, re.M):
-        if assigned[name] == 1:
-            values[name] = filled(value.strip("'\""))
-    commands = re.findall(r"^[^#\n]*-m +verl\.trainer\.main_ppo ([^\n|;&>]*)", joined, re.M)
-    try:
-        words = [filled(word) for word in shlex.split(commands[0])] if len(commands) == 1 else []
-    except ValueError:  # quotes that do not close
-        return []
-    words = [word for word in words if word not in ("$@", "2")]
-    if not all(LINE.fullmatch(word) and not re.search(r"\$[\w({]|[`\\]", word) for word in words):
-        return []
-    begin = text.index("verl.trainer.main_ppo") if words else 0
-    return [(text.count("\n", 0, text.index(word.partition("=")[0], begin)) + 1, word) for word in words]
-
-
 def read_overrides(file: str) -> list[Override]:
-    """The overrides of a file: KEY=VALUE or ~KEY per line, as Hydra takes them, or of a plain shell script."""
+    """The overrides of a file: KEY=VALUE or ~KEY per line, as Hydra takes them; `#` begins a comment."""
     try:
-        text = Path(file).read_text(encoding="utf-8")
+        lines = Path(file).read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError) as error:
         raise UserError(f"got --overrides {file}: {error}; expected a text file") from None
-    overrides, lines = [], text.splitlines()
-    flags = " ".join(line.strip(" \t\\") for line in lines if line.lstrip().startswith("--config-"))
+    overrides, flags = [], " ".join(line.strip(" \t\\") for line in lines if line.lstrip().startswith("--config-"))
     ways = {"ppo_trainer": "leaving them out", "ppo_megatron_trainer": "model_engine=megatron in their place"}
     config = re.search(r"--config-name[= ]['\"]?([\w-]+)", flags)
     way = ways.get(config and config[1], "the settings of its file in their place")
     need(not flags, f"got {file} with {flags}; expected one KEY=VALUE per line and no flags; try {way}")
-    for number, line in command_lines(text) or enumerate(lines, start=1):
-        override = re.sub(r"(^|\s)#[^'\"]*$", "", line).strip()  # in quotes it is text
-        match = LINE.fullmatch(override)
-        if override and (not match or SECOND.fullmatch(match[2] or "")):
-            got = f"{file}, line {number}: got {override!r}; expected one KEY=VALUE per line"
+    for number, line in enumerate(lines, start=1):
+        text = re.sub(r"(^|\s)#[^'\"]*$", "", line).strip()  # in quotes it is text
+        match = LINE.fullmatch(text)
+        if text and (not match or SECOND.fullmatch(match[2] or "")):
+            got = f"{file}, line {number}: got {text!r}; expected one KEY=VALUE per line"
             way = "printf '%s\\n' in place of `python3 -m verl.trainer.main_ppo`, which makes bash print such lines"
             raise UserError(f"{got}; for a shell script, try a copy with {way}")
         if match:
@@ -355,8 +325,9 @@ def check_written(config: Config) -> int:
         findings += refused
         if composed is not None:
             # what does not begin to be a configuration is told alone
-            missing = missing_values(composed) or [*config_findings(composed), *epoch_findings(composed)]
-            findings += [x for x in missing if not any(f"got no {o.key};" in x for o in overrides)]  # refused above
+            more = missing_values(composed) or [*config_findings(composed), *epoch_findings(composed)]
+            told = [f"got no {o.key.lstrip('+')};" for o in overrides if o not in rest]  # refused above
+            findings += [text for text in more if not any(key in text for key in told)]
             if not findings:
                 read, rows, of_data = written_rows(composed)
                 tried, of_reward = tried_reward(composed, rows)

@@ -420,8 +420,7 @@ def settings_of_trl(file: TrlFile, given) -> tuple[Readings, set[str]]:
     where = f", line {shown.lineno}: `{ast.unparse(shown)[:80]}`" if shown else ", no train_dataset"
     got = f"got {file.file}{where}, without a data set that can be read off the source"
     expected = "expected load_dataset(…) of a file or hub id, without .map and the like"
-    made = ast.unparse(shown) if shown else "DATASET"
-    way = f"try `{made}.to_json('rows.jsonl')` there, and --data rows.jsonl here (--eval_data for the eval_dataset)"
+    way = "try `DATASET.to_json('rows.jsonl')` there, and --data rows.jsonl here (--eval_data for the eval_dataset)"
     need(given.data or values["train_dataset"], f"{got}; {expected}; {way}")
     values["steps"] = given.steps
     if values["max_steps"] <= 0 and not given.steps:

@@ -83,9 +83,7 @@ class Config(PolicySettings):
     data_source: str = setting(
         "", "verl's data_source of all rows (default: their column source, else the file's name)"
     )
-    overrides: str = setting(
-        "", "FILE of hand-written overrides, KEY=VALUE per line or run.sh, for --check to validate"
-    )
+    overrides: str = setting("", "FILE of hand-written overrides, KEY=VALUE per line, for --check to validate")
     from_trl: str = setting(
         "",
         "FILE.py of a run with TRL's GRPOTrainer: its settings, rewards and data; flags win; what is lost is reported",
