@@ -193,11 +193,17 @@ def policy_loss(logprobs, old_logprobs, advantages, clip_eps_low: float, clip_ep
 
 
 def load_whole(source, trained=True):
-    """(network in float32, tokenizer); exits for an adapter, missing weights, and quantised ones that are to train."""
+    """(network in float32, tokenizer); exits for what is no causal model, or cannot train or be sampled here."""
     if find_adapter_config_file(source):  # save_pretrained would leave the base's updates out
         what = f"got LoRA adapter {source!r}; expected a whole model"
         sys.exit(f"error: {what}; try `python scripts/merge_adapter.py {source} --output merged`, then that")
-    network, report = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
+    try:
+        network, report = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
+    except (OSError, ValueError) as error:  # no model, or an encoder-decoder
+        reason = str(error).partition("\n")[0]
+        sys.exit(f"error: got model {source!r}: {reason}; expected a causal language model")
+    if trained and "past_key_values" not in inspect.signature(network.forward).parameters:  # Mamba, RWKV
+        sys.exit(f"error: got model {source!r} without a key-value cache; expected one; try a trainer in scripts/")
     missing = network.state_dict().keys() & report["missing_keys"]  # transformers fills these at random
     if missing:
         sys.exit(f"error: got model {source!r} without {len(missing)} tensors, such as {min(missing)}; expected all")

@@ -11,6 +11,7 @@ Left out, and in scripts/ppo_train.py: tools, rewards of turns, async environmen
 """
 
 import copy
+import inspect
 import json
 import math
 import os
@@ -113,7 +114,7 @@ def load_environment(spec):
         made = runpy.run_path(file)[name]()
         methods = [method for method in dir(made) if method[0] != "_" and callable(getattr(made, method))]
         if methods != ["get_reward", "reply", "reset"]:
-            raise ValueError(f"got methods {methods}; expected get_reward, reply and reset, and no tools")
+            raise ValueError(f"got methods {methods}; expected get_reward, reply and reset (tools: --change tools)")
     except Exception as error:
         sys.exit(f"error: got environment {spec!r}: {type(error).__name__}: {error}; expected FILE.py:Class")
     return type(made)
@@ -185,11 +186,17 @@ def policy_loss(logprobs, old_logprobs, advantages, clip_eps_low: float, clip_ep
 
 
 def load_whole(source, trained=True):
-    """(network in float32, tokenizer); exits for an adapter, missing weights, and quantised ones that are to train."""
+    """(network in float32, tokenizer); exits for what is no causal model, or cannot train or be sampled here."""
     if find_adapter_config_file(source):  # save_pretrained would leave the base's updates out
         what = f"got LoRA adapter {source!r}; expected a whole model"
         sys.exit(f"error: {what}; try `python scripts/merge_adapter.py {source} --output merged`, then that")
-    network, report = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
+    try:
+        network, report = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, output_loading_info=True)
+    except (OSError, ValueError) as error:  # no model, or an encoder-decoder
+        reason = str(error).partition("\n")[0]
+        sys.exit(f"error: got model {source!r}: {reason}; expected a causal language model")
+    if trained and "past_key_values" not in inspect.signature(network.forward).parameters:  # Mamba, RWKV
+        sys.exit(f"error: got model {source!r} without a key-value cache; expected one; try a trainer in scripts/")
     missing = network.state_dict().keys() & report["missing_keys"]  # transformers fills these at random
     if missing:
         sys.exit(f"error: got model {source!r} without {len(missing)} tensors, such as {min(missing)}; expected all")

@@ -9,7 +9,7 @@ import torch
 from conftest import EVAL_DATA, ROOT, TINY_LM, TRAIN_DATA, load_module, load_script, read_lines, write_lines
 from peft import IA3Config, LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
+from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig, MambaConfig, T5Config
 
 from parts.foundation.messages import UserError
 from parts.networks.adapters import base_of, load_pretrained, merged, tokenizer_of
@@ -286,6 +286,19 @@ def test_pages_refuse_an_adapter_with_the_command(adapter, page, monkeypatch):
             module.main()
         names = (TINY_LM, adapter) if page == "distillation" else (adapter, "")
         module.load_models(SimpleNamespace(model=str(names[0]), teacher=str(names[1])))
+
+
+@pytest.mark.parametrize("page", ["ppo", "grpo", "distillation", "multi_turn"])
+def test_pages_refuse_models_that_their_sampler_cannot_run(page, tmp_path):
+    module = load_module(ROOT / "templates" / f"{page}.py", f"page_{page}")
+    mamba = MambaConfig(vocab_size=262, hidden_size=16, num_hidden_layers=1, state_size=4)
+    AutoModelForCausalLM.from_config(mamba).save_pretrained(tmp_path / "mamba")
+    T5Config().save_pretrained(tmp_path / "t5")
+    for name, told in (("mamba", "without a key-value cache"), ("t5", "T5Config.*a causal language model")):
+        with pytest.raises(SystemExit, match=f"error: got model '{tmp_path / name}'.*{told}"):
+            module.load_models(SimpleNamespace(model=str(tmp_path / name), teacher=""))
+    AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(tmp_path / "mamba")
+    assert module.load_whole(str(tmp_path / "mamba"), trained=False)  # as a teacher, which samples nothing
 
 
 @pytest.mark.parametrize("page", ["ppo", "grpo", "distillation", "multi_turn"])

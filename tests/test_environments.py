@@ -165,6 +165,7 @@ REFUSED = {
         RESET + "    def f(self, x: int):\n" + WORDS.replace("x:", "x (int):"),
         r"`name: text` \(no type\) for each argument",
     ),
+    "gymnasium's step": (RESET + "    def step(self, action):\n        return 1\n", "type hints .*try GameEnvironment"),
     "unknown hint": (RESET + "    def f(self, x: object):\n" + WORDS, "no schema"),
     "any arguments": (RESET + "    def f(self, **x: int):\n" + WORDS, "by name"),
     "generator": (RESET + '    def f(self):\n        """F."""\n        yield 1\n', "is a generator"),

@@ -235,7 +235,7 @@ def environment(folder, **changes) -> str:
     ("changes", "said"),
     [
         ({"reset": ""}, r"got methods \['get_reward', 'reply'\]; expected get_reward, reply and reset"),
-        ({"add": "    def add(self, x: int) -> int:\n        return x\n"}, "expected .* and no tools"),
+        ({"add": "    def add(self, x: int) -> int:\n        return x\n"}, "expected .* --change tools"),
         ({"reset": "   def reset("}, "IndentationError|SyntaxError"),
     ],
 )

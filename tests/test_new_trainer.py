@@ -285,7 +285,7 @@ RUN = f"{DATA} train.jsonl --out"
         (f"{DATA} no.csv", ["got --data no.csv, which is not a file"]),
         (f"{DATA} asked.jsonl", ["asked.jsonl:2: got columns question, answer", "--out asked_read.jsonl"]),
         (f"{DATA} empty.jsonl", ["empty.jsonl without rows"]),
-        (f"{DATA} gold.jsonl", ["reward takes 'answer'", "with the columns gold"]),
+        (f"{DATA} gold.jsonl", ["reward takes 'answer'", "with the columns prompt, gold"]),
     ],
 )
 def test_bad_input_is_refused_and_nothing_written(words, says, folder, capsys, monkeypatch):

@@ -15,7 +15,7 @@ from local_server import serving
 
 from parts.foundation.messages import RewardError, UserError
 from parts.rewards.reward_forms import load_rewards
-from parts.rewards.rewards import Reward, checked_scores, is_passing
+from parts.rewards.rewards import Reward, check_columns, checked_scores, is_passing
 from parts.rewards.user_code import visible_text
 
 # Reward, as in four scripts; what TRL calls; the process of the preflight
@@ -224,8 +224,18 @@ def test_one_score_for_a_batch_says_how_to_take_one_sample(forms):
 def test_a_column_that_one_sample_needs_must_be_there(forms):
     reward = Reward([f"{forms}:one"])
     reward.check_columns(ROWS[0])
-    with pytest.raises(UserError, match="takes 'answer'; got data with the columns none"):
+    with pytest.raises(UserError, match="takes 'answer'; got data with the columns prompt;"):
         reward.check_columns({"prompt": "a", "columns": {}})
+
+
+def test_the_column_of_another_parameter_is_not_suggested(forms):
+    """A parameter `solutions` beside the column `solution` may mean it; `question` does not, if `solution` is read."""
+
+    def reward(question, completion, solution):
+        return 1.0
+
+    with pytest.raises(UserError, match="the columns prompt, solution; expected that column too; try data_loader"):
+        check_columns({"reward": reward}, {"prompt": "a", "columns": {"solution": "2"}})
 
 
 def test_an_optional_argument_with_nearly_a_columns_name_is_noted(forms, capsys):

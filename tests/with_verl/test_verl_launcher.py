@@ -235,6 +235,11 @@ def test_the_script_of_the_quickstart_and_an_old_one(tmp_path, capsys):
         assert re.search(rf"got {re.escape(key)}.*o\.txt, line \d", findings), (key, findings)
     code, findings, _ = check(text.replace("trainer.nnodes=1", "trainer.nnodes=$NODES_OF_NOBODY"))
     assert code == 1 and "got trainer.nnodes=; expected an integer" in findings
+    for name in ("+actor_rollout_ref.rollout.name=vllm", "actor_rollout_ref.rollout.name=hf"):  # told once
+        findings = check(text.replace("actor_rollout_ref.rollout.name=vllm", name))[1]
+        assert name in findings and "missing" not in findings and "\n" not in findings
+    findings = check(text.replace("rollout.name=vllm", "rollout.name='???'"))[1]
+    assert findings == "missing: got no actor_rollout_ref.rollout.name; expected it, as verl has no default"
 
 
 REWARD = "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    return "

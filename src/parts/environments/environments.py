@@ -88,6 +88,8 @@ def tool_schema(environment, name: str, subject: str) -> dict:
 
     method = getattr(environment, name)
     expected = f"expected type hints and a docstring, with `name: text` (no type) for each argument under Args:{HIDE}"
+    if name == "step":
+        expected += "; for gymnasium's step, try GameEnvironment in references/environments.md"
     for p in inspect.signature(method).parameters.values():
         fits = p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
         need(fits, f"{subject}: tool {name} has the parameter {p}, which a call by name cannot give; {expected}")

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import inspect
+import itertools
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -110,7 +111,8 @@ def prove_environment(spec: str, data: str, flags: list[str], seconds: float) ->
     if not plays:
         proof.skip("What the four places pay", "no conversation came to its end")
         return proof
-    compare_places(proof, spec, report, [prompt_row(rows[play["row"] - 1], "prompt", data) for play in plays])
+    column = dict(itertools.pairwise(flags)).get("--prompt_column", "prompt")
+    compare_places(proof, spec, report, [prompt_row(rows[play["row"] - 1], column, data) for play in plays])
     return proof
 
 

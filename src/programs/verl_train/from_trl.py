@@ -420,7 +420,7 @@ def settings_of_trl(file: TrlFile, given) -> tuple[Readings, set[str]]:
     where = f", line {shown.lineno}: `{ast.unparse(shown)[:80]}`" if shown else ", no train_dataset"
     got = f"got {file.file}{where}, without a data set that can be read off the source"
     expected = "expected load_dataset(…) of a file or hub id, without .map and the like"
-    way = "try `DATASET.to_json('rows.jsonl')` there, and --data rows.jsonl here"
+    way = "try `DATASET.to_json('rows.jsonl')` there, and --data rows.jsonl here (--eval_data for the eval_dataset)"
     need(given.data or values["train_dataset"], f"{got}; {expected}; {way}")
     values["steps"] = given.steps
     if values["max_steps"] <= 0 and not given.steps:
@@ -450,7 +450,7 @@ def run_of_trl(name: str, given, processes: int) -> TrlRun:
         settings["reward"] = [f"{rewards}:{spec}" for spec in settings["reward"]]
     for name in [name for name in ("model", "data", "eval_data") if getattr(given, name)]:  # their flags follow
         settings.pop(name, None)
-    rest = [name for name in t if name in names - {name for reads in taken.values() for name in reads}]
+    rest = [x for x in t if x in names - {"eval_dataset"} - {name for reads in taken.values() for name in reads}]
     lost = [name for name in rest if not is_idle({**t}, name)]
     notes += other_meanings({**t}) + file.replaced()
     if given.lora_rank is None and "LoraConfig.r" not in t:
