@@ -456,6 +456,13 @@ def test_table_of_words_around_answers_on_the_page():
         assert pays == {*paid.replace(",", " ").split()}, text
 
 
+def test_json_before_a_stated_answer_is_an_example():
+    text = 'Say it as `{"answer": "B"}`. The answer is C'
+    for name in ("exact_match", "multiple_choice", "math_equivalence"):
+        assert [score(name, text, answer=gold) for gold in "BC"] == [0, 1], name
+        assert score(name, '{"why": "A is out", "answer": "B"}', answer="B") == 1, name
+
+
 def test_any_of_several_golds_pays():
     for name in ("exact_match", "numeric_correctness", "math_equivalence", "gsm8k", "correctness_reward"):
         paid = [score(name, "<answer>42</answer>", answer=gold) for gold in (["41", "42"], ["42"], ["41", "43"], [])]

@@ -195,7 +195,10 @@ def without_words(answer: str) -> str:
 
 
 def without_json(text: str) -> str:
-    """The text with `"answer": "B"` of JSON as `Answer: B` at the end of a line."""
+    """The text with `"answer": "B"` of JSON as `Answer: B` at the end of a line; an example before a mark stays."""
+    end = max((m.end() for m in _JSON_ANSWER.finditer(text)), default=len(text))
+    if has_mark(text[end:].partition("}")[2]):
+        return text
     return _JSON_ANSWER.sub(lambda m: "Answer: " + (m[1] or m[2]).replace(r"\\", "\\") + "\n", text)
 
 

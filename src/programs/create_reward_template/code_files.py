@@ -53,22 +53,19 @@ def limit_of(name: str) -> str | None:
 
 def take_limits(args) -> None:
     """Make the signature's defaults of limits those of the flags; a limit without a default gets the flag's."""
-    for name, default in args.parameters.items():
-        limit = limit_of(name)
-        if limit and default == "None":
-            args.parameters[name] = str(getattr(args, limit))
-        elif limit and re.fullmatch(r"\d+(\.\d+)?", default):
-            setattr(args, limit, ast.literal_eval(default))
+    for name in filter(limit_of, args.parameters):
+        if args.parameters[name] == "None":
+            args.parameters[name] = str(getattr(args, limit_of(name)))
+        elif re.fullmatch(r"\d+(\.\d+)?", args.parameters[name]):
+            setattr(args, limit_of(name), ast.literal_eval(args.parameters[name]))
 
 
 def with_columns(text: str, further: list[str], args) -> str:
     """A code reward that reads limits, a function's name and outputs from the further parameters of its signature."""
     lines, read = "", {OF_ROW[name]: name for name in further if name in OF_ROW}
-    for name, limit in (
-        (name, limit_of(name)) for name in further
-    ):  # one number, or a list with one for each completion
-        total = ' = about["total_timeout_s"]' * (args.per == "completion" and limit == "timeout_s")
-        lines += f'        about["{limit}"]{total} = {name}[i] if isinstance({name}, list) else {name}\n' * bool(limit)
+    for name in filter(limit_of, further):  # one number, or a list with one for each completion
+        total = ' = about["total_timeout_s"]' * (args.per == "completion" and limit_of(name) == "timeout_s")
+        lines += f'        about["{limit_of(name)}"]{total} = {name}[i] if isinstance({name}, list) else {name}\n'
     text = text.replace("        jobs.append(", f"{lines}        jobs.append(", 1)
     if outputs := read.get("outputs"):
         function = f', "fn_name": {read["entry_point"]} and {read["entry_point"]}[i]' if "entry_point" in read else ""
