@@ -908,7 +908,7 @@ def test_limits_names_and_outputs_of_a_signature_have_an_effect(tmp_path, capsys
         FENCED.replace("return", f"{act}; return") for act in ("import time; time.sleep(2)", "y = b'1' * 400 * 2**20")
     )
     assert [*code([slow], *test), *code([slow], *test, timeout=0.5)] == [1.0, 0.0]
-    assert [*code([wide], *test), *code([wide], *test, max_memory_mb=900)] == [0.0, 1.0]
+    assert [*code([wide], *test), *code([wide], *test, max_memory_mb=900.0)] == [0.0, 1.0]
 
 
 def test_a_signature_with_completion_ids_is_tried_with_them(tmp_path):
