@@ -909,6 +909,9 @@ def test_limits_names_and_outputs_of_a_signature_have_an_effect(tmp_path, capsys
     )
     assert [*code([slow], *test), *code([slow], *test, timeout=0.5)] == [1.0, 0.0]
     assert [*code([wide], *test), *code([wide], *test, max_memory_mb=900.0)] == [0.0, 1.0]
+    assert code([FENCED], *test, timeout=[None], max_memory_mb=["200"]) == [1.0]
+    with pytest.raises(ValueError, match="could not convert"):
+        code([FENCED], *test, timeout=["2.0 seconds"])
 
 
 def test_a_signature_with_completion_ids_is_tried_with_them(tmp_path):

@@ -64,14 +64,20 @@ _IS_RIGHT = (
 _BEHIND = re.compile(  # after an answer: a reason, a claim that it is right, a remark in brackets, a copula
     rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{BECAUSE}|{_IS_RIGHT})\b"
     r"|\s?[,;(]\s?(?:which|where|so|as|see|da|denn|siehe|car|voir|pues|véase)\b)"
-    r"|(?i:(?<=\Ayes)(?!.*\bno\b)|(?<=\Ano)(?!.*\byes\b))(?:[,;:!]|\.(?= [A-Z]))\s"  # Yes, both are American
+    r"|(?is:(?<=\Ayes)(?!.*\bno\b)|(?<=\Ano)(?!.*\byes\b))(?:[,;:!]|\.(?= [A-Z]))\s"  # Yes, both are American
     r"|\*\*, (?:the|an?)\b(?![^.\n]*(?:\*\*| (?:is|are|or) ))"  # the capital of France; not: the other is **Rome**
     r"|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
     r"|\s{0,3}(?:(?:是|为)?正确|が(?:正解|正しい))|(?<=[A-ZＡ-Ｚ])\s{0,3}(?:项|項|选项|選項|選択肢)"
     r"|(?:です|である|となります|になります|だ|입니다|이다|이에요|예요)(?=[。．.!！、\s]|$)"
-    r"|\n[\s#*_]{0,9}(?i:explanation|reason(?:ing)?|rationale|justification|here['’]s why|why|erklärung|begründung"
-    r"|explication|explicación|解析|解释|解説|理由)\b"
     r"|\s{0,3}[(（](?i:see|as|from|by|using|siehe|voir|véase|见|如上)[^\d()（）]{2,60}[)）][.。]?$"
+)
+_EXPLANATION = re.compile(
+    r"\n[\s#*_]{0,9}((?i:explanation|reason(?:ing)?|rationale|justification|here['’]s why|why|erklärung|begründung"
+    r"|explication|explicación|解析|解释|解説|理由))\b"
+)
+_RECONSIDERED = re.compile(  # in an explanation: another answer may be right
+    r"(?i)\b(?:wait[,.!…]|(?:not |un)sure\b|also (?:be )?(?:correct|right)\b|auch (?:richtig|korrekt)\b"
+    r"|aussi (?:correcte?|juste)\b|también (?:es )?correct[ao]\b)|也是?(?:对|正确)"
 )
 _RIGHT = r"(?:correct|right|true|valid|acceptable|works?|fits?)\b"
 _RIGHT_TOO = (  # after a choice: is also correct; works, too; but not: is also not right
@@ -188,16 +194,21 @@ def second_letter(letter: str, rest: str) -> bool:
 
 
 def without_words(answer: str) -> str:
-    """Trim words around an answer: "so B", "B because …", "42 (see above)", "B is correct", 42です."""
+    """Trim words around an answer: "so B", "B because …", "42 (see above)", "B is correct", 42です, an explanation."""
+    heads = [*_EXPLANATION.finditer(answer)]
+    repeated = any(head[1] == heads[0][1] for head in heads[1:])  # each option is explained
+    if heads and not repeated and not _RECONSIDERED.search(answer):
+        answer = answer[: heads[0].start()] or answer
     start, end = _BEFORE.match(answer), _BEHIND.search(answer)
     short = answer[start.end() if start else 0 : end.start() if end else None]
     return short if short.strip(" \t\n*_") else answer
 
 
 def without_json(text: str) -> str:
-    """The text with `"answer": "B"` of JSON as `Answer: B` at the end of a line; an example before a mark stays."""
+    """The text with `"answer": "B"` of JSON as `Answer: B` at the end of a line; an example before an answer stays."""
     end = max((m.end() for m in _JSON_ANSWER.finditer(text)), default=len(text))
-    if has_mark(text[end:].partition("}")[2]):
+    rest = text[end:].partition("}")[2]
+    if any(_VALUE.match(rest, mark.end()) for mark in marks(rest)) or _BARE.fullmatch(rest.strip("\n. ")):
         return text
     return _JSON_ANSWER.sub(lambda m: "Answer: " + (m[1] or m[2]).replace(r"\\", "\\") + "\n", text)
 

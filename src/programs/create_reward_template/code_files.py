@@ -63,9 +63,10 @@ def take_limits(args) -> None:
 def with_columns(text: str, further: list[str], args) -> str:
     """A code reward that reads limits, a function's name and outputs from the further parameters of its signature."""
     lines, read = "", {OF_ROW[name]: name for name in further if name in OF_ROW}
-    for name in filter(limit_of, further):  # one number, or a list with one for each completion
+    for name in filter(limit_of, further):  # one number, or a list with one for each completion, or None
         total = ' = about["total_timeout_s"]' * (args.per == "completion" and limit_of(name) == "timeout_s")
-        lines += f'        about["{limit_of(name)}"]{total} = {name}[i] if isinstance({name}, list) else {name}\n'
+        lines += f"        if (limit := {name}[i] if isinstance({name}, list) else {name}) is not None:\n"
+        lines += f'            about["{limit_of(name)}"]{total} = float(limit)\n'
     text = text.replace("        jobs.append(", f"{lines}        jobs.append(", 1)
     if outputs := read.get("outputs"):
         function = f', "fn_name": {read["entry_point"]} and {read["entry_point"]}[i]' if "entry_point" in read else ""

@@ -104,7 +104,7 @@ def gsm8k(text, answer, prompt=None):
 
 _CHOICE = re.compile(
     r"(?is)[\W_]*(?:(?:among|of) (?:the|these|all)\b[^,.\n]{0,40},\s*)?"
-    r"(?:(?:the|la|el|die|(?-i:a(?= [(*]*[A-J]\b))|l(?=['’]))\b[\W_]*)?"
+    r"(?:(?:the|la|el|die|(?-i:a(?= [(*]*[A-J]\b(?!.*\ba [(*]*[A-J]\b)))|l(?=['’]))\b[\W_]*)?"
     r"(?:(?:option|choice|answer|letter|opción|antwort|réponse|respuesta)\b[\W_]*|选项|選項|選択肢)?"
     r"([a-z])(?:[\W_]*|(?!(?<=i)\s*,)\s*[).:;,、*\n].*"  # not: I, personally, ...
     r"|(?-i:(?<=[A-HJ-Z])(?!\W*(?:no|wrong|incorrect|false|too|ruled|eliminated|not (?:correct|right|true))\b))"

@@ -13,8 +13,11 @@ REMARK = re.compile(  # a further sentence: "Paris. It lies on the Seine."; no s
     r"|n['’]t\b))).*"
 )
 
-REASON = re.compile(r"(?is),? because\b[^.]*$|\n[\s#*_]{0,9}(?:explanation|reason(?:ing)?|rationale|why)\b.*")
-YES_OR_NO = re.compile(r"(?is)[\s*_]*(yes(?!.*\bno\b)|no(?!.*\byes\b))[*_]*[,.;:!]\s.*")  # Yes, both are American.
+REASON = re.compile(  # not two explanations, each of one option, nor one that takes the answer back
+    r"(?is),? because\b[^.]*$|\n[\s#*_]{0,9}(explanation|reason(?:ing)?|rationale|why)\b"
+    r"(?!.{0,2000}(?:\n[\s#*_]{0,9}\1|\bwait|\bnot sure|\balso (?:correct|right))\b).*"
+)
+YES_OR_NO = re.compile(r"(?is)\A[\s*_]*(yes(?!.*\bno\b)|no(?!.*\byes\b))[*_]*[,.;:!]\s.*")  # Yes, both are American.
 
 
 def normal(text) -> str:
@@ -47,6 +50,7 @@ CASES = [  # (completion, columns of the row, score)
     ("**Paris**\n\n**Explanation:** Lyon is not.", {"gold_column": "Paris"}, 1.0),
     ("**Yes**, both are American.", {"gold_column": "yes"}, 1.0),
     ("Yes, no, maybe", {"gold_column": "yes"}, 0.0),
+    ("Torino, Milano", {"gold_column": "Torino"}, 0.0),
     ("London, Paris, Rome", {"gold_column": "Paris"}, 0.0),
     ("<answer>Paris</answer><answer>Rome</answer>", {"gold_column": "Paris"}, 0.0),
     ("<think>Paris", {"gold_column": "Paris"}, 0.0),
