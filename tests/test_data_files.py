@@ -451,6 +451,7 @@ def test_a_table_named_txt_is_refused(loader, tmp_path):
         ({"prompts": "2+2?"}, "got columns prompts; expected 'prompt'; try --prompt_column prompts"),
         ({"messages": [], "b": 1}, "got columns messages, b; expected 'prompt'; try data_loader.py"),
         ({"a": "2+2?", "b": 1}, "got columns a, b; expected 'prompt'; try --prompt_column NAME, or data_loader.py"),
+        ({"question": "2+2?"}, "got columns question; expected 'prompt'; try --prompt_column question, or data_loader"),
         ({"prompt": None}, "got an empty cell in the column 'prompt'; expected a prompt; try filling it"),
         ({"prompt": ""}, "got an empty cell"),
         ({"prompt": "\u200b"}, "got prompt '\\u200b'; expected a non-empty string"),

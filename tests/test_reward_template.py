@@ -893,6 +893,27 @@ def test_a_signature_says_name_column_and_order(tmp_path):
     assert code([FENCED], tests[:1], [""], 3.0) == code([FENCED], tests[:1], [""]) == [1.0]
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("one_file", [[], ["--one_file"]])
+def test_limits_names_and_outputs_of_a_signature_have_an_effect(tmp_path, capsys, one_file):
+    """The limits are those of the call; inputs, outputs and fn_name are tests; the rest of the parameters is named."""
+    signature = "code(completions, inputs, outputs, fn_name, level, timeout=9, max_memory_mb=200)"
+    made = make(tmp_path, "--task", "passes_tests", "--signature", signature, *one_file)
+    assert "does not read level of" in capsys.readouterr().err and "9 s a test or 200 MiB" in str(made)
+    code, test = load(tmp_path).code, ([[[2]]], [[4]], ["double"])
+    assert [*code([FENCED], *test), *code([FENCED.replace("2 *", "3 *")], *test)] == [1.0, 0.0]
+    assert code([FENCED.removeprefix("```python\n").removesuffix("\n```") + "<|im_end|>\n"], *test) == [1.0]
+    assert code(["```python\nprint(2 * int(input()))\n```"], [["2\n"]], [["4\n"]]) == [1.0]
+    slow, wide = (
+        FENCED.replace("return", f"{act}; return") for act in ("import time; time.sleep(2)", "y = b'1' * 400 * 2**20")
+    )
+    assert [*code([slow], *test), *code([slow], *test, timeout=0.5)] == [1.0, 0.0]
+    assert [*code([wide], *test), *code([wide], *test, max_memory_mb=900.0)] == [0.0, 1.0]
+    assert code([FENCED], *test, timeout=[None], max_memory_mb=["200"]) == [1.0]
+    with pytest.raises(ValueError, match="could not convert"):
+        code([FENCED], *test, timeout=["2.0 seconds"])
+
+
 def test_a_signature_with_completion_ids_is_tried_with_them(tmp_path):
     make(tmp_path, "--task", "qa", "--signature", "right(completion_ids, completions, gold)", name="qa.py")
     assert load(tmp_path, "qa.py").right([[1]], ["The U.S.A."], [["USA", "United States"]]) == [1.0]

@@ -456,6 +456,33 @@ def test_table_of_words_around_answers_on_the_page():
         assert pays == {*paid.replace(",", " ").split()}, text
 
 
+def test_json_before_a_stated_answer_is_an_example():
+    text = 'Say it as `{"answer": "B"}`. The answer is C'
+    for name in ("exact_match", "multiple_choice", "math_equivalence"):
+        assert [score(name, text, answer=gold) for gold in "BC"] == [0, 1], name
+        assert score(name, '{"why": "A is out", "answer": "B"}', answer="B") == 1, name
+        assert score(name, 'For example {"answer": "B"}. C', answer="B") == 0, name
+    assert score("math_equivalence", '{"answer": 42}\nThis answer is correct.', answer="42") == 1
+
+
+def test_explanations_of_several_options_and_doubts_pay_nothing():
+    for text in (
+        "A. O2\nExplanation: no.\nB. CO2\nExplanation: yes.",
+        "A\n\nExplanation: B is also correct.",
+        "A\nErklärung: B ist auch richtig",
+        "A\n解析：B也对",
+        "Fel svar är A",
+        "Błędna odpowiedź to A",
+        "Die falsche Antwort ist A",
+    ):
+        for name in ("exact_match", "math_equivalence"):
+            assert score(name, text, answer="A") == 0, (name, text)
+    for text in ("A. O2\nExplanation: no.\nB. CO2\nExplanation: yes.", "a A, a B", "Fel svar är A"):
+        assert score("multiple_choice", text, answer="A") == 0, text
+    for product, gold in (("2(2)", "2"), ("2 (2)", "2"), ("(x+1)(x+1)", "x+1"), ("4 (or 5)", "4"), ("4 (or 5)", "5")):
+        assert score("math_equivalence", rf"\boxed{{{product}}}", answer=gold) == 0, product
+
+
 def test_any_of_several_golds_pays():
     for name in ("exact_match", "numeric_correctness", "math_equivalence", "gsm8k", "correctness_reward"):
         paid = [score(name, "<answer>42</answer>", answer=gold) for gold in (["41", "42"], ["42"], ["41", "43"], [])]

@@ -258,7 +258,8 @@ def prompt_of(row: dict, column: str, where: str):
     """The prompt in a row's column; UserError if the column is missing, or its cell is empty or not a prompt."""
     near = suggest(column, list(row)).replace("; try ", "; try --prompt_column ")
     chats = {"messages", "conversations", "conversation"} & row.keys()  # their last turn may be the answer
-    advice = "; try data_loader.py" if chats else near or "; try --prompt_column NAME, or data_loader.py"
+    name = next((name for name in ("question", "problem", "instruction", "query") if name in row), "NAME")
+    advice = "; try data_loader.py" if chats else near or f"; try --prompt_column {name}, or data_loader.py"
     need(column in row, f"{where}: got columns {', '.join(map(str, row))}; expected {column!r}{advice}")
     got = f"{where}: got an empty cell in the column {column!r}; expected a prompt"
     need(row[column] not in (None, ""), f"{got}; try filling it in, or leaving out the row")

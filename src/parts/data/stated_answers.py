@@ -12,20 +12,22 @@ _TO = (  # ... for x = 3, (in cm), in simplest form, rounded to two places
 )
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería|é)\b"
-    r"|\b(?:turns out to be|comes (?:out )?to|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
+    r"|\b(?:turns out to be|comes (?:out )?to|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো"
+    r"|(?<=ответ )[—–]|(?<=odpowiedź )to\b|[:：=]|\n)"
 )
+_CORRECT = "correct[ea]?|cor(?:re|ret)ta|cert[ao]|giusta|yang (?:benar|tepat)|đúng|chính xác|الصحيحة"
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
     **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
     **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jibu vastaus उत्तर উত্তর సమాధానం".split()},
-    **{word: rf"\b{word}" for word in ("la solution", "đáp án", "الجواب", "الإجابة")},
+    **{word: rf"\b{word}" for word in ("la solution", "đáp án", "câu trả lời", "الجواب", "الإجابة")},
     **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
     "ans": r"(?:\b|(?<=(?<![^\n])__))ans(?:wer)?",  # __Answer:__
     "jawaban": r"\bjawaban(?:nya)?",
 }
 _MARKS = {
     **{
-        word: rf"{noun}(?=__|\W|$)[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
+        word: rf"{noun}(?=__|\W|$)[*_ ]*(?:{_TO}|choice|option|finale?|{_CORRECT}|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
         for word, noun in _ANSWERS.items()
     },
     **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
@@ -43,7 +45,7 @@ _MARKS = {
         word: rf"(?<!\w){word}(?:[は은]|[ *]{{0,3}}[:：=])[、\s:：*_]*"
         for word in ("答え", "正解", "解答", "答", "정답", "답")
     },
-    "svar": r"\bsvar(?:et (?:är|er)\b|[ *]{0,3}[:：])[\s:：*_]*",
+    "svar": r"\bsvar(?:(?:et)? (?:är|er)\b|[ *]{0,3}[:：])[\s:：*_]*",
     "####": r"(?<!#)####(?!#)[ \t*_]*",
 }
 HEDGE = re.compile(  # after an answer: an alternative one
@@ -62,11 +64,20 @@ _IS_RIGHT = (
 _BEHIND = re.compile(  # after an answer: a reason, a claim that it is right, a remark in brackets, a copula
     rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{BECAUSE}|{_IS_RIGHT})\b"
     r"|\s?[,;(]\s?(?:which|where|so|as|see|da|denn|siehe|car|voir|pues|véase)\b)"
+    r"|(?is:(?<=\Ayes)(?!.*\bno\b)|(?<=\Ano)(?!.*\byes\b))(?:[,;:!]|\.(?= [A-Z]))\s"  # Yes, both are American
     r"|\*\*, (?:the|an?)\b(?![^.\n]*(?:\*\*| (?:is|are|or) ))"  # the capital of France; not: the other is **Rome**
     r"|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
     r"|\s{0,3}(?:(?:是|为)?正确|が(?:正解|正しい))|(?<=[A-ZＡ-Ｚ])\s{0,3}(?:项|項|选项|選項|選択肢)"
     r"|(?:です|である|となります|になります|だ|입니다|이다|이에요|예요)(?=[。．.!！、\s]|$)"
     r"|\s{0,3}[(（](?i:see|as|from|by|using|siehe|voir|véase|见|如上)[^\d()（）]{2,60}[)）][.。]?$"
+)
+_EXPLANATION = re.compile(
+    r"\n[\s#*_]{0,9}((?i:explanation|reason(?:ing)?|rationale|justification|here['’]s why|why|erklärung|begründung"
+    r"|explication|explicación|解析|解释|解説|理由))\b"
+)
+_RECONSIDERED = re.compile(  # in an explanation: another answer may be right
+    r"(?i)\b(?:wait[,.!…]|(?:not |un)sure\b|also (?:be )?(?:correct|right)\b|auch (?:richtig|korrekt)\b"
+    r"|aussi (?:correcte?|juste)\b|también (?:es )?correct[ao]\b)|也是?(?:对|正确)"
 )
 _RIGHT = r"(?:correct|right|true|valid|acceptable|works?|fits?)\b"
 _RIGHT_TOO = (  # after a choice: is also correct; works, too; but not: is also not right
@@ -183,14 +194,22 @@ def second_letter(letter: str, rest: str) -> bool:
 
 
 def without_words(answer: str) -> str:
-    """Trim words around an answer: "so B", "B because …", "42 (see above)", "B is correct", 42です."""
+    """Trim words around an answer: "so B", "B because …", "42 (see above)", "B is correct", 42です, an explanation."""
+    heads = [*_EXPLANATION.finditer(answer)]
+    repeated = any(head[1] == heads[0][1] for head in heads[1:])  # each option is explained
+    if heads and not repeated and not _RECONSIDERED.search(answer):
+        answer = answer[: heads[0].start()] or answer
     start, end = _BEFORE.match(answer), _BEHIND.search(answer)
     short = answer[start.end() if start else 0 : end.start() if end else None]
     return short if short.strip(" \t\n*_") else answer
 
 
 def without_json(text: str) -> str:
-    """The text with `"answer": "B"` of JSON as `Answer: B` at the end of a line."""
+    """The text with `"answer": "B"` of JSON as `Answer: B` at the end of a line; an example before an answer stays."""
+    end = max((m.end() for m in _JSON_ANSWER.finditer(text)), default=len(text))
+    rest = text[end:].partition("}")[2]
+    if any(_VALUE.match(rest, mark.end()) for mark in marks(rest)) or _BARE.fullmatch(rest.strip("\n. ")):
+        return text
     return _JSON_ANSWER.sub(lambda m: "Answer: " + (m[1] or m[2]).replace(r"\\", "\\") + "\n", text)
 
 

@@ -30,8 +30,9 @@ _AFTER_NUMBER = re.compile(  # after a box with digits: another number, a denial
     r"(?i)[\s$]*(?:or[\s$]*\d+\$?\.?(?:\n|\Z)|is (?:wrong|incorrect|not (?:the )?(?:correct|right|answer)))"
 )
 _DENIED = re.compile(  # before "answer is"
-    r"(?i)\b(?:if|whether|unless|suppose|supposing|assume|assuming|wrong|incorrect|false|not (?:true|sure))"
-    r"(?: that)?(?: (?:the|an?|my|our))?(?: (?:correct|right|final|best))?[*_ ]*\Z"
+    r"(?i)\b(?:if|whether|unless|suppose|supposing|assume|assuming|wrong|incorrect|false|not (?:true|sure)|se|si|если"
+    r"|falsche|fausse|mauvaise|fel|felaktiga?t?|forkerte?|feil|błędna|nieprawidłowa|неправильный|неверный|yanlış)"
+    r"(?: that)?(?: (?:the|an?|my|our|la))?(?: (?:correct|right|final|best))?[*_ ]*\Z"
 )
 _CHECKED = re.compile(  # before "the answer:", whose check follows
     r"(?i)\b(?:(?:double[- ]?|re-?)?check(?:ing)?|verify(?:ing)?|test(?:ing)?)[*_ ]+(?:the|this|that|my|our|your)"

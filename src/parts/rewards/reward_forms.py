@@ -237,6 +237,7 @@ def find_reward(spec: str):
     known = rewards or known  # a library has other functions too
     got = f"got reward {spec!r}: {file} has no function {name!r}"
     need(callable(reward), f"{got}; expected one of {', '.join(known)}{suggest(name, known)}")
+    need(not inspect.isclass(reward), f"got {spec}, a class; expected a function or an instance; try reward = {name}()")
     return reward, members
 
 

@@ -13,7 +13,7 @@ A new reward has one core, `score(text, row)`, and a thin adapter for each contr
 verl_train.py write them. The prompt, which verl does not pass, is read from extra_info's `prompt`, or `raw_prompt` of
 verl_train.py's reward manager. verl has no None: the score is then 0, and so is `applies`.
 
-    math        the final answer equals the gold one: math_grader.py, copied beside the output
+    math        the final answer, also a choice's letter, equals the gold one: math_grader.py, copied beside the output
     final_number  the number after the only ####, as in GSM8K: 35 lines, no dependencies, no self-test
     code        tests that the program passes: sandbox.py, copied beside the output
     passes_tests  the same for TRL in 37 lines, tried on correct and hostile programs once written; --one_file includes

@@ -4,7 +4,7 @@ import ast
 import re
 
 from parts.foundation.file_text import file_text
-from parts.foundation.messages import UserError, need
+from parts.foundation.messages import UserError, need, say
 from parts.foundation.user_scripts import defaults_of
 from parts.rewards.attacks import TEST_OF_ATTACKS, attack_programs, called_on_programs
 from programs.create_reward_template.assembly import assembled, named
@@ -18,6 +18,11 @@ NOT_AGAINST = (
     "in the kernel"
 )
 OF_TRL = ("prompts", "completions", "completion_ids")  # parameters that are no columns
+_COLUMNS = "entry_point fn_name func_name function_name, setup setup_code test_setup_code, outputs expected_outputs"
+OF_ROW = {name: one.split()[0] for one in _COLUMNS.split(", ") for name in one.split()}  # column: what the reward reads
+LIMIT = re.compile(
+    r"(?:max_|per_|test_)*(?:(time_?out|time_?limit|seconds)|mem(?:ory)?(?:_limit)?)(?:_s|_secs?|_seconds|_mi?b)?(?:_per_test)?"
+)
 RIGHT_AT_0 = "programs that need processes, network or files, more than {timeout_s:g} s a {per} or {memory_mb} MiB"
 
 
@@ -32,12 +37,44 @@ def read_signature(text: str) -> tuple[str, str, dict[str, str]]:
         parameters = {name: ast.unparse(value) if value else "" for name, value in defaults_of(function.args).items()}
     except (SyntaxError, ValueError, AttributeError):
         raise UserError(got) from None
-    gold, *further = [name for name in parameters if name not in OF_TRL] or [""]
+    gold, *_ = [name for name in parameters if name not in OF_TRL and not limit_of(name)] or [""]
     need(gold and "completions" in parameters, got)
-    parameters |= {name: parameters[name] or "None" for name in further}
+    parameters |= {name: parameters[name] or "None" for name in parameters if name not in (gold, *OF_TRL)}
     required = [name for name, default in parameters.items() if not default]
     need([*parameters][: len(required)] == required, f"{got}; try {', '.join(required)} first")
     return function.name, gold, parameters
+
+
+def limit_of(name: str) -> str | None:
+    """The limit that a parameter sets, such as "memory_mb" for max_memory_mb; None for others."""
+    match = LIMIT.fullmatch(name)
+    return match and ("timeout_s" if match[1] else "memory_mb")
+
+
+def take_limits(args) -> None:
+    """Make the signature's defaults of limits those of the flags; a limit without a default gets the flag's."""
+    for name in filter(limit_of, args.parameters):
+        if args.parameters[name] == "None":
+            args.parameters[name] = str(getattr(args, limit_of(name)))
+        elif re.fullmatch(r"\d+(\.\d+)?", args.parameters[name]):
+            setattr(args, limit_of(name), ast.literal_eval(args.parameters[name]))
+
+
+def with_columns(text: str, further: list[str], args) -> str:
+    """A code reward that reads limits, a function's name and outputs from the further parameters of its signature."""
+    lines, read = "", {OF_ROW[name]: name for name in further if name in OF_ROW}
+    for name in filter(limit_of, further):  # one number, or a list with one for each completion, or None
+        total = ' = about["total_timeout_s"]' * (args.per == "completion" and limit_of(name) == "timeout_s")
+        lines += f"        if (limit := {name}[i] if isinstance({name}, list) else {name}) is not None:\n"
+        lines += f'            about["{limit_of(name)}"]{total} = float(limit)\n'
+    text = text.replace("        jobs.append(", f"{lines}        jobs.append(", 1)
+    if outputs := read.get("outputs"):
+        function = f', "fn_name": {read["entry_point"]} and {read["entry_point"]}[i]' if "entry_point" in read else ""
+        line = f'        checks = {{"inputs": checks, "outputs": {outputs}[i]{function}}} if {outputs} else checks\n'
+        text = text.replace("        about =", f"{line}        about =", 1)
+    if unread := [name for name in further if name not in OF_ROW and not limit_of(name)]:
+        say(f"note: the reward does not read {', '.join(unread)} of --signature; edit {args.output} if it should")
+    return text
 
 
 def with_signature(text: str, args) -> str:
@@ -45,15 +82,13 @@ def with_signature(text: str, args) -> str:
     header = [f"{name}={default}" if default else name for name, default in args.parameters.items()]
     header += ["prompts=None"] * ("prompts" not in args.parameters)
     further = [name for name in args.parameters if name not in (*OF_TRL, args.gold_column)]
-    if args.task == "passes_tests" and "timeout_s" in further:  # one number, or a list with one for each completion
-        further.remove("timeout_s")
-        total = ' = about["total_timeout_s"]' * (args.per == "completion")
-        line = f'        about["timeout_s"]{total} = timeout_s[i] if isinstance(timeout_s, list) else timeout_s\n'
-        text = text.replace("        jobs.append(", f"{line}        jobs.append(", 1)
+    if args.task == "passes_tests":
+        text = with_columns(text, further, args)
+        further = [name for name in further if not limit_of(name)]
     if "completion_ids" in args.parameters:  # which TRL gives; so does the self-test
         text = text.replace("completions=[text], **", "completions=[text], completion_ids=[[]], **")
     start = rf"^((?:async )?def {args.name}\()(?:prompts, )?completions, \w+(?:=None)?, \*\*(\w+)(.*\n.*\n)"
-    added = "".join(f'    \\2["{name}"] = {name}\n' for name in further)  # the text reads columns from its **
+    added = "".join(f'    \\2["{OF_ROW.get(name, name)}"] = {name}\n' for name in further)  # read from its **
     return re.sub(start, rf"\1{', '.join(header)}, **\2\3{added}", text, count=1, flags=re.MULTILINE)
 
 

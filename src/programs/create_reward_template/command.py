@@ -17,6 +17,7 @@ from programs.create_reward_template.code_files import (
     code_reward,
     read_signature,
     sandbox_source,
+    take_limits,
     tried_on_programs,
     with_signature,
 )
@@ -112,8 +113,8 @@ def check_flags(args) -> None:
         alone = not (args.name or args.gold_column) and args.target != "verl"
         need(alone, "got --signature with --name, --gold_column or --for verl; expected it in their place, for TRL")
         args.name, args.gold_column, args.parameters = read_signature(args.signature)
-        if args.task == "passes_tests" and args.parameters.get("timeout_s") == "None":
-            args.parameters["timeout_s"] = str(args.timeout_s)
+        if args.task == "passes_tests":
+            take_limits(args)
     if args.task:
         args.name = args.name or f"{args.task}_reward".replace("llm_", "")
         args.target = args.target or ("trl" if kind == "passes_tests" else "both")

@@ -24,18 +24,18 @@ class Names:
     """Names of columns by what they hold, in order of preference."""
 
     PROMPT = (
-        *SECOND_TEXTS,
-        *("question_content", "problem_description", "problem_statement", "instruct_prompt", "complete_prompt"),
+        *(*SECOND_TEXTS, "question_content", "problem_description", "problem_statement", "instruct_prompt"),
+        *("complete_prompt", "inputs"),
     )
     CHOICE_PROMPT = (*PROMPT, "question_stem", "stem", "goal", "ctx", "startphrase", "sent1", "sentence")
     CHAT = ("messages", "conversations", "conversation")
-    RESPONSE = ("completion", "response", "output", "target", "answer")
+    RESPONSE = ("completion", "response", "output", "target", "targets", "answer")
     GOLD = (
         *("answer", "final_answer", "expected_answer", "correct_answer", "reference_answer", "gold_answer"),
         *("short_answer", "exact_answer", "numeric_answer", "numerical_answer", "answer_number", "answer_value"),
         *("accepted_answers", "golden_answer", "golden_answers", "ground_truth", "ground_truths", "golden", "gold"),
-        *("expected_output", "ideal", "ref_answer", "gt_answer", "final_ans", "ground_truth_answer"),
-        *("target", "expected", "answers", "answers_spans", "final_decision", "label", "verification_info"),
+        *("expected_output", "ideal", "ref_answer", "gt_answer", "final_ans", "ground_truth_answer", "target"),
+        *("targets", "expected", "answers", "answers_spans", "final_decision", "label", "verification_info"),
     )
     ANSWER = (*GOLD, "solution")
     TESTS = (

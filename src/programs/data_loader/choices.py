@@ -8,6 +8,7 @@ import string
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from parts.data.answer_marks import marked_gold
 from parts.data.question_parts import ONE_CHOICE, WRONG, choice_columns, is_empty, words_in
 from programs.data_loader.bad_rows import BadRow, opened, shown
 
@@ -226,7 +227,7 @@ def named_place(value, choices: Choices) -> int | None:
         if len(places := places_of(value, names)) == 1:
             return places[0]
     letter = r"(?i)(?:option |choice |answer )?[(\[]?([a-z])[\])]?[.:]?(?:[)\s]\s*(.+))?"
-    match = re.fullmatch(letter, str(value).strip(), re.DOTALL)
+    match = re.fullmatch(letter, marked_gold(str(value)), re.DOTALL)  # "The answer is (B)"
     place = LETTERS.index(match[1].upper()) if match and match[1].isascii() else len(texts)
     return place if place < len(texts) and choices.are_lettered and match[2] in (None, texts[place]) else None
 

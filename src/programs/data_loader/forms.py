@@ -386,11 +386,13 @@ def as_conversation(shape: Shape) -> None:
     reply = [messages.pop()] if messages[-1]["role"] == "assistant" else None
     shape.set_prompt(messages, name)
     shape.add_passages(False)
+    text = shape.row.get("solution")
     if reply:
         shape.out["completion"] = reply
+        if marks_answer(text) and shape.row.get("answer") is None:
+            shape.notes.append("rows mark a final answer in solution; for rewards, --kind math takes it as answer")
         return
     check_alone(shape)
-    text = shape.row.get("solution")
     if gold := shape.name(Names.ANSWER if marks_answer(text) or names_value(text) else Names.GOLD):
         shape.gold(gold)  # in Tulu 3's data for verifiable rewards `ground_truth`, in ms-swift's `solution`
 

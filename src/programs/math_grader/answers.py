@@ -41,24 +41,30 @@ _SUBJECT = re.compile(  # before the number of a sentence: She has, Janet's prof
 )
 _MEANT = _NO_UNIT | SCALE_WORDS.keys() | {"percent", "base", "times"}  # words that change what a number means
 _WORKING = re.compile(r" *\(([^()]*\d[^()]*)\)[.*]*$")
+_RESTATED = re.compile(r"^\s*(?:or|i\.e\.,?|that is,?|which is|equivalently,?|equal to|=)\s")
 _NUMBER = re.compile(r"[*$\\( ]*(-?\d[\d,]*(?:\.\d+)?)")
 _TIMES = re.compile(r" ?(?:\\times|\\cdot|(?<=[\w ])[x×·]) ?(?=[$€£]?\d)")
 _NOUN = re.compile(r"[$€£]|\bi\.e\.,?|(?:\bper |/)?[A-Za-z]{2,}")
 
 
 def _without_working(answer: str, gold: str) -> str:
-    """Drop a calculation in brackets that gives the number before it: 18 (9 eggs × $2), 18 dollars (9 * 2 = 18).
+    """Drop brackets that repeat the value before them, 0.5 (or 1/2), or its calculation: 18 dollars (9 * 2 = 18).
 
     It stays if the gold answer has a unit and the number has none: 18 (9 × 2 cents) is not $18.
     """
-    working, number = _WORKING.search(answer) if len(answer) < 200 else None, _NUMBER.match(answer)
-    if not working or not number or {*re.findall(r"[^\W\d_]+?(?=s?\b)", working[1].lower())} & _MEANT:
+    working = _WORKING.search(answer) if len(answer) < 200 else None
+    head = answer[: working.start()] if working else ""
+    if not head or (_value(gold).unit and not _value(head).unit):
+        return answer
+    value = _RESTATED.sub("", working[1])
+    if working[0][0] == " " and value not in head and math_equal(value, head):  # not: the product 2 (2)
+        return head
+    number = _NUMBER.match(answer)
+    if not number or {*re.findall(r"[^\W\d_]+?(?=s?\b)", working[1].lower())} & _MEANT:
         return answer
     sides = _NOUN.sub("", _TIMES.sub("*", working[1])).split("=")
     is_sum = re.search(r"\d\s*[-+*/÷]\s*\d", sides[0]) and all(re.fullmatch(r"[\d.,\s+*/÷-]+", side) for side in sides)
-    head = answer[: working.start()]
-    is_right = is_sum and (_value(head).unit or not _value(gold).unit)
-    return head if is_right and all(math_equal(side, number[1]) for side in sides) else answer
+    return head if is_sum and all(math_equal(side, number[1]) for side in sides) else answer
 
 
 def _statement(text: str, m: re.Match) -> str:

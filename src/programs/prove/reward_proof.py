@@ -11,7 +11,7 @@ from pathlib import Path
 
 from parts.data.rows import prompt_of, read_rows
 from parts.foundation.file_text import file_text, with_values
-from parts.foundation.messages import UserError, need
+from parts.foundation.messages import UserError
 from parts.rewards.attacks import TEST_OF_ATTACKS, attack_programs, called_on_programs
 from parts.rewards.reward_forms import find_reward, spec_parts
 from parts.rewards.rewards import Reward
@@ -121,8 +121,6 @@ def prove_reward(spec: str, data: str, flags: list[str], seconds: float) -> Proo
     """Run reward_preflight.py on a reward and the rows of `data`, and hostile programs if the rows have tests."""
     file, name, _ = spec_parts(spec)
     proof, function, rows = Proof("reward", spec), find_reward(spec)[0], read_rows(data)
-    got = f"got {spec}, a class; expected a function or an instance; try reward = {name}()"
-    need(not inspect.isclass(function), got)
     parameters = {} if isinstance(function, list) else inspect.signature(function).parameters
     names, takes_any = {*parameters}, any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     forms = forms_of(names, takes_any) if parameters else {}

@@ -9,7 +9,7 @@ import warnings
 from collections import Counter
 
 from parts.data.answer_marks import accepted, marked_gold
-from parts.data.stated_answers import BECAUSE, narrow, second_letter, visible, without_json, without_words
+from parts.data.stated_answers import BECAUSE, narrow, second_letter, visible, without_words
 from parts.foundation.bundle import sibling
 from parts.foundation.python_source import parse_python
 from programs.reward_functions_library.contract import completion_text, reward
@@ -47,7 +47,7 @@ def exact_match(text, answer, *, ignore_case=False):
     golds = [*map(narrow, _golds(answer))]
     golds += [_QUOTED.sub(r"\2\3\4", gold.strip()) for gold in golds]
     answers = {*_found(text)}
-    answers = [*_readings(text), *(map(narrow, answers) if len(answers) == 1 else ())]
+    answers = [*_readings(text), narrow(visible(text)), *(map(narrow, answers) if len(answers) == 1 else ())]
     fold = str.casefold if ignore_case else str
     left, right = ({fold(_tight(" ".join(x.split()).rstrip("."))) for x in texts} for texts in (answers, golds))
     return bool(left & right) if golds else None
@@ -103,7 +103,8 @@ def gsm8k(text, answer, prompt=None):
 
 
 _CHOICE = re.compile(
-    r"(?is)[\W_]*(?:(?:among|of) (?:the|these|all)\b[^,.\n]{0,40},\s*)?(?:(?:the|la|el|die|l(?=['’]))\b[\W_]*)?"
+    r"(?is)[\W_]*(?:(?:among|of) (?:the|these|all)\b[^,.\n]{0,40},\s*)?"
+    r"(?:(?:the|la|el|die|(?-i:a(?= [(*]*[A-J]\b(?!.*\ba [(*]*[A-J]\b)))|l(?=['’]))\b[\W_]*)?"
     r"(?:(?:option|choice|answer|letter|opción|antwort|réponse|respuesta)\b[\W_]*|选项|選項|選択肢)?"
     r"([a-z])(?:[\W_]*|(?!(?<=i)\s*,)\s*[).:;,、*\n].*"  # not: I, personally, ...
     r"|(?-i:(?<=[A-HJ-Z])(?!\W*(?:no|wrong|incorrect|false|too|ruled|eliminated|not (?:correct|right|true))\b))"
@@ -162,7 +163,7 @@ def multiple_choice(text, answer):
     >>> multiple_choice(None, ["The answer is (B).", "A) Paris B) Rome"], ["B", 1])
     [1.0, 0.0]"""
     golds = {_gold_letter(gold) for gold in accepted(answer)} - {None}
-    parts = _found(without_json(text))
+    parts = _found(text)
     letters = {_letter(narrow(part), bool(parts)) for part in parts or [_final(text)]}
     letter = (letters.pop() if len(letters) == 1 else None) or _readings(text)[0].strip("()*. ")
     return letter in golds if golds else None

@@ -18,6 +18,7 @@ from parts.data.stated_answers import (
     narrow,
     visible,
     with_point,
+    without_json,
     without_words,
 )
 from parts.rewards.contexts import SCALE_WORDS, chosen, is_denied, stated_boxes
@@ -88,7 +89,7 @@ def _code(text: str) -> str:
 
 def _found(text: str, marked=True) -> list[str]:
     """Answers in `<answer>`, else (if `marked`) in boxes, else after marks and phrases, with quotes around them."""
-    text = corrected(visible(text)) if marked else visible(text)
+    text = corrected(without_json(visible(text))) if marked else visible(text)
     if wholes := _sections(text, "answer") or (marked and stated_boxes(text)):
         parts = [part for whole in wholes for part in boxes_in(whole) or _stated(whole) or [whole]]
     else:

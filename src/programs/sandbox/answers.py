@@ -9,7 +9,7 @@ import textwrap
 import warnings
 from dataclasses import dataclass
 
-from parts.data.stated_answers import visible
+from parts.data.stated_answers import visible, without_end_tokens
 from parts.foundation.python_source import parse_python
 from parts.rewards.extracts import IMPORTS
 from programs.sandbox.forms_of_tests import is_call, loaded_tests
@@ -255,7 +255,7 @@ def program_of(text: str, tests=None, entry_point: str | None = None, setup: str
     >>> program_of("```python\\ndef f(x):\\n    return x\\n```\\n```python\\nprint(f(2))\\n```", "assert f(1) == 1")
     'def f(x):\\n    return x'
     """
-    text, shown = visible((text or "").replace("\r\n", "\n")), text_of_prompt(prompt)
+    text, shown = visible(without_end_tokens((text or "").replace("\r\n", "\n"))), text_of_prompt(prompt)
     text = MARK.sub(lambda mark: "```python" if mark[1] else "```", text)
     if not text.strip():
         return ""

@@ -48,7 +48,7 @@ def confine(server, message: dict, uid: int | None, scratch: str, files: int) ->
         prctl(PR_SET_NO_NEW_PRIVS, 1)
         if uid is None:  # else they went with the user
             kernel_call(126, struct.pack("Ii", 0x20080522, 0), bytes(24))  # capset: none left
-    memory = server.address_space() + (message["memory_mb"] << 20)
+    memory = server.address_space() + int(message["memory_mb"] * 2**20)
     set_limits(memory, message["cpu_s"], message["file_bytes"], uid is not None)
     if server.on("landlock"):
         rules = server.rules if uid is not None else landlock_rules(server.abi, server.places, scratch)

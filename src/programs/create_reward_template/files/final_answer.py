@@ -10,8 +10,8 @@ def visible(text: str) -> str:
 
 
 NOUN = r"(?<!wrong )(?<!false )(?<!incorrect )\b(?:answer|antwort|réponse|respuesta)"
-IS = r"[*_]*(?: (?:is|ist|est|es)\b|\s?[:：])"
-PHRASE = rf"(?im){NOUN}{IS}|^#+ (?:final )?answer[*_]*\n|答案(?:是|为|[:：])|(?:答え|正解)(?:は|[:：])"
+IS = r"[*_\"]*(?: (?:is|ist|est|es)\b|\s?[:：])"
+PHRASE = rf"(?im){NOUN}{IS}|^(?:#+ |\*\*)(?:final )?answer[*_]*\n|答案(?:是|为|[:：])|(?:答え|正解)(?:は|[:：])"
 WOULD_BE = rf"(?i){NOUN}[*_]* (?:would|will|must|should) be\b"  # where no other phrase is
 BOX = re.compile(r"(?<!not )\\boxed\{(?:\\text\{([^{}]+)\}|([^{}]+))\}")
 

@@ -10,7 +10,7 @@ import re
 import textwrap
 import warnings
 
-from sandbox import Sandbox, run_many
+from sandbox import Sandbox, run_many, without_end_tokens
 
 LIMITS = {}
 PAY_WEAK_TESTS = True  # those that take the program's own word, as decode(encode(s)) == s; False: they pay nothing
@@ -19,8 +19,9 @@ FENCED = re.compile(r"```[ \t]*([\w.+-]*)[^\n]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOT
 
 
 def text_of(completion) -> str:
-    """The text of a completion, a text or chat messages."""
-    return completion if isinstance(completion, str) else completion[-1]["content"] if completion else ""
+    """The text of a completion, a text or chat messages, without its end tokens."""
+    text = completion if isinstance(completion, str) else completion[-1]["content"] if completion else ""
+    return without_end_tokens(text)
 
 
 def program_in(text: str) -> str:
