@@ -13,7 +13,7 @@
                        For other trainers, such as TRL, settings, adapter or model card name the start model
     results.json       of evaluation.py, or its folder: recomputes metrics from scores, scores of math and reward from
                        completions, intervals, McNemar's p; counts unfinished texts graded as right; quotes two rows
-    scored samples     of lm-evaluation-harness or others, as JSON, JSONL, CSV or parquet, or a folder of them: the same
+    scored samples     of lm-evaluation-harness, EvalPlus, Inspect, OpenCompass or others, in files or a folder: the same
                        against the figures stated there; of two models, whether their rows are pairs
     FILE.py:function   a reward, with --data: the findings of reward_preflight.py, whose flags follow --; the contracts
                        it fits (TRL, verl, ours); whether it runs an answer as Python; for rows with tests, whether

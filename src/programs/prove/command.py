@@ -9,11 +9,11 @@ from pathlib import Path
 from parts.foundation.exit_codes import exit_code, quiet_environment
 from parts.foundation.messages import Help, UserError, need, say, tell
 from parts.foundation.settings import parse_flags
+from parts.reading.scored_samples import other_evaluations
 from programs.prove.environment_proof import is_environment, prove_environment
 from programs.prove.evaluation_proof import Results, prove_evaluation, results_files
 from programs.prove.formulas import FORMULAS
 from programs.prove.function_proof import functions_of, prove_functions
-from programs.prove.other_evaluations import other_evaluations
 from programs.prove.proof import CONTRACT, Proof, prove_job, prove_trainer
 from programs.prove.reward_proof import prove_reward
 from programs.prove.run_proof import other_settings, prove_run, values_of

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from parts.evaluating.evaluation_results import read_report
 from parts.foundation.messages import UserError
+from parts.reading.scored_samples import OtherResults
 from programs.prove.exact_figures import difference_interval, exact_p, share_figures
 from programs.prove.graded_again import grade_other, regrade
-from programs.prove.other_evaluations import OtherResults, check_pairs, recount_other, stated_value
+from programs.prove.other_evaluations import check_pairs, recount_other, stated_value
 from programs.prove.proof import Proof, shown
 
 MAIN_METRICS = ("verified", "passed", "score", "acc")  # the first of these stands in the sentences
