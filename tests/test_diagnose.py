@@ -674,6 +674,46 @@ def test_settings_of_a_verl_job_are_in_its_folder(tmp_path):
     assert diagnose.load_run(str(tmp_path)).settings["lr"] == 1e-6
 
 
+def test_a_project_is_read_with_its_console_its_script_and_the_folder_that_the_script_names(tmp_path):
+    """The console and the run's state have the same figures; a console of another run is read itself."""
+    entries = [{"step": n, "reward": 0.5 + 0.01 * (n % 3), "reward_std": 0.2, "lr": 1e-6} for n in range(1, 13)]
+    folder = tmp_path / "outputs" / "run" / "checkpoint-12"
+    folder.mkdir(parents=True)
+    (folder / "trainer_state.json").write_text(json.dumps({"log_history": entries}))
+    script = "GRPOConfig(output_dir='outputs/run', temperature=0.05, learning_rate=5e-6, num_generations=8)\n"
+    (tmp_path / "train.py").write_text(script)
+    for shift, read in ((0.0, "trainer_state.json"), (0.3, "train.log")):
+        lines = [str({**entry, "reward": f"{entry['reward'] + shift:.4g}"}) for entry in entries]
+        (tmp_path / "train.log").write_text("\n".join(lines))
+        run = diagnose.load_run(str(tmp_path))
+        assert run.path.endswith(f"/{read}") and run.settings["temperature"] == 0.05
+    assert diagnose.load_run(str(tmp_path / "outputs" / "run")).settings_file == "train.py"
+    (tmp_path / "train.py").write_text(script.replace("outputs/run", "outputs/other"))
+    assert "temperature" not in diagnose.load_run(str(tmp_path / "outputs" / "run")).settings
+
+
+@pytest.mark.parametrize(("rate", "certainty"), [(0.03, "certain"), (3e-6, "likely")])
+def test_a_rate_at_which_nothing_learns_explains_a_lost_score(tmp_path, rate, certainty):
+    scores = [1.6, 1.5, *[0.3 + 0.01 * (n % 3) for n in range(20)]]
+    write_lines(tmp_path / "metrics.jsonl", [{"step": n, "reward": x, "lr": rate} for n, x in enumerate(scores)])
+    cause = diagnose.diagnose(diagnose.load_run(str(tmp_path)))["causes"][0]
+    assert (cause["cause"], cause["certainty"]) == ("updates_too_large", certainty)
+    assert any("rate is 0.03" in item["text"] for item in cause["evidence"]) == (rate == 0.03)
+
+
+def test_a_script_names_what_it_loads(tmp_path):
+    script = (
+        "from datasets import load_dataset\nNAME = 'org/model'\n"
+        "model = AutoModelForCausalLM.from_pretrained(NAME, dtype='auto').to('cuda')\n"
+        "rows = load_dataset('json', data_files='train.jsonl')['train']\nrows = rows.map(f)\nrows = rows.filter(g)\n"
+        "lr = 1e-6\nlr = lr * 10\n"
+        "args = GRPOConfig(learning_rate=lr, num_generations=8, temperature=1.0)\n"
+        "GRPOTrainer(model=model, args=args, train_dataset=rows)\n"
+    )
+    flat = diagnose.script_settings(script)
+    assert (flat["model"], flat["train_dataset"], flat["learning_rate"]) == ("org/model", "train.jsonl", "lr")
+
+
 OTHERS = {  # files beside a run or above it that do not set its training
     "eval.sh": "python eval.py --temperature 0 --top_k 1 --lr 0 --num_generations 1\n",
     "generation_config.json": '{"temperature": 0.01, "top_k": 1, "top_p": 0.1, "repetition_penalty": 1.05}',

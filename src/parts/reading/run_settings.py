@@ -24,6 +24,7 @@ REPEATS = ("minibatches", "epochs", "ppo_epochs", "updates", "iterations", "num_
 NO_SETTINGS = re.compile(  # names of files beside a log that hold no training settings
     r"(trainer_state|summary|results?|versions|label|requirements)$|(eval|test|val|infer|generation|serv|judge|demo)"
 )
+LOADS = re.compile(r"(load_dataset|from_pretrained|from_json|from_csv|from_parquet)$")
 MOST_BYTES = 2_000_000  # larger files are not read as settings
 
 
@@ -79,13 +80,30 @@ def shell_settings(text: str) -> dict:
     return flat
 
 
+def loaded_name(node: ast.expr) -> ast.expr | None:
+    """What a chain such as `load_dataset("json", data_files=FILE)["train"].map(…)` loads; None without one."""
+    while isinstance(node, ast.Call | ast.Attribute | ast.Subscript):
+        if isinstance(node, ast.Call) and LOADS.search(ast.unparse(node.func)):
+            files = [keyword.value for keyword in node.keywords if keyword.arg == "data_files"]
+            return (files or node.args or [None])[0]
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return None
+
+
+def changes_itself(name: str, value: ast.expr) -> bool:
+    """Whether a value is made of its name's former value, as in `rows = rows.map(…)`."""
+    return isinstance(value, ast.Call) and ast.unparse(value.func).startswith(f"{name}.")
+
+
 def expression_value(node: ast.expr, known: dict[str, ast.expr]):
-    """Evaluate a literal, a name in `known`, a sum, a product, or a call's keyword arguments; else the source."""
+    """Evaluate a literal, a name in `known`, a sum, a product, a call's keywords or what it loads; else the source."""
     for _ in range(4):  # a name may stand for another name
         if isinstance(node, ast.Name | ast.Attribute):
             node = known.get(getattr(node, "attr", None) or node.id, node)
     if isinstance(node, ast.Call) and (ast.unparse(node.func) == "dict" or SAMPLES_CALL.search(ast.unparse(node.func))):
         return call_settings(node, known)
+    if loaded := loaded_name(node):
+        return expression_value(loaded, known)
     if isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
         sides = [expression_value(side, known) for side in (node.left, node.right)]
         if all(isinstance(side, int | float) for side in sides) and sides[1]:
@@ -135,7 +153,7 @@ def script_settings(text: str) -> dict:
             default = [keyword.value for keyword in node.keywords if keyword.arg == "default"]
             if default and node.args and ast.unparse(node.func).endswith("add_argument"):
                 given.setdefault(ast.unparse(node.args[-1]).strip("-'").replace("-", "_"), []).extend(default)
-    known = {name: values[0] for name, values in given.items() if len(values) == 1}
+    known = {name: x for name, (x, *later) in given.items() if all(changes_itself(name, value) for value in later)}
     trains, samples = (
         [flat_config(call_settings(call, known)) for call in calls if pattern.search(ast.unparse(call.func))]
         for pattern in (CONFIG_CALL, SAMPLES_CALL)
@@ -246,6 +264,25 @@ def settings_beside(folder: Path) -> tuple[Path, dict] | None:
     return (path, flat) if len(known) >= 3 and known.keys() & {"lr", "group_size"} else None
 
 
+def settings_of(folder: Path) -> tuple[Path, dict] | None:
+    """(File, settings) of a run's folder: in it, in `job` of verl_train.py, or of the script that wrote it."""
+    if inside := settings_beside(folder) or settings_beside(folder / "job"):
+        return inside
+    script = script_of_output(folder)
+    return (script, read_settings(script)) if script else None
+
+
+def script_of_output(folder: Path) -> Path | None:
+    """The script, at most three folders above, that names this folder as its output_dir."""
+    for place in folder.resolve().parents[:3]:
+        paths = [path for ending in ("py", "ipynb", "sh") for path in sorted(place.glob(f"*.{ending}"))[:20]]
+        for path in paths:
+            named = read_settings(path).get("output_dir")
+            if isinstance(named, str) and (place / named).resolve() == folder.resolve():
+                return path
+    return None
+
+
 def add_settings(run: LoggedRun, folder: Path | None, given: str) -> None:
     """Add the settings of the file `given` by --settings; without one, and if none are known, those beside the log."""
     path, flat = Path(given), {}
@@ -258,8 +295,7 @@ def add_settings(run: LoggedRun, folder: Path | None, given: str) -> None:
             "script with names such as temperature, learning_rate, num_generations",
         )
     elif folder and not run.knows_settings():
-        places = (folder, folder / "job", folder.parent)  # `job` is verl_train.py's
-        path, flat = next(filter(None, map(settings_beside, places)), (path, flat))
+        path, flat = settings_of(folder) or settings_beside(folder.parent) or (path, flat)
     if flat:
         is_verl = any(key.startswith(("actor_rollout_ref.", "data.")) for key in flat)
         common = verl_settings(flat) if is_verl else common_settings(flat)
