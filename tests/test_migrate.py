@@ -703,6 +703,16 @@ def test_one_clear_line(text, version, code, said, tmp_path, capsys):
     assert re.search(said, captured.out + captured.err) and not (tmp_path / "new.py").exists()
 
 
+def test_a_job_below_a_key_of_its_own_changes_as_the_job_itself(tmp_path, capsys):
+    job = ONE_ROW + "    grad_clip: 0.5\ncustom_reward_function:\n  path: r.py\n"
+    inside = "name: x\nresources: {gpus: 8}\nconfig:\n" + "".join(f"  {line}\n" for line in job.splitlines())
+    new = []
+    for name, text in (("own.yaml", job), ("inside.yaml", inside)):
+        *_, changed = written(tmp_path, capsys, name, text, "verl==0.5")
+        new.append(yaml.safe_load(changed))
+    assert new[1] == {"name": "x", "resources": {"gpus": 8}, "config": new[0]}
+
+
 def test_the_nearest_version_has_names_that_are_gone_not_names_to_come(tmp_path, capsys):
     """A job of verl's main branch between 0.2 and 0.3: --from 0.2 would refuse what came with 0.3."""
     words = "actor_rollout_ref.actor.fsdp_config.grad_offload=False custom_reward_function.name=f"

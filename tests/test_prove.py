@@ -321,6 +321,19 @@ def test_the_script_of_a_trl_run_names_its_start_data_and_reward(tmp_path, capsy
     assert said in err
 
 
+def test_a_merged_model_that_is_its_base_and_one_without_end_token_are_named(tmp_path, capsys):
+    adapter().save_pretrained(tmp_path / "checkpoint-40")
+    for name, change in (("merged", 0.0), ("other", 1e-3)):
+        moved(change).save_pretrained(tmp_path / name)
+        AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(tmp_path / name)
+    assert "unchanged start" in run(capsys, tmp_path / "merged")[1]["findings"][0]
+    assert run(capsys, tmp_path / "other")[1]["findings"] == []
+    for file in ("config.json", "generation_config.json"):
+        values = json.loads((tmp_path / "other" / file).read_text())
+        (tmp_path / "other" / file).write_text(json.dumps(values | {"eos_token_id": None}))
+    assert "the saved model has no end token" in run(capsys, tmp_path / "other")[1]["findings"][0]
+
+
 @pytest.mark.parametrize("make", [of_a_card, of_checkpoints])
 @pytest.mark.parametrize("change", [0.0, 1e-3])
 def test_a_run_of_another_trainer(tmp_path, capsys, make, change):
@@ -685,7 +698,6 @@ BAD = {  # a thing, and words of the one line that is said of it
     "other.py": ("def area(a, b):\n    return a * b\n", "--as NAME=FORMULA, one of gspo, "),
     "empty.py": ("x = 1\n", "none of these"),
     "job.yaml": ("algorithm: grpo\noutput_dir: out\n", "without verl"),
-    "hydra.yaml": ("actor_rollout_ref:\n  model: {path: m}\n", "verl's own YAML"),
     "job.sh": ("set -x\npython3 -m verl.trainer.main_ppo trainer.nnodes=1\n", "for a shell script, try a copy with"),
 }
 
@@ -697,6 +709,20 @@ def test_another_thing_is_told_what_is_accepted(tmp_path, capsys, thing):
         (tmp_path / thing).write_text(text)
     code, report, err = run(capsys, tmp_path / thing)
     assert (code, report, len(err.splitlines())) == (2, {}, 1) and words in err and "expected" in err, err
+
+
+@pytest.mark.parametrize("above", ["", "config:"])
+def test_verls_own_yaml_is_read_as_overrides(tmp_path, above):
+    """Also below a key of its own, beside keys that are not verl's; 1e-6 is a number."""
+    lines = ["actor_rollout_ref:", "  actor: {optim: {lr: 1e-6}}", "  model: {path: org/m}", "hydra: {job: 1}"]
+    lines += ["data:", "  train_files: [a.parquet]", "  shuffle: false", "  name: two words", "  seed: null"]
+    text = "\n".join([above, *(f"  {line}" if above else line for line in lines), "size: 3"[: 9 * bool(above)]])
+    (tmp_path / "job.yaml").write_text(text + "\n")
+    expected = ["actor_rollout_ref.actor.optim.lr=1e-06", "actor_rollout_ref.model.path=org/m"]
+    expected += ['data.train_files=["a.parquet"]', "data.shuffle=false", 'data.name="two words"', "data.seed=null"]
+    assert prove.overrides_of(tmp_path / "job.yaml") == expected
+    (tmp_path / "ours.yaml").write_text("algorithm: grpo\nlr: 1e-6\n")
+    assert prove.overrides_of(tmp_path / "ours.yaml") == []
 
 
 @pytest.mark.parametrize(

@@ -189,6 +189,9 @@ def read_settings(path: Path) -> dict:
     if isinstance(overrides, list):
         return shell_settings("\n".join(map(str, overrides)))
     flat = flat_config(loaded) if isinstance(loaded, dict) else {}
+    if above := {key.partition("actor_rollout_ref.")[0] for key in flat if ".actor_rollout_ref." in key}:
+        place = min(above)  # a job's settings below a key of its own
+        flat = {key.removeprefix(place): value for key, value in flat.items() if key.startswith(place)}
     named = {f"${{{key}}}": value for key, value in flat.items()}  # OmegaConf's references
     return {k: number_or_text(named.get(v, v) if isinstance(v, str) else v) for k, v in flat.items()}
 

@@ -61,7 +61,9 @@ def other_settings(folder: Path) -> dict:
         return {}
     script, flat = settings_of(folder) or (folder, {})
     known, bases = common_settings(flat), [flat.get(name) for name in ("model", "model_name_or_path", "pretrain")]
-    bases.append(json_beside(saved, "adapter_config.json").get("base_model_name_or_path"))
+    # a merged model lies beside its adapter, or in its folder
+    adapters = [saved, saved.parent, *(x.parent for x in sorted(saved.parent.glob("*/adapter_config.json")))]
+    bases += [json_beside(x, "adapter_config.json").get("base_model_name_or_path") for x in adapters]
     cards = [x.read_text(encoding="utf-8", errors="replace") for x in folder.glob("README.md")]
     bases += re.findall(r"^base_model: *(\S+)$", "".join(cards), re.MULTILINE)
     names = {"data": "data", "eval_data": "eval_data", "reward": "reward"}
@@ -212,6 +214,9 @@ def prove_weights(run, proof: Proof, networks: dict) -> None:
         proof.find(f"the saved model has other tensors than its start {run.model}: {str(error)[:200]}")
         proof.figures["largest_weight_change"] = None
         return
+    ends = [networks[name].generation_config.eos_token_id for name in ("before", "after")]
+    if ends[0] is not None and ends[1] is None:
+        proof.find(f"the saved model has no end token, its start has {ends[0]}: its answers run to the token limit")
     largest, share = change["largest_weight_change"], change["tensors_changed"]
     proof.figures |= {key: value if math.isfinite(value) else str(value) for key, value in change.items()}
     if not largest:
