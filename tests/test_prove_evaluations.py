@@ -296,6 +296,16 @@ def test_other_rows_under_the_same_ids_are_not_compared(tmp_path):
         reports_to_compare([str(tmp_path / "base.jsonl"), str(tmp_path / "tuned.jsonl")])
 
 
+def test_scores_that_cannot_be_compared_are_told(tmp_path):
+    write_lines(tmp_path / "a.jsonl", [row(i) for i in range(20)])
+    write_lines(tmp_path / "b.jsonl", [{"id": i, "em": 1} for i in range(20)])
+    with pytest.raises(UserError, match=r"a\.jsonl with correct and .*b\.jsonl with em; expected a metric that both have"):
+        reports_to_compare([str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")])
+    write_lines(tmp_path / "b.jsonl", [row(i, correct=math.nan if i == 3 else 1.0) for i in range(20)])
+    with pytest.raises(UserError, match="correct nan or infinite in row 3"):
+        reports_to_compare([str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")])
+
+
 def test_files_of_completions_are_graded_and_compared(tmp_path):
     """Two samples of each question, as rows of their own, in columns of other names."""
     for name, right in (("a", lambda i: i % 2 == 0), ("b", lambda i: i % 2 == 0 or i % 4 == 1)):

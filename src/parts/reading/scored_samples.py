@@ -92,14 +92,14 @@ def text_of(value) -> str:
 
 
 def tables_in(value) -> Iterator[list[dict]]:
-    """The lists of samples in a JSON value, as flat rows; {id: sample, or samples} is one, too."""
+    """The lists of samples in a JSON value; {id: sample, or samples} is one, too."""
     if isinstance(value, dict):
         for x in value.values():
             yield from tables_in(x)
         rows = [{"id": key} | row for key, x in value.items() for row in listed(x) if isinstance(row, dict)]
         value = rows if len(rows) > 1 and all(columns_of(flat(row))["completion"] for row in rows) else []
     if isinstance(value, list) and value and all(isinstance(x, dict) for x in value):
-        yield [*map(flat, value)]
+        yield value
 
 
 def listed(value) -> list:
@@ -165,7 +165,7 @@ def read_table(file: Path) -> OtherResults | dict:
     """A file's scored samples or, if it has none, its flat figures; UserError if it cannot be read."""
     value = read_value(file)
     figures = flat(value) if isinstance(value, dict) else {}
-    rows = max(filter(is_scored, tables_in(value)), key=len, default=[])
+    rows = max(filter(is_scored, ([*map(flat, table)] for table in tables_in(value))), key=len, default=[])
     return OtherResults(file, rows, figures) if rows else figures
 
 
@@ -207,19 +207,20 @@ def completions_in(path: Path) -> list[dict]:
 
     [] without completions.
     """
-    rows = (
-        max(tables_in(read_value(path)), key=len, default=[]) if path.suffix in SCORED_FILES and path.is_file() else []
-    )
-    columns, by_key = columns_of(rows[0]) if rows else {"completion": ""}, {}
+    is_table = path.suffix in SCORED_FILES and path.is_file()
+    given, by_key = max(tables_in(read_value(path)), key=len, default=[]) if is_table else [], {}
+    rows = [*map(flat, given)]
+    columns = columns_of(rows[0]) if rows else {"completion": ""}
     if not columns["completion"]:
         return []
     asked = [text_of(row.get(columns["prompt"])) for row in rows]
-    for i, key in enumerate(keys_of(rows, columns["key"], asked)):
-        texts = rows[i].get(columns["completion"])
+    for row, original, prompt, key in zip(rows, given, asked, keys_of(rows, columns["key"], asked), strict=True):
+        texts, gold = row.get(columns["completion"]), row.get(columns["gold"])
         are_texts = isinstance(texts, list) and all(isinstance(x, str) for x in texts)
-        named = {"prompt": asked[i], "answer": rows[i].get(columns["gold"]), "completion": []}
-        row = by_key.setdefault(key, {**rows[i], **{name: x for name, x in named.items() if x is not None}})
-        row["completion"] += texts if are_texts else [text_of(texts)]
+        named = {"prompt": original.get("prompt", prompt), "completion": []} | (
+            {} if gold is None else {"answer": gold}
+        )
+        by_key.setdefault(key, original | named)["completion"] += texts if are_texts else [text_of(texts)]
     return [*by_key.values()]
 
 

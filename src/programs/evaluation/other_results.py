@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 
 from parts.evaluating.evaluation_results import read_report
@@ -41,6 +42,8 @@ def report_of(path: str, others: dict[str, OtherResults]) -> dict:
 
 def mean_score(samples: list[dict], metric: str) -> float | None:
     scores = [x for sample in samples if (x := sample["metrics"].get(metric)) is not None]
+    got = f"got {metric} nan or infinite in row {samples[0]['key']}"
+    need(all(map(math.isfinite, scores)), f"{got}; expected numbers; try leaving a score out where a row has none")
     return sum(scores) / len(scores) if scores else None
 
 
@@ -60,6 +63,9 @@ def read_either(path: str) -> tuple[dict, dict[str, OtherResults]]:
 def reports_to_compare(paths: list[str]) -> list[dict]:
     """The two reports after --compare; UserError if rows of one id are not the same rows."""
     (one, ones), (other, others) = map(read_either, paths)
+    metrics = [[m for task in report["tasks"].values() for m in task["values"]] for report in (one, other)]
+    got = f"got {paths[0]} with {', '.join(metrics[0])} and {paths[1]} with {', '.join(metrics[1])}"
+    need({*metrics[0]} & {*metrics[1]}, f"{got}; expected a metric that both have; try renaming a column")
     for task in ones.keys() & others.keys():
         for fault in pair_faults(ones[task], others[task], ones[task].task):
             need("not paired" not in fault, f"got {paths[0]} and {paths[1]}: {fault}; expected the same rows")
