@@ -698,6 +698,7 @@ BAD = {  # a thing, and words of the one line that is said of it
     "other.py": ("def area(a, b):\n    return a * b\n", "--as NAME=FORMULA, one of gspo, "),
     "empty.py": ("x = 1\n", "none of these"),
     "job.yaml": ("algorithm: grpo\noutput_dir: out\n", "without verl"),
+    "hydra.yaml": ("actor_rollout_ref:\n  model: {path: m}\n", "verl's own YAML"),
     "job.sh": ("set -x\npython3 -m verl.trainer.main_ppo trainer.nnodes=1\n", "for a shell script, try a copy with"),
 }
 
@@ -709,20 +710,6 @@ def test_another_thing_is_told_what_is_accepted(tmp_path, capsys, thing):
         (tmp_path / thing).write_text(text)
     code, report, err = run(capsys, tmp_path / thing)
     assert (code, report, len(err.splitlines())) == (2, {}, 1) and words in err and "expected" in err, err
-
-
-@pytest.mark.parametrize("above", ["", "config:"])
-def test_verls_own_yaml_is_read_as_overrides(tmp_path, above):
-    """Also below a key of its own, beside keys that are not verl's; 1e-6 is a number."""
-    lines = ["actor_rollout_ref:", "  actor: {optim: {lr: 1e-6}}", "  model: {path: org/m}", "hydra: {job: 1}"]
-    lines += ["data:", "  train_files: [a.parquet]", "  shuffle: false", "  name: two words", "  seed: null"]
-    text = "\n".join([above, *(f"  {line}" if above else line for line in lines), "size: 3"[: 9 * bool(above)]])
-    (tmp_path / "job.yaml").write_text(text + "\n")
-    expected = ["actor_rollout_ref.actor.optim.lr=1e-06", "actor_rollout_ref.model.path=org/m"]
-    expected += ['data.train_files=["a.parquet"]', "data.shuffle=false", 'data.name="two words"', "data.seed=null"]
-    assert prove.overrides_of(tmp_path / "job.yaml") == expected
-    (tmp_path / "ours.yaml").write_text("algorithm: grpo\nlr: 1e-6\n")
-    assert prove.overrides_of(tmp_path / "ours.yaml") == []
 
 
 @pytest.mark.parametrize(

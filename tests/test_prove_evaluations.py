@@ -6,12 +6,12 @@ import math
 import zipfile
 
 import pytest
-from conftest import run_script, write_lines
+from conftest import write_lines
 from test_prove import run
 
 from parts.evaluating.evaluation_results import compare_reports
 from parts.foundation.messages import UserError
-from programs.evaluation.other_results import reports_to_compare
+from programs.evaluation.others import reports_to_compare
 
 QUESTIONS = [(f"Ann has {i} pens and buys {3 * i}. How many has she?", 4 * i) for i in range(11, 31)]  # 20
 
@@ -176,7 +176,6 @@ SOUND = {
     "Inspect": (inspect_json, "samples scores.match 0.500 (95 % Wilson interval 0.299 to 0.701) on 20 rows"),
     "Inspect's zip": (inspect_eval, "math_grader.py scores 20 of 20"),
     "OpenCompass": (lambda f: opencompass(f / "outputs"), "0 differences from 1 stated figures"),
-    "OpenCompass, above": (lambda f: opencompass(f / "outputs" / "default" / "x").parent, "samples correct 0.500"),
     "pandas": (pandas_table, "samples is_correct 0.500 (95 % Wilson interval 0.299 to 0.701) on 20 rows"),
     "lm-eval": (lm_eval, "gsm8k exact_match,strict_match 0.500 (95 % Wilson interval 0.254 to 0.746) on 12 rows"),
     "nested": (report, "samples correct 0.500 (95 % Wilson interval 0.299 to 0.701) on 20 rows"),
@@ -221,7 +220,6 @@ FAULTS = {
         lambda f: report(f, {2: {"finish_reason": "length"}, 0: {"finish_reason": "stop"}}),
         "count as right",
     ),
-    "Inspect, unfinished": (lambda f: inspect_json(f, finish="max_tokens"), "10 of these have full marks"),
     "another text": (
         lambda f: report(f, {4: {"response": "The answer is 5."}}),
         "has correct 1, but lacks its gold 60",
@@ -306,18 +304,29 @@ def test_scores_that_cannot_be_compared_are_told(tmp_path):
         reports_to_compare([str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")])
 
 
-def test_files_of_completions_are_graded_and_compared(tmp_path):
-    """Two samples of each question, as rows of their own, in columns of other names."""
-    for name, right in (("a", lambda i: i % 2 == 0), ("b", lambda i: i % 2 == 0 or i % 4 == 1)):
-        said = [(q, g, f"So it is \\boxed{{{g if right(i) else g + 1}}}") for i, (q, g) in enumerate(QUESTIONS)]
-        rows = [{"question": q, "gt": str(g), "response": text} for q, g, text in said]
-        write_lines(tmp_path / f"{name}.jsonl", rows + rows)
-    files = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
-    done = run_script("evaluation", "--compare", *files, "--output_dir", tmp_path / "o")
-    assert done.returncode == 2 and "completions without scores" in done.stderr and "try --task math" in done.stderr
-    done = run_script("evaluation", "--compare", *files, "--task", "math", "--output_dir", tmp_path / "o")
-    assert done.returncode == 0, done.stderr
-    found = json.loads((tmp_path / "o" / "comparison.json").read_text())
-    found, names = found["tasks"]["math"]["verified"], [found["before"], found["after"]]
-    assert names == [str(file) for file in files] and str(tmp_path / "o" / "comparison.json") in done.stdout
-    assert (found["before"], found["after"], found["better"], found["rows"]) == (0.5, 0.75, 5, 20)
+def test_completions_without_scores_are_told_how_to_score_them(tmp_path):
+    write_lines(tmp_path / "a.jsonl", [{"question": q, "gt": str(g), "response": f"{g}"} for q, g in QUESTIONS])
+    with pytest.raises(UserError, match=r"without scores of single rows.*--completion_column COLUMN"):
+        reports_to_compare([str(tmp_path / "a.jsonl")] * 2)
+
+
+def test_rows_by_place_with_other_golds_are_not_compared(tmp_path):
+    """Without ids and prompts the golds tell that one file is shuffled; other golds of the same prompts are told."""
+    rows = [{"gold": str(gold), "correct": i % 2} for i, (_, gold) in enumerate(QUESTIONS)]
+    files = [write_lines(tmp_path / "a.jsonl", rows), write_lines(tmp_path / "b.jsonl", rows[::-1])]
+    with pytest.raises(UserError, match="the rows are not paired"):
+        reports_to_compare(list(map(str, files)))
+    asked = [{"prompt": q, "gold": str(g), "correct": 1} for q, g in QUESTIONS]
+    write_lines(tmp_path / "a.jsonl", asked)
+    write_lines(tmp_path / "b.jsonl", [one | {"gold": f"{one['gold']}.0"} for one in asked])
+    assert len(reports_to_compare(list(map(str, files)))) == 2
+
+
+def test_samples_of_repeated_prompts_are_one_row_and_pairs_of_lm_eval_are_no_scores(tmp_path):
+    """One question is there twice, so that its prompt has 8 samples, others have 4."""
+    rows = [{"question": q, "correct": n % 2} for q, _ in [*QUESTIONS, QUESTIONS[0]] for n in range(4)]
+    file = str(write_lines(tmp_path / "a.jsonl", rows))
+    assert len(reports_to_compare([file, file])[0]["tasks"]["samples"]["keys"]) == 20
+    rows = [{"doc_id": i, "metrics": ["acc", "f1"], "acc": 1.0, "f1": [1, 0]} for i in range(20)]
+    file = str(write_lines(tmp_path / "b.jsonl", rows))
+    assert [*reports_to_compare([file, file])[0]["tasks"]["samples"]["values"]] == ["acc"]

@@ -1,13 +1,3 @@
 """Reading what runs have written: logs, settings, samples."""
 
-ROOMS = (
-    "dialects",
-    "logged_run",
-    "run_settings",
-    "scored_samples",
-    "sample_texts",
-    "sample_files",
-    "log_reading",
-    "logs",
-    "run_folder",
-)
+ROOMS = ("dialects", "logged_run", "run_settings", "sample_texts", "sample_files", "log_reading", "logs", "run_folder")

@@ -223,9 +223,7 @@ def add_reward_source(run: LoggedRun, spec: str, folder: Path, alone: bool) -> N
     scripts = [(path, names) for place, names in places for path in sorted(place.glob("*.py"))[:20]]
     scripts += [(path, [*words, *run.parts()]) for path in [alone and script_of_output(folder)] if path]
     if alone and not words and not run.parts():
-        scripts = [
-            (path, [name]) for path in sorted(folder.glob("*.py"))[:20] for name in named_functions(path, [""])[1]
-        ]
+        scripts = [(path, [x]) for path in sorted(folder.glob("*.py"))[:20] for x in named_functions(path, [""])[1]]
         scripts = scripts if len(scripts) == 1 else []
     for path, names in files or scripts:
         if source := function_of(path, names):

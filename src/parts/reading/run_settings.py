@@ -25,6 +25,7 @@ NO_SETTINGS = re.compile(  # names of files beside a log that hold no training s
     r"(trainer_state|summary|results?|versions|label|requirements)$|(eval|test|val|infer|generation|serv|judge|demo)"
 )
 LOADS = re.compile(r"(load_dataset|from_pretrained|from_json|from_csv|from_parquet)$")
+KEEPS = ("map", "shuffle", "rename_column", "rename_columns", "remove_columns", "to", "cuda", "train")  # all rows
 MOST_BYTES = 2_000_000  # larger files are not read as settings
 
 
@@ -81,18 +82,23 @@ def shell_settings(text: str) -> dict:
 
 
 def loaded_name(node: ast.expr) -> ast.expr | None:
-    """What a chain such as `load_dataset("json", data_files=FILE)["train"].map(…)` loads; None without one."""
+    """The file or model that a chain such as `load_dataset("json", data_files=FILE)["train"].map(…)` has all of."""
     while isinstance(node, ast.Call | ast.Attribute | ast.Subscript):
-        if isinstance(node, ast.Call) and LOADS.search(ast.unparse(node.func)):
-            files = [keyword.value for keyword in node.keywords if keyword.arg == "data_files"]
-            return (files or node.args or [None])[0]
+        if isinstance(node, ast.Call) and (call := LOADS.search(ast.unparse(node.func))):
+            given = {keyword.arg: keyword.value for keyword in node.keywords}
+            is_part = "[" in ast.unparse(given["split"]) if "split" in given else len(node.args) > 1
+            return (
+                None if is_part else given.get("data_files") if call[1] == "load_dataset" else (node.args or [None])[0]
+            )
+        if isinstance(node, ast.Attribute) and node.attr not in KEEPS:
+            return None
         node = node.func if isinstance(node, ast.Call) else node.value
     return None
 
 
-def changes_itself(name: str, value: ast.expr) -> bool:
-    """Whether a value is made of its name's former value, as in `rows = rows.map(…)`."""
-    return isinstance(value, ast.Call) and ast.unparse(value.func).startswith(f"{name}.")
+def keeps_itself(name: str, value: ast.expr) -> bool:
+    """Whether a name stands for the same file or model as before, as in `rows = rows.map(…)`."""
+    return isinstance(value, ast.Call) and ast.unparse(value.func) in [f"{name}.{method}" for method in KEEPS]
 
 
 def expression_value(node: ast.expr, known: dict[str, ast.expr]):
@@ -102,8 +108,8 @@ def expression_value(node: ast.expr, known: dict[str, ast.expr]):
             node = known.get(getattr(node, "attr", None) or node.id, node)
     if isinstance(node, ast.Call) and (ast.unparse(node.func) == "dict" or SAMPLES_CALL.search(ast.unparse(node.func))):
         return call_settings(node, known)
-    if loaded := loaded_name(node):
-        return expression_value(loaded, known)
+    if loaded := loaded_name(node):  # a name may be loaded from its own former value
+        return expression_value(loaded, {name: value for name, value in known.items() if value is not node})
     if isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
         sides = [expression_value(side, known) for side in (node.left, node.right)]
         if all(isinstance(side, int | float) for side in sides) and sides[1]:
@@ -153,7 +159,7 @@ def script_settings(text: str) -> dict:
             default = [keyword.value for keyword in node.keywords if keyword.arg == "default"]
             if default and node.args and ast.unparse(node.func).endswith("add_argument"):
                 given.setdefault(ast.unparse(node.args[-1]).strip("-'").replace("-", "_"), []).extend(default)
-    known = {name: x for name, (x, *later) in given.items() if all(changes_itself(name, value) for value in later)}
+    known = {name: x for name, (x, *later) in given.items() if all(keeps_itself(name, value) for value in later)}
     trains, samples = (
         [flat_config(call_settings(call, known)) for call in calls if pattern.search(ast.unparse(call.func))]
         for pattern in (CONFIG_CALL, SAMPLES_CALL)
@@ -189,9 +195,6 @@ def read_settings(path: Path) -> dict:
     if isinstance(overrides, list):
         return shell_settings("\n".join(map(str, overrides)))
     flat = flat_config(loaded) if isinstance(loaded, dict) else {}
-    if above := {key.partition("actor_rollout_ref.")[0] for key in flat if ".actor_rollout_ref." in key}:
-        place = min(above)  # a job's settings below a key of its own
-        flat = {key.removeprefix(place): value for key, value in flat.items() if key.startswith(place)}
     named = {f"${{{key}}}": value for key, value in flat.items()}  # OmegaConf's references
     return {k: number_or_text(named.get(v, v) if isinstance(v, str) else v) for k, v in flat.items()}
 
@@ -278,8 +281,7 @@ def settings_of(folder: Path) -> tuple[Path, dict] | None:
 def script_of_output(folder: Path) -> Path | None:
     """The script, at most three folders above, that names this folder as its output_dir."""
     for place in folder.resolve().parents[:3]:
-        paths = [path for ending in ("py", "ipynb", "sh") for path in sorted(place.glob(f"*.{ending}"))[:20]]
-        for path in paths:
+        for path in [path for ending in ("py", "ipynb", "sh") for path in sorted(place.glob(f"*.{ending}"))[:20]]:
             named = read_settings(path).get("output_dir")
             if isinstance(named, str) and (place / named).resolve() == folder.resolve():
                 return path

@@ -17,8 +17,8 @@ from parts.foundation.exit_codes import exit_code, quiet_environment
 from parts.foundation.messages import need, say, suggest, tell
 from parts.foundation.processes import is_first, world
 from parts.running.output_folder import make_folder, versions, write_text
-from programs.evaluation.models import GivenCompletions, open_models
-from programs.evaluation.other_results import reports_to_compare, write_completions
+from programs.evaluation.models import open_models
+from programs.evaluation.others import reports_to_compare
 from programs.evaluation.own_tasks import EnvironmentTask, RewardTask
 from programs.evaluation.requests import compute, make_requests
 from programs.evaluation.rows import count_trained, task_rows, warn_of_trained
@@ -150,19 +150,6 @@ def print_comparison(before: dict, after: dict, config: Config) -> None:
     tell(f"as JSON {folder / 'comparison.json'}")
 
 
-def graded_reports(config: Config) -> list[dict]:
-    """The reports of two files of completions, which the tasks grade; [] without --task, or for other files."""
-    reports, folders = [], [Path(config.output_dir, name) for name in ("before", "after")]
-    for path, folder in zip(config.compare, folders, strict=True):
-        if not config.task or not (file := write_completions(path, folder)):
-            return []
-        one = dataclasses.replace(config, data=str(file), completion_column="completion", compare=[], model=[])
-        model, tasks = GivenCompletions(), [make_task(text, one) for text in dict.fromkeys(one.task)]
-        model.source = path
-        reports.append(evaluate(one, [(task, *task_rows(one, task)) for task in tasks], model, folder))
-    return reports
-
-
 def run(config: Config) -> int:
     check_choices(config)
     need(config.task or config.compare, f"got no --task; expected one of {', '.join(TASKS)}; try --task math")
@@ -170,7 +157,7 @@ def run(config: Config) -> int:
         config.system_prompt = Path(config.system_prompt).read_text(encoding="utf-8").strip()
     random.seed(config.seed)  # for the user's graders
     if config.compare:
-        reports = graded_reports(config) or reports_to_compare(config.compare)
+        reports = reports_to_compare(config.compare)
         warn_of_trained(reports)
         print_comparison(*reports, config)
         return 0

@@ -112,10 +112,7 @@ def chosen_version(package: str, file: str, text: str, given: str, file_uses: li
     if not lines:
         return fitting[-1], f"{span}, and make the same run"
     got = f"got {file} without --from; {span}, and make different runs:"
-    expected = (
-        f"expected that of the environment that ran it; if nobody knows, try --from {package}=={fitting[0]}, as its "
-    )
-    expected += "names came with it and a script is mostly as old as its names"
+    expected = f"expected that of the environment that ran it; try --from {package}=={fitting[0]}, the oldest that fits"
     raise UserError("\n".join([got, *lines, expected]))
 
 

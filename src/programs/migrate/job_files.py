@@ -187,15 +187,6 @@ class ShellJob(JobFile):
                 report.edit(place, place, break_ + change.setting, change if is_first else None)
 
 
-def verl_part(root):
-    """The mapping that holds verl's sections: the only one with `actor_rollout_ref`, else the whole file."""
-    mappings = [root]
-    for node in mappings:
-        mappings += [value for _, value in node.value if isinstance(value.value, list) and value.id == "mapping"]
-    with_actor = [node for node in mappings if any(key.value == "actor_rollout_ref" for key, _ in node.value)]
-    return with_actor[0] if len(with_actor) == 1 else root
-
-
 class YamlJob(JobFile):
     """A YAML file of settings; lines are edited where they stand."""
 
@@ -213,7 +204,6 @@ class YamlJob(JobFile):
             raise UserError(f"{where}: got {problem}; expected YAML; {advice}") from None
         if not isinstance(root, yaml.MappingNode):
             raise UserError(f"got {name} without 'key: value' lines; expected settings; try the file of a run")
-        root = verl_part(root)
         self.sections = {"": root}
         self.starts: dict[str, int] = {}  # {section: offset of its key}
         self.moved: list[Change] = []  # settings that change their section; `add` writes them

@@ -27,8 +27,8 @@
                        use of the sampler's log-probs. It reports which form of inputs fits, such as [T, B], and lists
                        what it does not recognise
     TRAINER.py         one with the functions of selfcheck.py --contract: its checks; the trainer's flags follow --
-    a verl job         settings of verl_train.py, verl's own YAML or overrides (.txt): runs verl_train.py --check in
-                       the --python that has verl: composes them, reads rows by verl's data set, tries the job's reward
+    a verl job         settings of verl_train.py (.yaml) or overrides (.txt): runs verl_train.py --check in the --python
+                       that has verl: composes them, reads rows by verl's data set, tries the job's reward on them
 
     shares    Wilson 1927 interval, the roots of (p - k/n)^2 = z^2 p (1 - p) / n
     paired    exact two-sided McNemar test: min(1, 2 P(X <= min(b, c))), X binomial(b + c, 1/2)

@@ -6,10 +6,10 @@ import sys
 import time
 from pathlib import Path
 
+from parts.evaluating.scored_samples import other_evaluations
 from parts.foundation.exit_codes import exit_code, quiet_environment
 from parts.foundation.messages import Help, UserError, need, say, tell
 from parts.foundation.settings import parse_flags
-from parts.reading.scored_samples import other_evaluations
 from programs.prove.environment_proof import is_environment, prove_environment
 from programs.prove.evaluation_proof import Results, prove_evaluation, results_files
 from programs.prove.formulas import FORMULAS
@@ -34,9 +34,7 @@ def make_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("thing", help="what to prove, as above", metavar="THING")
-    parser.add_argument(
-        "--data", default="", metavar="FILE", help="rows for a reward or an environment; held-out rows of a run"
-    )
+    parser.add_argument("--data", default="", metavar="FILE", help="rows for a reward or environment; a run's test set")
     named = "formulas of functions: loss_1=grpo,loss_2=gspo, or one for each function; " + ", ".join(FORMULAS)
     parser.add_argument("--as", default="", dest="formulas", metavar="NAMES", help=named)
     python = "for a verl job: the Python that has verl (default: this one)"

@@ -6,7 +6,7 @@ from collections import Counter
 from fractions import Fraction
 from pathlib import Path
 
-from parts.reading.scored_samples import OtherResults, pair_faults
+from parts.evaluating.scored_samples import OtherResults
 from programs.prove.exact_figures import share_figures
 
 AROUND = r"(mean|average|avg|overall|total)_|_(mean|rate|percent|pct)"  # around a metric's name
@@ -81,9 +81,3 @@ def compare_stated(results: OtherResults, metric: str, figures: dict, counts: tu
     for n, x in beside.items():
         if re.fullmatch(COUNT, n) and is_number(x) and x not in counts:
             proof.find(f"{says} {n} {x}; there are samples of {counts[0]} rows")
-
-
-def check_pairs(one, other, task: str, proof) -> bool:
-    """Whether two results have common rows of a task; findings where these have other golds or prompts."""
-    proof.findings += pair_faults(one, other, task)
-    return bool(one.samples[task].keys() & other.samples[task].keys())

@@ -5,13 +5,11 @@ import json
 import re
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from parts.foundation.bundle import BUNDLE
 from parts.foundation.messages import UserError, need
-from parts.reading.run_settings import read_settings
 
 CONTRACT = {"accumulate_gradients", "make_experience"}  # functions that only trainers have
 SHOWN = ("logprob_shift", "advantages_detached", "accumulation")  # checks whose measurements are quoted
@@ -103,26 +101,14 @@ def prove_trainer(file: Path, flags: list[str], seconds: float) -> Proof:
     return proof
 
 
-def overrides_of(path: Path) -> list[str]:
-    """The Hydra overrides KEY=VALUE that verl's own YAML stands for; [] for settings of verl_train.py and no YAML."""
-    flat = read_settings(path) if path.suffix in (".yaml", ".yml") else {}
-    if not any(key.startswith("actor_rollout_ref.") for key in flat):
-        return []
-    kept = {key: value for key, value in flat.items() if key.partition(".")[0] not in ("defaults", "hydra")}
-    plain = {key: isinstance(value, str) and re.fullmatch(r"[\w./~-]+", value) for key, value in kept.items()}
-    return [f"{key}={value if plain[key] else json.dumps(value)}" for key, value in kept.items()]
-
-
 def prove_job(path: Path, python: str, seconds: float) -> Proof:
-    """Check a job in a Python that has verl: settings of verl_train.py, verl's own YAML, or overrides, one a line."""
-    proof, own = Proof("verl job", str(path)), overrides_of(path)
-    flag = "--config" if path.suffix in (".yaml", ".yml") and not own else "--overrides"
+    """Check settings of verl_train.py (.yaml), or Hydra overrides, one a line (others), in a Python that has verl."""
+    proof, flag = Proof("verl job", str(path)), "--config" if path.suffix in (".yaml", ".yml") else "--overrides"
+    is_hydra = flag == "--config" and re.search("(?m)^actor_rollout_ref:", path.read_text("utf-8", "replace"))
+    advice = "expected settings of verl_train.py; try overrides in a .txt, one KEY=VALUE per line"
+    need(not is_hydra, f"got {path}, which is verl's own YAML; {advice}")
     need(Path(python).is_file(), f"got --python {python}, which is not a file; expected a Python that has verl")
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "overrides.txt") if own else path
-        if own:
-            file.write_text("\n".join(own), encoding="utf-8")
-        report = report_of("verl_train.py", ["--check", flag, str(file)], seconds, python)
+    report = report_of("verl_train.py", ["--check", flag, str(path)], seconds, python)
     proof.findings, proof.figures = report.pop("findings"), report
     if "checked" in report:
         proof.skip("What verl says", f"{python} has no verl; checked: {report['checked'].partition(';')[0]}")

@@ -61,26 +61,24 @@ def other_settings(folder: Path) -> dict:
         return {}
     script, flat = settings_of(folder) or (folder, {})
     known, bases = common_settings(flat), [flat.get(name) for name in ("model", "model_name_or_path", "pretrain")]
-    # a merged model lies beside its adapter, or in its folder
-    adapters = [saved, saved.parent, *(x.parent for x in sorted(saved.parent.glob("*/adapter_config.json")))]
+    # a merged model lies in its adapter's folder, or beside its run's checkpoints; other neighbours are other runs'
+    adapters = [saved, saved.parent, *sorted(saved.parent.glob("checkpoint-*[0-9]"))]
     bases += [json_beside(x, "adapter_config.json").get("base_model_name_or_path") for x in adapters]
     cards = [x.read_text(encoding="utf-8", errors="replace") for x in folder.glob("README.md")]
     bases += re.findall(r"^base_model: *(\S+)$", "".join(cards), re.MULTILINE)
-    names = {"data": "data", "eval_data": "eval_data", "reward": "reward"}
-    names |= {"max_length": "max_new_tokens", "temperature": "temperature"}
-    values = {ours: known[name] for name, ours in names.items() if isinstance(known.get(name), str | int | float)}
-    given = str(values.pop("reward", ""))
+    values = {name: known[name] for name in ("data", "eval_data") if isinstance(known.get(name), str)}
+    numbers = {"max_new_tokens": known.get("max_length"), "temperature": known.get("temperature")}
+    values |= {name: x for name, x in numbers.items() if isinstance(x, int | float)}  # no expression of a script
+    given = str(known.get("reward", ""))
+    names = named_functions(script, re.findall(r"\w+", given))[1] if script.suffix == ".py" else []
+    correct = [name for name in names if names_correctness(name)] or names
     if re.search(r"\.py:\w+$", given):
         values["reward"] = given
-    elif script.suffix == ".py" and (names := named_functions(script, re.findall(r"\w+", given))[1]):
-        names.sort(key=lambda name: not names_correctness(name))
-        values |= {"reward": f"{script}:{names[0]}", "reward_source": function_of(script, names)}
-    return {"data": "", **values, "model": next((x for x in bases if is_source(x)), ""), "saved": str(saved)}
-
-
-def is_source(name) -> bool:
-    """Whether a setting is a path or hub id, and no expression of a script."""
-    return isinstance(name, str) and bool(re.fullmatch(r"[\w.~-]*/[\w./~-]+", name) or Path(name).exists())
+    elif len(correct) == 1:
+        values |= {"reward": f"{script}:{correct[0]}", "reward_source": function_of(script, correct)}
+    bases = [x for x in bases if isinstance(x, str) and (script.suffix != ".py" or re.fullmatch(r"[\w./~-]+", x))]
+    model = max(bases, key=lambda x: "/" in x or Path(x).exists(), default="")  # one word may be a script's variable
+    return {"data": "", **values, "model": model, "saved": str(saved)}
 
 
 def run_settings(folder: Path, held_out: str = "") -> SimpleNamespace:
@@ -173,14 +171,12 @@ def prove_run(folder: Path, seconds: float, held_out: str = "") -> Proof:
     try:
         measured.go_through(rows, seconds - (time.perf_counter() - started))
     except UserError as error:
-        if run.reward_source:  # the script may give its rows other columns
-            proof.is_open = True
-            proof.skip(
-                "Held-out accuracy",
-                f"{run.reward[0]} fails on {run.eval_data}, for which try the script's columns: {error}",
-            )
-        else:
+        if not run.reward_source:
             proof.find(f"the run's reward fails on what the models answer: {error}")
+            return proof
+        proof.is_open = True  # the script may give its rows other columns
+        fails = f"{run.reward[0]} fails on {run.eval_data}; try the columns that the script gives its rows: {error}"
+        proof.skip("Held-out accuracy", fails)
         return proof
     describe_accuracy(run, proof, measured)
     describe_kl(proof, measured, device)

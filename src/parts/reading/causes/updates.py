@@ -72,9 +72,6 @@ def updates_too_large(run: LoggedRun) -> Evidence | None:
     facts, kl = [run.fact("score", text, step)], run.ends("kl")[1]
     if kl > FAR:
         facts.append(run.fact("kl", f"KL to the reference ends at {kl:.3g} nats a token"))
-    if (rate := max(run.values("lr"), default=run.number("lr") or 0)) >= 0.01:  # no language model learns at this one
-        facts.append(run.fact("lr", f"the learning rate is {rate:.3g}", step))
-        return Evidence(CERTAIN + 0.04, facts, step)
     return Evidence(CERTAIN + 0.01 if at_once or kl > FAR else LIKELY + 0.1, facts, step)
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from parts.data.rows import read_rows
 from parts.foundation.messages import UserError
-from parts.reading.run_settings import flat_config
 
 SCORED_FILES = (".json", ".jsonl", ".csv", ".tsv", ".parquet", ".eval")  # the last is Inspect's: JSON files in a zip
 COLUMNS = {  # names of columns, the best first
@@ -38,13 +37,13 @@ VERDICTS = {
 CUT_REASONS = ("length", "max_tokens", "max_length", "true")  # how servers name the token limit
 
 
-def flat(row: dict) -> dict:
-    """A row without nesting and unnamed columns, its dotted names in lower case with underscores."""
-    names = {re.sub("[ -]", "_", name.lower()): x for name, x in flat_config(row).items() if name}
-    for answers in [x for name, x in names.items() if re.search(r"(^|\.)choices$", name)]:  # as servers answer
-        if isinstance(answers, list) and answers and isinstance(answers[0], dict):
-            names["finish_reason"] = answers[0].get("stop_reason", answers[0].get("finish_reason"))
-    return names
+def flat(row: dict, place: str = "") -> dict:
+    """A row without nesting, its dotted names in lower case with underscores."""
+    columns = {}
+    for name, x in row.items():
+        full = place + re.sub("[ -]", "_", str(name).lower())
+        columns |= flat(x, f"{full}.") if isinstance(x, dict) and x else {full: x}
+    return {name: x for name, x in columns.items() if name}  # pandas's index has none
 
 
 def columns_of(row: dict) -> dict[str, str]:
@@ -73,7 +72,9 @@ def score_columns(rows: list[dict]) -> dict[str, list[list]]:
     columns, declared = {}, rows[0].get("metrics") or ()
     for name in rows[0]:
         if (name in declared or re.fullmatch(SCORE, name)) and all(name in row for row in rows):
-            cells = [row[name] if isinstance(row[name], list) else [row[name]] for row in rows]
+            cells = [listed(row[name]) for row in rows]
+            if name in declared and any(len(cell) > 1 for cell in cells):
+                continue  # lm-eval's parts of a score, such as (gold, prediction)
             try:
                 columns[name.removesuffix(".value")] = [[*map(score_of, cell)] for cell in cells]
             except (ValueError, TypeError):
@@ -91,36 +92,33 @@ def text_of(value) -> str:
     return value if isinstance(value, str) else "" if value in (None, [], {}) else str(value)
 
 
-def tables_in(value) -> Iterator[list[dict]]:
-    """The lists of samples in a JSON value; {id: sample, or samples} is one, too."""
-    if isinstance(value, dict):
-        for x in value.values():
-            yield from tables_in(x)
-        rows = [{"id": key} | row for key, x in value.items() for row in listed(x) if isinstance(row, dict)]
-        value = rows if len(rows) > 1 and all(columns_of(flat(row))["completion"] for row in rows) else []
-    if isinstance(value, list) and value and all(isinstance(x, dict) for x in value):
-        yield value
-
-
 def listed(value) -> list:
     return value if isinstance(value, list) else [value]
 
 
-def is_scored(rows: list[dict]) -> bool:
-    """Whether flat rows are scored samples; rows with a step are training's."""
-    return bool(score_columns(rows)) and "step" not in rows[0]
+def tables_in(value) -> Iterator[list[dict]]:
+    """The tables of scored samples in a JSON value, as flat rows, also {id: sample, or samples}; none of training."""
+    if isinstance(value, dict):
+        for x in value.values():
+            yield from tables_in(x)
+        value = [{"id": key} | row for key, x in value.items() for row in listed(x) if isinstance(row, dict)]
+        value = value if len(value) > 1 and all(columns_of(flat(row))["completion"] for row in value) else []
+    if isinstance(value, list) and value and all(isinstance(x, dict) for x in value):
+        rows = [*map(flat, value)]
+        if score_columns(rows) and "step" not in rows[0]:
+            yield rows
 
 
 def keys_of(rows: list[dict], column: str, asked: list[str]) -> list[str]:
     """What tells flat rows apart: a column of ids, else their prompts, else their places.
 
-    Ids that stand for several prompts only number samples; prompts name rows if all occur equally often.
+    Ids that stand for several prompts only number samples; prompts name rows if all occur equally often, or repeatedly.
     """
-    ids = [str(row.get(column)) for row in rows]
+    ids, counts = [str(row.get(column)) for row in rows], {*Counter(asked).values()}
     if column and len({*zip(ids, asked, strict=True)}) == len({*ids}):
         return ids
-    evenly = len({*Counter(asked).values()}) == 1 and len({*asked}) > 1
-    return asked if evenly else [*map(str, range(len(rows)))]
+    names_rows = len({*asked}) > 1 and (len(counts) == 1 or min(counts) > 1)
+    return asked if names_rows else [*map(str, range(len(rows)))]
 
 
 class OtherResults:
@@ -150,22 +148,18 @@ def samples_of(row: dict, columns: dict[str, str], scores: dict[str, list]) -> I
         yield {"metrics": metrics, "completion": text_of(texts[n] if are_texts else texts), "finish": cut}
 
 
-def read_value(file: Path):
-    """What a file has: a JSON value, or rows; UserError if it cannot be read."""
+def read_table(file: Path) -> OtherResults | dict:
+    """A file's scored samples or, if it has none, its flat figures; UserError if it cannot be read."""
     try:
         if file.suffix == ".eval":
             with zipfile.ZipFile(file) as parts:
-                return [json.loads(parts.read(name)) for name in parts.namelist() if name.startswith("samples/")]
-        return json.loads(file.read_text(encoding="utf-8")) if file.suffix == ".json" else read_rows(str(file))
+                value = [json.loads(parts.read(name)) for name in parts.namelist() if name.startswith("samples/")]
+        else:
+            value = json.loads(file.read_text(encoding="utf-8")) if file.suffix == ".json" else read_rows(str(file))
     except (OSError, ValueError, RecursionError, zipfile.BadZipFile) as error:
         raise UserError(f"got {file}, which cannot be read ({error}); expected JSON in UTF-8") from None
-
-
-def read_table(file: Path) -> OtherResults | dict:
-    """A file's scored samples or, if it has none, its flat figures; UserError if it cannot be read."""
-    value = read_value(file)
     figures = flat(value) if isinstance(value, dict) else {}
-    rows = max(filter(is_scored, ([*map(flat, table)] for table in tables_in(value))), key=len, default=[])
+    rows = max(tables_in(value), key=len, default=[])
     return OtherResults(file, rows, figures) if rows else figures
 
 
@@ -174,16 +168,10 @@ def other_evaluations(path: Path) -> tuple[list[OtherResults], list[str]]:
 
     UserError if `path` itself is a table that cannot be read.
     """
-    if path.is_file():
-        return read_tables(path, [path, *(x for x in path.parent.glob("*.json") if path.stem in x.stem)])
-    near, *further = [*path.glob("*"), *path.glob("*/*")], path.glob("*/*/*"), path.glob("*/*/*/*")
-    read = (read_tables(path, files) for files in (near, *further))
-    return next((both for both in read if both[0]), ([], []))
-
-
-def read_tables(path: Path, files: list[Path]) -> tuple[list[OtherResults], list[str]]:
-    """`other_evaluations` of `path`, which are in these files."""
     results, figures, unreadable = [], {}, []
+    files = [*path.glob("*"), *path.glob("*/*"), *path.glob("results/*/*")]  # the last: OpenCompass's
+    if path.is_file():
+        files = [path, *(x for x in path.parent.glob("*.json") if path.stem in x.stem)]
     for file in sorted({x for x in files if x.suffix in SCORED_FILES}):
         try:
             read = read_table(file)
@@ -202,40 +190,20 @@ def read_tables(path: Path, files: list[Path]) -> tuple[list[OtherResults], list
     return results, unreadable
 
 
-def completions_in(path: Path) -> list[dict]:
-    """The rows of a file with completions, those of a prompt as one, with columns prompt, answer, completion as well.
-
-    [] without completions.
-    """
-    is_table = path.suffix in SCORED_FILES and path.is_file()
-    given, by_key = max(tables_in(read_value(path)), key=len, default=[]) if is_table else [], {}
-    rows = [*map(flat, given)]
-    columns = columns_of(rows[0]) if rows else {"completion": ""}
-    if not columns["completion"]:
-        return []
-    asked = [text_of(row.get(columns["prompt"])) for row in rows]
-    for row, original, prompt, key in zip(rows, given, asked, keys_of(rows, columns["key"], asked), strict=True):
-        texts, gold = row.get(columns["completion"]), row.get(columns["gold"])
-        are_texts = isinstance(texts, list) and all(isinstance(x, str) for x in texts)
-        named = {"prompt": original.get("prompt", prompt), "completion": []} | (
-            {} if gold is None else {"answer": gold}
-        )
-        by_key.setdefault(key, original | named)["completion"] += texts if are_texts else [text_of(texts)]
-    return [*by_key.values()]
-
-
 def pair_faults(one, other, task: str) -> list[str]:
     """What is wrong where rows of two results have the same id: other gold answers, or other prompts."""
     a, b = ({key: row[0] for key, row in x.samples[task].items()} for x in (one, other))
     common, faults = [key for key in a if key in b], []
-    golds = [key for key in common if str(a[key].get("gold")) != str(b[key].get("gold"))]
-    asked = [key for key in common if a[key].get("prompt") != b[key].get("prompt")]
-    texts_of = [{str(sample.get("prompt")) for sample in samples.values()} for samples in (a, b)]
-    are_others = texts_of[0] & texts_of[1]  # and not those of another template
+    pairs = {key: [(x.get("gold"), x.get("prompt")) for x in (a[key], b[key])] for key in common}
+    golds = [key for key, ((x, _), (y, _)) in pairs.items() if None not in (x, y) and str(x).strip() != str(y).strip()]
+    asked = [key for key, ((_, x), (_, y)) in pairs.items() if x != y]
+    are_others = {str(x) for (_, x), _ in pairs.values()} & {str(y) for _, (_, y) in pairs.values()}  # and no template
+    apart = ": the rows are not paired"
     if golds:
-        key, text = golds[0], f"{len(golds)} of {len(common)} common rows have different golds in {other.file}"
-        faults.append(f"{text}, such as {key!r}: {a[key].get('gold')!r} and {b[key].get('gold')!r}")
+        key, same = golds[0], [key for key in golds if key not in asked and a[key].get("prompt")]
+        text = f"{len(golds)} of {len(common)} common rows have different golds in {other.file}"
+        faults.append(f"{text}, such as {key!r}: {pairs[key][0][0]!r} and {pairs[key][1][0]!r}{'' if same else apart}")
     if asked and are_others:
         text = f"{len(asked)} of {len(common)} common ids have different prompts in {other.file}"
-        faults.append(f"{text}, such as {asked[0]!r}: the rows are not paired")
+        faults.append(f"{text}, such as {asked[0]!r}{apart}")
     return faults
