@@ -685,7 +685,7 @@ CLEAR_LINES = [
     ("from trl.rewards import accuracy_reward\n", "trl==1.2", 0, "needs no change"),
     (GRPO + "GRPOConfig(use_adaptive_entropy=True, beta=0)\n", "trl==1.16", 0, "needs no change"),
     # older than the tables
-    ("# pip install trl==0.7.4\n" + PPO, None, 3, r"--model gpt2-imdb(?s:.*)note: read as trl 0.9, with which"),
+    ("# pip install trl==0.7.4\n" + PPO, None, 3, r"note: read as trl 0.9, with which"),
     (PPO, "trl==0.4.7", 3, "note: read as trl 0.9, with which the tables of changes begin"),
     # a module of TRL has a name as long as TRL itself
     ("from trl.trainer.ppov2_trainer import PPOv2Config, PPOv2Trainer\nPPOv2Trainer(PPOv2Config('o'), t)\n", None, 3,

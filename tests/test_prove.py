@@ -317,7 +317,11 @@ def test_the_script_of_a_trl_run_names_its_start_data_and_reward(tmp_path, capsy
     _, report, err = run(capsys, folder, "--data", write_lines(tmp_path / "test.jsonl", rows))
     assert report["findings"] == [] and f"also occur in {FEW_TRAIN}" in err and "tensors differ from those" in err
     assert report["proved"] == (column == "gold"), err
-    said = f"scored by {tmp_path / 'train_grpo.py'}:correctness" if column == "gold" else "try the script's columns"
+    said = (
+        f"scored by {tmp_path / 'train_grpo.py'}:correctness"
+        if column == "gold"
+        else "try the columns that the script gives"
+    )
     assert said in err
 
 

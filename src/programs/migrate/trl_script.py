@@ -360,8 +360,6 @@ class TrlMigration:
                 carried.update(names)
         if (update := flags.pop("rows", 0)) and isinstance(run.value("batch_size"), int):  # before 0.12
             flags["minibatches"] = run.value("batch_size") // update
-        if "model_name" in [x.name for x in run.arguments] and isinstance(run.value("model_name"), str):
-            flags["model"], carried = run.value("model_name"), carried | {"model_name"}
         left = ", ".join(f"{x.name}={self.source.code(x.value)}" for x in run.arguments if x.name not in carried)
         script = "scripts/ppo_train.py" + " --advantage rloo" * (trainer == "RLOOTrainer")
         nearest = " ".join([f"python {script}", *(f"--{flag} {value}" for flag, value in flags.items())])

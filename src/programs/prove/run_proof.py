@@ -106,7 +106,8 @@ def run_settings(folder: Path, held_out: str = "") -> SimpleNamespace:
     run.eval_data, run.template = place(held_out_source(run)), template_settings(run)
     rewards, teachers = ([x] if isinstance(x, str) else x for x in (run.reward or [], run.teacher or []))
     if not rewards and not teachers and not run.environment and run.data:
-        rewards = specs_for(run.data, [])
+        with contextlib.suppress(UserError):  # the rows fit no reward of ours
+            rewards = specs_for(run.data, [])
     run.reward = ["".join((place(file), *rest)) for file, *rest in (spec.rpartition(":") for spec in rewards)]
     run.score_with = run.reward
     if run.reward_source:  # to import a script would train
@@ -151,7 +152,7 @@ def prove_run(folder: Path, seconds: float, held_out: str = "") -> Proof:
     obstacles = {
         "the run played conversations; try evaluation.py --environment": run.environment,
         "the run names no held-out data that can be read; try --data FILE": not held_out,
-        f"{run.start}; try {folder / 'settings.json'} with model, data and reward": "before" not in networks,
+        f"{run.start}; try {run.saved / 'settings.json'} with model, data and reward": "before" not in networks,
         "the saved weights are not finite": not proof.figures["weights_are_finite"],
     }
     reasons = [text for text, holds in obstacles.items() if holds]
@@ -167,10 +168,12 @@ def prove_run(folder: Path, seconds: float, held_out: str = "") -> Proof:
     rows = [row for row in rows if 0 < len(row["prompt_ids"]) <= run.max_prompt_tokens][:MOST_ROWS]
     got = f"got {folder}, whose held-out rows of {run.eval_data} are all longer than {run.max_prompt_tokens} tokens"
     need(rows, f"{got}; expected rows that fit")
-    measured = Measurement(run, networks, tokenizer)
+    measured = None
     try:
+        measured = Measurement(run, networks, tokenizer)
         measured.go_through(rows, seconds - (time.perf_counter() - started))
     except UserError as error:
+        need(measured or run.reward_source, str(error))
         if not run.reward_source:
             proof.find(f"the run's reward fails on what the models answer: {error}")
             return proof
