@@ -674,6 +674,54 @@ def test_settings_of_a_verl_job_are_in_its_folder(tmp_path):
     assert diagnose.load_run(str(tmp_path)).settings["lr"] == 1e-6
 
 
+def test_a_project_is_read_with_its_console_its_script_and_the_folder_that_the_script_names(tmp_path):
+    """The console and the run's state have the same figures; a console of another run is read itself."""
+    entries = [{"step": n, "reward": 0.5 + 0.01 * (n % 3), "reward_std": 0.2, "lr": 1e-6} for n in range(1, 13)]
+    folder = tmp_path / "outputs" / "run" / "checkpoint-12"
+    folder.mkdir(parents=True)
+    (folder / "trainer_state.json").write_text(json.dumps({"log_history": entries}))
+    script = "GRPOConfig(output_dir='outputs/run', temperature=0.05, learning_rate=5e-6, num_generations=8)\n"
+    (tmp_path / "train.py").write_text(script)
+    for shift, read in ((0.0, "trainer_state.json"), (0.3, "train.log")):
+        lines = [str({**entry, "reward": f"{entry['reward'] + shift:.4g}"}) for entry in entries]
+        (tmp_path / "train.log").write_text("\n".join(lines))
+        run = diagnose.load_run(str(tmp_path))
+        assert run.path.endswith(f"/{read}") and run.settings["temperature"] == 0.05
+    assert diagnose.load_run(str(tmp_path / "outputs" / "run")).settings_file == "train.py"
+    (tmp_path / "train.py").write_text(script.replace("outputs/run", "outputs/other"))
+    assert "temperature" not in diagnose.load_run(str(tmp_path / "outputs" / "run")).settings
+
+
+LOADED = {  # {what a script does to get its rows: what is known of them}
+    "rows = load('train.jsonl')['train']\nrows = rows.map(f)\nrows = rows.shuffle(seed=1)": "train.jsonl",
+    "rows = load('train.jsonl', split='train').map(f)": "train.jsonl",
+    # parts of a file, which prove.py would take for all of it
+    "rows = load('train.jsonl', split='train[:90%]')": "",
+    "rows = load('train.jsonl', split='train').select(range(9))": "",
+    "rows = load('train.jsonl')['train'].train_test_split(0.1)['train']": "",
+    "rows = load('train.jsonl', split='train')\nrows = rows.filter(f)": "",
+    "def f(rows):\n    rows = load(rows)\n    return rows": "",  # from its own former value
+}
+
+
+@pytest.mark.parametrize("rows", LOADED)
+def test_a_script_names_what_it_loads(rows):
+    loads = rows.replace("load(", "load_dataset('json', data_files=")
+    script = (
+        "from datasets import load_dataset\nNAME = 'org/model'\n"
+        "model = AutoModelForCausalLM.from_pretrained(NAME, dtype='auto').to('cuda')\n"
+        f"{loads}\n"
+        "lr = 1e-6\nlr = lr * 10\n"
+        "args = GRPOConfig(learning_rate=lr, num_generations=8, temperature=1.0)\n"
+        "GRPOTrainer(model=model, args=args, train_dataset=rows)\n"
+    )
+    flat = diagnose.script_settings(script)
+    assert (flat["model"], flat["learning_rate"]) == ("org/model", "lr")
+    assert flat["train_dataset"] == LOADED[rows] or (not LOADED[rows] and not flat["train_dataset"].endswith(".jsonl"))
+    other = script.replace("model = Auto", "model = PeftModel.from_pretrained(Auto").replace(".to(", ", 'sft').to(")
+    assert diagnose.script_settings(other)["model"] != "org/model"
+
+
 OTHERS = {  # files beside a run or above it that do not set its training
     "eval.sh": "python eval.py --temperature 0 --top_k 1 --lr 0 --num_generations 1\n",
     "generation_config.json": '{"temperature": 0.01, "top_k": 1, "top_p": 0.1, "repetition_penalty": 1.05}',

@@ -892,7 +892,7 @@ BAD = {  # {name: (flags, what the message holds)}
     "no system prompt": ("--task math --system_prompt nowhere/system.txt", "which is not a file"),
     "shown samples": ("--task math --shown_samples 9", "try scripts/report.py FOLDER"),
     "nothing to compare": ("--compare x y", "expected results.json"),
-    "an old file": ("--compare {old} {old}", "(KeyError: 'keys'); expected results.json"),
+    "an old file": ("--compare {old} {old}", "without scores of single rows; expected results.json"),
     "a training run's folder": ("--task generation --data {one}", "where a training run has its samples"),
     "vllm": ("--task generation --data {one} --engine vllm", "pip install 'vllm>=0.22,<0.31'"),
     "top_p": ("--task generation --data {one} --top_p 0", "expected more than 0"),

@@ -669,8 +669,9 @@ def test_rewards_take_what_the_trainer_passes(tmp_path, capsys):
 UNSEEN = GRPO + 'cfg = load(open("cfg.yaml"))\nGRPOTrainer("m", print, args=GRPOConfig(**cfg))\n'
 
 
+PPO = "from trl import PPOConfig, PPOTrainer\nPPOTrainer(PPOConfig(model_name='gpt2-imdb'), m, None, t)\n"
 CLEAR_LINES = [
-    (GRPO, "trl==0.1", 2, r"got --from trl==0.1; expected trl==0.9 to 1.16"),
+    (GRPO, "trl==0.1", 2, r"got --from trl==0.9 and .* there since 0.14"),
     (GRPO, "torch==2", 2, r"got --from 'torch==2'; expected trl==VERSION"),
     (GRPO + "x = (", None, 2, r"old.py, line 2: got '\(' was never closed; expected Python"),
     (GRPO + "args = GRPOConfig('o', seed=1, seed=2)\n", "trl==0.17", 2,
@@ -683,6 +684,13 @@ CLEAR_LINES = [
     (UNSEEN, "trl==0.14", 3, r"(?s)note: per_device_train_.*note: temperature: .*by hand"),
     ("from trl.rewards import accuracy_reward\n", "trl==1.2", 0, "needs no change"),
     (GRPO + "GRPOConfig(use_adaptive_entropy=True, beta=0)\n", "trl==1.16", 0, "needs no change"),
+    # older than the tables
+    ("# pip install trl==0.7.4\n" + PPO, None, 3, r"note: read as trl 0.9, with which"),
+    (PPO, "trl==0.4.7", 3, "note: read as trl 0.9, with which the tables of changes begin"),
+    # a module of TRL has a name as long as TRL itself
+    ("from trl.trainer.ppov2_trainer import PPOv2Config, PPOv2Trainer\nPPOv2Trainer(PPOv2Config('o'), t)\n", None, 3,
+     "trl 0.11 to 0.12 fit by the names used, and make the same run|trl 0.9 to 0.12 fit"),
+    (GRPO + "GRPOConfig('o', learning_rate=1e-6)\n" + TRAINED, None, 2, "try --from trl==0.14, the oldest that fits"),
 ]  # fmt: skip
 
 
@@ -693,6 +701,14 @@ def test_one_clear_line(text, version, code, said, tmp_path, capsys):
     assert migrate.main([str(tmp_path / "old.py"), *out, *([f"--from={version}"] if version else [])]) == code
     captured = capsys.readouterr()
     assert re.search(said, captured.out + captured.err) and not (tmp_path / "new.py").exists()
+
+
+def test_the_nearest_version_has_names_that_are_gone_not_names_to_come(tmp_path, capsys):
+    """A job of verl's main branch between 0.2 and 0.3: --from 0.2 would refuse what came with 0.3."""
+    words = "actor_rollout_ref.actor.fsdp_config.grad_offload=False custom_reward_function.name=f"
+    (tmp_path / "run.sh").write_text(f"python3 -m verl.trainer.main_ppo {words} custom_reward_function.path=r.py\n")
+    assert migrate.main([str(tmp_path / "run.sh")]) == 2 and "try --from verl==0.3" in capsys.readouterr().err
+    assert migrate.main([str(tmp_path / "run.sh"), "--from", "verl==0.3"]) in (0, 3)
 
 
 def test_the_version_is_found_by_a_pin_or_by_names(tmp_path, capsys):

@@ -300,6 +300,56 @@ def of_checkpoints(folder, model):
     (folder / "args.json").write_text(json.dumps(settings | {"max_completion_length": 24}))
 
 
+SCRIPT = """
+from datasets import load_dataset
+from trl import GRPOConfig, GRPOTrainer
+rows = load_dataset("json", data_files="{data}", split="train")
+rows = rows.rename_column("answer", "gold")
+def short(completions, **kwargs):
+    return [0.5 for _ in completions]
+def correctness(completions, gold, **kwargs):
+    return [2.0 * (text[-1]["content"] == answer) for text, answer in zip(completions, gold)]
+args = GRPOConfig("outputs/run", output_dir="outputs/run", learning_rate=1e-5, num_generations=8,
+    max_completion_length=24)
+GRPOTrainer(model="{model}", reward_funcs=[short, correctness], args=args, train_dataset=rows).train()
+raise SystemExit("the script was run")
+"""
+
+
+@pytest.mark.parametrize("column", ["gold", "answer"])
+def test_the_script_of_a_trl_run_names_its_start_data_and_reward(tmp_path, capsys, column):
+    """TRL 1.16 leaves none of these in the folder of a model from a path."""
+    folder = tmp_path / "outputs" / "run"
+    moved(1e-3).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(folder)
+    _, _, err = run(capsys, folder)
+    assert "no file or script names its start" in err and "try --data FILE" in err
+    (tmp_path / "train_grpo.py").write_text(SCRIPT.format(data=FEW_TRAIN, model=TINY_LM))
+    rows = [{"prompt": row["prompt"], column: row["answer"]} for row in read_lines(EVAL_DATA)[:12]]
+    _, report, err = run(capsys, folder, "--data", write_lines(tmp_path / "test.jsonl", rows))
+    assert report["findings"] == [] and f"also occur in {FEW_TRAIN}" in err and "tensors differ from those" in err
+    assert report["proved"] == (column == "gold"), err
+    said = (
+        f"scored by {tmp_path / 'train_grpo.py'}:correctness"
+        if column == "gold"
+        else "try the columns that the script gives"
+    )
+    assert said in err
+
+
+def test_a_merged_model_that_is_its_base_and_one_without_end_token_are_named(tmp_path, capsys):
+    adapter().save_pretrained(tmp_path / "checkpoint-40")
+    for name, change in (("merged", 0.0), ("other", 1e-3)):
+        moved(change).save_pretrained(tmp_path / name)
+        AutoTokenizer.from_pretrained(TINY_LM).save_pretrained(tmp_path / name)
+    assert "unchanged start" in run(capsys, tmp_path / "merged")[1]["findings"][0]
+    assert run(capsys, tmp_path / "other")[1]["findings"] == []
+    for file in ("config.json", "generation_config.json"):
+        values = json.loads((tmp_path / "other" / file).read_text())
+        (tmp_path / "other" / file).write_text(json.dumps(values | {"eos_token_id": None}))
+    assert "the saved model has no end token" in run(capsys, tmp_path / "other")[1]["findings"][0]
+
+
 @pytest.mark.parametrize("make", [of_a_card, of_checkpoints])
 @pytest.mark.parametrize("change", [0.0, 1e-3])
 def test_a_run_of_another_trainer(tmp_path, capsys, make, change):

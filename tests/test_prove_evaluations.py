@@ -3,10 +3,15 @@
 import csv
 import json
 import math
+import zipfile
 
 import pytest
 from conftest import write_lines
 from test_prove import run
+
+from parts.evaluating.evaluation_results import compare_reports
+from parts.foundation.messages import UserError
+from programs.evaluation.others import reports_to_compare
 
 QUESTIONS = [(f"Ann has {i} pens and buys {3 * i}. How many has she?", 4 * i) for i in range(11, 31)]  # 20
 
@@ -100,7 +105,78 @@ def turned(rows: list[dict]) -> list[dict]:
     return [one | {"id": (one["id"] + 7) % 20} for one in rows]
 
 
+def evalplus(folder, right=lambda i: i % 2 == 0):
+    """EvalPlus's file: its further tests (plus) also fail 8, and pass 1, whose first tests fail."""
+    rows = {}
+    for i in range(20):
+        statuses = {"base_status": right(i), "plus_status": (right(i) and i != 8) or i == 1}
+        statuses = {name: "pass" if x else "fail" for name, x in statuses.items()}
+        rows[f"HumanEval/{i}"] = [{"task_id": f"HumanEval/{i}", "solution": f"def f{i}(): pass", **statuses}]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "m_eval_results.json").write_text(json.dumps({"date": "2026-01-02", "hash": "a", "eval": rows}))
+    return folder
+
+
+def inspect_rows(right, finish: str = "stop") -> list[dict]:
+    samples = []
+    for i, (question, gold) in enumerate(QUESTIONS):
+        said = f"The answer is {gold if right(i) else gold + 1}"
+        output = {"choices": [{"stop_reason": finish, "message": {"content": said}}], "completion": said}
+        scores = {"match": {"value": "C" if right(i) else "I", "answer": said[-3:]}}
+        samples.append({"id": i + 1, "epoch": 1, "input": question, "target": str(gold), "output": output})
+        samples[-1] |= {"scores": scores}
+    return samples
+
+
+def inspect_json(folder, right=lambda i: i % 2 == 0, **changes):
+    folder.mkdir(parents=True, exist_ok=True)
+    log = {"version": 2, "eval": {"task": "gsm8k", "model": "m"}, "samples": inspect_rows(right, **changes)}
+    (folder / "log.json").write_text(json.dumps(log))
+    return folder / "log.json"
+
+
+def inspect_eval(folder, right=lambda i: i % 2 == 0):
+    folder.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(folder / "log.eval", "w") as log:
+        log.writestr("header.json", "{}")
+        for row in inspect_rows(right):
+            log.writestr(f"samples/{row['id']}_epoch_1.json", json.dumps(row))
+    return folder / "log.eval"
+
+
+def opencompass(folder, right=lambda i: i % 2 == 0):
+    """A folder of OpenCompass: predictions, and results with their details, each by number."""
+    golds = [(gold, gold if right(i) else gold + 1) for i, (_, gold) in enumerate(QUESTIONS)]
+    predictions = {
+        str(i): {"origin_prompt": [{"role": "HUMAN", "prompt": QUESTIONS[i][0]}], "prediction": f"\\boxed{{{said}}}"}
+        | {"gold": str(gold)}
+        for i, (gold, said) in enumerate(golds)
+    }
+    details = {str(i): {"pred": str(x), "answer": str(g), "correct": g == x} for i, (g, x) in enumerate(golds)}
+    value = {"accuracy": 100 * sum(map(right, range(20))) / 20, "details": {"type": "GEN", **details}}
+    for name, content in (("predictions", predictions), ("results", value)):
+        (folder / name / "m").mkdir(parents=True)
+        (folder / name / "m" / "gsm8k.json").write_text(json.dumps(content))
+    return folder
+
+
+def pandas_table(folder, right=lambda i: i % 2 == 0):
+    """CSV with an unnamed index, and each question twice, numbered."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "out.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["", "prompt", "generated_text", "is_correct", "sample_idx"])
+        rows = [[f"said {g}", right(i), n] for i, (_, g) in enumerate(QUESTIONS) for n in range(2)]
+        writer.writerows([i, QUESTIONS[i // 2][0], *cells] for i, cells in enumerate(rows))
+    return folder / "out.csv"
+
+
 SOUND = {
+    "EvalPlus": (evalplus, "samples base_status 0.500 (95 % Wilson interval 0.299 to 0.701) on 20 rows"),
+    "Inspect": (inspect_json, "samples scores.match 0.500 (95 % Wilson interval 0.299 to 0.701) on 20 rows"),
+    "Inspect's zip": (inspect_eval, "math_grader.py scores 20 of 20"),
+    "OpenCompass": (lambda f: opencompass(f / "outputs"), "0 differences from 1 stated figures"),
+    "pandas": (pandas_table, "samples is_correct 0.500 (95 % Wilson interval 0.299 to 0.701) on 20 rows"),
     "lm-eval": (lm_eval, "gsm8k exact_match,strict_match 0.500 (95 % Wilson interval 0.254 to 0.746) on 12 rows"),
     "nested": (report, "samples correct 0.500 (95 % Wilson interval 0.299 to 0.701) on 20 rows"),
     "percent": (lambda f: report(f, accuracy=50.0), "math_grader.py scores 20 of 20"),
@@ -198,3 +274,59 @@ def test_a_file_without_samples_is_told_what_is_accepted(tmp_path, capsys, name,
     (tmp_path / name).write_text(text)
     code, proof, err = run(capsys, tmp_path / name)
     assert (code, proof, len(err.splitlines())) == (2, {}, 1) and words in err and "expected" in err, err
+
+
+@pytest.mark.parametrize("make", [evalplus, inspect_json, inspect_eval, opencompass, pandas_table])
+def test_results_of_other_programs_are_compared(tmp_path, make):
+    """5 rows are better, none is worse: exact p 0.0625."""
+    paths = [make(tmp_path / "a"), make(tmp_path / "b", lambda i: i % 2 == 0 or i % 4 == 1)]
+    reports = reports_to_compare([str(path) for path in paths])
+    found = next(iter(compare_reports(*reports, 50, 0)["samples"].values()))
+    assert (found["better"], found["worse"], found["rows"], found["p"]) == (5, 0, 20, 0.0625)
+    if make is evalplus:
+        plus = compare_reports(*reports, 50, 0)["samples"]["plus_status"]
+        assert (plus["before"], plus["after"], plus["better"]) == (0.45, 0.7, 5)  # 1 passes the further tests alone
+
+
+def test_other_rows_under_the_same_ids_are_not_compared(tmp_path):
+    two(tmp_path, turned)
+    with pytest.raises(UserError, match="the rows are not paired; expected the same rows"):
+        reports_to_compare([str(tmp_path / "base.jsonl"), str(tmp_path / "tuned.jsonl")])
+
+
+def test_scores_that_cannot_be_compared_are_told(tmp_path):
+    write_lines(tmp_path / "a.jsonl", [row(i) for i in range(20)])
+    write_lines(tmp_path / "b.jsonl", [{"id": i, "em": 1} for i in range(20)])
+    with pytest.raises(UserError, match=r"a\.jsonl with correct and .*b\.jsonl with em; expected a metric"):
+        reports_to_compare([str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")])
+    write_lines(tmp_path / "b.jsonl", [row(i, correct=math.nan if i == 3 else 1.0) for i in range(20)])
+    with pytest.raises(UserError, match="correct nan or infinite in row 3"):
+        reports_to_compare([str(tmp_path / "a.jsonl"), str(tmp_path / "b.jsonl")])
+
+
+def test_completions_without_scores_are_told_how_to_score_them(tmp_path):
+    write_lines(tmp_path / "a.jsonl", [{"question": q, "gt": str(g), "response": f"{g}"} for q, g in QUESTIONS])
+    with pytest.raises(UserError, match=r"without scores of single rows.*--completion_column COLUMN"):
+        reports_to_compare([str(tmp_path / "a.jsonl")] * 2)
+
+
+def test_rows_by_place_with_other_golds_are_not_compared(tmp_path):
+    """Without ids and prompts the golds tell that one file is shuffled; other golds of the same prompts are told."""
+    rows = [{"gold": str(gold), "correct": i % 2} for i, (_, gold) in enumerate(QUESTIONS)]
+    files = [write_lines(tmp_path / "a.jsonl", rows), write_lines(tmp_path / "b.jsonl", rows[::-1])]
+    with pytest.raises(UserError, match="the rows are not paired"):
+        reports_to_compare(list(map(str, files)))
+    asked = [{"prompt": q, "gold": str(g), "correct": 1} for q, g in QUESTIONS]
+    write_lines(tmp_path / "a.jsonl", asked)
+    write_lines(tmp_path / "b.jsonl", [one | {"gold": f"{one['gold']}.0"} for one in asked])
+    assert len(reports_to_compare(list(map(str, files)))) == 2
+
+
+def test_samples_of_repeated_prompts_are_one_row_and_pairs_of_lm_eval_are_no_scores(tmp_path):
+    """One question is there twice, so that its prompt has 8 samples, others have 4."""
+    rows = [{"question": q, "correct": n % 2} for q, _ in [*QUESTIONS, QUESTIONS[0]] for n in range(4)]
+    file = str(write_lines(tmp_path / "a.jsonl", rows))
+    assert len(reports_to_compare([file, file])[0]["tasks"]["samples"]["keys"]) == 20
+    rows = [{"doc_id": i, "metrics": ["acc", "f1"], "acc": 1.0, "f1": [1, 0]} for i in range(20)]
+    file = str(write_lines(tmp_path / "b.jsonl", rows))
+    assert [*reports_to_compare([file, file])[0]["tasks"]["samples"]["values"]] == ["acc"]

@@ -11,7 +11,7 @@ from parts.reading.dialects import NAMES
 from parts.reading.log_reading import drop_padded
 from parts.reading.logged_run import LoggedRun, names_correctness
 from parts.reading.logs import Reader, read_log
-from parts.reading.run_settings import add_settings, our_settings, verl_settings
+from parts.reading.run_settings import add_settings, our_settings, script_of_output, verl_settings
 from parts.reading.sample_files import TABLES, is_samples, rows_of_samples, samples_beside, trl_samples, verl_samples
 from parts.reading.sample_texts import COMPLETIONS, gold_of, plain_text, sample_texts
 from parts.rewards.extracts import extract
@@ -37,9 +37,10 @@ def log_of_folder(folder: Path) -> Path:
     further = [path for form in FURTHER for path in folder.glob(form) if path.suffix in ENDINGS and path.is_file()]
     further = {path.resolve(): path for path in further}.values()  # wandb/latest-run is a link
     logs = logs or (others if len(others) == 1 and not further else [path for path in others if is_log(path)])
-    below = [path.parent for name in LOGS for depth in ("*", "*/*") for path in folder.glob(f"{depth}/{name}")]
+    depths = ("*", "*/*", "*/*/checkpoint-*")
+    below = [path.parent for name in LOGS for depth in depths for path in folder.glob(f"{depth}/{name}")]
     runs = sorted({x.parent if re.fullmatch(r"checkpoint-\d+", x.name) else x for x in below})
-    if not logs and len(runs) == 1:
+    if len(runs) == 1 and (not logs or (len(logs) == 1 and logs[0] in others and is_console_of(logs[0], runs[0]))):
         return log_of_folder(runs[0])
     need(
         logs or not runs,
@@ -56,6 +57,15 @@ def log_of_folder(folder: Path) -> Path:
         "tensorboard or wandb exports as CSV",
     )
     return logs[0]
+
+
+def is_console_of(path: Path, folder: Path) -> bool:
+    """Whether a log beside a run's folder has the run's own figures, so that the folder, which knows more, is read."""
+    with contextlib.suppress(UserError):
+        console, run = (read_log([x], {}).values("score") for x in (path, log_of_folder(folder)))
+        is_near = [abs(x - y) <= 1e-3 * max(1.0, abs(y)) for x, y in zip(console, run, strict=False)]
+        return len(console) == len(run) > 0 and all(is_near)
+    return False
 
 
 def is_log(path: Path) -> bool:
@@ -201,7 +211,7 @@ def named_rewards(spec: str, run: LoggedRun) -> list[tuple[str, str]]:
 
 
 def add_reward_source(run: LoggedRun, spec: str, folder: Path, alone: bool) -> None:
-    """Add the source of the correctness reward, from a file that the flag or settings name or a script beside the log.
+    """Add the source of the correctness reward: from the flag, settings, a script beside the log or the run's own.
 
     In the parent folder, where other runs may have scripts, only functions count that the flag or settings name. If no
     name is known, the source is that of the only function in the run's own folder that takes completions.
@@ -211,8 +221,9 @@ def add_reward_source(run: LoggedRun, spec: str, folder: Path, alone: bool) -> N
     words = re.findall(r"\w+", str([name for _, name in rewards]))
     places = ((folder, [*words, *run.parts()]), (folder.parent, words))
     scripts = [(path, names) for place, names in places for path in sorted(place.glob("*.py"))[:20]]
+    scripts += [(path, [*words, *run.parts()]) for path in [alone and script_of_output(folder)] if path]
     if alone and not words and not run.parts():
-        scripts = [(path, [name]) for path in sorted(folder.glob("*.py"))[:20] for name in functions_of(path, [""])[1]]
+        scripts = [(path, [x]) for path in sorted(folder.glob("*.py"))[:20] for x in named_functions(path, [""])[1]]
         scripts = scripts if len(scripts) == 1 else []
     for path, names in files or scripts:
         if source := function_of(path, names):
@@ -220,7 +231,7 @@ def add_reward_source(run: LoggedRun, spec: str, folder: Path, alone: bool) -> N
             return
 
 
-def functions_of(path: Path, names: list[str]) -> tuple[str, list[str]]:
+def named_functions(path: Path, names: list[str]) -> tuple[str, list[str]]:
     """(text, function names) of a file: those in `names`; for [""] those that take completions and serve no other."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
@@ -236,7 +247,7 @@ def functions_of(path: Path, names: list[str]) -> tuple[str, list[str]]:
 
 def function_of(path: Path, names: list[str]) -> str:
     """The source of a file's correctness reward, with all that it uses; "" if the file has none, or does not say."""
-    text, chosen = functions_of(path, names)
+    text, chosen = named_functions(path, names)
     if names == [""] and len(chosen) > 1:
         return ""  # any of them may be the reward
     return extract(text, sorted(chosen, key=lambda name: not names_correctness(name))[:1]) if chosen else ""

@@ -24,6 +24,8 @@ REPEATS = ("minibatches", "epochs", "ppo_epochs", "updates", "iterations", "num_
 NO_SETTINGS = re.compile(  # names of files beside a log that hold no training settings
     r"(trainer_state|summary|results?|versions|label|requirements)$|(eval|test|val|infer|generation|serv|judge|demo)"
 )
+LOADS = re.compile(r"(load_dataset|from_pretrained|from_json|from_csv|from_parquet)$")
+KEEPS = ("map", "shuffle", "rename_column", "rename_columns", "remove_columns", "to", "cuda", "train")  # all rows
 MOST_BYTES = 2_000_000  # larger files are not read as settings
 
 
@@ -79,13 +81,35 @@ def shell_settings(text: str) -> dict:
     return flat
 
 
+def loaded_name(node: ast.expr) -> ast.expr | None:
+    """The file or model that a chain such as `load_dataset("json", data_files=FILE)["train"].map(…)` has all of."""
+    while isinstance(node, ast.Call | ast.Attribute | ast.Subscript):
+        if isinstance(node, ast.Call) and (call := LOADS.search(ast.unparse(node.func))):
+            given = {keyword.arg: keyword.value for keyword in node.keywords}
+            is_part = "[" in ast.unparse(given["split"]) if "split" in given else len(node.args) > 1
+            return (
+                None if is_part else given.get("data_files") if call[1] == "load_dataset" else (node.args or [None])[0]
+            )
+        if isinstance(node, ast.Attribute) and node.attr not in KEEPS:
+            return None
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return None
+
+
+def keeps_itself(name: str, value: ast.expr) -> bool:
+    """Whether a name stands for the same file or model as before, as in `rows = rows.map(…)`."""
+    return isinstance(value, ast.Call) and ast.unparse(value.func) in [f"{name}.{method}" for method in KEEPS]
+
+
 def expression_value(node: ast.expr, known: dict[str, ast.expr]):
-    """Evaluate a literal, a name in `known`, a sum, a product, or a call's keyword arguments; else the source."""
+    """Evaluate a literal, a name in `known`, a sum, a product, a call's keywords or what it loads; else the source."""
     for _ in range(4):  # a name may stand for another name
         if isinstance(node, ast.Name | ast.Attribute):
             node = known.get(getattr(node, "attr", None) or node.id, node)
     if isinstance(node, ast.Call) and (ast.unparse(node.func) == "dict" or SAMPLES_CALL.search(ast.unparse(node.func))):
         return call_settings(node, known)
+    if loaded := loaded_name(node):  # a name may be loaded from its own former value
+        return expression_value(loaded, {name: value for name, value in known.items() if value is not node})
     if isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
         sides = [expression_value(side, known) for side in (node.left, node.right)]
         if all(isinstance(side, int | float) for side in sides) and sides[1]:
@@ -135,7 +159,7 @@ def script_settings(text: str) -> dict:
             default = [keyword.value for keyword in node.keywords if keyword.arg == "default"]
             if default and node.args and ast.unparse(node.func).endswith("add_argument"):
                 given.setdefault(ast.unparse(node.args[-1]).strip("-'").replace("-", "_"), []).extend(default)
-    known = {name: values[0] for name, values in given.items() if len(values) == 1}
+    known = {name: x for name, (x, *later) in given.items() if all(keeps_itself(name, value) for value in later)}
     trains, samples = (
         [flat_config(call_settings(call, known)) for call in calls if pattern.search(ast.unparse(call.func))]
         for pattern in (CONFIG_CALL, SAMPLES_CALL)
@@ -246,6 +270,24 @@ def settings_beside(folder: Path) -> tuple[Path, dict] | None:
     return (path, flat) if len(known) >= 3 and known.keys() & {"lr", "group_size"} else None
 
 
+def settings_of(folder: Path) -> tuple[Path, dict] | None:
+    """(File, settings) of a run's folder: in it, in `job` of verl_train.py, or of the script that wrote it."""
+    if inside := settings_beside(folder) or settings_beside(folder / "job"):
+        return inside
+    script = script_of_output(folder)
+    return (script, read_settings(script)) if script else None
+
+
+def script_of_output(folder: Path) -> Path | None:
+    """The script, at most three folders above, that names this folder as its output_dir."""
+    for place in folder.resolve().parents[:3]:
+        for path in [path for ending in ("py", "ipynb", "sh") for path in sorted(place.glob(f"*.{ending}"))[:20]]:
+            named = read_settings(path).get("output_dir")
+            if isinstance(named, str) and (place / named).resolve() == folder.resolve():
+                return path
+    return None
+
+
 def add_settings(run: LoggedRun, folder: Path | None, given: str) -> None:
     """Add the settings of the file `given` by --settings; without one, and if none are known, those beside the log."""
     path, flat = Path(given), {}
@@ -258,8 +300,7 @@ def add_settings(run: LoggedRun, folder: Path | None, given: str) -> None:
             "script with names such as temperature, learning_rate, num_generations",
         )
     elif folder and not run.knows_settings():
-        places = (folder, folder / "job", folder.parent)  # `job` is verl_train.py's
-        path, flat = next(filter(None, map(settings_beside, places)), (path, flat))
+        path, flat = settings_of(folder) or settings_beside(folder.parent) or (path, flat)
     if flat:
         is_verl = any(key.startswith(("actor_rollout_ref.", "data.")) for key in flat)
         common = verl_settings(flat) if is_verl else common_settings(flat)

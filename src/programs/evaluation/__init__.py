@@ -35,4 +35,4 @@ differ too much; judging by another model (a reward function may do that).
 Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 """
 
-ROOMS = ("settings", "rows", "tasks", "scored_tasks", "requests", "own_tasks", "local_model", "models", "run")
+ROOMS = ("settings", "rows", "tasks", "scored_tasks", "requests", "own_tasks", "local_model", "models", "others", "run")

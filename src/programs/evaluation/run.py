@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from parts.evaluating.evaluation_results import compare_reports, read_report, unique_keys
+from parts.evaluating.evaluation_results import compare_reports, unique_keys
 from parts.evaluating.paired_tests import summarize
 from parts.foundation.bundle import in_bundle
 from parts.foundation.exit_codes import exit_code, quiet_environment
@@ -18,6 +18,7 @@ from parts.foundation.messages import need, say, suggest, tell
 from parts.foundation.processes import is_first, world
 from parts.running.output_folder import make_folder, versions, write_text
 from programs.evaluation.models import open_models
+from programs.evaluation.others import reports_to_compare
 from programs.evaluation.own_tasks import EnvironmentTask, RewardTask
 from programs.evaluation.requests import compute, make_requests
 from programs.evaluation.rows import count_trained, task_rows, warn_of_trained
@@ -146,6 +147,7 @@ def print_comparison(before: dict, after: dict, config: Config) -> None:
     for metrics in results.values():
         for metric in metrics.values():
             tell(f"  {metric['verdict']}")
+    tell(f"as JSON {folder / 'comparison.json'}")
 
 
 def run(config: Config) -> int:
@@ -155,7 +157,7 @@ def run(config: Config) -> int:
         config.system_prompt = Path(config.system_prompt).read_text(encoding="utf-8").strip()
     random.seed(config.seed)  # for the user's graders
     if config.compare:
-        reports = list(map(read_report, config.compare))
+        reports = reports_to_compare(config.compare)
         warn_of_trained(reports)
         print_comparison(*reports, config)
         return 0

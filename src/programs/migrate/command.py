@@ -52,9 +52,12 @@ def uses(source: PythonSource) -> list[Use]:
             if in_config and not in_base and name not in trl_defaults(""):
                 version_uses.append((f"{config}({name}=…)", place, in_config))
     for name, (module, original, node) in source.imports.items():
-        if (module == "trl" or "experimental" in module) and original in tables["modules"]:
+        if module.split(".")[0] == "trl" and original in tables["modules"]:
             history = tables["modules"][original]
             here = {v: home for v, home in history.items() if module != "trl" or home == module or is_gone(home)}
+            if module != "trl" and "experimental" not in module:  # has a name as long as trl itself has it
+                here = {tables["versions"][0]: module}
+                here |= {v: {"gone": ""} for v, home in history.items() if home != "trl"}
             version_uses.append((f"from {module} import {name}", source.place(node), here))
     return version_uses
 
@@ -91,7 +94,8 @@ def chosen_version(package: str, file: str, text: str, given: str, file_uses: li
     lacking = {v: [use for use, _, history in file_uses if value_at(history, v) is ABSENT] for v in versions}
     fitting = [v for v in versions if not lacking[v]]
     if not fitting:
-        best = min(versions, key=lambda v: len(lacking[v]))
+        later = {v: sum(numbers(next(iter(h), v)) > numbers(v) for _, _, h in file_uses) for v in versions}
+        best = min(versions, key=lambda v: (later[v], len(lacking[v])))
         got = f"got {file}, which fits no version of {package}: {best} is nearest and has no {', '.join(lacking[best])}"
         raise UserError(f"{got}; expected one that has all names; try --from {package}=={best}")
     span = f"{package} {fitting[0]} to {fitting[-1]} fit by the names used"
@@ -108,7 +112,7 @@ def chosen_version(package: str, file: str, text: str, given: str, file_uses: li
     if not lines:
         return fitting[-1], f"{span}, and make the same run"
     got = f"got {file} without --from; {span}, and make different runs:"
-    expected = f"expected one version; try --from {package}=={fitting[-1]}, or that of the environment that ran it"
+    expected = f"expected that of the environment that ran it; try --from {package}=={fitting[0]}, the oldest that fits"
     raise UserError("\n".join([got, *lines, expected]))
 
 
@@ -308,6 +312,9 @@ def run(args: argparse.Namespace) -> int:
         return 0
     result = migrated(args, path, text)
     report = result["report"]
+    asked = re.search(r"==\s*v?(\d+\.\d+)", args.version or result["found"])
+    if asked and numbers(asked[1]) < numbers(result["version"]):
+        report.note(f"read as {result['package']} {result['version']}, with which the tables of changes begin")
     if out:
         with out.open("w", encoding="utf-8", newline="\r\n" if is_dos else "") as f:
             f.write(result["text"])

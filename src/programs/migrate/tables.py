@@ -2,6 +2,7 @@
 
 import functools
 import json
+import re
 
 from parts.data.trl_names import trl_defaults
 from parts.foundation.file_text import file_text
@@ -28,11 +29,13 @@ def numbers(version: str) -> tuple[int, ...]:
 
 
 def known_version(package: str, text: str) -> str:
-    """The table's version 0.14 for `0.14`, `0.14.2` or `v0.14`; UserError if the table does not have it."""
+    """The table's version 0.14 for `0.14`, `0.14.2` or `v0.14`, its first for older ones; UserError for others."""
     versions = changes(package)["versions"]
     wanted = ".".join(text.removeprefix("v").split(".")[:2])
     if wanted in versions:
         return wanted
+    if re.fullmatch(r"\d+\.\d+", wanted) and numbers(wanted) < numbers(versions[0]):
+        return versions[0]
     known = f"{package}=={versions[0]} to {versions[-1]}"
     raise UserError(f"got --from {package}=={text}; expected {known}; try `pip index versions {package}`")
 

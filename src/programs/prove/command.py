@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 
+from parts.evaluating.scored_samples import other_evaluations
 from parts.foundation.exit_codes import exit_code, quiet_environment
 from parts.foundation.messages import Help, UserError, need, say, tell
 from parts.foundation.settings import parse_flags
@@ -13,7 +14,6 @@ from programs.prove.environment_proof import is_environment, prove_environment
 from programs.prove.evaluation_proof import Results, prove_evaluation, results_files
 from programs.prove.formulas import FORMULAS
 from programs.prove.function_proof import functions_of, prove_functions
-from programs.prove.other_evaluations import other_evaluations
 from programs.prove.proof import CONTRACT, Proof, prove_job, prove_trainer
 from programs.prove.reward_proof import prove_reward
 from programs.prove.run_proof import other_settings, prove_run, values_of
@@ -34,7 +34,7 @@ def make_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("thing", help="what to prove, as above", metavar="THING")
-    parser.add_argument("--data", default="", metavar="FILE", help="rows for a reward or an environment")
+    parser.add_argument("--data", default="", metavar="FILE", help="rows for a reward or environment; a run's test set")
     named = "formulas of functions: loss_1=grpo,loss_2=gspo, or one for each function; " + ", ".join(FORMULAS)
     parser.add_argument("--as", default="", dest="formulas", metavar="NAMES", help=named)
     python = "for a verl job: the Python that has verl (default: this one)"
@@ -56,18 +56,20 @@ def proof_of(args) -> Proof:
     need(args.minutes > 0, f"got --minutes {args.minutes:g}; expected above 0")
     file, _, name = args.thing.rpartition(":") if ".py:" in args.thing else (args.thing, "", "")
     need(Path(file).exists(), f"got {args.thing}: no file or folder {file}; {ACCEPTED}")
-    need(not args.data or name, f"got --data with {args.thing}; expected it with FILE.py:NAME alone; {ACCEPTED}")
     if name and args.data:
         check_flags(args, "reward or environment", "flags")
         prove_named = prove_environment if is_environment(Path(file), name) else prove_reward
         return prove_named(args.thing, args.data, args.flags, seconds)
+    folder = next((x for x in (path, path.parent) if path.is_dir() and values_of(x)), path)
+    is_run = not results_files(path) and (values_of(folder) or other_settings(folder))
+    got = f"got --data with {args.thing}; expected it with a run or with FILE.py:NAME"
+    need(not args.data or is_run, f"{got}; {ACCEPTED}")
     if files := results_files(path):
         check_flags(args, "evaluation")
         return prove_evaluation(path, [Results(file) for file in files], [], seconds)
-    folder = next((x for x in (path, path.parent) if path.is_dir() and values_of(x)), path)
-    if values_of(folder) or other_settings(folder):
+    if is_run:
         check_flags(args, "run")
-        return prove_run(folder, seconds)
+        return prove_run(folder, seconds, args.data)
     if path.suffix in (".yaml", ".yml", ".txt", ".sh"):
         check_flags(args, "verl job", "python")
         return prove_job(path, args.python or sys.executable, seconds)

@@ -6,10 +6,11 @@ from fractions import Fraction
 from pathlib import Path
 
 from parts.evaluating.evaluation_results import read_report
+from parts.evaluating.scored_samples import OtherResults, pair_faults
 from parts.foundation.messages import UserError
 from programs.prove.exact_figures import difference_interval, exact_p, share_figures
 from programs.prove.graded_again import grade_other, regrade
-from programs.prove.other_evaluations import OtherResults, check_pairs, recount_other, stated_value
+from programs.prove.other_evaluations import recount_other, stated_value
 from programs.prove.proof import Proof, shown
 
 MAIN_METRICS = ("verified", "passed", "score", "acc")  # the first of these stands in the sentences
@@ -165,9 +166,9 @@ def prove_evaluation(path: Path, all_results: list, unreadable: list[str], secon
         models.setdefault(model, []).append((results, recounted))
     if len(models) == 2 and all(recounts):
         one, other = models.values()
-        pairs = [(a, b) for a, _ in one for b, _ in other]
-        same = [check_pairs(a, b, task, proof) for a, b in pairs for task in a.samples if task in b.samples]
-        if any(same):
+        pairs = [(a, b, task) for a, _ in one for b, _ in other for task in a.samples if task in b.samples]
+        proof.findings += [fault for pair in pairs for fault in pair_faults(*pair)]
+        if any(a.samples[task].keys() & b.samples[task].keys() for a, b, task in pairs):
             sides = [{k: x for _, figures in side for k, x in figures.items()} for side in (one, other)]
             compare(proof, None if is_other else path / "comparison.json", sides)
         else:

@@ -5,6 +5,7 @@ import json
 import math
 import random
 import re
+import tempfile
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,8 +17,9 @@ from parts.data.rows import placed_rows
 from parts.foundation.bundle import BUNDLE, held_out_source, specs_for
 from parts.foundation.messages import UserError, need
 from parts.foundation.processes import CpuThreads, torch, transformers
-from parts.reading.run_folder import json_beside
-from parts.reading.run_settings import common_settings, settings_beside
+from parts.reading.logged_run import names_correctness
+from parts.reading.run_folder import function_of, json_beside, named_functions
+from parts.reading.run_settings import common_settings, settings_of
 from parts.rewards.rewards import Reward
 from parts.running.output_folder import saved_settings
 from parts.sampling.saved_models import answer_texts, answered, dtype_of, load_plainly, reverse_kl, weight_change
@@ -31,7 +33,7 @@ TRAILING = re.compile(r"[.,;:?=]+$")  # ignored at the end of a question
 PLAIN = str.maketrans("\u2018\u2019\u201c\u201d\u2013\u2014\u2212", "''\"\"---", "\u200b\u200c\u200d\ufeff\xad")
 DEFAULTS = {  # settings that not every program has
     **{"teacher": [], "reward": [], "eval_data": "", "environment": "", "prompt_column": "prompt", "chat": False},
-    **{"hold_out": 0, "steps": 0},
+    **{"hold_out": 0, "steps": 0, "reward_source": ""},
     **{"chat_template_kwargs": "", "max_prompt_tokens": 512, "max_new_tokens": 256, "temperature": 1.0},
 }
 NAMES_OF_TRL = {"max_prompt_length": "max_prompt_tokens", "max_completion_length": "max_new_tokens"}
@@ -57,29 +59,39 @@ def other_settings(folder: Path) -> dict:
     saved = next((x for x in places if (x / "adapter_config.json").is_file() or [*x.glob("*.safetensors")]), None)
     if not saved:
         return {}
-    flat = (settings_beside(folder) or (folder, {}))[1]
+    script, flat = settings_of(folder) or (folder, {})
     known, bases = common_settings(flat), [flat.get(name) for name in ("model", "model_name_or_path", "pretrain")]
-    bases.append(json_beside(saved, "adapter_config.json").get("base_model_name_or_path"))
+    # a merged model lies in its adapter's folder, or beside its run's checkpoints; other neighbours are other runs'
+    adapters = [saved, saved.parent, *sorted(saved.parent.glob("checkpoint-*[0-9]"))]
+    bases += [json_beside(x, "adapter_config.json").get("base_model_name_or_path") for x in adapters]
     cards = [x.read_text(encoding="utf-8", errors="replace") for x in folder.glob("README.md")]
     bases += re.findall(r"^base_model: *(\S+)$", "".join(cards), re.MULTILINE)
-    names = {"data": "data", "eval_data": "eval_data", "reward": "reward"}
-    names |= {"max_length": "max_new_tokens", "temperature": "temperature"}
-    values = {ours: known[name] for name, ours in names.items() if isinstance(known.get(name), str | int | float)}
-    if not re.search(r"\.py:\w+$", str(values.get("reward", ""))):
-        values.pop("reward", None)
-    return {"data": "", **values, "model": next((x for x in bases if isinstance(x, str)), ""), "saved": str(saved)}
+    values = {name: known[name] for name in ("data", "eval_data") if isinstance(known.get(name), str)}
+    numbers = {"max_new_tokens": known.get("max_length"), "temperature": known.get("temperature")}
+    values |= {name: x for name, x in numbers.items() if isinstance(x, int | float)}  # no expression of a script
+    given = str(known.get("reward", ""))
+    names = named_functions(script, re.findall(r"\w+", given))[1] if script.suffix == ".py" else []
+    correct = [name for name in names if names_correctness(name)] or names
+    if re.search(r"\.py:\w+$", given):
+        values["reward"] = given
+    elif len(correct) == 1:
+        values |= {"reward": f"{script}:{correct[0]}", "reward_source": function_of(script, correct)}
+    bases = [x for x in bases if isinstance(x, str) and (script.suffix != ".py" or re.fullmatch(r"[\w./~-]+", x))]
+    model = max(bases, key=lambda x: "/" in x or Path(x).exists(), default="")  # one word may be a script's variable
+    return {"data": "", **values, "model": model, "saved": str(saved)}
 
 
-def run_settings(folder: Path) -> SimpleNamespace:
+def run_settings(folder: Path, held_out: str = "") -> SimpleNamespace:
     """A run's settings under our names, with paths as seen from here.
 
-    `saved` is the folder of the trained model; `reward` and `teacher` are lists.
+    `saved` is the folder of the trained model; `reward` and `teacher` are lists. `held_out` replaces its eval_data.
     """
     values, remarks = values_of(folder) or other_settings(folder), []
     is_page = {"model", "data"} <= json_beside(folder, "settings.json", remarks).keys()
     got = f"got {folder / 'settings.json'}, which is no JSON object"
     need(values["model"] or not remarks, f"{got}; expected a run's settings; try the run's copy of that file")
     values = {**DEFAULTS, **{NAMES_OF_TRL.get(name, name): value for name, value in values.items()}}
+    values |= {"eval_data": held_out, "hold_out": 0} if held_out else {}
 
     def place(name: str) -> str:
         """A path as seen from here, found in the run's folder, its parents or the bundle; other names unchanged."""
@@ -94,8 +106,15 @@ def run_settings(folder: Path) -> SimpleNamespace:
     run.eval_data, run.template = place(held_out_source(run)), template_settings(run)
     rewards, teachers = ([x] if isinstance(x, str) else x for x in (run.reward or [], run.teacher or []))
     if not rewards and not teachers and not run.environment and run.data:
-        rewards = specs_for(run.data, [])
+        with contextlib.suppress(UserError):  # the rows fit no reward of ours
+            rewards = specs_for(run.data, [])
     run.reward = ["".join((place(file), *rest)) for file, *rest in (spec.rpartition(":") for spec in rewards)]
+    run.score_with = run.reward
+    if run.reward_source:  # to import a script would train
+        run.temporary = tempfile.TemporaryDirectory()
+        copy = Path(run.temporary.name, "rewards.py")
+        copy.write_text(run.reward_source, encoding="utf-8")
+        run.score_with = [f"{copy}:{spec.rpartition(':')[2]}" for spec in run.reward]
     run.teacher = [place(name.partition("=")[2] or name) for name in teachers]
     return run
 
@@ -105,9 +124,9 @@ def rows_of(source: str, run) -> list[dict]:
     return [prompt_row(row, run.prompt_column, place) for place, row in placed_rows(source)]
 
 
-def prove_run(folder: Path, seconds: float) -> Proof:
-    """Measure a run within `seconds`; the first batch of rows is measured in any case."""
-    started, run = time.perf_counter(), run_settings(folder)
+def prove_run(folder: Path, seconds: float, held_out: str = "") -> Proof:
+    """Measure a run within `seconds`, on the rows `held_out` or its own; the first batch is measured in any case."""
+    started, run = time.perf_counter(), run_settings(folder, held_out)
     proof = Proof("run", str(folder), not_measured=run.remarks)
     need(run.saved.is_dir(), f"got {folder} without {run.saved}; expected a run that has ended; try it then")
     device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
@@ -119,7 +138,8 @@ def prove_run(folder: Path, seconds: float) -> Proof:
     except Exception as error:  # transformers raises many kinds for a damaged folder
         proof.find(f"the saved model {run.saved} does not load: {type(error).__name__}: {str(error)[:300]}")
         return proof
-    for name, source in [("before", run.model), *(("teacher", x) for x in run.teacher[:1])]:
+    run.start = f"its start {run.model} does not load here" if run.model else "no file or script names its start"
+    for name, source in [("before", run.model)] * bool(run.model) + [("teacher", x) for x in run.teacher[:1]]:
         try:
             networks[name] = load_plainly(source)
         except Exception as error:  # the start may be deleted, the teacher behind a server
@@ -131,8 +151,8 @@ def prove_run(folder: Path, seconds: float) -> Proof:
     held_out = prove_overlap(run, proof, tokenizer)
     obstacles = {
         "the run played conversations; try evaluation.py --environment": run.environment,
-        "the run names no held-out data that can be read": not held_out,
-        "the start model does not load": "before" not in networks,
+        "the run names no held-out data that can be read; try --data FILE": not held_out,
+        f"{run.start}; try {run.saved / 'settings.json'} with model, data and reward": "before" not in networks,
         "the saved weights are not finite": not proof.figures["weights_are_finite"],
     }
     reasons = [text for text, holds in obstacles.items() if holds]
@@ -148,11 +168,18 @@ def prove_run(folder: Path, seconds: float) -> Proof:
     rows = [row for row in rows if 0 < len(row["prompt_ids"]) <= run.max_prompt_tokens][:MOST_ROWS]
     got = f"got {folder}, whose held-out rows of {run.eval_data} are all longer than {run.max_prompt_tokens} tokens"
     need(rows, f"{got}; expected rows that fit")
-    measured = Measurement(run, networks, tokenizer)
+    measured = None
     try:
+        measured = Measurement(run, networks, tokenizer)
         measured.go_through(rows, seconds - (time.perf_counter() - started))
     except UserError as error:
-        proof.find(f"the run's reward fails on what the models answer: {error}")
+        need(measured or run.reward_source, str(error))
+        if not run.reward_source:
+            proof.find(f"the run's reward fails on what the models answer: {error}")
+            return proof
+        proof.is_open = True  # the script may give its rows other columns
+        fails = f"{run.reward[0]} fails on {run.eval_data}; try the columns that the script gives its rows: {error}"
+        proof.skip("Held-out accuracy", fails)
         return proof
     describe_accuracy(run, proof, measured)
     describe_kl(proof, measured, device)
@@ -178,7 +205,7 @@ def prove_weights(run, proof: Proof, networks: dict) -> None:
     if not proof.figures["weights_are_finite"]:
         proof.find("the saved model has weights that are not finite")
     if "before" not in networks:
-        proof.say(f"{loads}; its start {run.model} does not load here, so that its weights cannot be compared.")
+        proof.say(f"{loads}; {run.start}, so that its weights cannot be compared.")
         return
     try:
         change = weight_change(networks["before"], networks["after"], dtype_of(run.saved))
@@ -186,6 +213,9 @@ def prove_weights(run, proof: Proof, networks: dict) -> None:
         proof.find(f"the saved model has other tensors than its start {run.model}: {str(error)[:200]}")
         proof.figures["largest_weight_change"] = None
         return
+    ends = [networks[name].generation_config.eos_token_id for name in ("before", "after")]
+    if ends[0] is not None and ends[1] is None:
+        proof.find(f"the saved model has no end token, its start has {ends[0]}: its answers run to the token limit")
     largest, share = change["largest_weight_change"], change["tensors_changed"]
     proof.figures |= {key: value if math.isfinite(value) else str(value) for key, value in change.items()}
     if not largest:
@@ -245,7 +275,7 @@ class Measurement:
 
     def __init__(self, run, networks: dict, tokenizer):
         self.run, self.networks, self.tokenizer = run, networks, tokenizer
-        self.reward = Reward(run.reward) if run.reward else None
+        self.reward = Reward(run.score_with) if run.reward else None
         sampled = {"do_sample": True, "temperature": run.temperature, "top_k": 0, "top_p": 1.0}
         self.ways = ({"greedy": {"do_sample": False}} if self.reward else {}) | {"sampled": sampled}
         self.right = {way: {"before": [], "after": []} for way in self.ways}
