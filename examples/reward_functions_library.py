@@ -18,17 +18,17 @@ option value keeps; w: the advised weight. Presets have weights:
 #         76-88  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
 #        91-109  bundle           Paths of this bundle and of its embedded model, data and rewards; loading its other …
 #       112-114  nested rows      Find rows inside other JSON: an object with a list of rows, columns instead of …
-#       117-318  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
-#       321-462  answer marks     Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#       465-545  contexts         What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
-#       548-572  text servers     Completions from OpenAI-compatible servers, one per request, with retries if a …
-#       575-585  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#       588-794  contract         The contract of every reward function: inputs, options, and valid values
-#       797-978  text parts       Find answers, blocks and sections in texts
-#      981-1254  correctness      Right answers, and programs that pass tests
-#     1257-1529  format           Layouts, style, repetition and length
-#     1532-1689  judges           Models that judge
-#     1692-1794  combined         Combined rewards and presets
+#       117-337  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
+#       340-481  answer marks     Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#       484-565  contexts         What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
+#       568-592  text servers     Completions from OpenAI-compatible servers, one per request, with retries if a …
+#       595-605  schema examples  Example values that a JSON Schema accepts, for tests of rewards
+#       608-814  contract         The contract of every reward function: inputs, options, and valid values
+#       817-998  text parts       Find answers, blocks and sections in texts
+#     1001-1275  correctness      Right answers, and programs that pass tests
+#     1278-1550  format           Layouts, style, repetition and length
+#     1553-1710  judges           Models that judge
+#     1713-1815  combined         Combined rewards and presets
 
 import ast
 import asyncio
@@ -123,20 +123,22 @@ _TO = (  # ... for x = 3, (in cm), in simplest form, rounded to two places
 )
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería|é)\b"
-    r"|\b(?:turns out to be|comes (?:out )?to|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
+    r"|\b(?:turns out to be|comes (?:out )?to|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো"
+    r"|(?<=ответ )[—–]|(?<=odpowiedź )to\b|[:：=]|\n)"
 )
+_CORRECT = "correct[ea]?|cor(?:re|ret)ta|cert[ao]|giusta|yang (?:benar|tepat)|đúng|chính xác|الصحيحة"
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
     **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
     **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jibu vastaus उत्तर উত্তর సమాధానం".split()},
-    **{word: rf"\b{word}" for word in ("la solution", "đáp án", "الجواب", "الإجابة")},
+    **{word: rf"\b{word}" for word in ("la solution", "đáp án", "câu trả lời", "الجواب", "الإجابة")},
     **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
     "ans": r"(?:\b|(?<=(?<![^\n])__))ans(?:wer)?",  # __Answer:__
     "jawaban": r"\bjawaban(?:nya)?",
 }
 _MARKS = {
     **{
-        word: rf"{noun}(?=__|\W|$)[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
+        word: rf"{noun}(?=__|\W|$)[*_ ]*(?:{_TO}|choice|option|finale?|{_CORRECT}|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
         for word, noun in _ANSWERS.items()
     },
     **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
@@ -154,7 +156,7 @@ _MARKS = {
         word: rf"(?<!\w){word}(?:[は은]|[ *]{{0,3}}[:：=])[、\s:：*_]*"
         for word in ("答え", "正解", "解答", "答", "정답", "답")
     },
-    "svar": r"\bsvar(?:et (?:är|er)\b|[ *]{0,3}[:：])[\s:：*_]*",
+    "svar": r"\bsvar(?:(?:et)? (?:är|er)\b|[ *]{0,3}[:：])[\s:：*_]*",
     "####": r"(?<!#)####(?!#)[ \t*_]*",
 }
 HEDGE = re.compile(  # after an answer: an alternative one
@@ -173,11 +175,20 @@ _IS_RIGHT = (
 _BEHIND = re.compile(  # after an answer: a reason, a claim that it is right, a remark in brackets, a copula
     rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{BECAUSE}|{_IS_RIGHT})\b"
     r"|\s?[,;(]\s?(?:which|where|so|as|see|da|denn|siehe|car|voir|pues|véase)\b)"
+    r"|(?is:(?<=\Ayes)(?!.*\bno\b)|(?<=\Ano)(?!.*\byes\b))(?:[,;:!]|\.(?= [A-Z]))\s"  # Yes, both are American
     r"|\*\*, (?:the|an?)\b(?![^.\n]*(?:\*\*| (?:is|are|or) ))"  # the capital of France; not: the other is **Rome**
     r"|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
     r"|\s{0,3}(?:(?:是|为)?正确|が(?:正解|正しい))|(?<=[A-ZＡ-Ｚ])\s{0,3}(?:项|項|选项|選項|選択肢)"
     r"|(?:です|である|となります|になります|だ|입니다|이다|이에요|예요)(?=[。．.!！、\s]|$)"
     r"|\s{0,3}[(（](?i:see|as|from|by|using|siehe|voir|véase|见|如上)[^\d()（）]{2,60}[)）][.。]?$"
+)
+_EXPLANATION = re.compile(
+    r"\n[\s#*_]{0,9}((?i:explanation|reason(?:ing)?|rationale|justification|here['’]s why|why|erklärung|begründung"
+    r"|explication|explicación|解析|解释|解説|理由))\b"
+)
+_RECONSIDERED = re.compile(  # in an explanation: another answer may be right
+    r"(?i)\b(?:wait[,.!…]|(?:not |un)sure\b|also (?:be )?(?:correct|right)\b|auch (?:richtig|korrekt)\b"
+    r"|aussi (?:correcte?|juste)\b|también (?:es )?correct[ao]\b)|也是?(?:对|正确)"
 )
 _RIGHT = r"(?:correct|right|true|valid|acceptable|works?|fits?)\b"
 _RIGHT_TOO = (  # after a choice: is also correct; works, too; but not: is also not right
@@ -294,14 +305,22 @@ def second_letter(letter: str, rest: str) -> bool:
 
 
 def without_words(answer: str) -> str:
-    """Trim words around an answer: "so B", "B because …", "42 (see above)", "B is correct", 42です."""
+    """Trim words around an answer: "so B", "B because …", "42 (see above)", "B is correct", 42です, an explanation."""
+    heads = [*_EXPLANATION.finditer(answer)]
+    repeated = any(head[1] == heads[0][1] for head in heads[1:])  # each option is explained
+    if heads and not repeated and not _RECONSIDERED.search(answer):
+        answer = answer[: heads[0].start()] or answer
     start, end = _BEFORE.match(answer), _BEHIND.search(answer)
     short = answer[start.end() if start else 0 : end.start() if end else None]
     return short if short.strip(" \t\n*_") else answer
 
 
 def without_json(text: str) -> str:
-    """The text with `"answer": "B"` of JSON as `Answer: B` at the end of a line."""
+    """The text with `"answer": "B"` of JSON as `Answer: B` at the end of a line; an example before an answer stays."""
+    end = max((m.end() for m in _JSON_ANSWER.finditer(text)), default=len(text))
+    rest = text[end:].partition("}")[2]
+    if any(_VALUE.match(rest, mark.end()) for mark in marks(rest)) or _BARE.fullmatch(rest.strip("\n. ")):
+        return text
     return _JSON_ANSWER.sub(lambda m: "Answer: " + (m[1] or m[2]).replace(r"\\", "\\") + "\n", text)
 
 
@@ -486,8 +505,9 @@ _AFTER_NUMBER = re.compile(  # after a box with digits: another number, a denial
     r"(?i)[\s$]*(?:or[\s$]*\d+\$?\.?(?:\n|\Z)|is (?:wrong|incorrect|not (?:the )?(?:correct|right|answer)))"
 )
 _DENIED = re.compile(  # before "answer is"
-    r"(?i)\b(?:if|whether|unless|suppose|supposing|assume|assuming|wrong|incorrect|false|not (?:true|sure))"
-    r"(?: that)?(?: (?:the|an?|my|our))?(?: (?:correct|right|final|best))?[*_ ]*\Z"
+    r"(?i)\b(?:if|whether|unless|suppose|supposing|assume|assuming|wrong|incorrect|false|not (?:true|sure)|se|si|если"
+    r"|falsche|fausse|mauvaise|fel|felaktiga?t?|forkerte?|feil|błędna|nieprawidłowa|неправильный|неверный|yanlış)"
+    r"(?: that)?(?: (?:the|an?|my|our|la))?(?: (?:correct|right|final|best))?[*_ ]*\Z"
 )
 _CHECKED = re.compile(  # before "the answer:", whose check follows
     r"(?i)\b(?:(?:double[- ]?|re-?)?check(?:ing)?|verify(?:ing)?|test(?:ing)?)[*_ ]+(?:the|this|that|my|our|your)"
@@ -862,7 +882,7 @@ def _code(text: str) -> str:
 
 def _found(text: str, marked=True) -> list[str]:
     """Answers in `<answer>`, else (if `marked`) in boxes, else after marks and phrases, with quotes around them."""
-    text = corrected(visible(text)) if marked else visible(text)
+    text = corrected(without_json(visible(text))) if marked else visible(text)
     if wholes := _sections(text, "answer") or (marked and stated_boxes(text)):
         parts = [part for whole in wholes for part in boxes_in(whole) or _stated(whole) or [whole]]
     else:
@@ -1000,7 +1020,7 @@ def exact_match(text, answer, *, ignore_case=False):
     golds = [*map(narrow, _golds(answer))]
     golds += [_QUOTED.sub(r"\2\3\4", gold.strip()) for gold in golds]
     answers = {*_found(text)}
-    answers = [*_readings(text), *(map(narrow, answers) if len(answers) == 1 else ())]
+    answers = [*_readings(text), narrow(visible(text)), *(map(narrow, answers) if len(answers) == 1 else ())]
     fold = str.casefold if ignore_case else str
     left, right = ({fold(_tight(" ".join(x.split()).rstrip("."))) for x in texts} for texts in (answers, golds))
     return bool(left & right) if golds else None
@@ -1056,7 +1076,8 @@ def gsm8k(text, answer, prompt=None):
 
 
 _CHOICE = re.compile(
-    r"(?is)[\W_]*(?:(?:among|of) (?:the|these|all)\b[^,.\n]{0,40},\s*)?(?:(?:the|la|el|die|l(?=['’]))\b[\W_]*)?"
+    r"(?is)[\W_]*(?:(?:among|of) (?:the|these|all)\b[^,.\n]{0,40},\s*)?"
+    r"(?:(?:the|la|el|die|(?-i:a(?= [(*]*[A-J]\b(?!.*\ba [(*]*[A-J]\b)))|l(?=['’]))\b[\W_]*)?"
     r"(?:(?:option|choice|answer|letter|opción|antwort|réponse|respuesta)\b[\W_]*|选项|選項|選択肢)?"
     r"([a-z])(?:[\W_]*|(?!(?<=i)\s*,)\s*[).:;,、*\n].*"  # not: I, personally, ...
     r"|(?-i:(?<=[A-HJ-Z])(?!\W*(?:no|wrong|incorrect|false|too|ruled|eliminated|not (?:correct|right|true))\b))"
@@ -1115,7 +1136,7 @@ def multiple_choice(text, answer):
     >>> multiple_choice(None, ["The answer is (B).", "A) Paris B) Rome"], ["B", 1])
     [1.0, 0.0]"""
     golds = {_gold_letter(gold) for gold in accepted(answer)} - {None}
-    parts = _found(without_json(text))
+    parts = _found(text)
     letters = {_letter(narrow(part), bool(parts)) for part in parts or [_final(text)]}
     letter = (letters.pop() if len(letters) == 1 else None) or _readings(text)[0].strip("()*. ")
     return letter in golds if golds else None

@@ -15,7 +15,7 @@ A new reward has one core, `score(text, row)`, and a thin adapter for each contr
 verl_train.py write them. The prompt, which verl does not pass, is read from extra_info's `prompt`, or `raw_prompt` of
 verl_train.py's reward manager. verl has no None: the score is then 0, and so is `applies`.
 
-    math        the final answer equals the gold one: math_grader.py, copied beside the output
+    math        the final answer, also a choice's letter, equals the gold one: math_grader.py, copied beside the output
     final_number  the number after the only ####, as in GSM8K: 35 lines, no dependencies, no self-test
     code        tests that the program passes: sandbox.py, copied beside the output
     passes_tests  the same for TRL in 37 lines, tried on correct and hostile programs once written; --one_file includes
@@ -64,13 +64,13 @@ Exit codes: 0 written, 1 the trial found something (the file stays), 2 bad input
 #     1249-1355  extracts         Extract from a Python file what some of its names need
 #     1358-1585  user code        What users' rewards get: texts, copies of the columns, and their own state of the …
 #     1588-1699  schema examples  Example values that a JSON Schema accepts, for tests of rewards
-#     1702-1979  reward forms     The forms that a reward function may have, and loading rewards from files
-#     1982-2133  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2136-2369  assembly         Assemble the written file: the statements that it needs from files/, below its own …
-#     2372-3052  tasks            The tasks: which files each takes, its constants, the cases of its self-test, and …
-#     3055-3463  ports            Ports between TRL and verl, which import the reward or with --inline hold it, and …
-#     3466-3608  code files       A code reward as the user calls it: its signature, its limits, everything in one …
-#     3611-3797  command          The command line
+#     1702-1980  reward forms     The forms that a reward function may have, and loading rewards from files
+#     1983-2134  rewards          The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2137-2370  assembly         Assemble the written file: the statements that it needs from files/, below its own …
+#     2373-3062  tasks            The tasks: which files each takes, its constants, the cases of its self-test, and …
+#     3065-3473  ports            Ports between TRL and verl, which import the reward or with --inline hold it, and …
+#     3476-3654  code files       A code reward as the user calls it: its signature, its limits, everything in one …
+#     3657-3843  command          The command line
 
 import argparse
 import ast
@@ -1924,6 +1924,7 @@ def find_reward(spec: str):
     known = rewards or known  # a library has other functions too
     got = f"got reward {spec!r}: {file} has no function {name!r}"
     need(callable(reward), f"{got}; expected one of {', '.join(known)}{suggest(name, known)}")
+    need(not inspect.isclass(reward), f"got {spec}, a class; expected a function or an instance; try reward = {name}()")
     return reward, members
 
 
@@ -2384,8 +2385,8 @@ def visible(text: str) -> str:
 
 
 NOUN = r"(?<!wrong )(?<!false )(?<!incorrect )\b(?:answer|antwort|réponse|respuesta)"
-IS = r"[*_]*(?: (?:is|ist|est|es)\b|\s?[:：])"
-PHRASE = rf"(?im){NOUN}{IS}|^#+ (?:final )?answer[*_]*\n|答案(?:是|为|[:：])|(?:答え|正解)(?:は|[:：])"
+IS = r"[*_\"]*(?: (?:is|ist|est|es)\b|\s?[:：])"
+PHRASE = rf"(?im){NOUN}{IS}|^(?:#+ |\*\*)(?:final )?answer[*_]*\n|答案(?:是|为|[:：])|(?:答え|正解)(?:は|[:：])"
 WOULD_BE = rf"(?i){NOUN}[*_]* (?:would|will|must|should) be\b"  # where no other phrase is
 BOX = re.compile(r"(?<!not )\\boxed\{(?:\\text\{([^{}]+)\}|([^{}]+))\}")
 
@@ -2497,13 +2498,19 @@ REMARK = re.compile(  # a further sentence: "Paris. It lies on the Seine."; no s
     r"|n['’]t\b))).*"
 )
 
+REASON = re.compile(  # not two explanations, each of one option, nor one that takes the answer back
+    r"(?is),? because\b[^.]*$|\n[\s#*_]{0,9}(explanation|reason(?:ing)?|rationale|why)\b"
+    r"(?!.{0,2000}(?:\n[\s#*_]{0,9}\1|\bwait|\bnot sure|\balso (?:correct|right))\b).*"
+)
+YES_OR_NO = re.compile(r"(?is)\A[\s*_]*(yes(?!.*\bno\b)|no(?!.*\byes\b))[*_]*[,.;:!]\s.*")  # Yes, both are American.
+
 
 def normal(text) -> str:
     """Lower case without articles, extra white space and the punctuation around words."""
     text = unicodedata.normalize("NFC", str(text).casefold()).translate(str.maketrans("’–−", "'--"))
     text = re.sub(r"(?<=[^\W\d_])-(?=[^\W\d_])", " ", text)  # a hyphen, no minus
     text = re.sub(r"(?<=\b[^\W\d_])\.(?=[^\W\d_]\b)", "", text)  # U.S.A.
-    words = [word.strip(".,;:!?\"'“”()[]*_`") for word in text.split()]
+    words = [word.strip(".,;:!?\"'“”()[]{}*_`") for word in text.split()]
     kept = [word for word in words if word not in ("a", "an", "the", "")]
     return " ".join(kept or filter(None, words))  # the answer can be A
 
@@ -2513,7 +2520,8 @@ def score(text: str, row: dict) -> float | None:
     gold = row.get(GOLD)
     golds = {normal(one) for one in (gold if isinstance(gold, list) else [gold]) if one is not None} - {""}
     final = final_answer(text)
-    answers = {normal(short) for short in (final, REMARK.sub("", final), re.sub(r"(?i),? because\b[^.]*$", "", final))}
+    short = (final, REMARK.sub("", final), REASON.sub("", final), YES_OR_NO.sub(r"\1", final))
+    answers = {normal(answer) for answer in short}
     return float(bool(answers & golds)) if golds else None
 
 
@@ -2524,8 +2532,10 @@ CASES = [  # (completion, columns of the row, score)
     ("The U.S.A.", {"gold_column": ["USA", "United States"]}, 1.0),
     ("“O’Neill”", {"gold_column": "O'Neill"}, 1.0),
     ("The wrong answer is Paris.", {"gold_column": "Paris"}, 0.0),
-    ("**Answer**: Paris. It lies on the Seine.", {"gold_column": "Paris"}, 1.0),
-    ("London", {"gold_column": "Paris"}, 0.0),
+    ("**Paris**\n\n**Explanation:** Lyon is not.", {"gold_column": "Paris"}, 1.0),
+    ("**Yes**, both are American.", {"gold_column": "yes"}, 1.0),
+    ("Yes, no, maybe", {"gold_column": "yes"}, 0.0),
+    ("Torino, Milano", {"gold_column": "Torino"}, 0.0),
     ("London, Paris, Rome", {"gold_column": "Paris"}, 0.0),
     ("<answer>Paris</answer><answer>Rome</answer>", {"gold_column": "Paris"}, 0.0),
     ("<think>Paris", {"gold_column": "Paris"}, 0.0),
@@ -3477,7 +3487,7 @@ import re
 import textwrap
 import warnings
 
-from sandbox import Sandbox, run_many
+from sandbox import Sandbox, run_many, without_end_tokens
 
 LIMITS = {}
 PAY_WEAK_TESTS = True  # those that take the program's own word, as decode(encode(s)) == s; False: they pay nothing
@@ -3486,8 +3496,9 @@ FENCED = re.compile(r"```[ \t]*([\w.+-]*)[^\n]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOT
 
 
 def text_of(completion) -> str:
-    """The text of a completion, a text or chat messages."""
-    return completion if isinstance(completion, str) else completion[-1]["content"] if completion else ""
+    """The text of a completion, a text or chat messages, without its end tokens."""
+    text = completion if isinstance(completion, str) else completion[-1]["content"] if completion else ""
+    return without_end_tokens(text)
 
 
 def program_in(text: str) -> str:
@@ -3519,6 +3530,11 @@ NOT_AGAINST = (
     "in the kernel"
 )
 OF_TRL = ("prompts", "completions", "completion_ids")  # parameters that are no columns
+_COLUMNS = "entry_point fn_name func_name function_name, setup setup_code test_setup_code, outputs expected_outputs"
+OF_ROW = {name: one.split()[0] for one in _COLUMNS.split(", ") for name in one.split()}  # column: what the reward reads
+LIMIT = re.compile(
+    r"(?:max_|per_|test_)*(?:(time_?out|time_?limit|seconds)|mem(?:ory)?(?:_limit)?)(?:_s|_secs?|_seconds|_mi?b)?(?:_per_test)?"
+)
 RIGHT_AT_0 = "programs that need processes, network or files, more than {timeout_s:g} s a {per} or {memory_mb} MiB"
 
 
@@ -3533,12 +3549,44 @@ def read_signature(text: str) -> tuple[str, str, dict[str, str]]:
         parameters = {name: ast.unparse(value) if value else "" for name, value in defaults_of(function.args).items()}
     except (SyntaxError, ValueError, AttributeError):
         raise UserError(got) from None
-    gold, *further = [name for name in parameters if name not in OF_TRL] or [""]
+    gold, *_ = [name for name in parameters if name not in OF_TRL and not limit_of(name)] or [""]
     need(gold and "completions" in parameters, got)
-    parameters |= {name: parameters[name] or "None" for name in further}
+    parameters |= {name: parameters[name] or "None" for name in parameters if name not in (gold, *OF_TRL)}
     required = [name for name, default in parameters.items() if not default]
     need([*parameters][: len(required)] == required, f"{got}; try {', '.join(required)} first")
     return function.name, gold, parameters
+
+
+def limit_of(name: str) -> str | None:
+    """The limit that a parameter sets, such as "memory_mb" for max_memory_mb; None for others."""
+    match = LIMIT.fullmatch(name)
+    return match and ("timeout_s" if match[1] else "memory_mb")
+
+
+def take_limits(args) -> None:
+    """Make the signature's defaults of limits those of the flags; a limit without a default gets the flag's."""
+    for name in filter(limit_of, args.parameters):
+        if args.parameters[name] == "None":
+            args.parameters[name] = str(getattr(args, limit_of(name)))
+        elif re.fullmatch(r"\d+(\.\d+)?", args.parameters[name]):
+            setattr(args, limit_of(name), ast.literal_eval(args.parameters[name]))
+
+
+def with_columns(text: str, further: list[str], args) -> str:
+    """A code reward that reads limits, a function's name and outputs from the further parameters of its signature."""
+    lines, read = "", {OF_ROW[name]: name for name in further if name in OF_ROW}
+    for name in filter(limit_of, further):  # one number, or a list with one for each completion, or None
+        total = ' = about["total_timeout_s"]' * (args.per == "completion" and limit_of(name) == "timeout_s")
+        lines += f"        if (limit := {name}[i] if isinstance({name}, list) else {name}) is not None:\n"
+        lines += f'            about["{limit_of(name)}"]{total} = float(limit)\n'
+    text = text.replace("        jobs.append(", f"{lines}        jobs.append(", 1)
+    if outputs := read.get("outputs"):
+        function = f', "fn_name": {read["entry_point"]} and {read["entry_point"]}[i]' if "entry_point" in read else ""
+        line = f'        checks = {{"inputs": checks, "outputs": {outputs}[i]{function}}} if {outputs} else checks\n'
+        text = text.replace("        about =", f"{line}        about =", 1)
+    if unread := [name for name in further if name not in OF_ROW and not limit_of(name)]:
+        say(f"note: the reward does not read {', '.join(unread)} of --signature; edit {args.output} if it should")
+    return text
 
 
 def with_signature(text: str, args) -> str:
@@ -3546,15 +3594,13 @@ def with_signature(text: str, args) -> str:
     header = [f"{name}={default}" if default else name for name, default in args.parameters.items()]
     header += ["prompts=None"] * ("prompts" not in args.parameters)
     further = [name for name in args.parameters if name not in (*OF_TRL, args.gold_column)]
-    if args.task == "passes_tests" and "timeout_s" in further:  # one number, or a list with one for each completion
-        further.remove("timeout_s")
-        total = ' = about["total_timeout_s"]' * (args.per == "completion")
-        line = f'        about["timeout_s"]{total} = timeout_s[i] if isinstance(timeout_s, list) else timeout_s\n'
-        text = text.replace("        jobs.append(", f"{line}        jobs.append(", 1)
+    if args.task == "passes_tests":
+        text = with_columns(text, further, args)
+        further = [name for name in further if not limit_of(name)]
     if "completion_ids" in args.parameters:  # which TRL gives; so does the self-test
         text = text.replace("completions=[text], **", "completions=[text], completion_ids=[[]], **")
     start = rf"^((?:async )?def {args.name}\()(?:prompts, )?completions, \w+(?:=None)?, \*\*(\w+)(.*\n.*\n)"
-    added = "".join(f'    \\2["{name}"] = {name}\n' for name in further)  # the text reads columns from its **
+    added = "".join(f'    \\2["{OF_ROW.get(name, name)}"] = {name}\n' for name in further)  # read from its **
     return re.sub(start, rf"\1{', '.join(header)}, **\2\3{added}", text, count=1, flags=re.MULTILINE)
 
 
@@ -3699,8 +3745,8 @@ def check_flags(args) -> None:
         alone = not (args.name or args.gold_column) and args.target != "verl"
         need(alone, "got --signature with --name, --gold_column or --for verl; expected it in their place, for TRL")
         args.name, args.gold_column, args.parameters = read_signature(args.signature)
-        if args.task == "passes_tests" and args.parameters.get("timeout_s") == "None":
-            args.parameters["timeout_s"] = str(args.timeout_s)
+        if args.task == "passes_tests":
+            take_limits(args)
     if args.task:
         args.name = args.name or f"{args.task}_reward".replace("llm_", "")
         args.target = args.target or ("trl" if kind == "passes_tests" else "both")

@@ -37,27 +37,27 @@ Exit codes: 0 done, 1 --validate or --inspect found bad rows, 2 bad input (nothi
 #       394-639  data files         Open data files as text: decompress, decode, refuse files without data; parse CSV …
 #       642-779  nested rows        Find rows inside other JSON: an object with a list of rows, columns instead of …
 #       782-975  rows               Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#      978-1098  stated answers     Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1101-1267  answer marks       Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1270-1587  question parts     Detect columns that look like part of the question but are not in the prompt, and …
-#     1590-1676  chat               Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1679-1708  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
-#     1711-1733  prompts            Load training and held-out prompts as token ids
-#     1736-1754  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
-#     1757-1792  whole models       Refuse what transformers would make a model of by guessing: missing weights, …
-#     1795-1863  adapters           LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     1866-1885  tokenizers         Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     1888-1896  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
-#     1899-2027  bad rows           Names of columns, errors about bad rows, and the values that a row may hold
-#     2030-2332  messages           Chat messages, passages that a question is about, and media, which are refused
-#     2335-2713  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
-#     2716-2968  choices            Questions with choices: find the choices of a row, and which one is right
-#     2971-3391  forms              Convert rows of each form to the schema
-#     3394-3509  form names         Tell a row's form by the names of its fields, and convert it
-#     3512-3715  writing            Write rows for each target, and choose held-out rows
-#     3718-4038  row reader         Read rows from files, globs and the hub; convert, check and count them
-#     4041-4142  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
-#     4145-4386  command            The command line, and what --inspect shows
+#      978-1113  stated answers     Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1116-1282  answer marks       Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1285-1602  question parts     Detect columns that look like part of the question but are not in the prompt, and …
+#     1605-1691  chat               Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1694-1723  held out           Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1726-1748  prompts            Load training and held-out prompts as token ids
+#     1751-1769  verl layout        verl's row layout: the ground truth in reward_model, all other columns in extra_info
+#     1772-1807  whole models       Refuse what transformers would make a model of by guessing: missing weights, …
+#     1810-1878  adapters           LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     1881-1900  tokenizers         Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     1903-1911  batches            Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
+#     1914-2042  bad rows           Names of columns, errors about bad rows, and the values that a row may hold
+#     2045-2347  messages           Chat messages, passages that a question is about, and media, which are refused
+#     2350-2728  answers and tests  Read reference answers, and tests of programs in all published forms, for the …
+#     2731-2983  choices            Questions with choices: find the choices of a row, and which one is right
+#     2986-3408  forms              Convert rows of each form to the schema
+#     3411-3526  form names         Tell a row's form by the names of its fields, and convert it
+#     3529-3732  writing            Write rows for each target, and choose held-out rows
+#     3735-4055  row reader         Read rows from files, globs and the hub; convert, check and count them
+#     4058-4159  batches            Batches of prompts: padded on the left, reshuffled in each epoch, resumable
+#     4162-4403  command            The command line, and what --inspect shows
 
 import argparse
 import ast
@@ -983,20 +983,22 @@ _TO = (  # ... for x = 3, (in cm), in simplest form, rounded to two places
 )
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería|é)\b"
-    r"|\b(?:turns out to be|comes (?:out )?to|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
+    r"|\b(?:turns out to be|comes (?:out )?to|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো"
+    r"|(?<=ответ )[—–]|(?<=odpowiedź )to\b|[:：=]|\n)"
 )
+_CORRECT = "correct[ea]?|cor(?:re|ret)ta|cert[ao]|giusta|yang (?:benar|tepat)|đúng|chính xác|الصحيحة"
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
     **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
     **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jibu vastaus उत्तर উত্তর సమాధానం".split()},
-    **{word: rf"\b{word}" for word in ("la solution", "đáp án", "الجواب", "الإجابة")},
+    **{word: rf"\b{word}" for word in ("la solution", "đáp án", "câu trả lời", "الجواب", "الإجابة")},
     **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
     "ans": r"(?:\b|(?<=(?<![^\n])__))ans(?:wer)?",  # __Answer:__
     "jawaban": r"\bjawaban(?:nya)?",
 }
 _MARKS = {
     **{
-        word: rf"{noun}(?=__|\W|$)[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
+        word: rf"{noun}(?=__|\W|$)[*_ ]*(?:{_TO}|choice|option|finale?|{_CORRECT}|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
         for word, noun in _ANSWERS.items()
     },
     **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
@@ -1014,7 +1016,7 @@ _MARKS = {
         word: rf"(?<!\w){word}(?:[は은]|[ *]{{0,3}}[:：=])[、\s:：*_]*"
         for word in ("答え", "正解", "解答", "答", "정답", "답")
     },
-    "svar": r"\bsvar(?:et (?:är|er)\b|[ *]{0,3}[:：])[\s:：*_]*",
+    "svar": r"\bsvar(?:(?:et)? (?:är|er)\b|[ *]{0,3}[:：])[\s:：*_]*",
     "####": r"(?<!#)####(?!#)[ \t*_]*",
 }
 BECAUSE = r"because|since|due to|weil|parce qu\w+|puisque|porque|ya que"
@@ -1025,11 +1027,20 @@ _IS_RIGHT = (
 _BEHIND = re.compile(  # after an answer: a reason, a claim that it is right, a remark in brackets, a copula
     rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{BECAUSE}|{_IS_RIGHT})\b"
     r"|\s?[,;(]\s?(?:which|where|so|as|see|da|denn|siehe|car|voir|pues|véase)\b)"
+    r"|(?is:(?<=\Ayes)(?!.*\bno\b)|(?<=\Ano)(?!.*\byes\b))(?:[,;:!]|\.(?= [A-Z]))\s"  # Yes, both are American
     r"|\*\*, (?:the|an?)\b(?![^.\n]*(?:\*\*| (?:is|are|or) ))"  # the capital of France; not: the other is **Rome**
     r"|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
     r"|\s{0,3}(?:(?:是|为)?正确|が(?:正解|正しい))|(?<=[A-ZＡ-Ｚ])\s{0,3}(?:项|項|选项|選項|選択肢)"
     r"|(?:です|である|となります|になります|だ|입니다|이다|이에요|예요)(?=[。．.!！、\s]|$)"
     r"|\s{0,3}[(（](?i:see|as|from|by|using|siehe|voir|véase|见|如上)[^\d()（）]{2,60}[)）][.。]?$"
+)
+_EXPLANATION = re.compile(
+    r"\n[\s#*_]{0,9}((?i:explanation|reason(?:ing)?|rationale|justification|here['’]s why|why|erklärung|begründung"
+    r"|explication|explicación|解析|解释|解説|理由))\b"
+)
+_RECONSIDERED = re.compile(  # in an explanation: another answer may be right
+    r"(?i)\b(?:wait[,.!…]|(?:not |un)sure\b|also (?:be )?(?:correct|right)\b|auch (?:richtig|korrekt)\b"
+    r"|aussi (?:correcte?|juste)\b|también (?:es )?correct[ao]\b)|也是?(?:对|正确)"
 )
 WEAK_MARK = re.compile(  # marks where there are no others
     r"\b(?i:answers(?: (?:to|for)\b[^.,\n]{0,60}?)?(?: are\b|[*_ ]{0,3}:))[\s:*_]*"
@@ -1092,7 +1103,11 @@ def with_point(text: str) -> str:
 
 
 def without_words(answer: str) -> str:
-    """Trim words around an answer: "so B", "B because …", "42 (see above)", "B is correct", 42です."""
+    """Trim words around an answer: "so B", "B because …", "42 (see above)", "B is correct", 42です, an explanation."""
+    heads = [*_EXPLANATION.finditer(answer)]
+    repeated = any(head[1] == heads[0][1] for head in heads[1:])  # each option is explained
+    if heads and not repeated and not _RECONSIDERED.search(answer):
+        answer = answer[: heads[0].start()] or answer
     start, end = _BEFORE.match(answer), _BEHIND.search(answer)
     short = answer[start.end() if start else 0 : end.start() if end else None]
     return short if short.strip(" \t\n*_") else answer
@@ -1910,18 +1925,18 @@ class Names:
     """Names of columns by what they hold, in order of preference."""
 
     PROMPT = (
-        *SECOND_TEXTS,
-        *("question_content", "problem_description", "problem_statement", "instruct_prompt", "complete_prompt"),
+        *(*SECOND_TEXTS, "question_content", "problem_description", "problem_statement", "instruct_prompt"),
+        *("complete_prompt", "inputs"),
     )
     CHOICE_PROMPT = (*PROMPT, "question_stem", "stem", "goal", "ctx", "startphrase", "sent1", "sentence")
     CHAT = ("messages", "conversations", "conversation")
-    RESPONSE = ("completion", "response", "output", "target", "answer")
+    RESPONSE = ("completion", "response", "output", "target", "targets", "answer")
     GOLD = (
         *("answer", "final_answer", "expected_answer", "correct_answer", "reference_answer", "gold_answer"),
         *("short_answer", "exact_answer", "numeric_answer", "numerical_answer", "answer_number", "answer_value"),
         *("accepted_answers", "golden_answer", "golden_answers", "ground_truth", "ground_truths", "golden", "gold"),
-        *("expected_output", "ideal", "ref_answer", "gt_answer", "final_ans", "ground_truth_answer"),
-        *("target", "expected", "answers", "answers_spans", "final_decision", "label", "verification_info"),
+        *("expected_output", "ideal", "ref_answer", "gt_answer", "final_ans", "ground_truth_answer", "target"),
+        *("targets", "expected", "answers", "answers_spans", "final_decision", "label", "verification_info"),
     )
     ANSWER = (*GOLD, "solution")
     TESTS = (
@@ -2930,7 +2945,7 @@ def named_place(value, choices: Choices) -> int | None:
         if len(places := places_of(value, names)) == 1:
             return places[0]
     letter = r"(?i)(?:option |choice |answer )?[(\[]?([a-z])[\])]?[.:]?(?:[)\s]\s*(.+))?"
-    match = re.fullmatch(letter, str(value).strip(), re.DOTALL)
+    match = re.fullmatch(letter, marked_gold(str(value)), re.DOTALL)  # "The answer is (B)"
     place = LETTERS.index(match[1].upper()) if match and match[1].isascii() else len(texts)
     return place if place < len(texts) and choices.are_lettered and match[2] in (None, texts[place]) else None
 
@@ -3311,11 +3326,13 @@ def as_conversation(shape: Shape) -> None:
     reply = [messages.pop()] if messages[-1]["role"] == "assistant" else None
     shape.set_prompt(messages, name)
     shape.add_passages(False)
+    text = shape.row.get("solution")
     if reply:
         shape.out["completion"] = reply
+        if marks_answer(text) and shape.row.get("answer") is None:
+            shape.notes.append("rows mark a final answer in solution; for rewards, --kind math takes it as answer")
         return
     check_alone(shape)
-    text = shape.row.get("solution")
     if gold := shape.name(Names.ANSWER if marks_answer(text) or names_value(text) else Names.GOLD):
         shape.gold(gold)  # in Tulu 3's data for verifiable rewards `ground_truth`, in ms-swift's `solution`
 

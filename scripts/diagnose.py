@@ -50,21 +50,21 @@ runs 2, then 1, then 3.
 #       439-458  paired tests  Intervals, paired tests, pass@k
 #       461-570  dialects      Names of metrics and settings in our trainers, TRL, verl and others
 #       573-868  logged run    A logged run: its metrics, settings and samples, and statistics of their trends
-#      871-1126  run settings  Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     1129-1330  sample texts  Logged completions: score, gold answer, stated answer and what it was paid
-#     1333-1552  sample files  Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout dumps, …
-#     1555-1866  log reading   Rows of a log as metrics: names, numbers, steps and runs of any dialect, under common …
-#     1869-2183  logs          Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
-#     2186-2411  run folder    Load a run: its log, with the settings, samples, data and rewards that lie beside it …
-#     2414-2466  cause         Causes: the evidence that they need, the signs that they explain, and the change that …
-#     2469-2627  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
-#     2630-2899  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
-#     2902-3216  rewards       Faulty rewards: another answer format, wrong gold answers, constant, inverted, blind …
-#     3219-3436  updates       Faulty updates: too large, without effect, held back by the KL, or led by a useless …
-#     3439-3736  outcomes      Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out set of …
-#     3739-3902  ranking       Find a run's signs, rank the causes that explain them, and give a verdict
-#     3905-4030  rescoring     --rescore: run the reward in the sandbox on gold, nonsense and logged samples, these …
-#     4033-4128  command       The command line: diagnose runs one after the other, and print verdicts as text or JSON
+#      871-1167  run settings  Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     1170-1371  sample texts  Logged completions: score, gold answer, stated answer and what it was paid
+#     1374-1593  sample files  Read files of samples: samples.jsonl, TRL's completion tables, verl's rollout dumps, …
+#     1596-1907  log reading   Rows of a log as metrics: names, numbers, steps and runs of any dialect, under common …
+#     1910-2224  logs          Reading a log file of any form in one pass: JSON lines, CSV, consoles, lines of …
+#     2227-2463  run folder    Load a run: its log, with the settings, samples, data and rewards that lie beside it …
+#     2466-2518  cause         Causes: the evidence that they need, the signs that they explain, and the change that …
+#     2521-2679  machinery     Machinery at fault: overflow, restarts, a sampler unlike the trainer, stale weights, …
+#     2682-2951  groups        Groups that teach nothing: near-greedy, cut, too hard, too easy, too sparse, without …
+#     2954-3268  rewards       Faulty rewards: another answer format, wrong gold answers, constant, inverted, blind …
+#     3271-3488  updates       Faulty updates: too large, without effect, held back by the KL, or led by a useless …
+#     3491-3788  outcomes      Wrong outcomes: one reward part bought or lost, memorised prompts, a held-out set of …
+#     3791-3954  ranking       Find a run's signs, rank the causes that explain them, and give a verdict
+#     3957-4082  rescoring     --rescore: run the reward in the sandbox on gold, nonsense and logged samples, these …
+#     4085-4180  command       The command line: diagnose runs one after the other, and print verdicts as text or JSON
 
 import argparse
 import ast
@@ -880,6 +880,8 @@ REPEATS = ("minibatches", "epochs", "ppo_epochs", "updates", "iterations", "num_
 NO_SETTINGS = re.compile(  # names of files beside a log that hold no training settings
     r"(trainer_state|summary|results?|versions|label|requirements)$|(eval|test|val|infer|generation|serv|judge|demo)"
 )
+LOADS = re.compile(r"(load_dataset|from_pretrained|from_json|from_csv|from_parquet)$")
+KEEPS = ("map", "shuffle", "rename_column", "rename_columns", "remove_columns", "to", "cuda", "train")  # all rows
 MOST_BYTES = 2_000_000  # larger files are not read as settings
 
 
@@ -935,13 +937,35 @@ def shell_settings(text: str) -> dict:
     return flat
 
 
+def loaded_name(node: ast.expr) -> ast.expr | None:
+    """The file or model that a chain such as `load_dataset("json", data_files=FILE)["train"].map(…)` has all of."""
+    while isinstance(node, ast.Call | ast.Attribute | ast.Subscript):
+        if isinstance(node, ast.Call) and (call := LOADS.search(ast.unparse(node.func))):
+            given = {keyword.arg: keyword.value for keyword in node.keywords}
+            is_part = "[" in ast.unparse(given["split"]) if "split" in given else len(node.args) > 1
+            return (
+                None if is_part else given.get("data_files") if call[1] == "load_dataset" else (node.args or [None])[0]
+            )
+        if isinstance(node, ast.Attribute) and node.attr not in KEEPS:
+            return None
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return None
+
+
+def keeps_itself(name: str, value: ast.expr) -> bool:
+    """Whether a name stands for the same file or model as before, as in `rows = rows.map(…)`."""
+    return isinstance(value, ast.Call) and ast.unparse(value.func) in [f"{name}.{method}" for method in KEEPS]
+
+
 def expression_value(node: ast.expr, known: dict[str, ast.expr]):
-    """Evaluate a literal, a name in `known`, a sum, a product, or a call's keyword arguments; else the source."""
+    """Evaluate a literal, a name in `known`, a sum, a product, a call's keywords or what it loads; else the source."""
     for _ in range(4):  # a name may stand for another name
         if isinstance(node, ast.Name | ast.Attribute):
             node = known.get(getattr(node, "attr", None) or node.id, node)
     if isinstance(node, ast.Call) and (ast.unparse(node.func) == "dict" or SAMPLES_CALL.search(ast.unparse(node.func))):
         return call_settings(node, known)
+    if loaded := loaded_name(node):  # a name may be loaded from its own former value
+        return expression_value(loaded, {name: value for name, value in known.items() if value is not node})
     if isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
         sides = [expression_value(side, known) for side in (node.left, node.right)]
         if all(isinstance(side, int | float) for side in sides) and sides[1]:
@@ -991,7 +1015,7 @@ def script_settings(text: str) -> dict:
             default = [keyword.value for keyword in node.keywords if keyword.arg == "default"]
             if default and node.args and ast.unparse(node.func).endswith("add_argument"):
                 given.setdefault(ast.unparse(node.args[-1]).strip("-'").replace("-", "_"), []).extend(default)
-    known = {name: values[0] for name, values in given.items() if len(values) == 1}
+    known = {name: x for name, (x, *later) in given.items() if all(keeps_itself(name, value) for value in later)}
     trains, samples = (
         [flat_config(call_settings(call, known)) for call in calls if pattern.search(ast.unparse(call.func))]
         for pattern in (CONFIG_CALL, SAMPLES_CALL)
@@ -1102,6 +1126,24 @@ def settings_beside(folder: Path) -> tuple[Path, dict] | None:
     return (path, flat) if len(known) >= 3 and known.keys() & {"lr", "group_size"} else None
 
 
+def settings_of(folder: Path) -> tuple[Path, dict] | None:
+    """(File, settings) of a run's folder: in it, in `job` of verl_train.py, or of the script that wrote it."""
+    if inside := settings_beside(folder) or settings_beside(folder / "job"):
+        return inside
+    script = script_of_output(folder)
+    return (script, read_settings(script)) if script else None
+
+
+def script_of_output(folder: Path) -> Path | None:
+    """The script, at most three folders above, that names this folder as its output_dir."""
+    for place in folder.resolve().parents[:3]:
+        for path in [path for ending in ("py", "ipynb", "sh") for path in sorted(place.glob(f"*.{ending}"))[:20]]:
+            named = read_settings(path).get("output_dir")
+            if isinstance(named, str) and (place / named).resolve() == folder.resolve():
+                return path
+    return None
+
+
 def add_settings(run: LoggedRun, folder: Path | None, given: str) -> None:
     """Add the settings of the file `given` by --settings; without one, and if none are known, those beside the log."""
     path, flat = Path(given), {}
@@ -1114,8 +1156,7 @@ def add_settings(run: LoggedRun, folder: Path | None, given: str) -> None:
             "script with names such as temperature, learning_rate, num_generations",
         )
     elif folder and not run.knows_settings():
-        places = (folder, folder / "job", folder.parent)  # `job` is verl_train.py's
-        path, flat = next(filter(None, map(settings_beside, places)), (path, flat))
+        path, flat = settings_of(folder) or settings_beside(folder.parent) or (path, flat)
     if flat:
         is_verl = any(key.startswith(("actor_rollout_ref.", "data.")) for key in flat)
         common = verl_settings(flat) if is_verl else common_settings(flat)
@@ -2206,9 +2247,10 @@ def log_of_folder(folder: Path) -> Path:
     further = [path for form in FURTHER for path in folder.glob(form) if path.suffix in ENDINGS and path.is_file()]
     further = {path.resolve(): path for path in further}.values()  # wandb/latest-run is a link
     logs = logs or (others if len(others) == 1 and not further else [path for path in others if is_log(path)])
-    below = [path.parent for name in LOGS for depth in ("*", "*/*") for path in folder.glob(f"{depth}/{name}")]
+    depths = ("*", "*/*", "*/*/checkpoint-*")
+    below = [path.parent for name in LOGS for depth in depths for path in folder.glob(f"{depth}/{name}")]
     runs = sorted({x.parent if re.fullmatch(r"checkpoint-\d+", x.name) else x for x in below})
-    if not logs and len(runs) == 1:
+    if len(runs) == 1 and (not logs or (len(logs) == 1 and logs[0] in others and is_console_of(logs[0], runs[0]))):
         return log_of_folder(runs[0])
     need(
         logs or not runs,
@@ -2225,6 +2267,15 @@ def log_of_folder(folder: Path) -> Path:
         "tensorboard or wandb exports as CSV",
     )
     return logs[0]
+
+
+def is_console_of(path: Path, folder: Path) -> bool:
+    """Whether a log beside a run's folder has the run's own figures, so that the folder, which knows more, is read."""
+    with contextlib.suppress(UserError):
+        console, run = (read_log([x], {}).values("score") for x in (path, log_of_folder(folder)))
+        is_near = [abs(x - y) <= 1e-3 * max(1.0, abs(y)) for x, y in zip(console, run, strict=False)]
+        return len(console) == len(run) > 0 and all(is_near)
+    return False
 
 
 def is_log(path: Path) -> bool:
@@ -2370,7 +2421,7 @@ def named_rewards(spec: str, run: LoggedRun) -> list[tuple[str, str]]:
 
 
 def add_reward_source(run: LoggedRun, spec: str, folder: Path, alone: bool) -> None:
-    """Add the source of the correctness reward, from a file that the flag or settings name or a script beside the log.
+    """Add the source of the correctness reward: from the flag, settings, a script beside the log or the run's own.
 
     In the parent folder, where other runs may have scripts, only functions count that the flag or settings name. If no
     name is known, the source is that of the only function in the run's own folder that takes completions.
@@ -2380,8 +2431,9 @@ def add_reward_source(run: LoggedRun, spec: str, folder: Path, alone: bool) -> N
     words = re.findall(r"\w+", str([name for _, name in rewards]))
     places = ((folder, [*words, *run.parts()]), (folder.parent, words))
     scripts = [(path, names) for place, names in places for path in sorted(place.glob("*.py"))[:20]]
+    scripts += [(path, [*words, *run.parts()]) for path in [alone and script_of_output(folder)] if path]
     if alone and not words and not run.parts():
-        scripts = [(path, [name]) for path in sorted(folder.glob("*.py"))[:20] for name in functions_of(path, [""])[1]]
+        scripts = [(path, [x]) for path in sorted(folder.glob("*.py"))[:20] for x in named_functions(path, [""])[1]]
         scripts = scripts if len(scripts) == 1 else []
     for path, names in files or scripts:
         if source := function_of(path, names):
@@ -2389,7 +2441,7 @@ def add_reward_source(run: LoggedRun, spec: str, folder: Path, alone: bool) -> N
             return
 
 
-def functions_of(path: Path, names: list[str]) -> tuple[str, list[str]]:
+def named_functions(path: Path, names: list[str]) -> tuple[str, list[str]]:
     """(text, function names) of a file: those in `names`; for [""] those that take completions and serve no other."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
@@ -2405,7 +2457,7 @@ def functions_of(path: Path, names: list[str]) -> tuple[str, list[str]]:
 
 def function_of(path: Path, names: list[str]) -> str:
     """The source of a file's correctness reward, with all that it uses; "" if the file has none, or does not say."""
-    text, chosen = functions_of(path, names)
+    text, chosen = named_functions(path, names)
     if names == [""] and len(chosen) > 1:
         return ""  # any of them may be the reward
     return extract(text, sorted(chosen, key=lambda name: not names_correctness(name))[:1]) if chosen else ""

@@ -38,63 +38,65 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 """
 
 # Contents
-#       156-167  python source       Parses Python source in a process with threads
-#       170-273  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       276-302  bundle              Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       305-499  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       502-714  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#      717-1092  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#     1095-1165  exit codes          Program exit: errors that a user can fix become a message and an exit code
-#     1168-1413  data files          Open data files as text: decompress, decode, refuse files without data; parse …
-#     1416-1537  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1540-1788  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1791-1905  stated answers      Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     1908-2049  answer marks        Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2052-2405  question parts      Detect columns that look like part of the question but are not in the prompt, …
-#     2408-2546  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2549-2575  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2578-2602  prompts             Load training and held-out prompts as token ids
-#     2605-2616  pass rates          Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
-#     2619-2669  text servers        Completions from OpenAI-compatible servers, one per request, with retries if a …
-#     2672-2909  user code           What users' rewards get: texts, copies of the columns, and their own state of …
-#     2912-3189  reward forms        The forms that a reward function may have, and loading rewards from files
-#     3192-3509  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3512-3648  environments        Load and check environments: classes whose methods are tools for the model, or …
-#     3651-3873  tool calls          Parse tool calls in model output, by the tokenizer's response template or one of …
-#     3876-4002  tool runs           Run the calls of many conversations concurrently, each with a time limit; none …
-#     4005-4322  turn bridge         Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4325-4502  conversations       Conversations with environments: their record, limits, and calls of the …
-#     4505-4653  play                Play a policy's conversations with environments; each turn samples all open …
-#     4656-4817  play setup          Set up and score conversations, for all programs that take --environment
-#     4820-4878  whole models        Refuse what transformers would make a model of by guessing: missing weights, …
-#     4881-5055  adapters            LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     5058-5144  models              The networks of a run: their precision, the frozen reference, prompts that they …
-#     5147-5176  tokenizers          Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     5179-5219  loading             Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     5222-5230  batches             Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
-#     5233-5520  key cache           The key-value cache while sampling: it grows in blocks, holds shared prompts …
-#     5523-5691  forward             The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     5694-5814  faster layers       Faster forms of layers while sampling: LoRA folded into weights, norms in one …
-#     5817-6005  cache probe         Probe what a model's cache and attention can do, before sampling and training …
-#     6008-6090  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
-#     6093-6330  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
-#     6333-6387  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
-#     6390-6403  rollouts            Sample and score a batch's rows over all processes; slow rewards run while other …
-#     6406-6432  trainer settings    Settings that several trainers have, with their defaults: a trainer's Config …
-#     6435-6586  memory              The memory that a run will need, from the shape of its networks
-#     6589-6643  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
-#     6646-6683  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     6686-6857  paired tests        Intervals, paired tests, pass@k
-#     6860-6923  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     6926-7067  settings            Settings
-#     7070-7223  rows                Rows: reading and checking them, those that the model was trained on, files that …
-#     7226-7511  tasks               What a task is; generation, mathematics, code
-#     7514-7659  scored tasks        Tasks of log-probs: perplexity, multiple choice
-#     7662-7848  requests            What is asked of a model: worked examples, templates, token ids; and what was …
-#     7851-7999  own tasks           Tasks of the user: reward functions, conversations with an environment
-#     8002-8269  local model         A model of transformers: batched sampling and scoring; the beginning that all …
-#     8272-8391  models              Models in vLLM, on servers, and none; opening those that were named
-#     8394-8563  run                 Running the tasks, and the command line
+#       159-170  python source       Parses Python source in a process with threads
+#       173-276  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       279-305  bundle              Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       308-502  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       505-717  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#      720-1095  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#     1098-1168  exit codes          Program exit: errors that a user can fix become a message and an exit code
+#     1171-1416  data files          Open data files as text: decompress, decode, refuse files without data; parse …
+#     1419-1540  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1543-1791  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1794-1923  stated answers      Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     1926-2067  answer marks        Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2070-2423  question parts      Detect columns that look like part of the question but are not in the prompt, …
+#     2426-2564  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2567-2593  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2596-2620  prompts             Load training and held-out prompts as token ids
+#     2623-2634  pass rates          Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm start, …
+#     2637-2687  text servers        Completions from OpenAI-compatible servers, one per request, with retries if a …
+#     2690-2927  user code           What users' rewards get: texts, copies of the columns, and their own state of …
+#     2930-3208  reward forms        The forms that a reward function may have, and loading rewards from files
+#     3211-3530  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3533-3671  environments        Load and check environments: classes whose methods are tools for the model, or …
+#     3674-3896  tool calls          Parse tool calls in model output, by the tokenizer's response template or one of …
+#     3899-4025  tool runs           Run the calls of many conversations concurrently, each with a time limit; none …
+#     4028-4345  turn bridge         Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4348-4525  conversations       Conversations with environments: their record, limits, and calls of the …
+#     4528-4676  play                Play a policy's conversations with environments; each turn samples all open …
+#     4679-4840  play setup          Set up and score conversations, for all programs that take --environment
+#     4843-4901  whole models        Refuse what transformers would make a model of by guessing: missing weights, …
+#     4904-5078  adapters            LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     5081-5167  models              The networks of a run: their precision, the frozen reference, prompts that they …
+#     5170-5199  tokenizers          Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     5202-5242  loading             Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     5245-5253  batches             Batches: masked statistics, padding, micro-batches, and packed layouts that hold …
+#     5256-5543  key cache           The key-value cache while sampling: it grows in blocks, holds shared prompts …
+#     5546-5714  forward             The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     5717-5837  faster layers       Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     5840-6028  cache probe         Probe what a model's cache and attention can do, before sampling and training …
+#     6031-6113  room steps          One more token per row, with fixed shapes and addresses within the cache, as a …
+#     6116-6353  sampling            Sampling with the policy itself: a KV cache, rows that leave the batch when they …
+#     6356-6410  sampling vllm       Sampling with vLLM on the same GPU, and copying the weights into it
+#     6413-6426  rollouts            Sample and score a batch's rows over all processes; slow rewards run while other …
+#     6429-6455  trainer settings    Settings that several trainers have, with their defaults: a trainer's Config …
+#     6458-6609  memory              The memory that a run will need, from the shape of its networks
+#     6612-6666  fit                 Sizes that fit the memory: chosen and reported in one line, refused if too …
+#     6669-6706  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     6709-6880  paired tests        Intervals, paired tests, pass@k
+#     6883-6946  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#     6949-7147  scored samples      Scored samples of any evaluation, in JSON, JSONL, CSV or parquet, and the …
+#     7150-7291  settings            Settings
+#     7294-7447  rows                Rows: reading and checking them, those that the model was trained on, files that …
+#     7450-7735  tasks               What a task is; generation, mathematics, code
+#     7738-7883  scored tasks        Tasks of log-probs: perplexity, multiple choice
+#     7886-8072  requests            What is asked of a model: worked examples, templates, token ids; and what was …
+#     8075-8223  own tasks           Tasks of the user: reward functions, conversations with an environment
+#     8226-8493  local model         A model of transformers: batched sampling and scoring; the beginning that all …
+#     8496-8615  models              Models in vLLM, on servers, and none; opening those that were named
+#     8618-8666  others              Results of other programs, which --compare takes like results.json
+#     8669-8839  run                 Running the tasks, and the command line
 
 import argparse
 import ast
@@ -145,6 +147,7 @@ import unicodedata
 import urllib.error
 import urllib.request
 import warnings
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -1796,20 +1799,22 @@ _TO = (  # ... for x = 3, (in cm), in simplest form, rounded to two places
 )
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería|é)\b"
-    r"|\b(?:turns out to be|comes (?:out )?to|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
+    r"|\b(?:turns out to be|comes (?:out )?to|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো"
+    r"|(?<=ответ )[—–]|(?<=odpowiedź )to\b|[:：=]|\n)"
 )
+_CORRECT = "correct[ea]?|cor(?:re|ret)ta|cert[ao]|giusta|yang (?:benar|tepat)|đúng|chính xác|الصحيحة"
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
     **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
     **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jibu vastaus उत्तर উত্তর సమాధానం".split()},
-    **{word: rf"\b{word}" for word in ("la solution", "đáp án", "الجواب", "الإجابة")},
+    **{word: rf"\b{word}" for word in ("la solution", "đáp án", "câu trả lời", "الجواب", "الإجابة")},
     **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
     "ans": r"(?:\b|(?<=(?<![^\n])__))ans(?:wer)?",  # __Answer:__
     "jawaban": r"\bjawaban(?:nya)?",
 }
 _MARKS = {
     **{
-        word: rf"{noun}(?=__|\W|$)[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
+        word: rf"{noun}(?=__|\W|$)[*_ ]*(?:{_TO}|choice|option|finale?|{_CORRECT}|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
         for word, noun in _ANSWERS.items()
     },
     **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
@@ -1827,7 +1832,7 @@ _MARKS = {
         word: rf"(?<!\w){word}(?:[は은]|[ *]{{0,3}}[:：=])[、\s:：*_]*"
         for word in ("答え", "正解", "解答", "答", "정답", "답")
     },
-    "svar": r"\bsvar(?:et (?:är|er)\b|[ *]{0,3}[:：])[\s:：*_]*",
+    "svar": r"\bsvar(?:(?:et)? (?:är|er)\b|[ *]{0,3}[:：])[\s:：*_]*",
     "####": r"(?<!#)####(?!#)[ \t*_]*",
 }
 BECAUSE = r"because|since|due to|weil|parce qu\w+|puisque|porque|ya que"
@@ -1838,11 +1843,20 @@ _IS_RIGHT = (
 _BEHIND = re.compile(  # after an answer: a reason, a claim that it is right, a remark in brackets, a copula
     rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{BECAUSE}|{_IS_RIGHT})\b"
     r"|\s?[,;(]\s?(?:which|where|so|as|see|da|denn|siehe|car|voir|pues|véase)\b)"
+    r"|(?is:(?<=\Ayes)(?!.*\bno\b)|(?<=\Ano)(?!.*\byes\b))(?:[,;:!]|\.(?= [A-Z]))\s"  # Yes, both are American
     r"|\*\*, (?:the|an?)\b(?![^.\n]*(?:\*\*| (?:is|are|or) ))"  # the capital of France; not: the other is **Rome**
     r"|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
     r"|\s{0,3}(?:(?:是|为)?正确|が(?:正解|正しい))|(?<=[A-ZＡ-Ｚ])\s{0,3}(?:项|項|选项|選項|選択肢)"
     r"|(?:です|である|となります|になります|だ|입니다|이다|이에요|예요)(?=[。．.!！、\s]|$)"
     r"|\s{0,3}[(（](?i:see|as|from|by|using|siehe|voir|véase|见|如上)[^\d()（）]{2,60}[)）][.。]?$"
+)
+_EXPLANATION = re.compile(
+    r"\n[\s#*_]{0,9}((?i:explanation|reason(?:ing)?|rationale|justification|here['’]s why|why|erklärung|begründung"
+    r"|explication|explicación|解析|解释|解説|理由))\b"
+)
+_RECONSIDERED = re.compile(  # in an explanation: another answer may be right
+    r"(?i)\b(?:wait[,.!…]|(?:not |un)sure\b|also (?:be )?(?:correct|right)\b|auch (?:richtig|korrekt)\b"
+    r"|aussi (?:correcte?|juste)\b|también (?:es )?correct[ao]\b)|也是?(?:对|正确)"
 )
 WEAK_MARK = re.compile(  # marks where there are no others
     r"\b(?i:answers(?: (?:to|for)\b[^.,\n]{0,60}?)?(?: are\b|[*_ ]{0,3}:))[\s:*_]*"
@@ -1899,7 +1913,11 @@ def with_point(text: str) -> str:
 
 
 def without_words(answer: str) -> str:
-    """Trim words around an answer: "so B", "B because …", "42 (see above)", "B is correct", 42です."""
+    """Trim words around an answer: "so B", "B because …", "42 (see above)", "B is correct", 42です, an explanation."""
+    heads = [*_EXPLANATION.finditer(answer)]
+    repeated = any(head[1] == heads[0][1] for head in heads[1:])  # each option is explained
+    if heads and not repeated and not _RECONSIDERED.search(answer):
+        answer = answer[: heads[0].start()] or answer
     start, end = _BEFORE.match(answer), _BEHIND.search(answer)
     short = answer[start.end() if start else 0 : end.start() if end else None]
     return short if short.strip(" \t\n*_") else answer
@@ -3134,6 +3152,7 @@ def find_reward(spec: str):
     known = rewards or known  # a library has other functions too
     got = f"got reward {spec!r}: {file} has no function {name!r}"
     need(callable(reward), f"{got}; expected one of {', '.join(known)}{suggest(name, known)}")
+    need(not inspect.isclass(reward), f"got {spec}, a class; expected a function or an instance; try reward = {name}()")
     return reward, members
 
 
@@ -3403,10 +3422,12 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
             if p.default is p.empty:
                 got = f"got reward {name} with the arguments {', '.join(taken)}: no column {p.name!r}, no completions"
                 need(reads_completions, f"{got}; expected {REWARD_FORMS}")
-                near, mend = suggest(p.name, list(row["columns"])), f"data_loader.py --map {p.name}=COLUMN"
+                known = ", ".join(["prompt", *row["columns"]])
+                near = suggest(p.name, [c for c in row["columns"] if c not in taken])
+                mend = f"data_loader.py --map {p.name}=COLUMN"
                 mend = "ppo_train.py --environment FILE.py:Class" if p.name == "environments" else mend
                 raise UserError(
-                    f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
+                    f"reward {name} takes {p.name!r}; got data with the columns {known}; "
                     f"expected that column too{near or '; try'}{', or' * bool(near)} {mend}, or a reward for this data"
                 )
             near = difflib.get_close_matches(p.name, [c for c in row["columns"] if c not in taken], n=1, cutoff=0.75)
@@ -3577,6 +3598,8 @@ def tool_schema(environment, name: str, subject: str) -> dict:
 
     method = getattr(environment, name)
     expected = f"expected type hints and a docstring, with `name: text` (no type) for each argument under Args:{HIDE}"
+    if name == "step":
+        expected += "; for gymnasium's step, try GameEnvironment in references/environments.md"
     for p in inspect.signature(method).parameters.values():
         fits = p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
         need(fits, f"{subject}: tool {name} has the parameter {p}, which a call by name cannot give; {expected}")
@@ -6923,6 +6946,207 @@ def pick_values(values: dict, rows: list[int]) -> Values:
     return Values(**{**values, **picked})
 
 
+# ------------------------------------------------------------- scored samples (src/parts/evaluating/scored_samples.py)
+
+SCORED_FILES = (".json", ".jsonl", ".csv", ".tsv", ".parquet", ".eval")  # the last is Inspect's: JSON files in a zip
+COLUMNS = {  # names of columns, the best first
+    "key": (r"(doc|task|question|problem|example|sample|item)_?(id|idx|index)", "id|idx|index|uu?id", "key|name"),
+    "prompt": ("(origin_)?prompt", "question|problem|instruction|query", "(user_)?input"),
+    "gold": (
+        "golds?|gold_answer|targets?|references?|expected(_answer|_output)?|ground_truth|gt|correct_answer",
+        "label|solution|answer|final_answer",
+    ),
+    "completion": (
+        "completions?|(model_|full_)?(response|output)s?|generations?|generated_text|model_answer|resps|raw_output",
+        "predictions?|preds?|code|text",
+        "answer|solution",
+    ),
+    "finish": ("(finish|stop)(_reason)?|truncated",),
+}
+SCORE = (
+    r"(is_)?(correct|right|solved)|correctness|acc(uracy)?|(exact_)?match|em|pass(ed)?|success|score|verified"
+    r"|(.+\.)?(scores?|metrics)\.\w+(\.value)?|(base|plus)_status"
+)
+VERDICTS = {
+    **dict.fromkeys(("true", "yes", "pass", "passed", "correct", "right", "c"), 1.0),
+    "p": 0.5,  # Inspect's letters: correct, partly, incorrect, no answer
+    **dict.fromkeys(("false", "no", "fail", "failed", "incorrect", "wrong", "timeout", "i", "n"), 0.0),
+}
+CUT_REASONS = ("length", "max_tokens", "max_length", "true")  # how servers name the token limit
+
+
+def flat(row: dict, place: str = "") -> dict:
+    """A row without nesting, its dotted names in lower case with underscores."""
+    columns = {}
+    for name, x in row.items():
+        full = place + re.sub("[ -]", "_", str(name).lower())
+        columns |= flat(x, f"{full}.") if isinstance(x, dict) and x else {full: x}
+    return {name: x for name, x in columns.items() if name}  # pandas's index has none
+
+
+def columns_of(row: dict) -> dict[str, str]:
+    """{role: column, or ""} of a flat row: of the columns without a role the least nested, of these the best name."""
+    columns = {}
+    for role, patterns in COLUMNS.items():
+        last = {name: name.rpartition(".")[2] for name in row if name not in columns.values()}
+        ranks = [
+            (n.count("."), i, n) for n, end in last.items() for i, x in enumerate(patterns) if re.fullmatch(x, end)
+        ]
+        columns[role] = min(ranks, default=(0, 0, ""))[2]
+    if not columns["completion"] and columns["gold"].endswith("solution"):  # EvalPlus's programs
+        columns |= {"completion": columns["gold"], "gold": ""}
+    return columns
+
+
+def score_of(value) -> float | None:
+    """A score as a number, None for an empty cell; ValueError or TypeError for other values."""
+    if value is None or value == "":
+        return None
+    return float(VERDICTS.get(value.lower(), value) if isinstance(value, str) else value)
+
+
+def score_columns(rows: list[dict]) -> dict[str, list[list]]:
+    """{metric: a list of scores for each row} of flat rows; lm-eval declares its metrics."""
+    columns, declared = {}, rows[0].get("metrics") or ()
+    for name in rows[0]:
+        if (name in declared or re.fullmatch(SCORE, name)) and all(name in row for row in rows):
+            cells = [listed(row[name]) for row in rows]
+            if name in declared and any(len(cell) > 1 for cell in cells):
+                continue  # lm-eval's parts of a score, such as (gold, prediction)
+            try:
+                columns[name.removesuffix(".value")] = [[*map(score_of, cell)] for cell in cells]
+            except (ValueError, TypeError):
+                continue
+    if {"base_status", "plus_status"} <= columns.keys():  # EvalPlus: its further tests count beside the first ones
+        pairs = zip(columns["base_status"], columns["plus_status"], strict=True)
+        columns["plus_status"] = [[x and y for x, y in zip(*pair, strict=True)] for pair in pairs]
+    return {name: cells for name, cells in columns.items() if any(x is not None for cell in cells for x in cell)}
+
+
+def text_of(value) -> str:
+    """A completion as text: of messages the last one's."""
+    while isinstance(value, list | dict) and value:
+        value = value[-1] if isinstance(value, list) else value.get("content", value.get("text", value.get("prompt")))
+    return value if isinstance(value, str) else "" if value in (None, [], {}) else str(value)
+
+
+def listed(value) -> list:
+    return value if isinstance(value, list) else [value]
+
+
+def tables_in(value) -> Iterator[list[dict]]:
+    """The tables of scored samples in a JSON value, as flat rows, also {id: sample, or samples}; none of training."""
+    if isinstance(value, dict):
+        for x in value.values():
+            yield from tables_in(x)
+        value = [{"id": key} | row for key, x in value.items() for row in listed(x) if isinstance(row, dict)]
+        value = value if len(value) > 1 and all(columns_of(flat(row))["completion"] for row in value) else []
+    if isinstance(value, list) and value and all(isinstance(x, dict) for x in value):
+        rows = [*map(flat, value)]
+        if score_columns(rows) and "step" not in rows[0]:
+            yield rows
+
+
+def keys_of(rows: list[dict], column: str, asked: list[str]) -> list[str]:
+    """What tells flat rows apart: a column of ids, else their prompts, else their places.
+
+    Ids that stand for several prompts only number samples; prompts name rows if all occur equally often, or repeatedly.
+    """
+    ids, counts = [str(row.get(column)) for row in rows], {*Counter(asked).values()}
+    if column and len({*zip(ids, asked, strict=True)}) == len({*ids}):
+        return ids
+    names_rows = len({*asked}) > 1 and (len(counts) == 1 or min(counts) > 1)
+    return asked if names_rows else [*map(str, range(len(rows)))]
+
+
+class OtherResults:
+    """The samples in one file, {task: {key: samples}}, and the figures that it and other files state, by file."""
+
+    def __init__(self, file: Path, rows: list[dict], stated: dict):
+        lm_eval = re.fullmatch(r"samples_(.+?)(_\d{4}-\d\d-\d\dT[\d.:-]+)?", file.stem)
+        self.file, self.task, self.stated = file, lm_eval[1] if lm_eval else "samples", {file: stated}
+        columns, scores, keyed = columns_of(rows[0]), score_columns(rows), {}
+        asked = [text_of(row.get(columns["prompt"])) for row in rows]
+        for i, key in enumerate(keys_of(rows, columns["key"], asked)):
+            about = {"task": self.task, "key": key, "prompt": asked[i], "gold": rows[i].get(columns["gold"])}
+            for sample in samples_of(rows[i], columns, {name: cells[i] for name, cells in scores.items()}):
+                keyed.setdefault(key, []).append(about | sample)
+        self.samples, self.siblings = {self.task: keyed}, 1
+        self.metrics = list(dict.fromkeys(m for samples in keyed.values() for x in samples for m in x["metrics"]))
+
+
+def samples_of(row: dict, columns: dict[str, str], scores: dict[str, list]) -> Iterator[dict]:
+    """The samples of a flat row: as many as it has scores."""
+    texts, finish, count = row.get(columns["completion"]), row.get(columns["finish"]), max(map(len, scores.values()))
+    way = f",{row['filter'].replace('-', '_')}" if isinstance(row.get("filter"), str) else ""  # lm-eval's
+    are_texts = count > 1 and isinstance(texts, list) and len(texts) == count
+    for n in range(count):
+        metrics = {f"{m}{way}": cell[n] if n < len(cell) else None for m, cell in scores.items()}
+        cut = "length" if str(finish).lower() in CUT_REASONS else finish
+        yield {"metrics": metrics, "completion": text_of(texts[n] if are_texts else texts), "finish": cut}
+
+
+def read_table(file: Path) -> OtherResults | dict:
+    """A file's scored samples or, if it has none, its flat figures; UserError if it cannot be read."""
+    try:
+        if file.suffix == ".eval":
+            with zipfile.ZipFile(file) as parts:
+                value = [json.loads(parts.read(name)) for name in parts.namelist() if name.startswith("samples/")]
+        else:
+            value = json.loads(file.read_text(encoding="utf-8")) if file.suffix == ".json" else read_rows(str(file))
+    except (OSError, ValueError, RecursionError, zipfile.BadZipFile) as error:
+        raise UserError(f"got {file}, which cannot be read ({error}); expected JSON in UTF-8") from None
+    figures = flat(value) if isinstance(value, dict) else {}
+    rows = max(tables_in(value), key=len, default=[])
+    return OtherResults(file, rows, figures) if rows else figures
+
+
+def other_evaluations(path: Path) -> tuple[list[OtherResults], list[str]]:
+    """(Scored samples of a file, or of a folder and its subfolders, with the figures beside; what is unreadable).
+
+    UserError if `path` itself is a table that cannot be read.
+    """
+    results, figures, unreadable = [], {}, []
+    files = [*path.glob("*"), *path.glob("*/*"), *path.glob("results/*/*")]  # the last: OpenCompass's
+    if path.is_file():
+        files = [path, *(x for x in path.parent.glob("*.json") if path.stem in x.stem)]
+    for file in sorted({x for x in files if x.suffix in SCORED_FILES}):
+        try:
+            read = read_table(file)
+        except UserError as error:
+            if file == path:
+                raise
+            unreadable.append(str(error))
+            continue
+        if isinstance(read, dict):
+            figures[file] = read
+        elif file == path or not path.is_file():
+            results.append(read)
+    for one in results:
+        one.siblings = sum(x.file.parent == one.file.parent for x in results)
+        one.stated |= {file: x for file, x in figures.items() if file.parent == one.file.parent}
+    return results, unreadable
+
+
+def pair_faults(one, other, task: str) -> list[str]:
+    """What is wrong where rows of two results have the same id: other gold answers, or other prompts."""
+    a, b = ({key: row[0] for key, row in x.samples[task].items()} for x in (one, other))
+    common, faults = [key for key in a if key in b], []
+    pairs = {key: [(x.get("gold"), x.get("prompt")) for x in (a[key], b[key])] for key in common}
+    golds = [key for key, ((x, _), (y, _)) in pairs.items() if None not in (x, y) and str(x).strip() != str(y).strip()]
+    asked = [key for key, ((_, x), (_, y)) in pairs.items() if x != y]
+    are_others = {str(x) for (_, x), _ in pairs.values()} & {str(y) for _, (_, y) in pairs.values()}  # and no template
+    apart = ": the rows are not paired"
+    if golds:
+        key, same = golds[0], [key for key in golds if key not in asked and a[key].get("prompt")]
+        text = f"{len(golds)} of {len(common)} common rows have different golds in {other.file}"
+        faults.append(f"{text}, such as {key!r}: {pairs[key][0][0]!r} and {pairs[key][1][0]!r}{'' if same else apart}")
+    if asked and are_others:
+        text = f"{len(asked)} of {len(common)} common ids have different prompts in {other.file}"
+        faults.append(f"{text}, such as {asked[0]!r}{apart}")
+    return faults
+
+
 # ---------------------------------------------------------------------- settings (src/programs/evaluation/settings.py)
 
 
@@ -6936,7 +7160,7 @@ class Config(ConversationSettings):
     model: list[str] = setting([], f"folder, adapter folder or hub id; two are compared (default: {EMBEDDED_MODEL})")
     data: str = setting("", "rows to evaluate on: file, folder, or hub id[:config][@split]")
     limit: int = setting(0, "use only the first rows (0: all)")
-    compare: list[str] = setting([], "BEFORE AFTER: compare two results.json without running a model", several=True)
+    compare: list[str] = setting([], "BEFORE AFTER: compare two results, of any program; no model runs", several=True)
     completion_column: str = setting("", "grade this column of the data instead of a model's completions")
     output_dir: str = setting("runs/evaluation", "folder for results.json, samples.jsonl and the cache")
     # prompt
@@ -8391,6 +8615,57 @@ def open_models(config: Config):
             yield kind(config, source, device)
 
 
+# -------------------------------------------------------------------------- others (src/programs/evaluation/others.py)
+
+
+def read_either(path: str) -> tuple[dict, dict[str, OtherResults]]:
+    """(Report, {task: the samples that it is made of}) of a results.json or of another program's results.
+
+    The newest file of a task counts; a row's value is the mean over its samples.
+    """
+    try:
+        return read_report(path), {}
+    except UserError as error:
+        need(Path(path).exists(), str(error))
+    results, unreadable = other_evaluations(Path(path))
+    for text in unreadable:
+        say(f"warning: {text}")
+    got = f"got {path} without scores of single rows; expected results.json of evaluation.py or scored samples"
+    need(results, f"{got}; to score completions, try --task math --data FILE --completion_column COLUMN")
+    others, tasks = {}, {}
+    for one in results:
+        task = one.task if one.task != "samples" or len(results) == 1 else one.file.stem
+        if task in others:
+            say(f"note: {task}: {one.file} is compared, {others[task].file} is not")
+        rows, others[task] = one.samples[one.task], one
+        values = {metric: Values([mean_score(samples, metric) for samples in rows.values()]) for metric in one.metrics}
+        tasks[task] = {"keys": [*rows], "values": {name: dataclasses.asdict(x) for name, x in values.items()}}
+    return {"model": {"name": path}, "tasks": tasks}, others
+
+
+def mean_score(samples: list[dict], metric: str) -> float | None:
+    scores = [x for sample in samples if (x := sample["metrics"].get(metric)) is not None]
+    got = f"got {metric} nan or infinite in row {samples[0]['key']}"
+    need(all(map(math.isfinite, scores)), f"{got}; expected numbers; try leaving a score out where a row has none")
+    return sum(scores) / len(scores) if scores else None
+
+
+def reports_to_compare(paths: list[str]) -> list[dict]:
+    """The two reports after --compare; UserError if rows of one id are not the same rows."""
+    (one, ones), (other, others) = map(read_either, paths)
+    metrics = [[m for task in report["tasks"].values() for m in task["values"]] for report in (one, other)]
+    got = f"got {paths[0]} with {', '.join(metrics[0])} and {paths[1]} with {', '.join(metrics[1])}"
+    need({*metrics[0]} & {*metrics[1]}, f"{got}; expected a metric that both have; try renaming a column")
+    for task in ones.keys() & others.keys():
+        for fault in pair_faults(ones[task], others[task], ones[task].task):
+            need("not paired" not in fault, f"got {paths[0]} and {paths[1]}: {fault}; expected the same rows")
+            say(f"warning: {task}: {fault}")
+        first = next(iter(ones[task].samples[ones[task].task].values()))[0]
+        if not first["prompt"] and first["key"].isdecimal():
+            say(f"warning: {task}: rows without prompts are paired by their numbers; expected the same ids or order")
+    return [one, other]
+
+
 # -------------------------------------------------------------------------------- run (src/programs/evaluation/run.py)
 
 KINDS = (Generation, Math, Code, Perplexity, MultipleChoice, RewardTask, EnvironmentTask)
@@ -8514,6 +8789,7 @@ def print_comparison(before: dict, after: dict, config: Config) -> None:
     for metrics in results.values():
         for metric in metrics.values():
             tell(f"  {metric['verdict']}")
+    tell(f"as JSON {folder / 'comparison.json'}")
 
 
 def run(config: Config) -> int:
@@ -8523,7 +8799,7 @@ def run(config: Config) -> int:
         config.system_prompt = Path(config.system_prompt).read_text(encoding="utf-8").strip()
     random.seed(config.seed)  # for the user's graders
     if config.compare:
-        reports = list(map(read_report, config.compare))
+        reports = reports_to_compare(config.compare)
         warn_of_trained(reports)
         print_comparison(*reports, config)
         return 0

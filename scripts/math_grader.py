@@ -26,14 +26,14 @@ The reward library loads this file when a function grades mathematics.
 # Contents
 #         65-76  python source   Parses Python source in a process with threads
 #         79-89  messages        Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#        92-287  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
-#       290-431  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#       434-514  contexts        What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
-#       517-835  vocabulary      Patterns, names and units; bringing texts into one notation
-#      838-1237  values          Read answers: expressions, evaluated at sample points, and the structures around them
-#     1240-1420  worker          The worker process that asks math-verify, with limits on its processor time, which …
-#     1423-1668  equality        Equality of values and of answers
-#     1671-1918  answers         Find the final answer in a completion or a gold column; the score; the command line
+#        92-306  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
+#       309-450  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#       453-534  contexts        What around a number, a box or a mark changes what it says: 5 million, -\boxed{5}, …
+#       537-855  vocabulary      Patterns, names and units; bringing texts into one notation
+#      858-1257  values          Read answers: expressions, evaluated at sample points, and the structures around them
+#     1260-1440  worker          The worker process that asks math-verify, with limits on its processor time, which …
+#     1443-1688  equality        Equality of values and of answers
+#     1691-1944  answers         Find the final answer in a completion or a gold column; the score; the command line
 
 import argparse
 import ast
@@ -98,20 +98,22 @@ _TO = (  # ... for x = 3, (in cm), in simplest form, rounded to two places
 )
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería|é)\b"
-    r"|\b(?:turns out to be|comes (?:out )?to|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
+    r"|\b(?:turns out to be|comes (?:out )?to|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো"
+    r"|(?<=ответ )[—–]|(?<=odpowiedź )to\b|[:：=]|\n)"
 )
+_CORRECT = "correct[ea]?|cor(?:re|ret)ta|cert[ao]|giusta|yang (?:benar|tepat)|đúng|chính xác|الصحيحة"
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
     **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
     **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jibu vastaus उत्तर উত্তর సమాధానం".split()},
-    **{word: rf"\b{word}" for word in ("la solution", "đáp án", "الجواب", "الإجابة")},
+    **{word: rf"\b{word}" for word in ("la solution", "đáp án", "câu trả lời", "الجواب", "الإجابة")},
     **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
     "ans": r"(?:\b|(?<=(?<![^\n])__))ans(?:wer)?",  # __Answer:__
     "jawaban": r"\bjawaban(?:nya)?",
 }
 _MARKS = {
     **{
-        word: rf"{noun}(?=__|\W|$)[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
+        word: rf"{noun}(?=__|\W|$)[*_ ]*(?:{_TO}|choice|option|finale?|{_CORRECT}|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
         for word, noun in _ANSWERS.items()
     },
     **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
@@ -129,7 +131,7 @@ _MARKS = {
         word: rf"(?<!\w){word}(?:[は은]|[ *]{{0,3}}[:：=])[、\s:：*_]*"
         for word in ("答え", "正解", "解答", "答", "정답", "답")
     },
-    "svar": r"\bsvar(?:et (?:är|er)\b|[ *]{0,3}[:：])[\s:：*_]*",
+    "svar": r"\bsvar(?:(?:et)? (?:är|er)\b|[ *]{0,3}[:：])[\s:：*_]*",
     "####": r"(?<!#)####(?!#)[ \t*_]*",
 }
 HEDGE = re.compile(  # after an answer: an alternative one
@@ -148,11 +150,20 @@ _IS_RIGHT = (
 _BEHIND = re.compile(  # after an answer: a reason, a claim that it is right, a remark in brackets, a copula
     rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{BECAUSE}|{_IS_RIGHT})\b"
     r"|\s?[,;(]\s?(?:which|where|so|as|see|da|denn|siehe|car|voir|pues|véase)\b)"
+    r"|(?is:(?<=\Ayes)(?!.*\bno\b)|(?<=\Ano)(?!.*\byes\b))(?:[,;:!]|\.(?= [A-Z]))\s"  # Yes, both are American
     r"|\*\*, (?:the|an?)\b(?![^.\n]*(?:\*\*| (?:is|are|or) ))"  # the capital of France; not: the other is **Rome**
     r"|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
     r"|\s{0,3}(?:(?:是|为)?正确|が(?:正解|正しい))|(?<=[A-ZＡ-Ｚ])\s{0,3}(?:项|項|选项|選項|選択肢)"
     r"|(?:です|である|となります|になります|だ|입니다|이다|이에요|예요)(?=[。．.!！、\s]|$)"
     r"|\s{0,3}[(（](?i:see|as|from|by|using|siehe|voir|véase|见|如上)[^\d()（）]{2,60}[)）][.。]?$"
+)
+_EXPLANATION = re.compile(
+    r"\n[\s#*_]{0,9}((?i:explanation|reason(?:ing)?|rationale|justification|here['’]s why|why|erklärung|begründung"
+    r"|explication|explicación|解析|解释|解説|理由))\b"
+)
+_RECONSIDERED = re.compile(  # in an explanation: another answer may be right
+    r"(?i)\b(?:wait[,.!…]|(?:not |un)sure\b|also (?:be )?(?:correct|right)\b|auch (?:richtig|korrekt)\b"
+    r"|aussi (?:correcte?|juste)\b|también (?:es )?correct[ao]\b)|也是?(?:对|正确)"
 )
 _RIGHT = r"(?:correct|right|true|valid|acceptable|works?|fits?)\b"
 _RIGHT_TOO = (  # after a choice: is also correct; works, too; but not: is also not right
@@ -263,14 +274,22 @@ def second_letter(letter: str, rest: str) -> bool:
 
 
 def without_words(answer: str) -> str:
-    """Trim words around an answer: "so B", "B because …", "42 (see above)", "B is correct", 42です."""
+    """Trim words around an answer: "so B", "B because …", "42 (see above)", "B is correct", 42です, an explanation."""
+    heads = [*_EXPLANATION.finditer(answer)]
+    repeated = any(head[1] == heads[0][1] for head in heads[1:])  # each option is explained
+    if heads and not repeated and not _RECONSIDERED.search(answer):
+        answer = answer[: heads[0].start()] or answer
     start, end = _BEFORE.match(answer), _BEHIND.search(answer)
     short = answer[start.end() if start else 0 : end.start() if end else None]
     return short if short.strip(" \t\n*_") else answer
 
 
 def without_json(text: str) -> str:
-    """The text with `"answer": "B"` of JSON as `Answer: B` at the end of a line."""
+    """The text with `"answer": "B"` of JSON as `Answer: B` at the end of a line; an example before an answer stays."""
+    end = max((m.end() for m in _JSON_ANSWER.finditer(text)), default=len(text))
+    rest = text[end:].partition("}")[2]
+    if any(_VALUE.match(rest, mark.end()) for mark in marks(rest)) or _BARE.fullmatch(rest.strip("\n. ")):
+        return text
     return _JSON_ANSWER.sub(lambda m: "Answer: " + (m[1] or m[2]).replace(r"\\", "\\") + "\n", text)
 
 
@@ -455,8 +474,9 @@ _AFTER_NUMBER = re.compile(  # after a box with digits: another number, a denial
     r"(?i)[\s$]*(?:or[\s$]*\d+\$?\.?(?:\n|\Z)|is (?:wrong|incorrect|not (?:the )?(?:correct|right|answer)))"
 )
 _DENIED = re.compile(  # before "answer is"
-    r"(?i)\b(?:if|whether|unless|suppose|supposing|assume|assuming|wrong|incorrect|false|not (?:true|sure))"
-    r"(?: that)?(?: (?:the|an?|my|our))?(?: (?:correct|right|final|best))?[*_ ]*\Z"
+    r"(?i)\b(?:if|whether|unless|suppose|supposing|assume|assuming|wrong|incorrect|false|not (?:true|sure)|se|si|если"
+    r"|falsche|fausse|mauvaise|fel|felaktiga?t?|forkerte?|feil|błędna|nieprawidłowa|неправильный|неверный|yanlış)"
+    r"(?: that)?(?: (?:the|an?|my|our|la))?(?: (?:correct|right|final|best))?[*_ ]*\Z"
 )
 _CHECKED = re.compile(  # before "the answer:", whose check follows
     r"(?i)\b(?:(?:double[- ]?|re-?)?check(?:ing)?|verify(?:ing)?|test(?:ing)?)[*_ ]+(?:the|this|that|my|our|your)"
@@ -1682,24 +1702,30 @@ _SUBJECT = re.compile(  # before the number of a sentence: She has, Janet's prof
 )
 _MEANT = _NO_UNIT | SCALE_WORDS.keys() | {"percent", "base", "times"}  # words that change what a number means
 _WORKING = re.compile(r" *\(([^()]*\d[^()]*)\)[.*]*$")
+_RESTATED = re.compile(r"^\s*(?:or|i\.e\.,?|that is,?|which is|equivalently,?|equal to|=)\s")
 _NUMBER = re.compile(r"[*$\\( ]*(-?\d[\d,]*(?:\.\d+)?)")
 _TIMES = re.compile(r" ?(?:\\times|\\cdot|(?<=[\w ])[x×·]) ?(?=[$€£]?\d)")
 _NOUN = re.compile(r"[$€£]|\bi\.e\.,?|(?:\bper |/)?[A-Za-z]{2,}")
 
 
 def _without_working(answer: str, gold: str) -> str:
-    """Drop a calculation in brackets that gives the number before it: 18 (9 eggs × $2), 18 dollars (9 * 2 = 18).
+    """Drop brackets that repeat the value before them, 0.5 (or 1/2), or its calculation: 18 dollars (9 * 2 = 18).
 
     It stays if the gold answer has a unit and the number has none: 18 (9 × 2 cents) is not $18.
     """
-    working, number = _WORKING.search(answer) if len(answer) < 200 else None, _NUMBER.match(answer)
-    if not working or not number or {*re.findall(r"[^\W\d_]+?(?=s?\b)", working[1].lower())} & _MEANT:
+    working = _WORKING.search(answer) if len(answer) < 200 else None
+    head = answer[: working.start()] if working else ""
+    if not head or (_value(gold).unit and not _value(head).unit):
+        return answer
+    value = _RESTATED.sub("", working[1])
+    if working[0][0] == " " and value not in head and math_equal(value, head):  # not: the product 2 (2)
+        return head
+    number = _NUMBER.match(answer)
+    if not number or {*re.findall(r"[^\W\d_]+?(?=s?\b)", working[1].lower())} & _MEANT:
         return answer
     sides = _NOUN.sub("", _TIMES.sub("*", working[1])).split("=")
     is_sum = re.search(r"\d\s*[-+*/÷]\s*\d", sides[0]) and all(re.fullmatch(r"[\d.,\s+*/÷-]+", side) for side in sides)
-    head = answer[: working.start()]
-    is_right = is_sum and (_value(head).unit or not _value(gold).unit)
-    return head if is_right and all(math_equal(side, number[1]) for side in sides) else answer
+    return head if is_sum and all(math_equal(side, number[1]) for side in sides) else answer
 
 
 def _statement(text: str, m: re.Match) -> str:

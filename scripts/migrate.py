@@ -32,15 +32,15 @@ Exit codes: 0 the same run; 2 bad input; 3 something has no equivalent today.
 #      906-1122  rows           Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
 #     1125-1222  verl keys      Keys of verl's configuration: all current ones, and what replaces those of older guides
 #     1225-1454  trl names      Names in the pinned TRL: configs with their defaults, arguments of trainers, names in …
-#     1457-2068  tables         Changes between the versions of TRL and verl: tables read from their packages
-#     2071-2655  edits          Edits of a text by offset, and the table row that explains each
-#     2658-2946  job files      Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
-#     2949-3400  trl settings   A TRL run: its settings under one version, and those that make today's TRL do it, in …
-#     3403-3518  trainer parts  What a trainer is given: models loaded as today's transformers wants it, rewards that …
-#     3521-3950  trl script     A script that trains with TRL: its trainers, their configs and their imports
-#     3953-4288  verl run       Migrate a verl job to the newest version: keys, values, and defaults that changed …
-#     4291-4455  trial          --check: run one step of the new script in a separate process, on four rows and two …
-#     4458-4766  command        The command line: input, the version it was written for, output, messages
+#     1457-2070  tables         Changes between the versions of TRL and verl: tables read from their packages
+#     2073-2657  edits          Edits of a text by offset, and the table row that explains each
+#     2660-2948  job files      Job files: the KEY=VALUE words of a shell script, or the keys of a YAML file, with …
+#     2951-3402  trl settings   A TRL run: its settings under one version, and those that make today's TRL do it, in …
+#     3405-3520  trainer parts  What a trainer is given: models loaded as today's transformers wants it, rewards that …
+#     3523-3952  trl script     A script that trains with TRL: its trainers, their configs and their imports
+#     3955-4290  verl run       Migrate a verl job to the newest version: keys, values, and defaults that changed …
+#     4293-4457  trial          --check: run one step of the new script in a separate process, on four rows and two …
+#     4460-4775  command        The command line: input, the version it was written for, output, messages
 
 import argparse
 import ast
@@ -1999,11 +1999,13 @@ def numbers(version: str) -> tuple[int, ...]:
 
 
 def known_version(package: str, text: str) -> str:
-    """The table's version 0.14 for `0.14`, `0.14.2` or `v0.14`; UserError if the table does not have it."""
+    """The table's version 0.14 for `0.14`, `0.14.2` or `v0.14`, its first for older ones; UserError for others."""
     versions = changes(package)["versions"]
     wanted = ".".join(text.removeprefix("v").split(".")[:2])
     if wanted in versions:
         return wanted
+    if re.fullmatch(r"\d+\.\d+", wanted) and numbers(wanted) < numbers(versions[0]):
+        return versions[0]
     known = f"{package}=={versions[0]} to {versions[-1]}"
     raise UserError(f"got --from {package}=={text}; expected {known}; try `pip index versions {package}`")
 
@@ -4489,9 +4491,12 @@ def uses(source: PythonSource) -> list[Use]:
             if in_config and not in_base and name not in trl_defaults(""):
                 version_uses.append((f"{config}({name}=…)", place, in_config))
     for name, (module, original, node) in source.imports.items():
-        if (module == "trl" or "experimental" in module) and original in tables["modules"]:
+        if module.split(".")[0] == "trl" and original in tables["modules"]:
             history = tables["modules"][original]
             here = {v: home for v, home in history.items() if module != "trl" or home == module or is_gone(home)}
+            if module != "trl" and "experimental" not in module:  # has a name as long as trl itself has it
+                here = {tables["versions"][0]: module}
+                here |= {v: {"gone": ""} for v, home in history.items() if home != "trl"}
             version_uses.append((f"from {module} import {name}", source.place(node), here))
     return version_uses
 
@@ -4528,7 +4533,8 @@ def chosen_version(package: str, file: str, text: str, given: str, file_uses: li
     lacking = {v: [use for use, _, history in file_uses if value_at(history, v) is ABSENT] for v in versions}
     fitting = [v for v in versions if not lacking[v]]
     if not fitting:
-        best = min(versions, key=lambda v: len(lacking[v]))
+        later = {v: sum(numbers(next(iter(h), v)) > numbers(v) for _, _, h in file_uses) for v in versions}
+        best = min(versions, key=lambda v: (later[v], len(lacking[v])))
         got = f"got {file}, which fits no version of {package}: {best} is nearest and has no {', '.join(lacking[best])}"
         raise UserError(f"{got}; expected one that has all names; try --from {package}=={best}")
     span = f"{package} {fitting[0]} to {fitting[-1]} fit by the names used"
@@ -4545,7 +4551,7 @@ def chosen_version(package: str, file: str, text: str, given: str, file_uses: li
     if not lines:
         return fitting[-1], f"{span}, and make the same run"
     got = f"got {file} without --from; {span}, and make different runs:"
-    expected = f"expected one version; try --from {package}=={fitting[-1]}, or that of the environment that ran it"
+    expected = f"expected that of the environment that ran it; try --from {package}=={fitting[0]}, the oldest that fits"
     raise UserError("\n".join([got, *lines, expected]))
 
 
@@ -4745,6 +4751,9 @@ def run(args: argparse.Namespace) -> int:
         return 0
     result = migrated(args, path, text)
     report = result["report"]
+    asked = re.search(r"==\s*v?(\d+\.\d+)", args.version or result["found"])
+    if asked and numbers(asked[1]) < numbers(result["version"]):
+        report.note(f"read as {result['package']} {result['version']}, with which the tables of changes begin")
     if out:
         with out.open("w", encoding="utf-8", newline="\r\n" if is_dos else "") as f:
             f.write(result["text"])

@@ -48,24 +48,24 @@ Exit codes: 0 done, 1 a check, the run or its diagnosis found something, 2 bad i
 #       475-482  user scripts    A user's Python script or notebook, read from its source
 #       485-730  data files      Open data files as text: decompress, decode, refuse files without data; parse CSV …
 #       733-854  nested rows     Find rows inside other JSON: an object with a list of rows, columns instead of rows, …
-#      857-1122  rows            Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1125-1239  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
-#     1242-1383  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     1386-1739  question parts  Detect columns that look like part of the question but are not in the prompt, and …
-#     1742-1827  held out        Held-out prompts: split them off, and count or refuse those that also occur in training
-#     1830-1867  extracts        Extract from a Python file what some of its names need
-#     1870-2091  user code       What users' rewards get: texts, copies of the columns, and their own state of the …
-#     2094-2371  reward forms    The forms that a reward function may have, and loading rewards from files
-#     2374-2401  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
-#     2404-2427  whole models    Refuse what transformers would make a model of by guessing: missing weights, other …
-#     2430-2473  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
-#     2476-2482  losses          The KL to the reference, policy and value losses, and how losses per token become …
-#     2485-2559  idle settings   Settings without effect in a configuration: named at the start, with what would …
-#     2562-2573  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
-#     2576-2623  run end         A run's end: summary.json, the faults that its last steps show, and what is printed
-#     2626-2878  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
-#     2881-3003  training        The check of a page, its run, and the results of both
-#     3006-3266  command         The command line
+#      857-1123  rows            Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1126-1255  stated answers  Find where a text states its final answer, by marks and phrases in 20 languages, and …
+#     1258-1399  answer marks    Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     1402-1755  question parts  Detect columns that look like part of the question but are not in the prompt, and …
+#     1758-1843  held out        Held-out prompts: split them off, and count or refuse those that also occur in training
+#     1846-1883  extracts        Extract from a Python file what some of its names need
+#     1886-2107  user code       What users' rewards get: texts, copies of the columns, and their own state of the …
+#     2110-2388  reward forms    The forms that a reward function may have, and loading rewards from files
+#     2391-2420  rewards         The reward of a run, a weighted sum of functions; async ones run in one event loop, …
+#     2423-2446  whole models    Refuse what transformers would make a model of by guessing: missing weights, other …
+#     2449-2492  saved models    A run's saved model, judged by transformers alone: loading, weights, plain generate, KL
+#     2495-2501  losses          The KL to the reference, policy and value losses, and how losses per token become …
+#     2504-2578  idle settings   Settings without effect in a configuration: named at the start, with what would …
+#     2581-2592  output folder   The output folder: which run owns it, folders written whole or not at all, modes by …
+#     2595-2642  run end         A run's end: summary.json, the faults that its last steps show, and what is printed
+#     2645-2897  pages           The pages of templates/ as source: settings, changes, and the user's functions inserted
+#     2900-3022  training        The check of a page, its run, and the results of both
+#     3025-3285  command         The command line
 
 import argparse
 import ast
@@ -1086,7 +1086,8 @@ def prompt_of(row: dict, column: str, where: str):
     """The prompt in a row's column; UserError if the column is missing, or its cell is empty or not a prompt."""
     near = suggest(column, list(row)).replace("; try ", "; try --prompt_column ")
     chats = {"messages", "conversations", "conversation"} & row.keys()  # their last turn may be the answer
-    advice = "; try data_loader.py" if chats else near or "; try --prompt_column NAME, or data_loader.py"
+    name = next((name for name in ("question", "problem", "instruction", "query") if name in row), "NAME")
+    advice = "; try data_loader.py" if chats else near or f"; try --prompt_column {name}, or data_loader.py"
     need(column in row, f"{where}: got columns {', '.join(map(str, row))}; expected {column!r}{advice}")
     got = f"{where}: got an empty cell in the column {column!r}; expected a prompt"
     need(row[column] not in (None, ""), f"{got}; try filling it in, or leaving out the row")
@@ -1130,20 +1131,22 @@ _TO = (  # ... for x = 3, (in cm), in simplest form, rounded to two places
 )
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería|é)\b"
-    r"|\b(?:turns out to be|comes (?:out )?to|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
+    r"|\b(?:turns out to be|comes (?:out )?to|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো"
+    r"|(?<=ответ )[—–]|(?<=odpowiedź )to\b|[:：=]|\n)"
 )
+_CORRECT = "correct[ea]?|cor(?:re|ret)ta|cert[ao]|giusta|yang (?:benar|tepat)|đúng|chính xác|الصحيحة"
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
     **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
     **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jibu vastaus उत्तर উত্তর సమాధానం".split()},
-    **{word: rf"\b{word}" for word in ("la solution", "đáp án", "الجواب", "الإجابة")},
+    **{word: rf"\b{word}" for word in ("la solution", "đáp án", "câu trả lời", "الجواب", "الإجابة")},
     **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
     "ans": r"(?:\b|(?<=(?<![^\n])__))ans(?:wer)?",  # __Answer:__
     "jawaban": r"\bjawaban(?:nya)?",
 }
 _MARKS = {
     **{
-        word: rf"{noun}(?=__|\W|$)[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
+        word: rf"{noun}(?=__|\W|$)[*_ ]*(?:{_TO}|choice|option|finale?|{_CORRECT}|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
         for word, noun in _ANSWERS.items()
     },
     **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
@@ -1161,7 +1164,7 @@ _MARKS = {
         word: rf"(?<!\w){word}(?:[は은]|[ *]{{0,3}}[:：=])[、\s:：*_]*"
         for word in ("答え", "正解", "解答", "答", "정답", "답")
     },
-    "svar": r"\bsvar(?:et (?:är|er)\b|[ *]{0,3}[:：])[\s:：*_]*",
+    "svar": r"\bsvar(?:(?:et)? (?:är|er)\b|[ *]{0,3}[:：])[\s:：*_]*",
     "####": r"(?<!#)####(?!#)[ \t*_]*",
 }
 BECAUSE = r"because|since|due to|weil|parce qu\w+|puisque|porque|ya que"
@@ -1172,11 +1175,20 @@ _IS_RIGHT = (
 _BEHIND = re.compile(  # after an answer: a reason, a claim that it is right, a remark in brackets, a copula
     rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{BECAUSE}|{_IS_RIGHT})\b"
     r"|\s?[,;(]\s?(?:which|where|so|as|see|da|denn|siehe|car|voir|pues|véase)\b)"
+    r"|(?is:(?<=\Ayes)(?!.*\bno\b)|(?<=\Ano)(?!.*\byes\b))(?:[,;:!]|\.(?= [A-Z]))\s"  # Yes, both are American
     r"|\*\*, (?:the|an?)\b(?![^.\n]*(?:\*\*| (?:is|are|or) ))"  # the capital of France; not: the other is **Rome**
     r"|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
     r"|\s{0,3}(?:(?:是|为)?正确|が(?:正解|正しい))|(?<=[A-ZＡ-Ｚ])\s{0,3}(?:项|項|选项|選項|選択肢)"
     r"|(?:です|である|となります|になります|だ|입니다|이다|이에요|예요)(?=[。．.!！、\s]|$)"
     r"|\s{0,3}[(（](?i:see|as|from|by|using|siehe|voir|véase|见|如上)[^\d()（）]{2,60}[)）][.。]?$"
+)
+_EXPLANATION = re.compile(
+    r"\n[\s#*_]{0,9}((?i:explanation|reason(?:ing)?|rationale|justification|here['’]s why|why|erklärung|begründung"
+    r"|explication|explicación|解析|解释|解説|理由))\b"
+)
+_RECONSIDERED = re.compile(  # in an explanation: another answer may be right
+    r"(?i)\b(?:wait[,.!…]|(?:not |un)sure\b|also (?:be )?(?:correct|right)\b|auch (?:richtig|korrekt)\b"
+    r"|aussi (?:correcte?|juste)\b|también (?:es )?correct[ao]\b)|也是?(?:对|正确)"
 )
 WEAK_MARK = re.compile(  # marks where there are no others
     r"\b(?i:answers(?: (?:to|for)\b[^.,\n]{0,60}?)?(?: are\b|[*_ ]{0,3}:))[\s:*_]*"
@@ -1233,7 +1245,11 @@ def with_point(text: str) -> str:
 
 
 def without_words(answer: str) -> str:
-    """Trim words around an answer: "so B", "B because …", "42 (see above)", "B is correct", 42です."""
+    """Trim words around an answer: "so B", "B because …", "42 (see above)", "B is correct", 42です, an explanation."""
+    heads = [*_EXPLANATION.finditer(answer)]
+    repeated = any(head[1] == heads[0][1] for head in heads[1:])  # each option is explained
+    if heads and not repeated and not _RECONSIDERED.search(answer):
+        answer = answer[: heads[0].start()] or answer
     start, end = _BEFORE.match(answer), _BEHIND.search(answer)
     short = answer[start.end() if start else 0 : end.start() if end else None]
     return short if short.strip(" \t\n*_") else answer
@@ -2316,6 +2332,7 @@ def find_reward(spec: str):
     known = rewards or known  # a library has other functions too
     got = f"got reward {spec!r}: {file} has no function {name!r}"
     need(callable(reward), f"{got}; expected one of {', '.join(known)}{suggest(name, known)}")
+    need(not inspect.isclass(reward), f"got {spec}, a class; expected a function or an instance; try reward = {name}()")
     return reward, members
 
 
@@ -2389,10 +2406,12 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
             if p.default is p.empty:
                 got = f"got reward {name} with the arguments {', '.join(taken)}: no column {p.name!r}, no completions"
                 need(reads_completions, f"{got}; expected {REWARD_FORMS}")
-                near, mend = suggest(p.name, list(row["columns"])), f"data_loader.py --map {p.name}=COLUMN"
+                known = ", ".join(["prompt", *row["columns"]])
+                near = suggest(p.name, [c for c in row["columns"] if c not in taken])
+                mend = f"data_loader.py --map {p.name}=COLUMN"
                 mend = "ppo_train.py --environment FILE.py:Class" if p.name == "environments" else mend
                 raise UserError(
-                    f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
+                    f"reward {name} takes {p.name!r}; got data with the columns {known}; "
                     f"expected that column too{near or '; try'}{', or' * bool(near)} {mend}, or a reward for this data"
                 )
             near = difflib.get_close_matches(p.name, [c for c in row["columns"] if c not in taken], n=1, cutoff=0.75)

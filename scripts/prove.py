@@ -12,11 +12,12 @@
                        held-out accuracy before and after, by transformers' own generate and the run's reward,
                        greedy and sampled once; whether metrics.jsonl has the same accuracies; held-out prompts that
                        occur in training, or do with swapped numbers (a+b, b+a); KL to the start model or teacher.
-                       For other trainers, such as TRL, settings, adapter or model card name the start model
+                       For other trainers, such as TRL, settings, adapter, model card or the script that names
+                       this folder as its output_dir name the start, data and reward; --data has held-out rows
     results.json       of evaluation.py, or its folder: recomputes metrics from scores, scores of math and reward from
                        completions, intervals, McNemar's p; counts unfinished texts graded as right; quotes two rows
-    scored samples     of lm-evaluation-harness or others, as JSON, JSONL, CSV or parquet, or a folder of them: the same
-                       against the figures stated there; of two models, whether their rows are pairs
+    scored samples     of lm-evaluation-harness, EvalPlus, Inspect, OpenCompass or others, in files or a folder: the
+                       same against figures stated there; of two models, whether their rows are pairs
     FILE.py:function   a reward, with --data: the findings of reward_preflight.py, whose flags follow --; the contracts
                        it fits (TRL, verl, ours); whether it runs an answer as Python; for rows with tests, whether
                        hostile programs get paid, read or change anything, or end the reward
@@ -53,52 +54,56 @@ could not be measured.
 """
 
 # Contents
-#       159-164  file text           Load texts from files beside their room, such as a page's style; a built script …
-#       167-264  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
-#       267-311  bundle              Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       314-485  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       488-520  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       523-674  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#       677-700  user scripts        A user's Python script or notebook, read from its source
-#       703-773  exit codes          Program exit: errors that a user can fix become a message and an exit code
-#      776-1021  data files          Open data files as text: decompress, decode, refuse files without data; parse …
-#     1024-1117  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1120-1380  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1383-1487  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     1490-1537  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
-#     1540-1571  prompts             Load training and held-out prompts as token ids
-#     1574-1873  attacks             Correct and hostile programs, and calling a code reward on them in a separate …
-#     1876-2102  user code           What users' rewards get: texts, copies of the columns, and their own state of …
-#     2105-2382  reward forms        The forms that a reward function may have, and loading rewards from files
-#     2385-2698  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
-#     2701-2825  environments        Load and check environments: classes whose methods are tools for the model, or …
-#     2828-2850  conversations       Conversations with environments: their record, limits, and calls of the …
-#     2853-2926  scripted play       Scripted conversations: plain texts in place of tokenizer, chat template and …
-#     2929-2952  whole models        Refuse what transformers would make a model of by guessing: missing weights, …
-#     2955-2960  models              The networks of a run: their precision, the frozen reference, prompts that they …
-#     2963-2968  tokenizers          Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     2971-2980  loading             Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     2983-3049  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
-#     3052-3111  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
-#     3114-3126  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
-#     3129-3155  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
-#     3158-3187  dialects            Names of metrics and settings in our trainers, TRL, verl and others
-#     3190-3365  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
-#     3368-3378  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
-#     3381-3496  proof               The record of a proof, reports of the bundle's other scripts, and what rests on …
-#     3499-3558  exact figures       Intervals and paired tests from their formulas, independent of the programs …
-#     3561-3894  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
-#     3897-4132  other evaluations   Evaluations of other programs: scored samples in JSON, JSONL, CSV or parquet, …
-#     4135-4241  graded again        Compute an evaluation's scores again from its stored completions
-#     4244-4487  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
-#     4490-4751  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
-#     4754-4877  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
-#     4880-5016  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
-#     5019-5267  recognition         Recognise functions: their inputs, and by names alone the formula and the …
-#     5270-5515  function calls      Make inputs by role for functions of losses and advantages; call a function with …
-#     5518-5809  function checks     Compare a function with every published way of its formula, name its fault, and …
-#     5812-6085  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
-#     6088-6186  command             The command line
+#       165-170  file text           Load texts from files beside their room, such as a page's style; a built script …
+#       173-270  messages            Errors that a user can fix, each with an exit code; messages on stderr; the …
+#       273-322  bundle              Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       325-496  dialect             Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       499-531  settings            Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       534-685  processes           The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#       688-711  user scripts        A user's Python script or notebook, read from its source
+#       714-784  exit codes          Program exit: errors that a user can fix become a message and an exit code
+#      787-1032  data files          Open data files as text: decompress, decode, refuse files without data; parse …
+#     1035-1128  nested rows         Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1131-1392  rows                Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1395-1499  chat                Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     1502-1549  held out            Held-out prompts: split them off, and count or refuse those that also occur in …
+#     1552-1583  prompts             Load training and held-out prompts as token ids
+#     1586-1885  attacks             Correct and hostile programs, and calling a code reward on them in a separate …
+#     1888-1962  extracts            Extract from a Python file what some of its names need
+#     1965-2191  user code           What users' rewards get: texts, copies of the columns, and their own state of …
+#     2194-2472  reward forms        The forms that a reward function may have, and loading rewards from files
+#     2475-2790  rewards             The reward of a run, a weighted sum of functions; async ones run in one event …
+#     2793-2919  environments        Load and check environments: classes whose methods are tools for the model, or …
+#     2922-2944  conversations       Conversations with environments: their record, limits, and calls of the …
+#     2947-3020  scripted play       Scripted conversations: plain texts in place of tokenizer, chat template and …
+#     3023-3046  whole models        Refuse what transformers would make a model of by guessing: missing weights, …
+#     3049-3054  models              The networks of a run: their precision, the frozen reference, prompts that they …
+#     3057-3062  tokenizers          Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     3065-3074  loading             Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     3077-3143  saved models        A run's saved model, judged by transformers alone: loading, weights, plain …
+#     3146-3205  oracles             Formulas as loops over single tokens, independent of the numerics, for checks to …
+#     3208-3220  output folder       The output folder: which run owns it, folders written whole or not at all, modes …
+#     3223-3249  evaluation results  Read evaluation.py's results.json, and compare two of them row by row
+#     3252-3450  scored samples      Scored samples of any evaluation, in JSON, JSONL, CSV or parquet, and the …
+#     3453-3482  dialects            Names of metrics and settings in our trainers, TRL, verl and others
+#     3485-3495  logged run          A logged run: its metrics, settings and samples, and statistics of their trends
+#     3498-3715  run settings        Read settings from YAML, JSON, shell or Python, and map ours, TRL's, verl's and …
+#     3718-3720  sample texts        Logged completions: score, gold answer, stated answer and what it was paid
+#     3723-3755  run folder          Load a run: its log, with the settings, samples, data and rewards that lie …
+#     3758-3873  proof               The record of a proof, reports of the bundle's other scripts, and what rests on …
+#     3876-3935  exact figures       Intervals and paired tests from their formulas, independent of the programs …
+#     3938-4299  run proof           A run's folder: whether the saved model loads and moved, its held-out accuracy, …
+#     4302-4375  other evaluations   Evaluations of other programs: recount their samples, and compare the figures …
+#     4378-4484  graded again        Compute an evaluation's scores again from its stored completions
+#     4487-4730  evaluation proof    An evaluation: recount metrics from the samples, recompute intervals and p from …
+#     4733-4992  reward proof        A reward: which trainers can call it, reward_preflight.py's checks on the user's …
+#     4995-5119  environment proof   An environment: reward_preflight.py's checks, and whether all four programs pay …
+#     5122-5258  formulas            Published losses and advantages as float64 loops over tokens and rows, to …
+#     5261-5509  recognition         Recognise functions: their inputs, and by names alone the formula and the …
+#     5512-5757  function calls      Make inputs by role for functions of losses and advantages; call a function with …
+#     5760-6051  function checks     Compare a function with every published way of its formula, name its fault, and …
+#     6054-6327  function proof      Functions of losses and advantages: compare value and gradient with the formula, …
+#     6330-6430  command             The command line
 
 import argparse
 import ast
@@ -148,6 +153,7 @@ import unicodedata
 import urllib.error
 import urllib.request
 import warnings
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -297,9 +303,14 @@ def prompts_in(file: Path) -> set[str]:
 def has_embedded_prompts(data: str) -> bool:
     """Whether all prompts of a file occur in the embedded task's files."""
     try:
-        return prompts_in(Path(data)) <= set().union(*map(prompts_in, Path(EMBEDDED_DATA).parent.glob("*.jsonl")))
+        left = prompts_in(Path(data))
+        for file in sorted(Path(EMBEDDED_DATA).parent.glob("*.jsonl")):
+            left -= prompts_in(file)
+            if not left:
+                return True
     except (OSError, ValueError, LookupError, TypeError):
-        return False
+        pass
+    return False
 
 
 def specs_for(data: str, specs: list[str]) -> list[str]:
@@ -1344,7 +1355,8 @@ def prompt_of(row: dict, column: str, where: str):
     """The prompt in a row's column; UserError if the column is missing, or its cell is empty or not a prompt."""
     near = suggest(column, list(row)).replace("; try ", "; try --prompt_column ")
     chats = {"messages", "conversations", "conversation"} & row.keys()  # their last turn may be the answer
-    advice = "; try data_loader.py" if chats else near or "; try --prompt_column NAME, or data_loader.py"
+    name = next((name for name in ("question", "problem", "instruction", "query") if name in row), "NAME")
+    advice = "; try data_loader.py" if chats else near or f"; try --prompt_column {name}, or data_loader.py"
     need(column in row, f"{where}: got columns {', '.join(map(str, row))}; expected {column!r}{advice}")
     got = f"{where}: got an empty cell in the column {column!r}; expected a prompt"
     need(row[column] not in (None, ""), f"{got}; try filling it in, or leaving out the row")
@@ -1873,6 +1885,83 @@ def called_on_programs(path: str, name: str, row: dict, programs: list[str], sec
     return json.loads(out.splitlines()[-1])
 
 
+# ---------------------------------------------------------------------------- extracts (src/parts/rewards/extracts.py)
+
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+def bound_names(statement: ast.AST) -> set[str]:
+    """The names that a top-level statement binds in its module; of a module, those that it binds anywhere."""
+    if isinstance(statement, DEFINITIONS):
+        return {statement.name}
+    names = set()
+    for node in ast.walk(statement):
+        if isinstance(node, DEFINITIONS):
+            names.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {alias.asname or alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return names
+
+
+def read_names(*nodes: ast.AST) -> set[str]:
+    """All names that occur in pieces of source."""
+    return {leaf.id for node in nodes for leaf in ast.walk(node) if isinstance(leaf, ast.Name)}
+
+
+def statements_of(source: str) -> list[tuple[ast.stmt, str]]:
+    """(Statement, its text with the comments right above it) at the top level of Python source."""
+    lines, pieces = source.splitlines(), []
+    for statement in ast.parse(source).body:
+        decorators = [node.lineno for node in getattr(statement, "decorator_list", [])]
+        first = min([statement.lineno, *decorators]) - 1
+        while first and lines[first - 1].startswith("#"):
+            first -= 1
+        pieces.append((statement, "\n".join(lines[first : statement.end_lineno]) + "\n"))
+    return pieces
+
+
+def needed(pieces: list[tuple[ast.stmt, str]], names: list[str]) -> set[int]:
+    """Indices of the statements that bind the names or what these use in turn; `import *` may bind any name."""
+    wanted, visited, kept = [*names, "*"], set(), set()
+    while wanted:
+        name = wanted.pop()
+        if name in visited:
+            continue
+        visited.add(name)
+        for place, (statement, _) in enumerate(pieces):
+            if place not in kept and name in bound_names(statement):
+                kept.add(place)
+                wanted += read_names(statement)
+    return kept
+
+
+def joined(pieces: list[tuple[ast.stmt, str]]) -> str:
+    """The text of statements, with two blank lines around definitions."""
+    text, was_block = "", False
+    for statement, lines in pieces:
+        block = isinstance(statement, DEFINITIONS)
+        text += ("\n\n" if text and (block or was_block) else "") + lines
+        was_block = block
+    return text
+
+
+def extract(source: str, names: list[str]) -> str:
+    """Reduce Python source to the top-level statements that bind the names, or that these use, in their order.
+
+    Statements that bind nothing are left out, such as calls and the block of `if __name__ == "__main__":`.
+    """
+    pieces = statements_of(source)
+    kept, chosen = needed(pieces, names), []
+    for place, (statement, lines) in enumerate(pieces):
+        future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+        docstring = place == 0 and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+        if place in kept or future or docstring:
+            chosen.append((statement, lines + "\n" * docstring))
+    return joined(chosen)
+
+
 # -------------------------------------------------------------------------- user code (src/parts/rewards/user_code.py)
 
 
@@ -2327,6 +2416,7 @@ def find_reward(spec: str):
     known = rewards or known  # a library has other functions too
     got = f"got reward {spec!r}: {file} has no function {name!r}"
     need(callable(reward), f"{got}; expected one of {', '.join(known)}{suggest(name, known)}")
+    need(not inspect.isclass(reward), f"got {spec}, a class; expected a function or an instance; try reward = {name}()")
     return reward, members
 
 
@@ -2592,10 +2682,12 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
             if p.default is p.empty:
                 got = f"got reward {name} with the arguments {', '.join(taken)}: no column {p.name!r}, no completions"
                 need(reads_completions, f"{got}; expected {REWARD_FORMS}")
-                near, mend = suggest(p.name, list(row["columns"])), f"data_loader.py --map {p.name}=COLUMN"
+                known = ", ".join(["prompt", *row["columns"]])
+                near = suggest(p.name, [c for c in row["columns"] if c not in taken])
+                mend = f"data_loader.py --map {p.name}=COLUMN"
                 mend = "ppo_train.py --environment FILE.py:Class" if p.name == "environments" else mend
                 raise UserError(
-                    f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
+                    f"reward {name} takes {p.name!r}; got data with the columns {known}; "
                     f"expected that column too{near or '; try'}{', or' * bool(near)} {mend}, or a reward for this data"
                 )
             near = difflib.get_close_matches(p.name, [c for c in row["columns"] if c not in taken], n=1, cutoff=0.75)
@@ -2760,6 +2852,8 @@ def tool_schema(environment, name: str, subject: str) -> dict:
 
     method = getattr(environment, name)
     expected = f"expected type hints and a docstring, with `name: text` (no type) for each argument under Args:{HIDE}"
+    if name == "step":
+        expected += "; for gymnasium's step, try GameEnvironment in references/environments.md"
     for p in inspect.signature(method).parameters.values():
         fits = p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
         need(fits, f"{subject}: tool {name} has the parameter {p}, which a call by name cannot give; {expected}")
@@ -3155,6 +3249,207 @@ def read_report(path: str) -> dict:
         ) from None
 
 
+# ------------------------------------------------------------- scored samples (src/parts/evaluating/scored_samples.py)
+
+SCORED_FILES = (".json", ".jsonl", ".csv", ".tsv", ".parquet", ".eval")  # the last is Inspect's: JSON files in a zip
+COLUMNS = {  # names of columns, the best first
+    "key": (r"(doc|task|question|problem|example|sample|item)_?(id|idx|index)", "id|idx|index|uu?id", "key|name"),
+    "prompt": ("(origin_)?prompt", "question|problem|instruction|query", "(user_)?input"),
+    "gold": (
+        "golds?|gold_answer|targets?|references?|expected(_answer|_output)?|ground_truth|gt|correct_answer",
+        "label|solution|answer|final_answer",
+    ),
+    "completion": (
+        "completions?|(model_|full_)?(response|output)s?|generations?|generated_text|model_answer|resps|raw_output",
+        "predictions?|preds?|code|text",
+        "answer|solution",
+    ),
+    "finish": ("(finish|stop)(_reason)?|truncated",),
+}
+SCORE = (
+    r"(is_)?(correct|right|solved)|correctness|acc(uracy)?|(exact_)?match|em|pass(ed)?|success|score|verified"
+    r"|(.+\.)?(scores?|metrics)\.\w+(\.value)?|(base|plus)_status"
+)
+VERDICTS = {
+    **dict.fromkeys(("true", "yes", "pass", "passed", "correct", "right", "c"), 1.0),
+    "p": 0.5,  # Inspect's letters: correct, partly, incorrect, no answer
+    **dict.fromkeys(("false", "no", "fail", "failed", "incorrect", "wrong", "timeout", "i", "n"), 0.0),
+}
+CUT_REASONS = ("length", "max_tokens", "max_length", "true")  # how servers name the token limit
+
+
+def flat(row: dict, place: str = "") -> dict:
+    """A row without nesting, its dotted names in lower case with underscores."""
+    columns = {}
+    for name, x in row.items():
+        full = place + re.sub("[ -]", "_", str(name).lower())
+        columns |= flat(x, f"{full}.") if isinstance(x, dict) and x else {full: x}
+    return {name: x for name, x in columns.items() if name}  # pandas's index has none
+
+
+def columns_of(row: dict) -> dict[str, str]:
+    """{role: column, or ""} of a flat row: of the columns without a role the least nested, of these the best name."""
+    columns = {}
+    for role, patterns in COLUMNS.items():
+        last = {name: name.rpartition(".")[2] for name in row if name not in columns.values()}
+        ranks = [
+            (n.count("."), i, n) for n, end in last.items() for i, x in enumerate(patterns) if re.fullmatch(x, end)
+        ]
+        columns[role] = min(ranks, default=(0, 0, ""))[2]
+    if not columns["completion"] and columns["gold"].endswith("solution"):  # EvalPlus's programs
+        columns |= {"completion": columns["gold"], "gold": ""}
+    return columns
+
+
+def score_of(value) -> float | None:
+    """A score as a number, None for an empty cell; ValueError or TypeError for other values."""
+    if value is None or value == "":
+        return None
+    return float(VERDICTS.get(value.lower(), value) if isinstance(value, str) else value)
+
+
+def score_columns(rows: list[dict]) -> dict[str, list[list]]:
+    """{metric: a list of scores for each row} of flat rows; lm-eval declares its metrics."""
+    columns, declared = {}, rows[0].get("metrics") or ()
+    for name in rows[0]:
+        if (name in declared or re.fullmatch(SCORE, name)) and all(name in row for row in rows):
+            cells = [listed(row[name]) for row in rows]
+            if name in declared and any(len(cell) > 1 for cell in cells):
+                continue  # lm-eval's parts of a score, such as (gold, prediction)
+            try:
+                columns[name.removesuffix(".value")] = [[*map(score_of, cell)] for cell in cells]
+            except (ValueError, TypeError):
+                continue
+    if {"base_status", "plus_status"} <= columns.keys():  # EvalPlus: its further tests count beside the first ones
+        pairs = zip(columns["base_status"], columns["plus_status"], strict=True)
+        columns["plus_status"] = [[x and y for x, y in zip(*pair, strict=True)] for pair in pairs]
+    return {name: cells for name, cells in columns.items() if any(x is not None for cell in cells for x in cell)}
+
+
+def text_of(value) -> str:
+    """A completion as text: of messages the last one's."""
+    while isinstance(value, list | dict) and value:
+        value = value[-1] if isinstance(value, list) else value.get("content", value.get("text", value.get("prompt")))
+    return value if isinstance(value, str) else "" if value in (None, [], {}) else str(value)
+
+
+def listed(value) -> list:
+    return value if isinstance(value, list) else [value]
+
+
+def tables_in(value) -> Iterator[list[dict]]:
+    """The tables of scored samples in a JSON value, as flat rows, also {id: sample, or samples}; none of training."""
+    if isinstance(value, dict):
+        for x in value.values():
+            yield from tables_in(x)
+        value = [{"id": key} | row for key, x in value.items() for row in listed(x) if isinstance(row, dict)]
+        value = value if len(value) > 1 and all(columns_of(flat(row))["completion"] for row in value) else []
+    if isinstance(value, list) and value and all(isinstance(x, dict) for x in value):
+        rows = [*map(flat, value)]
+        if score_columns(rows) and "step" not in rows[0]:
+            yield rows
+
+
+def keys_of(rows: list[dict], column: str, asked: list[str]) -> list[str]:
+    """What tells flat rows apart: a column of ids, else their prompts, else their places.
+
+    Ids that stand for several prompts only number samples; prompts name rows if all occur equally often, or repeatedly.
+    """
+    ids, counts = [str(row.get(column)) for row in rows], {*Counter(asked).values()}
+    if column and len({*zip(ids, asked, strict=True)}) == len({*ids}):
+        return ids
+    names_rows = len({*asked}) > 1 and (len(counts) == 1 or min(counts) > 1)
+    return asked if names_rows else [*map(str, range(len(rows)))]
+
+
+class OtherResults:
+    """The samples in one file, {task: {key: samples}}, and the figures that it and other files state, by file."""
+
+    def __init__(self, file: Path, rows: list[dict], stated: dict):
+        lm_eval = re.fullmatch(r"samples_(.+?)(_\d{4}-\d\d-\d\dT[\d.:-]+)?", file.stem)
+        self.file, self.task, self.stated = file, lm_eval[1] if lm_eval else "samples", {file: stated}
+        columns, scores, keyed = columns_of(rows[0]), score_columns(rows), {}
+        asked = [text_of(row.get(columns["prompt"])) for row in rows]
+        for i, key in enumerate(keys_of(rows, columns["key"], asked)):
+            about = {"task": self.task, "key": key, "prompt": asked[i], "gold": rows[i].get(columns["gold"])}
+            for sample in samples_of(rows[i], columns, {name: cells[i] for name, cells in scores.items()}):
+                keyed.setdefault(key, []).append(about | sample)
+        self.samples, self.siblings = {self.task: keyed}, 1
+        self.metrics = list(dict.fromkeys(m for samples in keyed.values() for x in samples for m in x["metrics"]))
+
+
+def samples_of(row: dict, columns: dict[str, str], scores: dict[str, list]) -> Iterator[dict]:
+    """The samples of a flat row: as many as it has scores."""
+    texts, finish, count = row.get(columns["completion"]), row.get(columns["finish"]), max(map(len, scores.values()))
+    way = f",{row['filter'].replace('-', '_')}" if isinstance(row.get("filter"), str) else ""  # lm-eval's
+    are_texts = count > 1 and isinstance(texts, list) and len(texts) == count
+    for n in range(count):
+        metrics = {f"{m}{way}": cell[n] if n < len(cell) else None for m, cell in scores.items()}
+        cut = "length" if str(finish).lower() in CUT_REASONS else finish
+        yield {"metrics": metrics, "completion": text_of(texts[n] if are_texts else texts), "finish": cut}
+
+
+def read_table(file: Path) -> OtherResults | dict:
+    """A file's scored samples or, if it has none, its flat figures; UserError if it cannot be read."""
+    try:
+        if file.suffix == ".eval":
+            with zipfile.ZipFile(file) as parts:
+                value = [json.loads(parts.read(name)) for name in parts.namelist() if name.startswith("samples/")]
+        else:
+            value = json.loads(file.read_text(encoding="utf-8")) if file.suffix == ".json" else read_rows(str(file))
+    except (OSError, ValueError, RecursionError, zipfile.BadZipFile) as error:
+        raise UserError(f"got {file}, which cannot be read ({error}); expected JSON in UTF-8") from None
+    figures = flat(value) if isinstance(value, dict) else {}
+    rows = max(tables_in(value), key=len, default=[])
+    return OtherResults(file, rows, figures) if rows else figures
+
+
+def other_evaluations(path: Path) -> tuple[list[OtherResults], list[str]]:
+    """(Scored samples of a file, or of a folder and its subfolders, with the figures beside; what is unreadable).
+
+    UserError if `path` itself is a table that cannot be read.
+    """
+    results, figures, unreadable = [], {}, []
+    files = [*path.glob("*"), *path.glob("*/*"), *path.glob("results/*/*")]  # the last: OpenCompass's
+    if path.is_file():
+        files = [path, *(x for x in path.parent.glob("*.json") if path.stem in x.stem)]
+    for file in sorted({x for x in files if x.suffix in SCORED_FILES}):
+        try:
+            read = read_table(file)
+        except UserError as error:
+            if file == path:
+                raise
+            unreadable.append(str(error))
+            continue
+        if isinstance(read, dict):
+            figures[file] = read
+        elif file == path or not path.is_file():
+            results.append(read)
+    for one in results:
+        one.siblings = sum(x.file.parent == one.file.parent for x in results)
+        one.stated |= {file: x for file, x in figures.items() if file.parent == one.file.parent}
+    return results, unreadable
+
+
+def pair_faults(one, other, task: str) -> list[str]:
+    """What is wrong where rows of two results have the same id: other gold answers, or other prompts."""
+    a, b = ({key: row[0] for key, row in x.samples[task].items()} for x in (one, other))
+    common, faults = [key for key in a if key in b], []
+    pairs = {key: [(x.get("gold"), x.get("prompt")) for x in (a[key], b[key])] for key in common}
+    golds = [key for key, ((x, _), (y, _)) in pairs.items() if None not in (x, y) and str(x).strip() != str(y).strip()]
+    asked = [key for key, ((_, x), (_, y)) in pairs.items() if x != y]
+    are_others = {str(x) for (_, x), _ in pairs.values()} & {str(y) for _, (_, y) in pairs.values()}  # and no template
+    apart = ": the rows are not paired"
+    if golds:
+        key, same = golds[0], [key for key in golds if key not in asked and a[key].get("prompt")]
+        text = f"{len(golds)} of {len(common)} common rows have different golds in {other.file}"
+        faults.append(f"{text}, such as {key!r}: {pairs[key][0][0]!r} and {pairs[key][1][0]!r}{'' if same else apart}")
+    if asked and are_others:
+        text = f"{len(asked)} of {len(common)} common ids have different prompts in {other.file}"
+        faults.append(f"{text}, such as {asked[0]!r}{apart}")
+    return faults
+
+
 # ---------------------------------------------------------------------------- dialects (src/parts/reading/dialects.py)
 
 # common name of a setting -> our name, TRL's, verl's, then endings of dotted names in other frameworks (EasyR1, …)
@@ -3187,6 +3482,19 @@ SETTINGS = {
 }
 
 
+# ------------------------------------------------------------------------ logged run (src/parts/reading/logged_run.py)
+
+
+def is_format(name: str) -> bool:
+    """Whether a reward function's name says that it judges the format."""
+    return bool(re.search(r"format|xml|tag|json|layout|structure|think", name, re.IGNORECASE))
+
+
+def names_correctness(name: str) -> bool:
+    """Whether a reward function's name says that it judges the answer."""
+    return bool(re.search(r"correct|acc|answer|exact|math|solv", name, re.IGNORECASE)) and not is_format(name)
+
+
 # -------------------------------------------------------------------- run settings (src/parts/reading/run_settings.py)
 
 CONFIG_CALL = re.compile(r"(?<!SFT)(?<!Lora)(?<!Generation)(?:Config|Arguments|Args|Trainer)$")
@@ -3196,6 +3504,8 @@ OTHER_PARTS = re.compile(r"(^|\.)(val|eval|test|valid|validation|judge|grader|re
 NO_SETTINGS = re.compile(  # names of files beside a log that hold no training settings
     r"(trainer_state|summary|results?|versions|label|requirements)$|(eval|test|val|infer|generation|serv|judge|demo)"
 )
+LOADS = re.compile(r"(load_dataset|from_pretrained|from_json|from_csv|from_parquet)$")
+KEEPS = ("map", "shuffle", "rename_column", "rename_columns", "remove_columns", "to", "cuda", "train")  # all rows
 MOST_BYTES = 2_000_000  # larger files are not read as settings
 
 
@@ -3240,13 +3550,35 @@ def shell_settings(text: str) -> dict:
     return flat
 
 
+def loaded_name(node: ast.expr) -> ast.expr | None:
+    """The file or model that a chain such as `load_dataset("json", data_files=FILE)["train"].map(…)` has all of."""
+    while isinstance(node, ast.Call | ast.Attribute | ast.Subscript):
+        if isinstance(node, ast.Call) and (call := LOADS.search(ast.unparse(node.func))):
+            given = {keyword.arg: keyword.value for keyword in node.keywords}
+            is_part = "[" in ast.unparse(given["split"]) if "split" in given else len(node.args) > 1
+            return (
+                None if is_part else given.get("data_files") if call[1] == "load_dataset" else (node.args or [None])[0]
+            )
+        if isinstance(node, ast.Attribute) and node.attr not in KEEPS:
+            return None
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return None
+
+
+def keeps_itself(name: str, value: ast.expr) -> bool:
+    """Whether a name stands for the same file or model as before, as in `rows = rows.map(…)`."""
+    return isinstance(value, ast.Call) and ast.unparse(value.func) in [f"{name}.{method}" for method in KEEPS]
+
+
 def expression_value(node: ast.expr, known: dict[str, ast.expr]):
-    """Evaluate a literal, a name in `known`, a sum, a product, or a call's keyword arguments; else the source."""
+    """Evaluate a literal, a name in `known`, a sum, a product, a call's keywords or what it loads; else the source."""
     for _ in range(4):  # a name may stand for another name
         if isinstance(node, ast.Name | ast.Attribute):
             node = known.get(getattr(node, "attr", None) or node.id, node)
     if isinstance(node, ast.Call) and (ast.unparse(node.func) == "dict" or SAMPLES_CALL.search(ast.unparse(node.func))):
         return call_settings(node, known)
+    if loaded := loaded_name(node):  # a name may be loaded from its own former value
+        return expression_value(loaded, {name: value for name, value in known.items() if value is not node})
     if isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC:
         sides = [expression_value(side, known) for side in (node.left, node.right)]
         if all(isinstance(side, int | float) for side in sides) and sides[1]:
@@ -3296,7 +3628,7 @@ def script_settings(text: str) -> dict:
             default = [keyword.value for keyword in node.keywords if keyword.arg == "default"]
             if default and node.args and ast.unparse(node.func).endswith("add_argument"):
                 given.setdefault(ast.unparse(node.args[-1]).strip("-'").replace("-", "_"), []).extend(default)
-    known = {name: values[0] for name, values in given.items() if len(values) == 1}
+    known = {name: x for name, (x, *later) in given.items() if all(keeps_itself(name, value) for value in later)}
     trains, samples = (
         [flat_config(call_settings(call, known)) for call in calls if pattern.search(ast.unparse(call.func))]
         for pattern in (CONFIG_CALL, SAMPLES_CALL)
@@ -3365,6 +3697,29 @@ def settings_beside(folder: Path) -> tuple[Path, dict] | None:
     return (path, flat) if len(known) >= 3 and known.keys() & {"lr", "group_size"} else None
 
 
+def settings_of(folder: Path) -> tuple[Path, dict] | None:
+    """(File, settings) of a run's folder: in it, in `job` of verl_train.py, or of the script that wrote it."""
+    if inside := settings_beside(folder) or settings_beside(folder / "job"):
+        return inside
+    script = script_of_output(folder)
+    return (script, read_settings(script)) if script else None
+
+
+def script_of_output(folder: Path) -> Path | None:
+    """The script, at most three folders above, that names this folder as its output_dir."""
+    for place in folder.resolve().parents[:3]:
+        for path in [path for ending in ("py", "ipynb", "sh") for path in sorted(place.glob(f"*.{ending}"))[:20]]:
+            named = read_settings(path).get("output_dir")
+            if isinstance(named, str) and (place / named).resolve() == folder.resolve():
+                return path
+    return None
+
+
+# -------------------------------------------------------------------- sample texts (src/parts/reading/sample_texts.py)
+
+COMPLETIONS = {"completions", "completion", "solution_str", "response", "responses"}  # reward functions' argument
+
+
 # ------------------------------------------------------------------------ run folder (src/parts/reading/run_folder.py)
 
 
@@ -3376,6 +3731,28 @@ def json_beside(folder: Path, name: str, remarks: list[str] | None = None) -> di
         if remarks is not None and (folder / name).exists():
             remarks.append(f"{name} beside it could not be read")
         return {}
+
+
+def named_functions(path: Path, names: list[str]) -> tuple[str, list[str]]:
+    """(text, function names) of a file: those in `names`; for [""] those that take completions and serve no other."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+        functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
+    except (OSError, SyntaxError, ValueError):
+        return "", []
+    if names != [""]:
+        return text, [node.name for node in functions if node.name in names]
+    scorers = [node for node in functions if {argument.arg for argument in node.args.args} & COMPLETIONS]
+    used = {n.id for node in scorers for n in ast.walk(node) if isinstance(n, ast.Name) and n.id != node.name}
+    return text, [node.name for node in scorers if node.name not in used]
+
+
+def function_of(path: Path, names: list[str]) -> str:
+    """The source of a file's correctness reward, with all that it uses; "" if the file has none, or does not say."""
+    text, chosen = named_functions(path, names)
+    if names == [""] and len(chosen) > 1:
+        return ""  # any of them may be the reward
+    return extract(text, sorted(chosen, key=lambda name: not names_correctness(name))[:1]) if chosen else ""
 
 
 # --------------------------------------------------------------------------------- proof (src/programs/prove/proof.py)
@@ -3567,7 +3944,7 @@ TRAILING = re.compile(r"[.,;:?=]+$")  # ignored at the end of a question
 PLAIN = str.maketrans("\u2018\u2019\u201c\u201d\u2013\u2014\u2212", "''\"\"---", "\u200b\u200c\u200d\ufeff\xad")
 DEFAULTS = {  # settings that not every program has
     **{"teacher": [], "reward": [], "eval_data": "", "environment": "", "prompt_column": "prompt", "chat": False},
-    **{"hold_out": 0, "steps": 0},
+    **{"hold_out": 0, "steps": 0, "reward_source": ""},
     **{"chat_template_kwargs": "", "max_prompt_tokens": 512, "max_new_tokens": 256, "temperature": 1.0},
 }
 NAMES_OF_TRL = {"max_prompt_length": "max_prompt_tokens", "max_completion_length": "max_new_tokens"}
@@ -3593,29 +3970,39 @@ def other_settings(folder: Path) -> dict:
     saved = next((x for x in places if (x / "adapter_config.json").is_file() or [*x.glob("*.safetensors")]), None)
     if not saved:
         return {}
-    flat = (settings_beside(folder) or (folder, {}))[1]
+    script, flat = settings_of(folder) or (folder, {})
     known, bases = common_settings(flat), [flat.get(name) for name in ("model", "model_name_or_path", "pretrain")]
-    bases.append(json_beside(saved, "adapter_config.json").get("base_model_name_or_path"))
+    # a merged model lies in its adapter's folder, or beside its run's checkpoints; other neighbours are other runs'
+    adapters = [saved, saved.parent, *sorted(saved.parent.glob("checkpoint-*[0-9]"))]
+    bases += [json_beside(x, "adapter_config.json").get("base_model_name_or_path") for x in adapters]
     cards = [x.read_text(encoding="utf-8", errors="replace") for x in folder.glob("README.md")]
     bases += re.findall(r"^base_model: *(\S+)$", "".join(cards), re.MULTILINE)
-    names = {"data": "data", "eval_data": "eval_data", "reward": "reward"}
-    names |= {"max_length": "max_new_tokens", "temperature": "temperature"}
-    values = {ours: known[name] for name, ours in names.items() if isinstance(known.get(name), str | int | float)}
-    if not re.search(r"\.py:\w+$", str(values.get("reward", ""))):
-        values.pop("reward", None)
-    return {"data": "", **values, "model": next((x for x in bases if isinstance(x, str)), ""), "saved": str(saved)}
+    values = {name: known[name] for name in ("data", "eval_data") if isinstance(known.get(name), str)}
+    numbers = {"max_new_tokens": known.get("max_length"), "temperature": known.get("temperature")}
+    values |= {name: x for name, x in numbers.items() if isinstance(x, int | float)}  # no expression of a script
+    given = str(known.get("reward", ""))
+    names = named_functions(script, re.findall(r"\w+", given))[1] if script.suffix == ".py" else []
+    correct = [name for name in names if names_correctness(name)] or names
+    if re.search(r"\.py:\w+$", given):
+        values["reward"] = given
+    elif len(correct) == 1:
+        values |= {"reward": f"{script}:{correct[0]}", "reward_source": function_of(script, correct)}
+    bases = [x for x in bases if isinstance(x, str) and (script.suffix != ".py" or re.fullmatch(r"[\w./~-]+", x))]
+    model = max(bases, key=lambda x: "/" in x or Path(x).exists(), default="")  # one word may be a script's variable
+    return {"data": "", **values, "model": model, "saved": str(saved)}
 
 
-def run_settings(folder: Path) -> SimpleNamespace:
+def run_settings(folder: Path, held_out: str = "") -> SimpleNamespace:
     """A run's settings under our names, with paths as seen from here.
 
-    `saved` is the folder of the trained model; `reward` and `teacher` are lists.
+    `saved` is the folder of the trained model; `reward` and `teacher` are lists. `held_out` replaces its eval_data.
     """
     values, remarks = values_of(folder) or other_settings(folder), []
     is_page = {"model", "data"} <= json_beside(folder, "settings.json", remarks).keys()
     got = f"got {folder / 'settings.json'}, which is no JSON object"
     need(values["model"] or not remarks, f"{got}; expected a run's settings; try the run's copy of that file")
     values = {**DEFAULTS, **{NAMES_OF_TRL.get(name, name): value for name, value in values.items()}}
+    values |= {"eval_data": held_out, "hold_out": 0} if held_out else {}
 
     def place(name: str) -> str:
         """A path as seen from here, found in the run's folder, its parents or the bundle; other names unchanged."""
@@ -3630,8 +4017,15 @@ def run_settings(folder: Path) -> SimpleNamespace:
     run.eval_data, run.template = place(held_out_source(run)), template_settings(run)
     rewards, teachers = ([x] if isinstance(x, str) else x for x in (run.reward or [], run.teacher or []))
     if not rewards and not teachers and not run.environment and run.data:
-        rewards = specs_for(run.data, [])
+        with contextlib.suppress(UserError):  # the rows fit no reward of ours
+            rewards = specs_for(run.data, [])
     run.reward = ["".join((place(file), *rest)) for file, *rest in (spec.rpartition(":") for spec in rewards)]
+    run.score_with = run.reward
+    if run.reward_source:  # to import a script would train
+        run.temporary = tempfile.TemporaryDirectory()
+        copy = Path(run.temporary.name, "rewards.py")
+        copy.write_text(run.reward_source, encoding="utf-8")
+        run.score_with = [f"{copy}:{spec.rpartition(':')[2]}" for spec in run.reward]
     run.teacher = [place(name.partition("=")[2] or name) for name in teachers]
     return run
 
@@ -3641,9 +4035,9 @@ def rows_of(source: str, run) -> list[dict]:
     return [prompt_row(row, run.prompt_column, place) for place, row in placed_rows(source)]
 
 
-def prove_run(folder: Path, seconds: float) -> Proof:
-    """Measure a run within `seconds`; the first batch of rows is measured in any case."""
-    started, run = time.perf_counter(), run_settings(folder)
+def prove_run(folder: Path, seconds: float, held_out: str = "") -> Proof:
+    """Measure a run within `seconds`, on the rows `held_out` or its own; the first batch is measured in any case."""
+    started, run = time.perf_counter(), run_settings(folder, held_out)
     proof = Proof("run", str(folder), not_measured=run.remarks)
     need(run.saved.is_dir(), f"got {folder} without {run.saved}; expected a run that has ended; try it then")
     device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
@@ -3655,7 +4049,8 @@ def prove_run(folder: Path, seconds: float) -> Proof:
     except Exception as error:  # transformers raises many kinds for a damaged folder
         proof.find(f"the saved model {run.saved} does not load: {type(error).__name__}: {str(error)[:300]}")
         return proof
-    for name, source in [("before", run.model), *(("teacher", x) for x in run.teacher[:1])]:
+    run.start = f"its start {run.model} does not load here" if run.model else "no file or script names its start"
+    for name, source in [("before", run.model)] * bool(run.model) + [("teacher", x) for x in run.teacher[:1]]:
         try:
             networks[name] = load_plainly(source)
         except Exception as error:  # the start may be deleted, the teacher behind a server
@@ -3667,8 +4062,8 @@ def prove_run(folder: Path, seconds: float) -> Proof:
     held_out = prove_overlap(run, proof, tokenizer)
     obstacles = {
         "the run played conversations; try evaluation.py --environment": run.environment,
-        "the run names no held-out data that can be read": not held_out,
-        "the start model does not load": "before" not in networks,
+        "the run names no held-out data that can be read; try --data FILE": not held_out,
+        f"{run.start}; try {run.saved / 'settings.json'} with model, data and reward": "before" not in networks,
         "the saved weights are not finite": not proof.figures["weights_are_finite"],
     }
     reasons = [text for text, holds in obstacles.items() if holds]
@@ -3684,11 +4079,18 @@ def prove_run(folder: Path, seconds: float) -> Proof:
     rows = [row for row in rows if 0 < len(row["prompt_ids"]) <= run.max_prompt_tokens][:MOST_ROWS]
     got = f"got {folder}, whose held-out rows of {run.eval_data} are all longer than {run.max_prompt_tokens} tokens"
     need(rows, f"{got}; expected rows that fit")
-    measured = Measurement(run, networks, tokenizer)
+    measured = None
     try:
+        measured = Measurement(run, networks, tokenizer)
         measured.go_through(rows, seconds - (time.perf_counter() - started))
     except UserError as error:
-        proof.find(f"the run's reward fails on what the models answer: {error}")
+        need(measured or run.reward_source, str(error))
+        if not run.reward_source:
+            proof.find(f"the run's reward fails on what the models answer: {error}")
+            return proof
+        proof.is_open = True  # the script may give its rows other columns
+        fails = f"{run.reward[0]} fails on {run.eval_data}; try the columns that the script gives its rows: {error}"
+        proof.skip("Held-out accuracy", fails)
         return proof
     describe_accuracy(run, proof, measured)
     describe_kl(proof, measured, device)
@@ -3714,7 +4116,7 @@ def prove_weights(run, proof: Proof, networks: dict) -> None:
     if not proof.figures["weights_are_finite"]:
         proof.find("the saved model has weights that are not finite")
     if "before" not in networks:
-        proof.say(f"{loads}; its start {run.model} does not load here, so that its weights cannot be compared.")
+        proof.say(f"{loads}; {run.start}, so that its weights cannot be compared.")
         return
     try:
         change = weight_change(networks["before"], networks["after"], dtype_of(run.saved))
@@ -3722,6 +4124,9 @@ def prove_weights(run, proof: Proof, networks: dict) -> None:
         proof.find(f"the saved model has other tensors than its start {run.model}: {str(error)[:200]}")
         proof.figures["largest_weight_change"] = None
         return
+    ends = [networks[name].generation_config.eos_token_id for name in ("before", "after")]
+    if ends[0] is not None and ends[1] is None:
+        proof.find(f"the saved model has no end token, its start has {ends[0]}: its answers run to the token limit")
     largest, share = change["largest_weight_change"], change["tensors_changed"]
     proof.figures |= {key: value if math.isfinite(value) else str(value) for key, value in change.items()}
     if not largest:
@@ -3781,7 +4186,7 @@ class Measurement:
 
     def __init__(self, run, networks: dict, tokenizer):
         self.run, self.networks, self.tokenizer = run, networks, tokenizer
-        self.reward = Reward(run.reward) if run.reward else None
+        self.reward = Reward(run.score_with) if run.reward else None
         sampled = {"do_sample": True, "temperature": run.temperature, "top_k": 0, "top_p": 1.0}
         self.ways = ({"greedy": {"do_sample": False}} if self.reward else {}) | {"sampled": sampled}
         self.right = {way: {"before": [], "after": []} for way in self.ways}
@@ -3896,154 +4301,9 @@ def describe_kl(proof: Proof, measured: Measurement, device) -> None:
 
 # --------------------------------------------------------- other evaluations (src/programs/prove/other_evaluations.py)
 
-TABLES = (".json", ".jsonl", ".csv", ".tsv", ".parquet")
-COLUMNS = {  # names of columns, the best first
-    "key": (r"(doc|task|question|problem|example|sample|item)_?(id|idx|index)", "id|idx|index|uu?id", "key|name"),
-    "prompt": ("prompt", "question|problem|instruction|query", "(user_)?input"),
-    "gold": (
-        "golds?|gold_answer|targets?|references?|expected(_answer|_output)?|ground_truth|gt|correct_answer",
-        "label|solution|answer|final_answer",
-    ),
-    "completion": (
-        "completions?|(model_|full_)?(response|output)s?|generations?|generated_text|model_answer|resps|raw_output",
-        "predictions?|preds?|code|text",
-        "answer|solution",
-    ),
-    "finish": ("(finish|stop)(_reason)?|truncated",),
-}
-SCORE = (
-    r"(is_)?(correct|right|solved)|correctness|acc(uracy)?|(exact_)?match|em|pass(ed)?|success|score|verified"
-    r"|(.+\.)?(scores?|metrics)\.\w+"
-)
-VERDICTS = {
-    **dict.fromkeys(("true", "yes", "pass", "passed", "correct", "right"), 1.0),
-    **dict.fromkeys(("false", "no", "fail", "failed", "incorrect", "wrong", "timeout"), 0.0),
-}
-LIMITS = ("length", "max_tokens", "max_length", "true")  # how servers name the token limit
 AROUND = r"(mean|average|avg|overall|total)_|_(mean|rate|percent|pct)"  # around a metric's name
 SAME = ["accuracy", "acc", "score", "pass", "pass@1"]  # what the first metric may be called too
 COUNT = r"n|total|count|(n|num|total)_(samples|examples|rows|questions|problems|scores)"
-
-
-def flat(row: dict) -> dict:
-    """A row without nesting, its dotted names in lower case with underscores."""
-    return {re.sub("[ -]", "_", name.lower()): x for name, x in flat_config(row).items()}
-
-
-def columns_of(row: dict) -> dict[str, str]:
-    """{role: column, or ""} of a flat row: of the columns without a role the least nested, of these the best name."""
-    columns = {}
-    for role, patterns in COLUMNS.items():
-        last = {name: name.rpartition(".")[2] for name in row if name not in columns.values()}
-        ranks = [
-            (n.count("."), i, n) for n, end in last.items() for i, x in enumerate(patterns) if re.fullmatch(x, end)
-        ]
-        columns[role] = min(ranks, default=(0, 0, ""))[2]
-    return columns
-
-
-def score_of(value) -> float | None:
-    """A score as a number, None for an empty cell; ValueError or TypeError for other values."""
-    if value is None or value == "":
-        return None
-    return float(VERDICTS.get(value.lower(), value) if isinstance(value, str) else value)
-
-
-def score_columns(rows: list[dict]) -> dict[str, list[list]]:
-    """{metric: a list of scores for each row} of flat rows; lm-eval declares its metrics."""
-    columns, declared = {}, rows[0].get("metrics") or ()
-    for name in rows[0]:
-        if (name in declared or re.fullmatch(SCORE, name)) and all(name in row for row in rows):
-            cells = [row[name] if isinstance(row[name], list) else [row[name]] for row in rows]
-            try:
-                columns[name] = [[*map(score_of, cell)] for cell in cells]
-            except (ValueError, TypeError):
-                continue
-    return {name: cells for name, cells in columns.items() if any(x is not None for cell in cells for x in cell)}
-
-
-def text_of(value) -> str:
-    """A completion as text: of messages the last one's."""
-    while isinstance(value, list | dict) and value:
-        value = value[-1] if isinstance(value, list) else value.get("content", value.get("text"))
-    return value if isinstance(value, str) else "" if value in (None, [], {}) else str(value)
-
-
-def tables_in(value) -> Iterator[list[dict]]:
-    """The lists of scored samples in a JSON value, as flat rows; rows with a step are training's."""
-    for x in value.values() if isinstance(value, dict) else ():
-        yield from tables_in(x)
-    if isinstance(value, list) and value and all(isinstance(x, dict) for x in value):
-        rows = [*map(flat, value)]
-        if score_columns(rows) and "step" not in rows[0]:
-            yield rows
-
-
-class OtherResults:
-    """The samples in one file, {task: {key: samples}}, and the figures that it and other files state, by file."""
-
-    def __init__(self, file: Path, rows: list[dict], stated: dict):
-        lm_eval = re.fullmatch(r"samples_(.+?)(_\d{4}-\d\d-\d\dT[\d.:-]+)?", file.stem)
-        self.file, self.task, self.stated = file, lm_eval[1] if lm_eval else "samples", {file: stated}
-        columns, scores, keyed = columns_of(rows[0]), score_columns(rows), {}
-        asked = [text_of(row.get(columns["prompt"])) for row in rows]
-        are_keys = not columns["key"] and len({*asked}) == len(rows)  # prompts, where there are no ids
-        for i, row in enumerate(rows):
-            key = str(row.get(columns["key"]) if columns["key"] else asked[i] if are_keys else i)
-            about = {"task": self.task, "key": key, "prompt": asked[i], "gold": row.get(columns["gold"])}
-            for sample in samples_of(row, columns, {name: cells[i] for name, cells in scores.items()}):
-                keyed.setdefault(key, []).append(about | sample)
-        self.samples, self.siblings = {self.task: keyed}, 1
-        self.metrics = list(dict.fromkeys(m for samples in keyed.values() for x in samples for m in x["metrics"]))
-
-
-def samples_of(row: dict, columns: dict[str, str], scores: dict[str, list]) -> Iterator[dict]:
-    """The samples of a flat row: as many as it has scores."""
-    texts, finish, count = row.get(columns["completion"]), row.get(columns["finish"]), max(map(len, scores.values()))
-    way = f",{row['filter'].replace('-', '_')}" if isinstance(row.get("filter"), str) else ""  # lm-eval's
-    are_texts = count > 1 and isinstance(texts, list) and len(texts) == count
-    for n in range(count):
-        metrics = {f"{m}{way}": cell[n] if n < len(cell) else None for m, cell in scores.items()}
-        cut = "length" if str(finish).lower() in LIMITS else finish
-        yield {"metrics": metrics, "completion": text_of(texts[n] if are_texts else texts), "finish": cut}
-
-
-def read_table(file: Path) -> OtherResults | dict:
-    """A file's scored samples or, if it has none, its flat figures; UserError if it cannot be read."""
-    try:
-        value = json.loads(file.read_text(encoding="utf-8")) if file.suffix == ".json" else read_rows(str(file))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"got {file}, which cannot be read ({error}); expected JSON in UTF-8") from None
-    figures = flat(value) if isinstance(value, dict) else {}
-    rows = max(tables_in(value), key=len, default=[])
-    return OtherResults(file, rows, figures) if rows else figures
-
-
-def other_evaluations(path: Path) -> tuple[list[OtherResults], list[str]]:
-    """(Scored samples of a file, or of a folder and its subfolders, with the figures beside; what is unreadable).
-
-    UserError if `path` itself is a table that cannot be read.
-    """
-    results, figures, unreadable = [], {}, []
-    files = [*path.glob("*"), *path.glob("*/*")]
-    if path.is_file():
-        files = [path, *(x for x in path.parent.glob("*.json") if path.stem in x.stem)]
-    for file in sorted({x for x in files if x.suffix in TABLES}):
-        try:
-            read = read_table(file)
-        except UserError as error:
-            if file == path:
-                raise
-            unreadable.append(str(error))
-            continue
-        if isinstance(read, dict):
-            figures[file] = read
-        elif file == path or not path.is_file():
-            results.append(read)
-    for one in results:
-        one.siblings = sum(x.file.parent == one.file.parent for x in results)
-        one.stated |= {file: x for file, x in figures.items() if file.parent == one.file.parent}
-    return results, unreadable
 
 
 def stated_value(results: OtherResults, metric: str) -> tuple[Path, str, float] | None:
@@ -4113,23 +4373,6 @@ def compare_stated(results: OtherResults, metric: str, figures: dict, counts: tu
     for n, x in beside.items():
         if re.fullmatch(COUNT, n) and is_number(x) and x not in counts:
             proof.find(f"{says} {n} {x}; there are samples of {counts[0]} rows")
-
-
-def check_pairs(one, other, task: str, proof) -> bool:
-    """Whether a task's rows of the same id are the same in two results; findings where golds or prompts differ."""
-    a, b = ({key: row[0] for key, row in x.samples[task].items()} for x in (one, other))
-    common = [key for key in a if key in b]
-    golds = [key for key in common if str(a[key].get("gold")) != str(b[key].get("gold"))]
-    asked = [key for key in common if a[key].get("prompt") != b[key].get("prompt")]
-    texts_of = [{str(sample.get("prompt")) for sample in samples.values()} for samples in (a, b)]
-    are_others = texts_of[0] & texts_of[1]  # and not those of another template
-    if golds:
-        key, text = golds[0], f"{len(golds)} of {len(common)} common rows have different golds in {other.file}"
-        proof.find(f"{text}, such as {key!r}: {a[key].get('gold')!r} and {b[key].get('gold')!r}")
-    if asked and are_others:
-        text = f"{len(asked)} of {len(common)} common ids have different prompts in {other.file}"
-        proof.find(f"{text}, such as {asked[0]!r}: the rows are not paired")
-    return bool(common)
 
 
 # ------------------------------------------------------------------- graded again (src/programs/prove/graded_again.py)
@@ -4396,9 +4639,9 @@ def prove_evaluation(path: Path, all_results: list, unreadable: list[str], secon
         models.setdefault(model, []).append((results, recounted))
     if len(models) == 2 and all(recounts):
         one, other = models.values()
-        pairs = [(a, b) for a, _ in one for b, _ in other]
-        same = [check_pairs(a, b, task, proof) for a, b in pairs for task in a.samples if task in b.samples]
-        if any(same):
+        pairs = [(a, b, task) for a, _ in one for b, _ in other for task in a.samples if task in b.samples]
+        proof.findings += [fault for pair in pairs for fault in pair_faults(*pair)]
+        if any(a.samples[task].keys() & b.samples[task].keys() for a, b, task in pairs):
             sides = [{k: x for _, figures in side for k, x in figures.items()} for side in (one, other)]
             compare(proof, None if is_other else path / "comparison.json", sides)
         else:
@@ -4617,8 +4860,6 @@ def prove_reward(spec: str, data: str, flags: list[str], seconds: float) -> Proo
     """Run reward_preflight.py on a reward and the rows of `data`, and hostile programs if the rows have tests."""
     file, name, _ = spec_parts(spec)
     proof, function, rows = Proof("reward", spec), find_reward(spec)[0], read_rows(data)
-    got = f"got {spec}, a class; expected a function or an instance; try reward = {name}()"
-    need(not inspect.isclass(function), got)
     parameters = {} if isinstance(function, list) else inspect.signature(function).parameters
     names, takes_any = {*parameters}, any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     forms = forms_of(names, takes_any) if parameters else {}
@@ -4846,7 +5087,8 @@ def prove_environment(spec: str, data: str, flags: list[str], seconds: float) ->
     if not plays:
         proof.skip("What the four places pay", "no conversation came to its end")
         return proof
-    compare_places(proof, spec, report, [prompt_row(rows[play["row"] - 1], "prompt", data) for play in plays])
+    column = dict(itertools.pairwise(flags)).get("--prompt_column", "prompt")
+    compare_places(proof, spec, report, [prompt_row(rows[play["row"] - 1], column, data) for play in plays])
     return proof
 
 
@@ -6103,7 +6345,7 @@ def make_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("thing", help="what to prove, as above", metavar="THING")
-    parser.add_argument("--data", default="", metavar="FILE", help="rows for a reward or an environment")
+    parser.add_argument("--data", default="", metavar="FILE", help="rows for a reward or environment; a run's test set")
     named = "formulas of functions: loss_1=grpo,loss_2=gspo, or one for each function; " + ", ".join(FORMULAS)
     parser.add_argument("--as", default="", dest="formulas", metavar="NAMES", help=named)
     python = "for a verl job: the Python that has verl (default: this one)"
@@ -6125,18 +6367,20 @@ def proof_of(args) -> Proof:
     need(args.minutes > 0, f"got --minutes {args.minutes:g}; expected above 0")
     file, _, name = args.thing.rpartition(":") if ".py:" in args.thing else (args.thing, "", "")
     need(Path(file).exists(), f"got {args.thing}: no file or folder {file}; {ACCEPTED}")
-    need(not args.data or name, f"got --data with {args.thing}; expected it with FILE.py:NAME alone; {ACCEPTED}")
     if name and args.data:
         check_flags(args, "reward or environment", "flags")
         prove_named = prove_environment if is_environment(Path(file), name) else prove_reward
         return prove_named(args.thing, args.data, args.flags, seconds)
+    folder = next((x for x in (path, path.parent) if path.is_dir() and values_of(x)), path)
+    is_run = not results_files(path) and (values_of(folder) or other_settings(folder))
+    got = f"got --data with {args.thing}; expected it with a run or with FILE.py:NAME"
+    need(not args.data or is_run, f"{got}; {ACCEPTED}")
     if files := results_files(path):
         check_flags(args, "evaluation")
         return prove_evaluation(path, [Results(file) for file in files], [], seconds)
-    folder = next((x for x in (path, path.parent) if path.is_dir() and values_of(x)), path)
-    if values_of(folder) or other_settings(folder):
+    if is_run:
         check_flags(args, "run")
-        return prove_run(folder, seconds)
+        return prove_run(folder, seconds, args.data)
     if path.suffix in (".yaml", ".yml", ".txt", ".sh"):
         check_flags(args, "verl job", "python")
         return prove_job(path, args.python or sys.executable, seconds)

@@ -60,48 +60,48 @@ Exit codes: 0 ready (or listed; --model: RL now), 1 not ready, 2 bad input.
 #       867-885  exit codes             Program exit: errors that a user can fix become a message and an exit code
 #      888-1133  data files             Open data files as text: decompress, decode, refuse files without data; parse …
 #     1136-1257  nested rows            Find rows inside other JSON: an object with a list of rows, columns instead …
-#     1260-1515  rows                   Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
-#     1518-1632  stated answers         Find where a text states its final answer, by marks and phrases in 20 …
-#     1635-1801  answer marks           Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` …
-#     1804-2157  question parts         Detect columns that look like part of the question but are not in the prompt, …
-#     2160-2370  chat                   Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2373-2436  prompts                Load training and held-out prompts as token ids
-#     2439-2515  pass rates             Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm …
-#     2518-2755  user code              What users' rewards get: texts, copies of the columns, and their own state of …
-#     2758-2869  schema examples        Example values that a JSON Schema accepts, for tests of rewards
-#     2872-3149  reward forms           The forms that a reward function may have, and loading rewards from files
-#     3152-3469  rewards                The reward of a run, a weighted sum of functions; async ones run in one event …
-#     3472-3608  environments           Load and check environments: classes whose methods are tools for the model, …
-#     3611-3802  tool calls             Parse tool calls in model output, by the tokenizer's response template or one …
-#     3805-3931  tool runs              Run the calls of many conversations concurrently, each with a time limit; …
-#     3934-4111  conversations          Conversations with environments: their record, limits, and calls of the …
-#     4114-4187  scripted play          Scripted conversations: plain texts in place of tokenizer, chat template and …
-#     4190-4338  play                   Play a policy's conversations with environments; each turn samples all open …
-#     4341-4413  play setup             Set up and score conversations, for all programs that take --environment
-#     4416-4474  whole models           Refuse what transformers would make a model of by guessing: missing weights, …
-#     4477-4618  adapters               LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     4621-4721  models                 The networks of a run: their precision, the frozen reference, prompts that …
-#     4724-4781  tokenizers             Tokenizers: loading and saving, the tokens that end a completion, the rows …
-#     4784-4867  loading                Load networks: attention, 4-bit weights, dropout, dtypes, generation …
-#     4870-4878  batches                Batches: masked statistics, padding, micro-batches, and packed layouts that …
-#     4881-5135  key cache              The key-value cache while sampling: it grows in blocks, holds shared prompts …
-#     5138-5274  forward                The forward pass: attention that runs a shared prompt once, backbone, logits, …
-#     5277-5397  faster layers          Faster forms of layers while sampling: LoRA folded into weights, norms in one …
-#     5400-5611  cache probe            Probe what a model's cache and attention can do, before sampling and training …
-#     5614-5696  room steps             One more token per row, with fixed shapes and addresses within the cache, as …
-#     5699-5926  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
-#     5929-6100  rollouts               Sample and score a batch's rows over all processes; slow rewards run while …
-#     6103-6225  rows and gold          Rows of the data, and their reference completions (gold)
-#     6228-6420  probes                 Completions that must not be paid
-#     6423-6616  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
-#     6619-6808  scoring                Grading completions, and the findings of all checks
-#     6811-7152  preflight              The checks of a reward and the verdict
-#     7155-7313  policies               Scripted policies, which give the answers of a conversation turn by turn
-#     7316-7410  environment process    The environment's own process: scripted policies play conversations as in a …
-#     7413-7593  environment preflight  The checks of an environment and the verdict
-#     7596-7661  report                 Printed reports and --list
-#     7664-7743  model preflight        --model: how often a model's samples pass, and whether RL, a warm start or …
-#     7746-7863  command                The command line
+#     1260-1516  rows                   Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their …
+#     1519-1648  stated answers         Find where a text states its final answer, by marks and phrases in 20 …
+#     1651-1817  answer marks           Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` …
+#     1820-2173  question parts         Detect columns that look like part of the question but are not in the prompt, …
+#     2176-2386  chat                   Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2389-2452  prompts                Load training and held-out prompts as token ids
+#     2455-2531  pass rates             Pass rates of prompts: pass@k, groups with signal, and advice: RL, a warm …
+#     2534-2771  user code              What users' rewards get: texts, copies of the columns, and their own state of …
+#     2774-2885  schema examples        Example values that a JSON Schema accepts, for tests of rewards
+#     2888-3166  reward forms           The forms that a reward function may have, and loading rewards from files
+#     3169-3488  rewards                The reward of a run, a weighted sum of functions; async ones run in one event …
+#     3491-3629  environments           Load and check environments: classes whose methods are tools for the model, …
+#     3632-3823  tool calls             Parse tool calls in model output, by the tokenizer's response template or one …
+#     3826-3952  tool runs              Run the calls of many conversations concurrently, each with a time limit; …
+#     3955-4132  conversations          Conversations with environments: their record, limits, and calls of the …
+#     4135-4208  scripted play          Scripted conversations: plain texts in place of tokenizer, chat template and …
+#     4211-4359  play                   Play a policy's conversations with environments; each turn samples all open …
+#     4362-4434  play setup             Set up and score conversations, for all programs that take --environment
+#     4437-4495  whole models           Refuse what transformers would make a model of by guessing: missing weights, …
+#     4498-4639  adapters               LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     4642-4742  models                 The networks of a run: their precision, the frozen reference, prompts that …
+#     4745-4802  tokenizers             Tokenizers: loading and saving, the tokens that end a completion, the rows …
+#     4805-4888  loading                Load networks: attention, 4-bit weights, dropout, dtypes, generation …
+#     4891-4899  batches                Batches: masked statistics, padding, micro-batches, and packed layouts that …
+#     4902-5156  key cache              The key-value cache while sampling: it grows in blocks, holds shared prompts …
+#     5159-5295  forward                The forward pass: attention that runs a shared prompt once, backbone, logits, …
+#     5298-5418  faster layers          Faster forms of layers while sampling: LoRA folded into weights, norms in one …
+#     5421-5632  cache probe            Probe what a model's cache and attention can do, before sampling and training …
+#     5635-5717  room steps             One more token per row, with fixed shapes and addresses within the cache, as …
+#     5720-5947  sampling               Sampling with the policy itself: a KV cache, rows that leave the batch when …
+#     5950-6121  rollouts               Sample and score a batch's rows over all processes; slow rewards run while …
+#     6124-6246  rows and gold          Rows of the data, and their reference completions (gold)
+#     6249-6441  probes                 Completions that must not be paid
+#     6444-6637  reward process         The reward's own process, with a time limit: a hang or crash costs one call, …
+#     6640-6829  scoring                Grading completions, and the findings of all checks
+#     6832-7173  preflight              The checks of a reward and the verdict
+#     7176-7334  policies               Scripted policies, which give the answers of a conversation turn by turn
+#     7337-7431  environment process    The environment's own process: scripted policies play conversations as in a …
+#     7434-7614  environment preflight  The checks of an environment and the verdict
+#     7617-7682  report                 Printed reports and --list
+#     7685-7764  model preflight        --model: how often a model's samples pass, and whether RL, a warm start or …
+#     7767-7884  command                The command line
 
 import argparse
 import ast
@@ -1479,7 +1479,8 @@ def prompt_of(row: dict, column: str, where: str):
     """The prompt in a row's column; UserError if the column is missing, or its cell is empty or not a prompt."""
     near = suggest(column, list(row)).replace("; try ", "; try --prompt_column ")
     chats = {"messages", "conversations", "conversation"} & row.keys()  # their last turn may be the answer
-    advice = "; try data_loader.py" if chats else near or "; try --prompt_column NAME, or data_loader.py"
+    name = next((name for name in ("question", "problem", "instruction", "query") if name in row), "NAME")
+    advice = "; try data_loader.py" if chats else near or f"; try --prompt_column {name}, or data_loader.py"
     need(column in row, f"{where}: got columns {', '.join(map(str, row))}; expected {column!r}{advice}")
     got = f"{where}: got an empty cell in the column {column!r}; expected a prompt"
     need(row[column] not in (None, ""), f"{got}; try filling it in, or leaving out the row")
@@ -1523,20 +1524,22 @@ _TO = (  # ... for x = 3, (in cm), in simplest form, rounded to two places
 )
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería|é)\b"
-    r"|\b(?:turns out to be|comes (?:out )?to|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
+    r"|\b(?:turns out to be|comes (?:out )?to|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো"
+    r"|(?<=ответ )[—–]|(?<=odpowiedź )to\b|[:：=]|\n)"
 )
+_CORRECT = "correct[ea]?|cor(?:re|ret)ta|cert[ao]|giusta|yang (?:benar|tepat)|đúng|chính xác|الصحيحة"
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
     **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
     **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jibu vastaus उत्तर উত্তর సమాధానం".split()},
-    **{word: rf"\b{word}" for word in ("la solution", "đáp án", "الجواب", "الإجابة")},
+    **{word: rf"\b{word}" for word in ("la solution", "đáp án", "câu trả lời", "الجواب", "الإجابة")},
     **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
     "ans": r"(?:\b|(?<=(?<![^\n])__))ans(?:wer)?",  # __Answer:__
     "jawaban": r"\bjawaban(?:nya)?",
 }
 _MARKS = {
     **{
-        word: rf"{noun}(?=__|\W|$)[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
+        word: rf"{noun}(?=__|\W|$)[*_ ]*(?:{_TO}|choice|option|finale?|{_CORRECT}|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
         for word, noun in _ANSWERS.items()
     },
     **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
@@ -1554,7 +1557,7 @@ _MARKS = {
         word: rf"(?<!\w){word}(?:[は은]|[ *]{{0,3}}[:：=])[、\s:：*_]*"
         for word in ("答え", "正解", "解答", "答", "정답", "답")
     },
-    "svar": r"\bsvar(?:et (?:är|er)\b|[ *]{0,3}[:：])[\s:：*_]*",
+    "svar": r"\bsvar(?:(?:et)? (?:är|er)\b|[ *]{0,3}[:：])[\s:：*_]*",
     "####": r"(?<!#)####(?!#)[ \t*_]*",
 }
 BECAUSE = r"because|since|due to|weil|parce qu\w+|puisque|porque|ya que"
@@ -1565,11 +1568,20 @@ _IS_RIGHT = (
 _BEHIND = re.compile(  # after an answer: a reason, a claim that it is right, a remark in brackets, a copula
     rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{BECAUSE}|{_IS_RIGHT})\b"
     r"|\s?[,;(]\s?(?:which|where|so|as|see|da|denn|siehe|car|voir|pues|véase)\b)"
+    r"|(?is:(?<=\Ayes)(?!.*\bno\b)|(?<=\Ano)(?!.*\byes\b))(?:[,;:!]|\.(?= [A-Z]))\s"  # Yes, both are American
     r"|\*\*, (?:the|an?)\b(?![^.\n]*(?:\*\*| (?:is|are|or) ))"  # the capital of France; not: the other is **Rome**
     r"|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
     r"|\s{0,3}(?:(?:是|为)?正确|が(?:正解|正しい))|(?<=[A-ZＡ-Ｚ])\s{0,3}(?:项|項|选项|選項|選択肢)"
     r"|(?:です|である|となります|になります|だ|입니다|이다|이에요|예요)(?=[。．.!！、\s]|$)"
     r"|\s{0,3}[(（](?i:see|as|from|by|using|siehe|voir|véase|见|如上)[^\d()（）]{2,60}[)）][.。]?$"
+)
+_EXPLANATION = re.compile(
+    r"\n[\s#*_]{0,9}((?i:explanation|reason(?:ing)?|rationale|justification|here['’]s why|why|erklärung|begründung"
+    r"|explication|explicación|解析|解释|解説|理由))\b"
+)
+_RECONSIDERED = re.compile(  # in an explanation: another answer may be right
+    r"(?i)\b(?:wait[,.!…]|(?:not |un)sure\b|also (?:be )?(?:correct|right)\b|auch (?:richtig|korrekt)\b"
+    r"|aussi (?:correcte?|juste)\b|también (?:es )?correct[ao]\b)|也是?(?:对|正确)"
 )
 WEAK_MARK = re.compile(  # marks where there are no others
     r"\b(?i:answers(?: (?:to|for)\b[^.,\n]{0,60}?)?(?: are\b|[*_ ]{0,3}:))[\s:*_]*"
@@ -1626,7 +1638,11 @@ def with_point(text: str) -> str:
 
 
 def without_words(answer: str) -> str:
-    """Trim words around an answer: "so B", "B because …", "42 (see above)", "B is correct", 42です."""
+    """Trim words around an answer: "so B", "B because …", "42 (see above)", "B is correct", 42です, an explanation."""
+    heads = [*_EXPLANATION.finditer(answer)]
+    repeated = any(head[1] == heads[0][1] for head in heads[1:])  # each option is explained
+    if heads and not repeated and not _RECONSIDERED.search(answer):
+        answer = answer[: heads[0].start()] or answer
     start, end = _BEFORE.match(answer), _BEHIND.search(answer)
     short = answer[start.end() if start else 0 : end.start() if end else None]
     return short if short.strip(" \t\n*_") else answer
@@ -3094,6 +3110,7 @@ def find_reward(spec: str):
     known = rewards or known  # a library has other functions too
     got = f"got reward {spec!r}: {file} has no function {name!r}"
     need(callable(reward), f"{got}; expected one of {', '.join(known)}{suggest(name, known)}")
+    need(not inspect.isclass(reward), f"got {spec}, a class; expected a function or an instance; try reward = {name}()")
     return reward, members
 
 
@@ -3363,10 +3380,12 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
             if p.default is p.empty:
                 got = f"got reward {name} with the arguments {', '.join(taken)}: no column {p.name!r}, no completions"
                 need(reads_completions, f"{got}; expected {REWARD_FORMS}")
-                near, mend = suggest(p.name, list(row["columns"])), f"data_loader.py --map {p.name}=COLUMN"
+                known = ", ".join(["prompt", *row["columns"]])
+                near = suggest(p.name, [c for c in row["columns"] if c not in taken])
+                mend = f"data_loader.py --map {p.name}=COLUMN"
                 mend = "ppo_train.py --environment FILE.py:Class" if p.name == "environments" else mend
                 raise UserError(
-                    f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
+                    f"reward {name} takes {p.name!r}; got data with the columns {known}; "
                     f"expected that column too{near or '; try'}{', or' * bool(near)} {mend}, or a reward for this data"
                 )
             near = difflib.get_close_matches(p.name, [c for c in row["columns"] if c not in taken], n=1, cutoff=0.75)
@@ -3537,6 +3556,8 @@ def tool_schema(environment, name: str, subject: str) -> dict:
 
     method = getattr(environment, name)
     expected = f"expected type hints and a docstring, with `name: text` (no type) for each argument under Args:{HIDE}"
+    if name == "step":
+        expected += "; for gymnasium's step, try GameEnvironment in references/environments.md"
     for p in inspect.signature(method).parameters.values():
         fits = p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
         need(fits, f"{subject}: tool {name} has the parameter {p}, which a call by name cannot give; {expected}")

@@ -37,22 +37,22 @@ because namespaces do the same in a sixth of the time.
 # Contents
 #       100-111  python source    Parses Python source in a process with threads
 #       114-124  messages         Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       127-133  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
-#       136-159  extracts         Extract from a Python file what some of its names need
-#       162-221  messages         What the processes have in common: their layers, exceptions, and messages of a …
-#       224-484  values           Values sent between the processes: plain data as JSON with tags, and objects that …
-#       487-570  comparison       Compare results with expected values, and shorten both for verdicts
-#       573-757  kernel           Layers of the kernel: seccomp, Landlock, namespaces
-#      760-1102  tests in python  Reading Python tests: which names are the program's, and what counts as a test
-#     1105-1271  remote objects   Functions, classes and objects of the program, as the tests hold them
-#     1274-1622  judge            The judge: calls the program, which runs in a separate process, and compares its …
-#     1625-1850  child            Inside a forked process
-#     1853-2223  server           The fork server
-#     2226-2395  process          The sandbox and its processes
-#     2398-2545  forms of tests   Tests, read and sorted
-#     2548-2816  answers          The program in a model's answer
-#     2819-3158  run code         The caller's side: programs, their tests, and the verdicts
-#     3161-3212  command          The command line
+#       127-153  stated answers   Find where a text states its final answer, by marks and phrases in 20 languages, …
+#       156-179  extracts         Extract from a Python file what some of its names need
+#       182-241  messages         What the processes have in common: their layers, exceptions, and messages of a …
+#       244-504  values           Values sent between the processes: plain data as JSON with tags, and objects that …
+#       507-590  comparison       Compare results with expected values, and shorten both for verdicts
+#       593-777  kernel           Layers of the kernel: seccomp, Landlock, namespaces
+#      780-1122  tests in python  Reading Python tests: which names are the program's, and what counts as a test
+#     1125-1291  remote objects   Functions, classes and objects of the program, as the tests hold them
+#     1294-1642  judge            The judge: calls the program, which runs in a separate process, and compares its …
+#     1645-1870  child            Inside a forked process
+#     1873-2243  server           The fork server
+#     2246-2415  process          The sandbox and its processes
+#     2418-2565  forms of tests   Tests, read and sorted
+#     2568-2836  answers          The program in a model's answer
+#     2839-3178  run code         The caller's side: programs, their tests, and the verdicts
+#     3181-3232  command          The command line
 
 import argparse
 import ast
@@ -126,11 +126,31 @@ def tell(*words, end: str = "\n") -> None:
 
 # ------------------------------------------------------------------- stated answers (src/parts/data/stated_answers.py)
 
+_END_TOKEN = re.compile(
+    r"(?:<[|｜](?!user|assistant|system)[\w▁]{1,40}[|｜]>|</s>|<(?:eos|pad|end_of_turn)>|\[(?:EOS|PAD)\])\Z"
+)
+
 
 def visible(text: str) -> str:
     """The text after `</think>`; "" if thinking has not ended."""
     text = text.rpartition("</think>")[2]
     return "" if "<think>" in text else text
+
+
+def without_end_tokens(text: str) -> str:
+    """The text without the special tokens at its end; a text with <s> may be HTML that is struck out.
+
+    >>> without_end_tokens("#### 42<|im_end|>\\n<|endoftext|>"), without_end_tokens("<s>42</s>")
+    ('#### 42', '<s>42</s>')
+    """
+    if re.search("<s[ >]", text):
+        return text
+    kept, end = len(text), len(text.rstrip())
+    while token := _END_TOKEN.search(text, max(0, end - 50), end):
+        kept = end = token.start()
+        while end and text[end - 1].isspace():
+            end -= 1
+    return text[:kept]
 
 
 # ---------------------------------------------------------------------------- extracts (src/parts/rewards/extracts.py)
@@ -1642,7 +1662,7 @@ def confine(server, message: dict, uid: int | None, scratch: str, files: int) ->
         prctl(PR_SET_NO_NEW_PRIVS, 1)
         if uid is None:  # else they went with the user
             kernel_call(126, struct.pack("Ii", 0x20080522, 0), bytes(24))  # capset: none left
-    memory = server.address_space() + (message["memory_mb"] << 20)
+    memory = server.address_space() + int(message["memory_mb"] * 2**20)
     set_limits(memory, message["cpu_s"], message["file_bytes"], uid is not None)
     if server.on("landlock"):
         rules = server.rules if uid is not None else landlock_rules(server.abi, server.places, scratch)
@@ -2787,7 +2807,7 @@ def program_of(text: str, tests=None, entry_point: str | None = None, setup: str
     >>> program_of("```python\\ndef f(x):\\n    return x\\n```\\n```python\\nprint(f(2))\\n```", "assert f(1) == 1")
     'def f(x):\\n    return x'
     """
-    text, shown = visible((text or "").replace("\r\n", "\n")), text_of_prompt(prompt)
+    text, shown = visible(without_end_tokens((text or "").replace("\r\n", "\n"))), text_of_prompt(prompt)
     text = MARK.sub(lambda mark: "```python" if mark[1] else "```", text)
     if not text.strip():
         return ""

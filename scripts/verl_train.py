@@ -40,60 +40,60 @@ failed, 128 + n stopped by signal n.
 #       158-163  file text         Load texts from files beside their room, such as a page's style; a built script …
 #       166-177  python source     Parses Python source in a process with threads
 #       180-277  messages          Errors that a user can fix, each with an exit code; messages on stderr; the layout …
-#       280-325  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
-#       328-522  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
-#       525-764  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
-#       767-811  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
-#      814-1230  user scripts      A user's Python script or notebook, read from its source
-#     1233-1285  exit codes        Program exit: errors that a user can fix become a message and an exit code
-#     1288-1533  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
-#     1536-1657  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
-#     1660-1920  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
-#     1923-2037  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
-#     2040-2181  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
-#     2184-2537  question parts    Detect columns that look like part of the question but are not in the prompt, and …
-#     2540-2650  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
-#     2653-2744  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
-#     2747-2778  prompts           Load training and held-out prompts as token ids
-#     2781-2798  verl layout       verl's row layout: the ground truth in reward_model, all other columns in extra_info
-#     2801-2899  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
-#     2902-3131  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
-#     3134-3208  extracts          Extract from a Python file what some of its names need
-#     3211-3449  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
-#     3452-3729  reward forms      The forms that a reward function may have, and loading rewards from files
-#     3732-4049  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
-#     4052-4188  environments      Load and check environments: classes whose methods are tools for the model, or …
-#     4191-4413  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
-#     4416-4542  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
-#     4545-4862  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
-#     4865-5042  conversations     Conversations with environments: their record, limits, and calls of the …
-#     5045-5180  play              Play a policy's conversations with environments; each turn samples all open …
-#     5183-5341  play setup        Set up and score conversations, for all programs that take --environment
-#     5344-5379  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
-#     5382-5456  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
-#     5459-5467  models            The networks of a run: their precision, the frozen reference, prompts that they …
-#     5470-5501  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
-#     5504-5507  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
-#     5510-5516  losses            The KL to the reference, policy and value losses, and how losses per token become …
-#     5519-5599  idle settings     Settings without effect in a configuration: named at the start, with what would …
-#     5602-5647  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
-#     5650-5758  presets           The algorithms by name: which choices each one makes, and which choices contradict …
-#     5761-6055  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
-#     6058-6141  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
-#     6144-6169  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
-#     6172-6361  memory            The memory that a run will need, from the shape of its networks
-#     6364-6371  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
-#     6374-6504  settings          Settings, hardware by name, and verl's names of estimators, losses and aggregations
-#     6507-6977  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
-#     6980-7166  data              Rows and a model's files as verl reads them
-#     7169-7405  refusals          What verl cannot express, ignores or changes; memory of one GPU, and sizes that do …
-#     7408-7773  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, …
-#     7776-8103  overrides         Our settings as verl's overrides, in Hydra's grammar
-#     8106-8474  job folder        The folder of a job: data, rewards, an environment, settings; the copies of the …
-#     8477-8786  checks            --check: all that can be verified before a run, of a job or of a file of …
-#     8789-9063  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
-#     9066-9287  export            --export: a job as four files that need neither this script nor its bundle
-#     9290-9336  command           The command line
+#       280-330  bundle            Paths of this bundle and of its embedded model, data and rewards; loading its …
+#       333-527  dialect           Names of settings (ours, the one-page trainers', TRL's, OpenRLHF's), and …
+#       530-769  settings          Settings: dataclasses whose fields are flags and YAML keys, and the checks that …
+#       772-816  processes         The processes of a run: lazy torch, device, threads, sums, distribution of rows, …
+#      819-1235  user scripts      A user's Python script or notebook, read from its source
+#     1238-1290  exit codes        Program exit: errors that a user can fix become a message and an exit code
+#     1293-1538  data files        Open data files as text: decompress, decode, refuse files without data; parse CSV …
+#     1541-1662  nested rows       Find rows inside other JSON: an object with a list of rows, columns instead of …
+#     1665-1926  rows              Read rows of data from JSONL, JSON, CSV, parquet or the hub, and check their prompts
+#     1929-2058  stated answers    Find where a text states its final answer, by marks and phrases in 20 languages, …
+#     2061-2202  answer marks      Extract the final answer of a worked solution: marked by `#### 42`, `\boxed` or …
+#     2205-2558  question parts    Detect columns that look like part of the question but are not in the prompt, and …
+#     2561-2671  chat              Chat templates: their settings, rendering messages, and prompts that bypass a …
+#     2674-2765  held out          Held-out prompts: split them off, and count or refuse those that also occur in …
+#     2768-2799  prompts           Load training and held-out prompts as token ids
+#     2802-2819  verl layout       verl's row layout: the ground truth in reward_model, all other columns in extra_info
+#     2822-2920  verl keys         Keys of verl's configuration: all current ones, and what replaces those of older …
+#     2923-3152  trl names         Names in the pinned TRL: configs with their defaults, arguments of trainers, names …
+#     3155-3229  extracts          Extract from a Python file what some of its names need
+#     3232-3470  user code         What users' rewards get: texts, copies of the columns, and their own state of the …
+#     3473-3751  reward forms      The forms that a reward function may have, and loading rewards from files
+#     3754-4073  rewards           The reward of a run, a weighted sum of functions; async ones run in one event …
+#     4076-4214  environments      Load and check environments: classes whose methods are tools for the model, or …
+#     4217-4439  tool calls        Parse tool calls in model output, by the tokenizer's response template or one of …
+#     4442-4568  tool runs         Run the calls of many conversations concurrently, each with a time limit; none can …
+#     4571-4888  turn bridge       Compute the tokens between turns from the chat template, so that sampled ids are …
+#     4891-5068  conversations     Conversations with environments: their record, limits, and calls of the …
+#     5071-5206  play              Play a policy's conversations with environments; each turn samples all open …
+#     5209-5367  play setup        Set up and score conversations, for all programs that take --environment
+#     5370-5405  whole models      Refuse what transformers would make a model of by guessing: missing weights, other …
+#     5408-5482  adapters          LoRA adapters: where their base and tokenizer are, loading, merging, saving
+#     5485-5493  models            The networks of a run: their precision, the frozen reference, prompts that they …
+#     5496-5527  tokenizers        Tokenizers: loading and saving, the tokens that end a completion, the rows that …
+#     5530-5533  loading           Load networks: attention, 4-bit weights, dropout, dtypes, generation settings, …
+#     5536-5542  losses            The KL to the reference, policy and value losses, and how losses per token become …
+#     5545-5625  idle settings     Settings without effect in a configuration: named at the start, with what would …
+#     5628-5673  advantages        From scores to advantages: penalties and KL in the reward, the estimators; a new …
+#     5676-5784  presets           The algorithms by name: which choices each one makes, and which choices contradict …
+#     5787-6081  trainer settings  Settings that several trainers have, with their defaults: a trainer's Config adds …
+#     6084-6167  own functions     Advantage estimators and policy losses of the user's own, `FILE.py:function`, in …
+#     6170-6195  optimizer         The updates of a step: learning rates, gradients over the processes, clipping, …
+#     6198-6387  memory            The memory that a run will need, from the shape of its networks
+#     6390-6397  output folder     The output folder: which run owns it, folders written whole or not at all, modes …
+#     6400-6530  settings          Settings, hardware by name, and verl's names of estimators, losses and aggregations
+#     6533-7003  from trl          The settings of a GRPOTrainer run as ours, and those without an equal; its file is …
+#     7006-7192  data              Rows and a model's files as verl reads them
+#     7195-7431  refusals          What verl cannot express, ignores or changes; memory of one GPU, and sizes that do …
+#     7434-7799  rewards           Our modules that verl loads: rewards and their manager, a replay buffer, …
+#     7802-8129  overrides         Our settings as verl's overrides, in Hydra's grammar
+#     8132-8500  job folder        The folder of a job: data, rewards, an environment, settings; the copies of the …
+#     8503-8814  checks            --check: all that can be verified before a run, of a job or of a file of …
+#     8817-9091  launch            run.sh, and who starts it: this machine, a Ray cluster or Slurm
+#     9094-9315  export            --export: a job as four files that need neither this script nor its bundle
+#     9318-9364  command           The command line
 
 import argparse
 import ast
@@ -311,9 +311,14 @@ def prompts_in(file: Path) -> set[str]:
 def has_embedded_prompts(data: str) -> bool:
     """Whether all prompts of a file occur in the embedded task's files."""
     try:
-        return prompts_in(Path(data)) <= set().union(*map(prompts_in, Path(EMBEDDED_DATA).parent.glob("*.jsonl")))
+        left = prompts_in(Path(data))
+        for file in sorted(Path(EMBEDDED_DATA).parent.glob("*.jsonl")):
+            left -= prompts_in(file)
+            if not left:
+                return True
     except (OSError, ValueError, LookupError, TypeError):
-        return False
+        pass
+    return False
 
 
 def specs_for(data: str, specs: list[str]) -> list[str]:
@@ -1884,7 +1889,8 @@ def prompt_of(row: dict, column: str, where: str):
     """The prompt in a row's column; UserError if the column is missing, or its cell is empty or not a prompt."""
     near = suggest(column, list(row)).replace("; try ", "; try --prompt_column ")
     chats = {"messages", "conversations", "conversation"} & row.keys()  # their last turn may be the answer
-    advice = "; try data_loader.py" if chats else near or "; try --prompt_column NAME, or data_loader.py"
+    name = next((name for name in ("question", "problem", "instruction", "query") if name in row), "NAME")
+    advice = "; try data_loader.py" if chats else near or f"; try --prompt_column {name}, or data_loader.py"
     need(column in row, f"{where}: got columns {', '.join(map(str, row))}; expected {column!r}{advice}")
     got = f"{where}: got an empty cell in the column {column!r}; expected a prompt"
     need(row[column] not in (None, ""), f"{got}; try filling it in, or leaving out the row")
@@ -1928,20 +1934,22 @@ _TO = (  # ... for x = 3, (in cm), in simplest form, rounded to two places
 )
 _IS = (
     r"(?:\b(?:is|are|equals|(?:must|should|will|would) be|ist|lautet|beträgt|wäre|est|sera|serait|es|será|sería|é)\b"
-    r"|\b(?:turns out to be|comes (?:out )?to|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো|(?<=ответ )[—–]|[:：=]|\n)"
+    r"|\b(?:turns out to be|comes (?:out )?to|è|это|adalah|là|jest|ni|равен|হল|هو|هي)\b|হলো"
+    r"|(?<=ответ )[—–]|(?<=odpowiedź )to\b|[:：=]|\n)"
 )
+_CORRECT = "correct[ea]?|cor(?:re|ret)ta|cert[ao]|giusta|yang (?:benar|tepat)|đúng|chính xác|الصحيحة"
 _OPTION = r"(?:(?<![^\n*])|\b(?:correct|right|best|the|my|die|richtige|la|bonne|mejor)[*_ ]{1,3})"
 _ANSWERS = {  # keyword (lower case; a text without it is not searched) -> pattern of the noun before an answer
     **{word: rf"\b{word}" for word in "antwort lösung richtig réponse respuesta solución resposta risposta".split()},
     **{word: rf"\b{word}" for word in "ответ antwoord odpowiedź cevap jibu vastaus उत्तर উত্তর సమాధానం".split()},
-    **{word: rf"\b{word}" for word in ("la solution", "đáp án", "الجواب", "الإجابة")},
+    **{word: rf"\b{word}" for word in ("la solution", "đáp án", "câu trả lời", "الجواب", "الإجابة")},
     **{word: _OPTION + word for word in ("option", "choice", "opción", "alternativa")},
     "ans": r"(?:\b|(?<=(?<![^\n])__))ans(?:wer)?",  # __Answer:__
     "jawaban": r"\bjawaban(?:nya)?",
 }
 _MARKS = {
     **{
-        word: rf"{noun}(?=__|\W|$)[*_ ]*(?:{_TO}|choice|option|finale?|correct[ea]?|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
+        word: rf"{noun}(?=__|\W|$)[*_ ]*(?:{_TO}|choice|option|finale?|{_CORRECT}|exacte?)?[*_ ]*{_IS}[\s:：*_]*"
         for word, noun in _ANSWERS.items()
     },
     **{word: rf"\bi(?:'d| would|'ll| will)? {word}\b[\s:*_]*" for word in ("choose", "pick", "select", "go with")},
@@ -1959,7 +1967,7 @@ _MARKS = {
         word: rf"(?<!\w){word}(?:[は은]|[ *]{{0,3}}[:：=])[、\s:：*_]*"
         for word in ("答え", "正解", "解答", "答", "정답", "답")
     },
-    "svar": r"\bsvar(?:et (?:är|er)\b|[ *]{0,3}[:：])[\s:：*_]*",
+    "svar": r"\bsvar(?:(?:et)? (?:är|er)\b|[ *]{0,3}[:：])[\s:：*_]*",
     "####": r"(?<!#)####(?!#)[ \t*_]*",
 }
 BECAUSE = r"because|since|due to|weil|parce qu\w+|puisque|porque|ya que"
@@ -1970,11 +1978,20 @@ _IS_RIGHT = (
 _BEHIND = re.compile(  # after an answer: a reason, a claim that it is right, a remark in brackets, a copula
     rf"(?i:[\s,;:.!*_(–—-]{{1,6}}(?:{BECAUSE}|{_IS_RIGHT})\b"
     r"|\s?[,;(]\s?(?:which|where|so|as|see|da|denn|siehe|car|voir|pues|véase)\b)"
+    r"|(?is:(?<=\Ayes)(?!.*\bno\b)|(?<=\Ano)(?!.*\byes\b))(?:[,;:!]|\.(?= [A-Z]))\s"  # Yes, both are American
     r"|\*\*, (?:the|an?)\b(?![^.\n]*(?:\*\*| (?:is|are|or) ))"  # the capital of France; not: the other is **Rome**
     r"|(?<=[\dA-Z*)]) {1,3}(?:car|da|denn)\b|[\s,，;；.。(（]{0,4}(?:因为|因為|由于|なぜなら)"
     r"|\s{0,3}(?:(?:是|为)?正确|が(?:正解|正しい))|(?<=[A-ZＡ-Ｚ])\s{0,3}(?:项|項|选项|選項|選択肢)"
     r"|(?:です|である|となります|になります|だ|입니다|이다|이에요|예요)(?=[。．.!！、\s]|$)"
     r"|\s{0,3}[(（](?i:see|as|from|by|using|siehe|voir|véase|见|如上)[^\d()（）]{2,60}[)）][.。]?$"
+)
+_EXPLANATION = re.compile(
+    r"\n[\s#*_]{0,9}((?i:explanation|reason(?:ing)?|rationale|justification|here['’]s why|why|erklärung|begründung"
+    r"|explication|explicación|解析|解释|解説|理由))\b"
+)
+_RECONSIDERED = re.compile(  # in an explanation: another answer may be right
+    r"(?i)\b(?:wait[,.!…]|(?:not |un)sure\b|also (?:be )?(?:correct|right)\b|auch (?:richtig|korrekt)\b"
+    r"|aussi (?:correcte?|juste)\b|también (?:es )?correct[ao]\b)|也是?(?:对|正确)"
 )
 WEAK_MARK = re.compile(  # marks where there are no others
     r"\b(?i:answers(?: (?:to|for)\b[^.,\n]{0,60}?)?(?: are\b|[*_ ]{0,3}:))[\s:*_]*"
@@ -2031,7 +2048,11 @@ def with_point(text: str) -> str:
 
 
 def without_words(answer: str) -> str:
-    """Trim words around an answer: "so B", "B because …", "42 (see above)", "B is correct", 42です."""
+    """Trim words around an answer: "so B", "B because …", "42 (see above)", "B is correct", 42です, an explanation."""
+    heads = [*_EXPLANATION.finditer(answer)]
+    repeated = any(head[1] == heads[0][1] for head in heads[1:])  # each option is explained
+    if heads and not repeated and not _RECONSIDERED.search(answer):
+        answer = answer[: heads[0].start()] or answer
     start, end = _BEFORE.match(answer), _BEHIND.search(answer)
     short = answer[start.end() if start else 0 : end.start() if end else None]
     return short if short.strip(" \t\n*_") else answer
@@ -3674,6 +3695,7 @@ def find_reward(spec: str):
     known = rewards or known  # a library has other functions too
     got = f"got reward {spec!r}: {file} has no function {name!r}"
     need(callable(reward), f"{got}; expected one of {', '.join(known)}{suggest(name, known)}")
+    need(not inspect.isclass(reward), f"got {spec}, a class; expected a function or an instance; try reward = {name}()")
     return reward, members
 
 
@@ -3943,10 +3965,12 @@ def check_columns(functions: dict, row: dict, others: tuple[str, ...] = ()) -> N
             if p.default is p.empty:
                 got = f"got reward {name} with the arguments {', '.join(taken)}: no column {p.name!r}, no completions"
                 need(reads_completions, f"{got}; expected {REWARD_FORMS}")
-                near, mend = suggest(p.name, list(row["columns"])), f"data_loader.py --map {p.name}=COLUMN"
+                known = ", ".join(["prompt", *row["columns"]])
+                near = suggest(p.name, [c for c in row["columns"] if c not in taken])
+                mend = f"data_loader.py --map {p.name}=COLUMN"
                 mend = "ppo_train.py --environment FILE.py:Class" if p.name == "environments" else mend
                 raise UserError(
-                    f"reward {name} takes {p.name!r}; got data with the columns {', '.join(row['columns']) or 'none'}; "
+                    f"reward {name} takes {p.name!r}; got data with the columns {known}; "
                     f"expected that column too{near or '; try'}{', or' * bool(near)} {mend}, or a reward for this data"
                 )
             near = difflib.get_close_matches(p.name, [c for c in row["columns"] if c not in taken], n=1, cutoff=0.75)
@@ -4117,6 +4141,8 @@ def tool_schema(environment, name: str, subject: str) -> dict:
 
     method = getattr(environment, name)
     expected = f"expected type hints and a docstring, with `name: text` (no type) for each argument under Args:{HIDE}"
+    if name == "step":
+        expected += "; for gymnasium's step, try GameEnvironment in references/environments.md"
     for p in inspect.signature(method).parameters.values():
         fits = p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
         need(fits, f"{subject}: tool {name} has the parameter {p}, which a call by name cannot give; {expected}")
@@ -6910,7 +6936,7 @@ def settings_of_trl(file: TrlFile, given) -> tuple[Readings, set[str]]:
     where = f", line {shown.lineno}: `{ast.unparse(shown)[:80]}`" if shown else ", no train_dataset"
     got = f"got {file.file}{where}, without a data set that can be read off the source"
     expected = "expected load_dataset(…) of a file or hub id, without .map and the like"
-    way = "try `DATASET.to_json('rows.jsonl')` there, and --data rows.jsonl here"
+    way = "try `DATASET.to_json('rows.jsonl')` there, and --data rows.jsonl here (--eval_data for the eval_dataset)"
     need(given.data or values["train_dataset"], f"{got}; {expected}; {way}")
     values["steps"] = given.steps
     if values["max_steps"] <= 0 and not given.steps:
@@ -6940,7 +6966,7 @@ def run_of_trl(name: str, given, processes: int) -> TrlRun:
         settings["reward"] = [f"{rewards}:{spec}" for spec in settings["reward"]]
     for name in [name for name in ("model", "data", "eval_data") if getattr(given, name)]:  # their flags follow
         settings.pop(name, None)
-    rest = [name for name in t if name in names - {name for reads in taken.values() for name in reads}]
+    rest = [x for x in t if x in names - {"eval_dataset"} - {name for reads in taken.values() for name in reads}]
     lost = [name for name in rest if not is_idle({**t}, name)]
     notes += other_meanings({**t}) + file.replaced()
     if given.lora_rank is None and "LoraConfig.r" not in t:
@@ -8778,7 +8804,9 @@ def check_written(config: Config) -> int:
         findings += refused
         if composed is not None:
             # what does not begin to be a configuration is told alone
-            findings += missing_values(composed) or [*config_findings(composed), *epoch_findings(composed)]
+            more = missing_values(composed) or [*config_findings(composed), *epoch_findings(composed)]
+            told = [f"got no {o.key.lstrip('+')};" for o in overrides if o not in rest]  # refused above
+            findings += [text for text in more if not any(key in text for key in told)]
             if not findings:
                 read, rows, of_data = written_rows(composed)
                 tried, of_reward = tried_reward(composed, rows)
