@@ -943,9 +943,9 @@ def loaded_name(node: ast.expr) -> ast.expr | None:
         if isinstance(node, ast.Call) and (call := LOADS.search(ast.unparse(node.func))):
             given = {keyword.arg: keyword.value for keyword in node.keywords}
             is_part = "[" in ast.unparse(given["split"]) if "split" in given else len(node.args) > 1
-            return (
-                None if is_part else given.get("data_files") if call[1] == "load_dataset" else (node.args or [None])[0]
-            )
+            if is_part:
+                return None
+            return given.get("data_files") if call[1] == "load_dataset" else (node.args or [None])[0]
         if isinstance(node, ast.Attribute) and node.attr not in KEEPS:
             return None
         node = node.func if isinstance(node, ast.Call) else node.value

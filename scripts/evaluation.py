@@ -95,8 +95,8 @@ Exit codes: 0 done, 2 bad input, 3 a grader or an environment failed.
 #     8075-8223  own tasks           Tasks of the user: reward functions, conversations with an environment
 #     8226-8493  local model         A model of transformers: batched sampling and scoring; the beginning that all …
 #     8496-8615  models              Models in vLLM, on servers, and none; opening those that were named
-#     8618-8666  others              Results of other programs, which --compare takes like results.json
-#     8669-8839  run                 Running the tasks, and the command line
+#     8618-8667  others              Results of other programs, which --compare takes like results.json
+#     8670-8840  run                 Running the tasks, and the command line
 
 import argparse
 import ast
@@ -8644,6 +8644,7 @@ def read_either(path: str) -> tuple[dict, dict[str, OtherResults]]:
 
 
 def mean_score(samples: list[dict], metric: str) -> float | None:
+    """The mean of a metric over a row's samples, None if they have none; UserError for nan and infinity."""
     scores = [x for sample in samples if (x := sample["metrics"].get(metric)) is not None]
     got = f"got {metric} nan or infinite in row {samples[0]['key']}"
     need(all(map(math.isfinite, scores)), f"{got}; expected numbers; try leaving a score out where a row has none")

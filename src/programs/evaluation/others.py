@@ -36,6 +36,7 @@ def read_either(path: str) -> tuple[dict, dict[str, OtherResults]]:
 
 
 def mean_score(samples: list[dict], metric: str) -> float | None:
+    """The mean of a metric over a row's samples, None if they have none; UserError for nan and infinity."""
     scores = [x for sample in samples if (x := sample["metrics"].get(metric)) is not None]
     got = f"got {metric} nan or infinite in row {samples[0]['key']}"
     need(all(map(math.isfinite, scores)), f"{got}; expected numbers; try leaving a score out where a row has none")
