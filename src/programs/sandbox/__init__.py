@@ -24,6 +24,9 @@ another user (as root) · network, pid, mount and ipc namespaces with a read-onl
 seccomp (x86-64: a list of what is allowed; no sockets, no new processes, no signals to others) · rlimits · an empty
 environment · a private scratch folder · capped output · wall clock, the whole process tree killed.
 
+What keeps a program in is 900 lines, to be read from the top: `messages`, `kernel`, `confinement`, `server`, `process`.
+They know nothing of tests. What follows, from `values` on, judges programs and finds them in answers.
+
 Deliberately left out: languages other than Python; programs that start processes (`subprocess`, `multiprocessing`) or
 use the network (both are refused); tests in the program's own process, where it could forge the verdict; bubblewrap,
 because namespaces do the same in a sixth of the time.
@@ -34,15 +37,17 @@ because namespaces do the same in a sixth of the time.
 
 ROOMS = (
     "messages",
+    "kernel",
+    "confinement",
+    "server",
+    "process",
+    "isolation",
     "values",
     "comparison",
-    "kernel",
     "tests_in_python",
     "remote_objects",
     "judge",
-    "child",
-    "server",
-    "process",
+    "program",
     "forms_of_tests",
     "answers",
     "run_code",

@@ -1,4 +1,4 @@
-"""The program in a model's answer."""
+"""Find the program in a model's answer."""
 
 import ast
 import builtins

@@ -7,8 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 
 from parts.foundation.messages import tell
-from programs.sandbox.messages import BadTests, SandboxError
-from programs.sandbox.process import sandbox_report
+from programs.sandbox.forms_of_tests import BadTests
+from programs.sandbox.isolation import sandbox_report
+from programs.sandbox.messages import SandboxError
+from programs.sandbox.program import ROLES
 from programs.sandbox.run_code import run_code
 from programs.sandbox.server import serve
 
@@ -59,6 +61,6 @@ def main(argv: list[str] | None = None) -> int:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--server"]:
-        serve(int(sys.argv[2]))
+        serve(int(sys.argv[2]), ROLES)
     else:
         sys.exit(main())

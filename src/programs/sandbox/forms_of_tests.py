@@ -1,4 +1,4 @@
-"""Tests, read and sorted."""
+"""Read the tests of a program and sort them into one of three forms."""
 
 import ast
 import builtins
@@ -9,9 +9,12 @@ from dataclasses import dataclass
 
 from parts.foundation.python_source import parse_python
 from programs.sandbox.comparison import brief
-from programs.sandbox.messages import BadTests
 from programs.sandbox.tests_in_python import FromProgram, count_of_asserts, unjudged
 from programs.sandbox.values import encode
+
+
+class BadTests(ValueError):
+    """The tests given to run_code cannot be used: the caller's error, never the program's."""
 
 
 def long_int(text: str) -> int:

@@ -1,8 +1,9 @@
-"""Layers of the kernel: seccomp, Landlock, namespaces."""
+"""The kernel's layers: a seccomp filter, Landlock rules, a root of its own."""
 
 import ctypes
 import errno
 import os
+import signal
 import stat
 import struct
 import sys
@@ -32,6 +33,14 @@ PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_SUBREAPER, PR_SET_NO_N
 def prctl(option: int, value: int, extra=0) -> None:
     """Set an attribute of this process."""
     libc_call("prctl", option, value, extra, 0, 0)
+
+
+def give_up_privileges() -> None:
+    """Keep no capability, gain none by exec, stay closed to other processes, and die with the parent."""
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    prctl(PR_SET_DUMPABLE, 0)
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    kernel_call(126, struct.pack("Ii", 0x20080522, 0), bytes(24))  # capset
 
 
 # Numbers of linux/arch/x86/entry/syscalls/syscall_64.tbl with their names. What is not here answers EPERM.

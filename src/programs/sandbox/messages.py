@@ -1,4 +1,4 @@
-"""What the processes have in common: their layers, exceptions, and messages of a length and JSON with open files."""
+"""What all processes share: names of the layers, exceptions, and the messages they send each other."""
 
 import json
 import socket
@@ -16,10 +16,6 @@ INVALID = "the process sent no valid message"
 
 class SandboxError(RuntimeError):
     """The sandbox cannot run here, or not as strictly as asked."""
-
-
-class BadTests(ValueError):
-    """The tests given to run_code cannot be used: the caller's error, never the program's."""
 
 
 class ServerGone(SandboxError):

@@ -1,4 +1,4 @@
-"""The caller's side: programs, their tests, and the verdicts."""
+"""Run programs against their tests, and give verdicts: what callers use."""
 
 import contextlib
 import itertools
@@ -12,10 +12,11 @@ import warnings
 from dataclasses import dataclass, field
 
 from programs.sandbox.comparison import same_output
-from programs.sandbox.forms_of_tests import Plan, read_tests
+from programs.sandbox.forms_of_tests import BadTests, Plan, read_tests
+from programs.sandbox.isolation import available_cores, check_isolation
 from programs.sandbox.judge import Judge
-from programs.sandbox.messages import BadTests, Died, SandboxError, ServerGone, receive_frame, send_frame
-from programs.sandbox.process import DEFAULT, Process, Sandbox, available_cores, check_isolation
+from programs.sandbox.messages import Died, SandboxError, ServerGone, receive_frame, send_frame
+from programs.sandbox.process import DEFAULT, Process, Sandbox
 
 MAX_REPORT = 4 << 20  # bytes of what a judge says of all tests
 SMALL_RESULT = 64 << 10  # bytes of a result that the caller reads itself, in a fraction of a second whatever they say

@@ -1,4 +1,4 @@
-"""The fork server."""
+"""The fork server: forks a process for each job, under all layers, and reports how it ended."""
 
 import builtins
 import contextlib
@@ -18,7 +18,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 
-from programs.sandbox.child import run_child
+from programs.sandbox.confinement import run_child
 from programs.sandbox.kernel import (
     PR_SET_PDEATHSIG,
     PR_SET_SUBREAPER,
@@ -56,8 +56,8 @@ class Job:
 class Server:
     """The warm process that forks programs and judges; it never sees code, tests or expected values."""
 
-    def __init__(self, control: socket.socket, config: dict):
-        self.control, self.config, self.jobs, self.free, self.count = control, config, {}, [], 0
+    def __init__(self, control: socket.socket, config: dict, roles: dict):
+        self.control, self.config, self.roles, self.jobs, self.free, self.count = control, config, roles, {}, [], 0
         self.folder, self.statm, self.removers = None, -1, set()
         self.layers = dict.fromkeys(config["disable"], "off: disabled by the caller")
         self.readable = readable_paths(config["packages"])
@@ -67,9 +67,7 @@ class Server:
         return self.layers[layer] == "on"
 
     def attempt(self, layer: str, action) -> None:
-        """Put a layer in force unless it is disabled, and note why it is not."""
-        if layer in self.layers:
-            return
+        """Put a layer in force, or note why it is not."""
         try:
             action()
             self.layers[layer] = "on"
@@ -118,7 +116,6 @@ class Server:
         with contextlib.suppress(OSError):  # the new root has no /proc
             self.statm = fcntl.fcntl(os.open("/proc/self/statm", os.O_RDONLY), fcntl.F_DUPFD, 200)  # out of dup2's way
         if self.on("mount"):
-            del self.layers["mount"]
             self.attempt("mount", lambda: new_root(self.readable))
 
     def become_first(self) -> None:
@@ -379,8 +376,12 @@ def children_of(pid: int) -> list[int]:
     return []
 
 
-def serve(fd: int) -> None:
-    """Run the fork server on an open socket: the main function of `--server`."""
+def serve(fd: int, roles: dict) -> None:
+    """Run the fork server on an open socket: the main function of `--server`.
+
+    Args:
+        roles: what a forked process may run, by the name of its role; the function gets the process's sockets.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller decides
     control = socket.socket(fileno=fd)
     config = receive_frame(control)
@@ -394,7 +395,7 @@ def serve(fd: int) -> None:
     sys.stdout = open(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)
     sys.argv[:] = ["program.py"]
     builtins.exit = builtins.quit = sys.exit
-    server = Server(control, config)
+    server = Server(control, config, roles)
     server.start()
     gc.collect()
     gc.freeze()

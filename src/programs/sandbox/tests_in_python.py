@@ -1,4 +1,4 @@
-"""Reading Python tests: which names are the program's, and what counts as a test."""
+"""Read tests in Python: which names are the program's, and what counts as a test."""
 
 import ast
 import builtins
