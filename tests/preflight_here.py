@@ -1,9 +1,17 @@
 """The process of the preflight's user code without a process: to start Python is most of what such a check costs."""
 
+import contextlib
+import io
 import pickle
+import subprocess
 import sys
+import types
 from pathlib import Path
 
+from conftest import load_module
+
+from programs.reward_preflight import reward_process
+from programs.reward_preflight.command import main
 from programs.reward_preflight.environment_process import load_environment_process
 from programs.reward_preflight.reward_process import OwnProcess, load_functions
 
@@ -23,3 +31,21 @@ class ProcessHere(OwnProcess):
 
     def call(self, name, arguments, limit_s=0.0):
         return pickle.loads(pickle.dumps(self.answer(name, pickle.loads(pickle.dumps(arguments)))))
+
+
+def try_here(monkeypatch, template) -> None:
+    """Written rewards are tried without processes: their own tests, and the preflight on --data."""
+
+    def run(command, **more):
+        path = Path(command[1])
+        if path.name != "reward_preflight.py" and command[2:] != ["--test"]:
+            return subprocess.run(command, **more)
+        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+            if path.name == "reward_preflight.py":
+                code = main(command[2:])
+            else:
+                code = load_module(path, "written_and_tested").self_test()
+        return subprocess.CompletedProcess(command, code, out.getvalue(), err.getvalue())
+
+    monkeypatch.setattr(reward_process, "OwnProcess", ProcessHere)
+    monkeypatch.setattr(template, "subprocess", types.SimpleNamespace(run=run))

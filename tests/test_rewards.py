@@ -133,6 +133,20 @@ c+ B ¦ The answer is B; A, C, and D are wrong.
 c- B ¦ The answer is A; B, C, and D are wrong. ¦ The answer is B; C is also correct. ¦ The answer is B; C
 cm+ B ¦ {"why": "A is for x", "answer": "B"} ¦ It is:⏎```json⏎{⏎  "answer": "B",⏎  "sure": 0.9⏎}⏎```
 cm- B ¦ {"why": "B", "answer": "A"} ¦ {"answer": "A or B"} ¦ {"answer": "A"} {"answer": "B"}
+# JSON before a stated answer is an example; options that are each explained
+ecm+ C ¦ Say it as `{"answer": "B"}`. The answer is C
+ecm- B ¦ Say it as `{"answer": "B"}`. The answer is C ¦ For example {"answer": "B"}. C
+e+ B ¦ {"why": "A is out", "answer": "B"}
+m+ 42 ¦ {"answer": 42}⏎This answer is correct.
+emc- A ¦ A. O2⏎Explanation: no.⏎B. CO2⏎Explanation: yes. ¦ Fel svar är A
+em- A ¦ A⏎⏎Explanation: B is also correct. ¦ A⏎Erklärung: B ist auch richtig ¦ A⏎解析：B也对
+em- A ¦ Błędna odpowiedź to A ¦ Die falsche Antwort ist A
+c- A ¦ a A, a B
+# brackets that multiply
+m- 2 ¦ \boxed{2(2)} ¦ \boxed{2 (2)}
+m- x+1 ¦ \boxed{(x+1)(x+1)}
+m- 4 ¦ \boxed{4 (or 5)}
+m- 5 ¦ \boxed{4 (or 5)}
 m+ 11 ¦ The answers are 5 and 6, so the final answer is 11. ¦ \boxed{11}. The answers are 5 and 6.
 # words around an answer
 nemg+ 42 ¦ 42, since 5+37 ¦ <answer>42 because 6*7=42</answer> ¦ **Answer:** The answer is 42.
@@ -343,17 +357,13 @@ SCORES = {  # {function: [(text, columns and options, score)]}
     "exact_match": [("paris", {"answer": "Paris", **opts(ignore_case=True)}, 1)],
     "fuzzy_match": [
         ("b d x", {"answer": "a b c d"}, 4 / 7),  # the LCS is b d: 2·2 / (4 + 3)
-        ("The CAT!", {"answer": "the cat"}, 1),
         ("x", {"answer": ["y z", "x y"]}, 2 / 3),
-        ("x y", {"reference": "x y", "answer": None}, 1),
         ("colour", {"answer": "color", **opts(unit="character")}, 10 / 11),  # the LCS is color: 2·5 / 11
         ("a b\n#### c", {"reference": "a b c"}, 1),  # a heading of a summary is no final answer
     ],
     "numeric_correctness": [
         ("1001", {"answer": 1000, **opts(rel_tol=0.001)}, 1),
-        ("1001.5", {"answer": 1000, **opts(rel_tol=0.001)}, 0),
         ("0.04", {"answer": 0, **opts(abs_tol=0.05)}, 1),
-        ("0.06", {"answer": 0, **opts(abs_tol=0.05)}, 0),
     ],
     "json_schema": [
         ('{"n": 1}', {"schema": SCHEMA}, 1),
@@ -368,19 +378,16 @@ SCORES = {  # {function: [(text, columns and options, score)]}
         ),
     ],
     "code_block_format": [
-        ("```sql\nx\n```", opts(language="sql"), 1),
         (PY.format("x = 1"), opts(language="Python"), 1),
     ],
     "soft_xml_format": [("<a>x</a>", opts(tags=["a"]), 1)],
     "think_format": [("a</think>b", opts(prefilled=True), 1), ("<think>a</think>b", opts(prefilled=True), 0)],
     "ideal_length": [
         ("a " * 150, {}, 0.5),
-        ("abcde", opts(ideal=10, unit="characters"), 0.5),
         ("abc", {"completion_ids": [1] * 5, **opts(ideal=10, unit="tokens")}, 0.5),
     ],
     "soft_overlong_punishment": [
         ("a", {"completion_ids": [0] * 18_432}, -0.5),
-        ("a", {"completion_ids": [0] * 20_480}, -1),
         ("a " * 90, opts(max_length=100, cache=20), -0.5),
         ("a " * 100, OVERLONG, 0),
         ("a " * 101, OVERLONG, -1),
@@ -401,7 +408,6 @@ SCORES = {  # {function: [(text, columns and options, score)]}
     ],
     "repetition_penalty": [  # 6 bigrams, 3 of them distinct
         ("a B a b A b a", opts(ngram_size=2), -4 / 6),
-        ("no " * 10, opts(max_penalty=-2.0), -2 * 7 / 8),
     ],
     "token_repetition": [
         ("", {"completion_ids": [1, 2, 1, 2, 1], **opts(ngram_size=2)}, -0.5),
@@ -427,10 +433,6 @@ SCORES = {  # {function: [(text, columns and options, score)]}
     "squad_f1": [  # cat sat in common: 2·2 / (3 + 2); with a word twice in the gold, once in the answer: 2·1 / (1 + 2)
         ("the cat sat down", {"answer": "Cat sat."}, 0.8),
         ("no", {"answer": "no no"}, 2 / 3),
-        ("cat", {"answer": ["dog", "a cat"]}, 1),
-        ("", {"answer": "dog"}, 0),
-        ("", {"answers": {"text": []}}, 1),
-        ("cat", {"answers": {"text": []}}, 0),
         ("b", {"answer": None, "answers": None}, None),
     ],
 }
@@ -455,33 +457,6 @@ def test_table_of_words_around_answers_on_the_page():
     for text, gold, paid in rows:
         pays = {short for short, f in names.items() if score(NAMES[f], text.replace("\\n", "\n"), answer=gold) == 1}
         assert pays == {*paid.replace(",", " ").split()}, text
-
-
-def test_json_before_a_stated_answer_is_an_example():
-    text = 'Say it as `{"answer": "B"}`. The answer is C'
-    for name in ("exact_match", "multiple_choice", "math_equivalence"):
-        assert [score(name, text, answer=gold) for gold in "BC"] == [0, 1], name
-        assert score(name, '{"why": "A is out", "answer": "B"}', answer="B") == 1, name
-        assert score(name, 'For example {"answer": "B"}. C', answer="B") == 0, name
-    assert score("math_equivalence", '{"answer": 42}\nThis answer is correct.', answer="42") == 1
-
-
-def test_explanations_of_several_options_and_doubts_pay_nothing():
-    for text in (
-        "A. O2\nExplanation: no.\nB. CO2\nExplanation: yes.",
-        "A\n\nExplanation: B is also correct.",
-        "A\nErklärung: B ist auch richtig",
-        "A\n解析：B也对",
-        "Fel svar är A",
-        "Błędna odpowiedź to A",
-        "Die falsche Antwort ist A",
-    ):
-        for name in ("exact_match", "math_equivalence"):
-            assert score(name, text, answer="A") == 0, (name, text)
-    for text in ("A. O2\nExplanation: no.\nB. CO2\nExplanation: yes.", "a A, a B", "Fel svar är A"):
-        assert score("multiple_choice", text, answer="A") == 0, text
-    for product, gold in (("2(2)", "2"), ("2 (2)", "2"), ("(x+1)(x+1)", "x+1"), ("4 (or 5)", "4"), ("4 (or 5)", "5")):
-        assert score("math_equivalence", rf"\boxed{{{product}}}", answer=gold) == 0, product
 
 
 def test_any_of_several_golds_pays():
@@ -513,7 +488,7 @@ def test_kimi_length_by_hand():
 
 
 @given(st.lists(st.integers(0, 3), max_size=12), st.integers(1, 4), st.floats(-5, 0))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_penalties_equal_trl(ids, size, most):
     from trl.rewards import get_repetition_penalty_reward, get_soft_overlong_punishment
 
@@ -530,7 +505,7 @@ SQUAD_WORDS = st.lists(st.sampled_from(["a", "An", "the", "cat", "Cat,", "dog", 
 
 
 @given(SQUAD_WORDS, st.lists(SQUAD_WORDS, min_size=1, max_size=3))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_squad_by_the_definition(found, golds):
     """Its three steps on words written out by hand; precision and recall by taking common words off one by one."""
     plain = {"a": [], "An": [], "the": [], "cat": ["cat"], "Cat,": ["cat"], "dog": ["dog"], "d.o.g": ["dog"]}
@@ -609,14 +584,6 @@ def test_reasoning_quality_pays_nothing_for_stuffing():
     assert [score("reasoning_quality", text) for text in STUFFING] == [0] * len(STUFFING)
 
 
-@given(st.lists(st.sampled_from(sorted(lib._CONNECTORS)), max_size=30), st.integers(0, 4))
-@settings(max_examples=60, deadline=None)
-def test_connectors_never_raise_reasoning_quality(connectors, n):
-    plain = " ".join(STEPS[:n])
-    for stuffed in (plain + " " + " ".join(connectors), " ".join(connectors) + ". " + plain):
-        assert score("reasoning_quality", stuffed) <= score("reasoning_quality", plain)
-
-
 # ------------------------------------------------------------------------------------------------ properties
 FUNCTIONS = {name: f for name, f in vars(lib).items() if hasattr(f, "core") and name == f.__name__}
 EXECUTING = {"code_execution"}  # text is a program: a few cases below, more in the sandbox's tests
@@ -664,7 +631,7 @@ GOLDS = st.one_of(st.none(), TEXT, st.integers(), st.floats(), st.booleans(), st
     "name", sorted(n for n, f in FUNCTIONS.items() if f.columns.keys() & {"answer", "schema", "language"})
 )
 @given(gold=GOLDS, text=TEXT)
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 def test_arbitrary_columns(name, gold, text):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # an unusable schema says so
@@ -672,12 +639,14 @@ def test_arbitrary_columns(name, gold, text):
     assert value is None or RANGES[name][0] <= value <= RANGES[name][1]
 
 
+LONG = "<think> </answer> ``` { [ 42 9^{9^{9^9}} (B) \\boxed{ é therefore $ https:// \\frac{ a ( . - 1,".split()
+LONG += ["\n", "\u2028", "#### ", '{"a":', "```python\n", "The answer is ", "'" * 3, "a ", "a. ", "\t\n", "A) "]
+
+
 def long_texts(size: int) -> dict[str, str]:
     """Texts of about so many characters, by what they repeat."""
-    pieces = (*PIECES, *"a (.-", "a ", "a. ", "\t\n", "1,", "A) ")
-    texts = {repr(piece): (piece * size)[:size] for piece in pieces}
+    texts = {repr(piece): (piece * size)[:size] for piece in LONG}
     texts |= {"sequences": " ".join(map(str, range(size // 5))), "opened": "<think>" + "<answer>" * (size // 8)}
-    texts |= {"nested": '{"a":' * (size // 5), "one line": "x = " + "-" * size + "1"}
     return texts | {"boxes": "\\boxed{" * (size // 7) + "1" + "}" * (size // 7)}
 
 
@@ -698,13 +667,13 @@ def least_seconds(function, text: str, tries: int) -> float:
 
 @pytest.mark.parametrize("name", sorted(name for name in set(FUNCTIONS) - EXECUTING if not FUNCTIONS[name].grades))
 def test_long_hostile_text_is_fast(name):
-    quarter = long_texts(5_000)
-    for kind, text in long_texts(20_000).items():
-        if least_seconds(FUNCTIONS[name], text, 1) < 0.15:  # linear time takes 0.05 s
+    quarter = long_texts(3_000)
+    for kind, text in long_texts(12_000).items():
+        if least_seconds(FUNCTIONS[name], text, 1) < 0.1:  # linear time takes 0.03 s
             continue
         # A text of a quarter takes a quarter of linear time and a sixteenth of quadratic time.
         took = least_seconds(FUNCTIONS[name], text, 3)
-        assert took < 0.15 or took < 8 * least_seconds(FUNCTIONS[name], quarter[kind], 3), kind
+        assert took < 0.1 or took < 8 * least_seconds(FUNCTIONS[name], quarter[kind], 3), kind
 
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
@@ -769,7 +738,7 @@ def test_option_values_that_make_no_sense_are_refused(name):
 
 @pytest.mark.parametrize("name", sorted(set(FUNCTIONS) - EXECUTING))
 @given(texts=st.lists(TEXT, min_size=1, max_size=4), ids=st.lists(st.integers(0, 3), max_size=9), data=st.data())
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 def test_documented_range_holds_for_all_texts_and_options(name, texts, ids, data):
     """Whatever stands beside a completion, and whether it is text or chat messages."""
     function = FUNCTIONS[name]
@@ -824,7 +793,7 @@ def test_values_that_make_no_sense_elsewhere():
 
 
 @given(st.lists(st.sampled_from("abc"), max_size=9), st.lists(st.sampled_from("abc"), min_size=1, max_size=9))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_fuzzy_match_equals_a_table_of_lcs(found, gold):
     table = [[0] * (len(gold) + 1) for _ in range(len(found) + 1)]
     for i, a in enumerate(found):
@@ -884,7 +853,7 @@ def test_options_in_a_call_and_columns_of_the_same_name():
 
 
 def test_threads_agree():
-    texts = [" ".join(STEPS[: n % 5]) + f"<answer>{n}</answer>" for n in range(20)]
+    texts = [" ".join(STEPS[: n % 5]) + f"<answer>{n}</answer>" for n in range(10)]
     names = sorted(set(FUNCTIONS) - EXECUTING)
     alone = [call(FUNCTIONS[name], texts) for name in names]
     with ThreadPoolExecutor(4) as pool:
@@ -936,13 +905,9 @@ def test_code_execution():
         assert lib.code_execution(None, [ADD, HALF, "```python\ndef add"], **columns) == [1.0, 0.0, 0.0]
         fraction = lib.code_execution.configure(mode="fraction")(None, [ADD, HALF, ""], **columns)
         assert fraction[0] == 1.0 and fraction[2] == 0.0 and 0 <= fraction[1] < 1
-
-
-def test_code_execution_of_stdin_programs_and_what_is_not_applicable():
-    tests = [{"input": "3\n", "output": "6\n"}]
-    texts = [PY.format("print(int(input()) * 2)"), "print(int(input()) * 2)", PY.format("print(6); exit(1)"), None]
-    values = lib.code_execution(None, texts, test_cases=[tests] * 4)
-    assert values[:2] == [1.0, 1.0] and values[3] == 0.0
+    stdin = [{"input": "3\n", "output": "6\n"}]
+    texts = [PY.format("print(int(input()) * 2)"), "print(int(input()) * 2)", None]
+    assert lib.code_execution(None, texts, test_cases=[stdin] * 3) == [1.0, 1.0, 0.0]
     assert lib.code_execution(None, [ADD] * 2, tests=[None, []]) == [None, None]
     with pytest.warns(UserWarning, match="unusable tests"):
         assert lib.code_execution(None, [ADD], tests=[["this is ( no python"]]) == [None]
@@ -997,6 +962,7 @@ def endpoint(monkeypatch):
 
 def ask(judge, texts, **columns):
     """Run a judge on texts."""
+    texts = list(texts)
     return asyncio.run(judge(prompts=["2 + 2?"] * len(texts), completions=texts, **columns))
 
 
@@ -1050,27 +1016,17 @@ def test_judge_fences_the_text(endpoint):
         assert inside.strip() in (attack, "4") and after == "" and fence in before and fence not in inside
 
 
-def test_judge_that_is_late_or_not_there(endpoint):
+def test_judge_bounds_its_requests_and_is_waited_for_no_longer_than_said(endpoint):
     state, judge = endpoint
+    state["delay"] = 0.1
+    assert ask(judge.configure(concurrency=3), map(str, range(8))) == [0.5] * 8
+    assert state["most"] == 3 and len(state["requests"]) == 8
     state["delay"] = 1.0
     with pytest.warns(UserWarning, match="timed out"):
         assert ask(judge.configure(timeout_s=0.1, retries=1), ["4"]) == [None]
     judge = lib.llm_judge.configure(base_url="http://127.0.0.1:9/v1", model="m", retries=1, backoff_s=0.01)
     with pytest.warns(UserWarning, match="refused"):
         assert ask(judge, ["4"]) == [None]
-
-
-def test_judge_bounds_its_requests_and_runs_them_together(endpoint):
-    state, judge = endpoint
-    state["delay"] = 0.1
-    judge = judge.configure(concurrency=3)
-
-    async def two_calls():
-        calls = [judge(prompts=[""] * 4, completions=[f"{i} {j}" for j in range(4)]) for i in range(2)]
-        return await asyncio.gather(*calls)
-
-    assert asyncio.run(two_calls()) == [[0.5] * 4] * 2
-    assert state["most"] == 3 and len(state["requests"]) == 8
 
 
 def test_judge_caches_in_memory_and_in_a_file(endpoint, tmp_path):
@@ -1265,10 +1221,9 @@ def test_trl_trains_with_a_preset(tmp_path):
     functions, row = lib.QA_REWARDS, {**QA_ROW, "prompt": [{"role": "user", "content": QA_ROW["prompt"]}]}
     cpu = {"use_cpu": True, "bf16": False, "gradient_checkpointing": False, "dataloader_pin_memory": False}
     quiet = {"logging_steps": 1, "save_strategy": "no", "report_to": "none", "disable_tqdm": True}
-    batch = {"per_device_train_batch_size": 4, "num_generations": 4, "max_completion_length": 8, "max_steps": 2}
+    batch = {"per_device_train_batch_size": 4, "num_generations": 4, "max_completion_length": 8, "max_steps": 1}
     config = GRPOConfig(output_dir=str(tmp_path), reward_weights=functions.weights, **batch, **cpu, **quiet)
     trainer = GRPOTrainer(str(TINY_LM), functions, args=config, train_dataset=Dataset.from_list([row] * 8))
     trainer.train()
     logged = {key for entry in trainer.state.log_history for key in entry}
-    assert trainer.state.global_step == 2
     assert {f"rewards/{function.__name__}/mean" for function in functions} <= logged
