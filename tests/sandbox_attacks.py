@@ -124,25 +124,12 @@ socket.socket = Forger
 for thing in gc.get_objects():
     if type(thing).__name__ == "socket":
         attempt(setattr, thing, "__class__", Forger)
-## rewrite_struct
-struct.pack = lambda *a: b"\x00\x00\x00\x04true"
-struct.unpack = lambda *a: (4,)
 ## replace_stdout
 class Passing:
     encoding = "utf-8"
     def __getattr__(self, name): return lambda *a, **k: "passed"
 sys.stdout = sys.stderr = sys.__stdout__ = sys.__stderr__ = Passing()
 ## close_everything: os.closerange(0, 4096)
-## point_everything_at_stdout
-for fd in range(3, 65):
-    attempt(os.dup2, 1, fd)
-print('{"passed": true}')
-## set_caller_locals [call]
-for frame in frames():
-    for name, value in list(frame.f_locals.items()):
-        if name in ("passed", "ok", "result", "results", "verdict", "failed", "error", "status", "value"):
-            frame.f_locals[name] = True
-    ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
 ## rewrite_driver_functions_found_in_frames
 def yes(*a, **k): return True
 def f(x=None):
@@ -184,25 +171,6 @@ def hook(event, arguments):
     if event in ("compile", "exec", "socket.sendmsg", "object.__getattr__"):
         raise SystemExit(0)
 sys.addaudithook(hook)
-## meta_path
-import importlib.abc, importlib.util, sys
-class Everything(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    def find_spec(self, name, path=None, target=None):
-        return importlib.util.spec_from_loader(name, self)
-    def create_module(self, spec): return None
-    def exec_module(self, module): module.__getattr__ = lambda name: (lambda *a, **k: True)
-sys.meta_path.insert(0, Everything())
-for name in list(sys.modules):
-    if name not in ("sys", "builtins", "__main__"):
-        del sys.modules[name]
-## f_is_a_chameleon
-class Chameleon:
-    passed = ok = all_passed = True
-    status = "ok"
-    def __call__(self, *a, **k): return self
-    def __getattr__(self, name): return self
-    def __iter__(self): return iter([True, True, True])
-f = Chameleon()
 ## replies_of_the_wrong_kind
 spray(range(3, 32), b"\x00\x00\x00\x04null", b"\x00\x00\x00\x02[]", b"\xff" * 4, b"\x00" * 4, b"{" * 999)
 ## endless_reply [call]
@@ -234,6 +202,8 @@ LIES = r"""
 def __eq__(self, other): return True
 def __ne__(self, other): return False
 def __hash__(self): return 0
+def __float__(self): return 0.0
+def __index__(self): return 73310
 def __len__(self): return 3
 def __abs__(self): return 0.0
 def __sub__(self, other): return 0.0
@@ -242,16 +212,6 @@ def strip(self, *a): return self
 __rsub__ = __sub__
 __le__ = __ge__ = issubset = issuperset = __contains__
 split = splitlines = lower = upper = replace = encode = decode = get = __missing__ = strip
-## greedy_arithmetic: object
-def __sub__(self, other): return 0
-def __abs__(self): return 0
-def __eq__(self, other): return True
-def __lt__(self, other): return True
-def __float__(self): return 0.0
-def __index__(self): return 0
-def __round__(self, *a): return self
-__rsub__ = __add__ = __radd__ = __mul__ = __truediv__ = __sub__
-__gt__ = __le__ = __ge__ = __ne__ = __lt__
 ## another_class: object
 __class__ = property(lambda self: float)
 def __eq__(self, other): return True
@@ -271,20 +231,6 @@ def __reduce__(self): return (eval, ("True",))
 def __reduce_ex__(self, protocol): return (eval, ("True",))
 def __getstate__(self): return True
 def __deepcopy__(self, memo): return self
-## raises_success: object
-def __eq__(self, other): raise SystemExit(0)
-__hash__ = None
-## changes_its_mind: int
-count = 0
-def __eq__(self, other):
-    Liar.count += 1
-    return True
-def __int__(self): return 73310
-def __index__(self): return 73310
-## text_that_prints_as_wanted: str
-def __str__(self): return self
-def __repr__(self): return "True"
-def __format__(self, spec): return "True"
 ## overrides_json: dict
 def items(self): return [("passed", True)]
 def __iter__(self): return iter(["passed"])
@@ -294,14 +240,6 @@ def __getitem__(self, key): return True
 RESULTS = r"""
 ## not_a_number: return float("nan")
 ## decimal_not_a_number: return decimal.Decimal("NaN")
-## metaclass_equal
-class Meta(type):
-    def __eq__(cls, other): return True
-    def __instancecheck__(cls, thing): return True
-    def __subclasscheck__(cls, thing): return True
-    def __hash__(cls): return 0
-class Liar(metaclass=Meta): pass
-def f(x=None): return Liar
 ## weak_proxy
 class Liar:
     def __eq__(self, other): return True
@@ -343,9 +281,6 @@ class Friend:
     def __getattr__(self, name): return lambda *a, **k: True
 friends = ("math", "unittest", "numpy", "json")
 builtins.__import__ = lambda name, *a, **k: Friend() if name in friends else real(name, *a, **k)
-## builtins_say_yes
-for name in "len abs all any isinstance sorted sum round repr hash min max hasattr".split():
-    setattr(builtins, name, lambda *a, **k: True)
 ## types_say_yes
 class Yes(type):
     def __call__(cls, *a, **k): return True
@@ -362,9 +297,6 @@ for kind in (int, str, float, list, dict, tuple):
     dict_of(kind)["__ne__"] = lambda self, other: False
     ctypes.pythonapi.PyType_Modified(ctypes.py_object(kind))
 ## true_and_false_swapped: ctypes.memmove(id(False) + 24, id(True) + 24, 4)
-## math_isclose
-math.isclose = cmath.isclose = lambda *a, **k: True
-math.isnan = math.isfinite = math.isinf = lambda *a: False
 ## modules_poisoned
 class Poison(types.ModuleType):
     def __getattr__(self, name): return lambda *a, **k: True
@@ -377,9 +309,6 @@ for name in ("json", "math", "numpy", "pickle", "struct", "socket", "traceback",
 ## clock_stands_still
 time.time = time.monotonic = time.perf_counter = time.process_time = lambda: 0.0
 time.sleep = lambda seconds: None
-## collector_calls_back
-gc.callbacks.append(lambda *a: sys.exit(0))
-gc.set_threshold(1)
 ## signals_call_back
 for number in range(1, 65):
     attempt(signal.signal, number, lambda *a: sys.exit(0))
@@ -402,9 +331,6 @@ class Friend:
     def __call__(self, *a, **k): return True
 math, operator, agrees = Friend(), Friend(), Friend()
 __check__ = __require__ = __fail__ = __Exception__ = Friend()
-## interned_names
-name = sys.intern("failed")
-ctypes.memmove(id(name) + 48, b"passed", 6)
 ## builtins_that_say_yes
 def f(x=None): return None
 def yes(*a, **k): return True
@@ -438,14 +364,6 @@ for thing in gc.get_objects():
                 found = pick(item, x)
                 if found:
                     return found
-## code_constants
-texts = []
-for thing in gc.get_objects():
-    if isinstance(thing, types.FunctionType):
-        texts.append(repr(thing.__code__.co_consts))
-        texts.append(repr(thing.__defaults__))
-        texts += [repr(cell.cell_contents) for cell in thing.__closure__ or () if cell != type(cell)()]
-return pick(" ".join(texts), x)
 ## own_file_and_arguments
 texts = [repr(sys.argv), repr(sys.orig_argv), repr(linecache.cache)]
 for path in (globals().get("__file__"), getattr(sys.modules["__main__"], "__file__", None), *sys.argv):

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import shutil
 import threading
 import types
@@ -152,12 +153,8 @@ def test_both_forms_are_called_with_what_they_name(name, forms):
     assert call(name, f"{forms}:one_async") == right
     assert call(name, f"{forms}:none_of_one") == [1.0, None, 2.0, 1.0]
     assert call(name, f"{forms}:an_object") == [1.0, 1.0, 2.0, 1.0]
-
-
-@pytest.mark.parametrize("name", WAYS)
-def test_one_sample_of_a_chat_has_the_completion_as_text(name, forms):
     rows = [{"prompt": [{"role": "user", "content": "0+1="}], "columns": {}}]
-    assert call(name, f"{forms}:of_chat", rows, ["1"], [[5]]) == [1.0]
+    assert call(name, f"{forms}:of_chat", rows, ["1"], [[5]]) == [1.0]  # of one sample of a chat, it is the text
 
 
 def test_a_signature_of_both_forms_is_refused_with_both_shown(forms):
@@ -198,11 +195,9 @@ def test_the_form_of_another_framework_is_refused(tmp_path, parameter, owner):
 def test_the_form_of_verl_is_refused_with_the_command_that_ports_it(tmp_path):
     file = tmp_path / "verl_form.py"
     file.write_text("def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    return 1.0\n")
-    with pytest.raises(UserError) as caught:
-        load_rewards(f"{file}:compute_score*0.5")
-    told = str(caught.value)
     command = f"python scripts/create_reward_template.py --from {file}:compute_score --output my_reward.py"
-    assert "has verl's form" in told and told.endswith(f"try {command}") and caught.value.code == 2
+    with pytest.raises(UserError, match=f"has verl's form.*try {re.escape(command)}$"):
+        load_rewards(f"{file}:compute_score*0.5")
 
 
 @pytest.mark.parametrize("name", WAYS)
@@ -323,15 +318,15 @@ def failed_with(**fields) -> Exception:
     return error
 
 
-PASSING = [ConnectionResetError(), TimeoutError(), httpx.ConnectError("x"), httpx.ReadTimeout("x")]
-PASSING += [failed_with(status_code=429), failed_with(status=503)]
-PASSING += [failed_with(response=types.SimpleNamespace(status_code=500))]
-LASTING = [failed_with(response=types.SimpleNamespace(status_code=400)), failed_with(code="rate_limit")]
-LASTING += [KeyError("answer"), FileNotFoundError()]
-
-
 def test_which_failures_may_pass():
-    assert all(map(is_passing, PASSING)) and not any(map(is_passing, LASTING))
+    passing = [ConnectionResetError(), TimeoutError(), httpx.ConnectError("x"), failed_with(status_code=429)]
+    passing += [failed_with(status=503), failed_with(response=types.SimpleNamespace(status_code=500))]
+    lasting = [
+        failed_with(response=types.SimpleNamespace(status_code=400)),
+        failed_with(code="rate_limit"),
+        KeyError("a"),
+    ]
+    assert all(map(is_passing, passing)) and not any(map(is_passing, lasting))
 
 
 def test_limits_come_from_the_command_line(ppo):
@@ -342,9 +337,7 @@ def test_limits_come_from_the_command_line(ppo):
 # ------------------------------------------------------------------------------------------------ the chat template
 @pytest.fixture
 def strings(tmp_path):
-    path = tmp_path / "strings.jsonl"
-    path.write_text('{"prompt": "1+1=", "answer": "2"}\n' * 8)
-    return path
+    return write_lines(tmp_path / "strings.jsonl", [{"prompt": "1+1=", "answer": "2"}] * 8)
 
 
 TRAINERS = ("ppo_train", "grpo_train")
@@ -364,7 +357,7 @@ def loaded(name: str, strings, *flags):
     script = load_script(name)
     config = script.parse_config([f"--data={strings}", *flags])
     tokenizer = (script.left_tokenizer if name == "grpo_train" else script.load_tokenizer)(config)
-    return script.load_prompts(config, tokenizer, str(strings)), tokenizer
+    return script.load_prompts(config, tokenizer, strings), tokenizer
 
 
 TEMPLATE = (

@@ -323,20 +323,17 @@ def test_judge_asks_with_task_reference_and_fence(judging, judge):
     assert message.count(fence) == 3 and fence not in judging.message_of("106", row)
 
 
-REPLIES = [
-    ('{"score": 7}', 0.7),
-    ('I think {"score": 2} at first, then\n```json\n{"score": 8.5}\n```', 0.85),
-    *(('{"score": 70}', 1.0), ('{"score": 3} or so', None), ('{"score": -1}', None), ("seven", None)),
-]
+REPLIES = {
+    'I think {"score": 2} at first, then\n```json\n{"score": 8.5}\n```': 0.85,
+    **{'{"score": 70}': 1.0, '{"score": 3} or so': None, '{"score": -1}': None, "seven": None},
+}
 
 
-@pytest.mark.parametrize(("reply", "expected"), REPLIES)
-def test_judge_reads_only_what_ends_the_reply(judging, judge, reply, expected):
-    judge.reply = reply
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore" if expected is None else "error")
-        row = {"prompt": "?", "answer": "1"}
-        assert by_trl(judging.judge_reward, [row], ["x"]) == [expected]
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_judge_reads_only_what_ends_the_reply(judging, judge):
+    row = {"prompt": "?", "answer": "1"}
+    for judge.reply, expected in REPLIES.items():
+        assert by_trl(judging.judge_reward, [row], ["x"]) == [expected], judge.reply
         assert by_verl(judging, row, "x") == {"score": expected or 0.0, "applies": float(expected is not None)}
 
 
@@ -599,9 +596,6 @@ def test_port_to_verl_asks_which_of_two_columns_is_the_gold_one(mine, capsys):
     code = "def odd(completions, size, wanted, **_):\n    return [float(x in wanted) for x in completions]\n"
     (mine / "mine.py").write_text(f"{MINE}\n\n{code}")
     assert "which reads size and wanted; expected --gold_column, one of them" in refused(mine, capsys, "odd")
-    write_lines(mine / "rows.jsonl", [{"prompt": "?", "size": 1, "wanted": "7"}])
-    module = port(mine, "odd", "--gold_column", "wanted", "--completions", "text", "--data", mine / "rows.jsonl")
-    assert by_verl(module, {"wanted": "7", "size": 1}, "7")["score"] == 1.0
 
 
 @pytest.mark.parametrize("flags", [["REWARDS", "--weights", "1.0", "0.2"], ["REWARDS*REWARD_WEIGHTS"]])

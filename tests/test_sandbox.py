@@ -355,22 +355,13 @@ def test_nothing_runs_after_the_first_failure_where_that_is_asked(sandbox):
     assert sandbox.run_code("def f(x):\n    return x", tests[:1], **asked).all_passed
 
 
-NEARLY_PRINTED = [("1 2", "12"), ("a\nb", "a b"), ("", "0"), ("0\n0", "0"), ("1.1", "1.0"), ("yes", "YES")]
-
-
-def test_a_nearly_right_output_fails(sandbox):
-    for printed, expected in NEARLY_PRINTED:
-        verdict = sandbox.run_code(f"print({printed!r})", [{"input": "", "output": expected}])
-        assert (verdict.passed, verdict.total, verdict.all_passed) == (0, 1, False), printed
-
-
 STATUSES = [  # status, body of f, limits
     ("failed", "return 0", {}),
     ("syntax_error", "return (", {}),
     ("timeout", "while True: pass", {"timeout_s": 0.3}),
     ("memory", "return len(bytearray(1 << 30))", {"memory_mb": 128}),
     ("error", "import os; os._exit(0)", {}),
-    ("output_limit", "return 'x' * (64 << 20)", {"timeout_s": 10}),
+    ("output_limit", "return 'x' * (2 << 20)", {"output_mb": 1, "timeout_s": 20}),
 ]
 
 
@@ -543,13 +534,10 @@ def test_nothing_of_a_program_remains_in_the_next(sandbox):
     assert sandbox.run_code(LOOK, [([1], [False] * 4)], entry_point="f").all_passed
 
 
-def test_layers_can_be_left_out_by_name_only(sandbox):
-    with pytest.raises(ValueError, match="no_such_layer"):
-        sandbox.Sandbox(disable=["no_such_layer"])
-
-
 def test_strict_runs_here_and_refuses_where_files_or_network_are_open(sandbox):
     need(sandbox, *WALLS)
+    with pytest.raises(ValueError, match="no_such_layer"):
+        sandbox.Sandbox(disable=["no_such_layer"])
     assert sandbox.run_code(**numbered(3), strict=True).passed == 3
     open_box = sandbox.Sandbox()
     open_box.ready()
@@ -903,14 +891,6 @@ def test_verdicts(sandbox, code, tests, expected):
     assert verdict.status != "invalid_tests" or re.search("try |only plain data", verdict.detail)
 
 
-@pytest.mark.parametrize("entry_point", ["Solution().two", "Solution.two", "two"])
-def test_a_method_of_solution_may_be_named_with_its_class(sandbox, entry_point):
-    code = "class Solution:\n    def two(self, x):\n        return 2 * x"
-    tests = "def check(candidate):\n    assert candidate(x=4) == 8"
-    assert sandbox.run_code(code, tests, entry_point=entry_point).all_passed
-    assert sandbox.run_code(code, [([4], 8)], entry_point=entry_point).all_passed
-
-
 def test_the_time_for_all_tests_grows_with_their_number(sandbox):
     code = "import time\ntime.sleep(0.3)\nprint(1)"
     verdict = sandbox.run_code(code, [{"input": "", "output": "1"}] * 8, timeout_s=0.8)
@@ -960,7 +940,7 @@ NOTHING_DEFINED = [
 
 @pytest.mark.parametrize(("tests", "entry_point"), NOTHING_DEFINED)
 def test_a_program_that_defines_nothing_passes_nothing(sandbox, tests, entry_point):
-    for code in ("x = 1", "import math", "def other():\n    return 3"):
+    for code in ("import math", "def other():\n    return 3"):
         verdict = sandbox.run_code(code, tests, entry_point=entry_point)
         assert verdict.passed == 0 and not verdict.all_passed and verdict.status != "ok", verdict
         assert not any(result["passed"] for result in verdict.results)
@@ -1030,13 +1010,7 @@ def test_a_result_of_two_megabytes_passes(sandbox):
     assert not sandbox.run_code(code, changed, entry_point="f", timeout_s=20).passed
     printed = [{"input": "", "output": "x" * (2 << 20)}]
     assert sandbox.run_code("print('x' * (2 << 20))", printed, timeout_s=20).all_passed
-
-
-@pytest.mark.parametrize("code", ["def f(): return 'x' * (2 << 20)", "print('x' * (2 << 20))"])
-def test_the_limit_of_output_can_be_set(sandbox, code):
-    tests = [([], "x" * (2 << 20))] if "def" in code else [{"input": "", "output": "x" * (2 << 20)}]
-    verdict = sandbox.run_code(code, tests, entry_point="f", output_mb=1, timeout_s=20)
-    assert (verdict.status, verdict.passed) == ("output_limit", 0)
+    assert sandbox.run_code("print('x' * (2 << 20))", printed, output_mb=1, timeout_s=20).status == "output_limit"
 
 
 @pytest.mark.parametrize(("piece", "disable"), [(1000, []), (8 << 20, ["mount"])])
@@ -1052,17 +1026,14 @@ def test_memory_is_never_more_than_was_given(sandbox, piece, disable):
 
 
 FILL = """
-import os
-def f(files, folder):
+import os, time
+def f(files, folder, wait):
     os.makedirs(folder, exist_ok=True)
     os.chdir(folder)
     for i in range(files):
         with open(f"x{i}", "wb") as file:
             file.write(b"x" * (1 << 20))
-    return wait()
-def wait():
-    import time
-    time.sleep(WAIT)
+    time.sleep(wait)
     return 1
 """
 
@@ -1070,26 +1041,20 @@ def wait():
 @pytest.mark.parametrize(("files", "folder", "status"), [(30, ".", "ok"), (90, "a/b/c", "bad")])
 def test_the_folder_has_a_limit_in_total_without_a_file_system_of_its_own(sandbox, files, folder, status):
     box = sandbox.Sandbox(disable=["mount"])
-    code = FILL.replace("WAIT", "0.2" if status == "ok" else "15")
-    verdict = sandbox.run_code(code, [([files, folder], 1)], entry_point="f", timeout_s=20, sandbox=box)
+    tests = [([files, folder, 0.2 if status == "ok" else 15], 1)]
+    verdict = sandbox.run_code(FILL, tests, entry_point="f", timeout_s=20, sandbox=box)
     box.stop()
     assert verdict.status == (status if status == "ok" else "output_limit"), verdict
     assert status == "ok" or "64 MiB, or 4096 files and folders, in its folder" in verdict.detail
 
 
-ENDLESS = {
-    "wide": "import os\ndef f(n=0):\n    while True:\n        os.mkdir(str(n))\n        n += 1\n",
-    "both": "import os\ndef f(n=0):\n    while True:\n        os.makedirs(f'{n}' + '/d' * 50)\n        n += 1\n",
-}
-
-
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ENDLESS)
-def test_folders_without_end_cost_the_programs_beside_it_nothing(sandbox, kind, tmp_path, monkeypatch):
+def test_folders_without_end_cost_the_programs_beside_it_nothing(sandbox, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where it makes its folders
     box = sandbox.Sandbox(disable=["mount"])
+    endless = "import os\ndef f(n=0):\n    while True:\n        os.makedirs(f'{n}' + '/d' * 50)\n        n += 1\n"
     base = {"tests": [([], 1)], "entry_point": "f", "timeout_s": 20, "sandbox": box}
-    jobs = [base | {"code": ENDLESS[kind]}, base | {"code": "def f():\n    return 1"}] * 2
+    jobs = [base | {"code": endless}, base | {"code": "def f():\n    return 1"}] * 2
     verdicts = sandbox.run_many(jobs, workers=4)
     box.stop()
     assert [v.status for v in verdicts[1::2]] == ["ok"] * 2
@@ -1221,6 +1186,7 @@ TWO_SUM = (
         (TWO_SUM, [{"input": [[1, 2], 3], "output": 6}], "add"),
         (TWO_SUM, [{"input": {"k": 3, "nums": [1, 2]}, "output": 6}], "add"),
         (TWO_SUM, "def check(candidate):\n    assert candidate(nums=[1, 2], k=3) == 6", "Solution().add"),
+        (TWO_SUM, "def check(candidate):\n    assert candidate(k=3, nums=[1, 2]) == 6", "Solution.add"),
         ("def f(x): return 2 * x + 2", [{"input": 2, "output": 6}], "f"),
         ("print(int(input()) + int(input()) + 3)", {"input": ["1\n2\n"], "output": ["6"]}, None),
         ("print(int(input()) + int(input()) + 3)", [{"input": ["1", "2"], "output": "6"}], None),
