@@ -44,7 +44,7 @@ def try_here(monkeypatch, template) -> None:
             if path.name == "reward_preflight.py":
                 code = main(command[2:])
             else:
-                code = load_module(path, "written_and_tested").self_test()
+                code = int(load_module(path, "written_and_tested").self_test() > 0)
         return subprocess.CompletedProcess(command, code, out.getvalue(), err.getvalue())
 
     monkeypatch.setattr(reward_process, "OwnProcess", ProcessHere)
