@@ -48,4 +48,4 @@ def try_here(monkeypatch, template) -> None:
         return subprocess.CompletedProcess(command, code, out.getvalue(), err.getvalue())
 
     monkeypatch.setattr(reward_process, "OwnProcess", ProcessHere)
-    monkeypatch.setattr(template, "subprocess", types.SimpleNamespace(run=run))
+    monkeypatch.setattr(template, "subprocess", types.SimpleNamespace(**{**vars(subprocess), "run": run}))

@@ -602,9 +602,7 @@ def test_port_to_verl_asks_which_of_two_columns_is_the_gold_one(mine, capsys):
 def test_port_of_a_list_with_weights_scores_as_trl_does(mine, flags):
     """(rewards_per_func * weights).nansum(1), NaN where every function returns None; verl has no None."""
     module = port(mine, *flags)
-    by_hand = [  # answer, text, correct, short
-        *(("7", "it is 7", 1.0, 0.93), ("7", "", 0.0, 1.0), ("none", "none", 1.0, None), ("8", "8" * 40, 1.0, 0.6)),
-    ]
+    by_hand = [("7", "it is 7", 1.0, 0.93), ("7", "", 0.0, 1.0), ("none", "none", 1.0, None), ("8", "8" * 40, 1.0, 0.6)]
     for answer, text, correct, short in by_hand:
         found = by_verl(module, {"answer": answer}, text)
         assert found["score"] == pytest.approx(correct + 0.2 * (short or 0.0), abs=1e-6)

@@ -905,7 +905,6 @@ def endpoint(monkeypatch):
 
 def ask(judge, texts, **columns):
     """Run a judge on texts."""
-    texts = list(texts)
     return asyncio.run(judge(prompts=["2 + 2?"] * len(texts), completions=texts, **columns))
 
 
@@ -958,7 +957,13 @@ def test_judge_fences_the_text(endpoint):
 def test_judge_bounds_its_requests_and_is_waited_for_no_longer_than_said(endpoint):
     state, judge = endpoint
     state["delay"] = 0.1
-    assert ask(judge.configure(concurrency=3), map(str, range(8))) == [0.5] * 8
+    three = judge.configure(concurrency=3)
+
+    async def two_calls():
+        calls = [three(prompts=[""] * 4, completions=[f"{i} {j}" for j in range(4)]) for i in range(2)]
+        return await asyncio.gather(*calls)
+
+    assert asyncio.run(two_calls()) == [[0.5] * 4] * 2
     assert state["most"] == 3 and len(state["requests"]) == 8
     state["delay"] = 1.0
     with pytest.warns(UserWarning, match="timed out"):

@@ -396,19 +396,22 @@ UNUSABLE = [
 
 @pytest.mark.parametrize("value", [0, -0.5, float("nan"), float("inf")])
 @pytest.mark.parametrize("limit", ["timeout_s", "total_timeout_s", "memory_mb", "output_mb"])
-def test_a_limit_is_a_finite_number_above_0(sandbox, limit, value, tmp_path, capsys):
+def test_a_limit_is_a_finite_number_above_0(sandbox, limit, value):
     told = f"got {limit} {value}; expected a finite number above 0"
     with pytest.raises(ValueError, match=told):
         sandbox.run_code("def f(): return 1", "assert f() == 1", **{limit: value})
     if limit in ("timeout_s", "memory_mb"):
         with pytest.raises(ValueError, match=told):
             sandbox.program_output("print(1)", **{limit: value})
-    if limit != "total_timeout_s":  # no flag
-        (tmp_path / "a.py").write_text("assert 1 == 1")
-        files = [f"--{name}={tmp_path}/a.py" for name in ("code", "tests")]
-        assert sandbox.main([*files, f"--{limit}={value}"]) == 2
-        said = capsys.readouterr()
-        assert said.err.startswith(f"error: {told}") and not said.out
+
+
+@pytest.mark.parametrize("flag", ["--timeout_s=nan", "--output_mb=0"])
+def test_a_flag_that_limits_nothing_is_refused(sandbox, flag, tmp_path, capsys):
+    (tmp_path / "a.py").write_text("assert 1 == 1")
+    assert sandbox.main([*(f"--{name}={tmp_path}/a.py" for name in ("code", "tests")), flag]) == 2
+    said = capsys.readouterr()
+    name, value = flag.removeprefix("--").split("=")
+    assert said.err.startswith(f"error: got {name} {value}; expected a finite number above 0") and not said.out
 
 
 def test_tests_that_cannot_be_used_are_the_callers_error_and_one_bad_row_of_many(sandbox):
