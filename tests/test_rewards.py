@@ -1150,6 +1150,7 @@ def test_preset_prefers_the_right_answer(preset, row, gold, bad):
     assert good > worse + 0.5
 
 
+@pytest.mark.long
 def test_trl_trains_with_a_preset(tmp_path):
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
