@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from conftest import load_module, load_script, run_script, script_env, write_lines
+from preflight_here import try_here
 
 from parts.rewards.schema_examples import checker_of, example_of
 
@@ -23,13 +24,16 @@ template = load_script("create_reward_template")
 @pytest.fixture
 def written(tmp_path, monkeypatch, capsys):
     """written(schema, *flags) -> (module of the reward, report)."""
+    try_here(monkeypatch, template)
     monkeypatch.chdir(tmp_path)
 
     def write(schema, *flags):
         (tmp_path / "schema.json").write_text(json.dumps(schema))
         given = ["--task", "json_schema", "--schema", "schema.json", "--output", "mine.py", *flags]
         assert template.main(given) == 0, capsys.readouterr().err
-        report = json.loads(capsys.readouterr().out)
+        said = capsys.readouterr()
+        sys.stderr.write(said.err)
+        report = json.loads(said.out)
         return load_module(tmp_path / "mine.py", f"json_reward_{tmp_path.name}"), report
 
     return write
@@ -61,9 +65,11 @@ def test_exact_properties_have_the_values_of_the_row(written):
     assert [module.compute_score("d", ADA, truth, extra)["score"] for truth in ("36", "35")] == [1.0, 0.0]
 
 
-def test_it_is_tried_on_data_as_a_format(written, tmp_path):
+def test_it_is_tried_on_data_as_a_format(written, tmp_path, capsys):
     write_lines(tmp_path / "rows.jsonl", [{"prompt": f"Who is {name}?"} for name in "abcd"])
-    _, report = written(PERSON, "--data", "rows.jsonl")
+    written({"type": "object"})
+    assert "accepts {}, which a model learns to say" in capsys.readouterr().err
+    _, report = written(PERSON, "--data", "rows.jsonl", "--force")
     assert report["tried"]["ready"] and report["tried"]["gold_with_full_marks"] == 1
     assert {"empty", "truncated", "prompt_echo"} <= {*report["tried"]["not_paid"]}
 
@@ -75,10 +81,8 @@ def test_it_is_tried_on_data_as_a_format(written, tmp_path):
         ('{"type": "objekt"}', [], "got --schema schema.json, invalid at type"),
         ('{"properties": {"a": {"$ref": "other.json"}}}', [], "$ref 'other.json', another file"),
         ('{"type": "string", "pattern": "^[a-z]{3}[0-9]$"}', [], 'try "examples": [VALUE] in the schema'),
-        (json.dumps(PERSON), ["--schema", "none.json"], "No such file"),
         (json.dumps(PERSON), ["--schema", ""], "without a schema; try --schema FILE"),
         (json.dumps(PERSON), ["--exact", "nam"], "try name"),
-        (json.dumps(PERSON), ["--tags", "a"], "got --tags with json_schema"),
     ],
 )
 def test_what_cannot_be_used(tmp_path, monkeypatch, capsys, schema, flags, said):
@@ -87,13 +91,6 @@ def test_what_cannot_be_used(tmp_path, monkeypatch, capsys, schema, flags, said)
     assert template.main(["--task", "json_schema", "--schema", "schema.json", "--output", "mine.py", *flags]) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: got ") and said in error and not (tmp_path / "mine.py").exists()
-
-
-def test_an_object_that_may_be_empty_is_warned_of(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "schema.json").write_text('{"type": "object"}')
-    assert template.main(["--task", "json_schema", "--schema", "schema.json", "--output", "mine.py"]) == 0
-    assert "accepts {}, which a model learns to say" in capsys.readouterr().err
 
 
 NEVER, SEVENS = {"type": "string", "minLength": 2, "maxLength": 1}, {"type": "integer", "multipleOf": 7, "minimum": 10}
@@ -137,15 +134,6 @@ def test_a_bare_name_is_the_librarys_whatever_files_are_called(tmp_path, monkeyp
     assert weight == 0.5 and function(None, ["{}", "1"], ["true", "false"]) == [1.0, 0.0]
     named = [(f.__name__, w) for f, w in load_rewards("MATH_REASONING_REWARDS*2")]
     assert named == [("math_equivalence", 2.0), ("incremental_format", 0.2), ("reasoning_quality", 0.1)]
-
-
-TRY = "expected FILE.py:function[*weight], or a name of `reward_preflight.py --list`"
-
-
-def test_a_program_says_which_name_was_meant(tmp_path):
-    (tmp_path / "rows.jsonl").write_text('{"prompt": "1+1=", "answer": "2"}\n')
-    done = run_script("reward_preflight", "--data", "rows.jsonl", "--reward", "numeric_corectness", cwd=tmp_path)
-    assert done.returncode == 2 and f"got reward 'numeric_corectness'; {TRY}; try numeric_correctness" in done.stderr
 
 
 def test_a_port_takes_a_bare_name(tmp_path):

@@ -75,17 +75,32 @@ def test_form(kind):
 HARD = ("\\boxed{|x|+1}", "1+|x|")  # only the worker can tell
 
 
-def test_worker_starts_beside_the_first_item_and_is_waited_for():
+def test_worker_starts_beside_the_first_item_is_waited_for_and_replaced(monkeypatch):
+    lib = load_module(ROOT / "examples" / "reward_functions_library.py", "script_library_with_a_slow_grader")
     grader = load_module(ROOT / "scripts" / "math_grader.py", "script_slow_grader")
-    assert grader._WORKER.process is None  # not at import
+    monkeypatch.setattr(lib, "sibling", lambda name: grader)
+    worker = grader._WORKER
+    assert worker.process is None  # not at import
     assert grader.math_score("\\boxed{1}", "1") == 1.0  # which does not need it
-    process = grader._WORKER.process
-    assert process.poll() is None and not grader._WORKER.ready
-    assert grader.math_score(*HARD) == 1.0 and grader._WORKER.process is process
+    process = worker.process
+    assert process.poll() is None and not worker.ready
+    texts, golds = [HARD[0]] * 99, [HARD[1]] * 99  # no item's time is spent on the start
+    assert lib.math_equivalence(None, texts, golds) == [1.0] * 99 and worker.process is process
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    assert grader.math_score(*HARD) == 1.0 and grader._WORKER.process is not process
-    grader._WORKER.stop()
+    assert grader.math_score(*HARD) == 1.0 and worker.process is not process
+    process = worker.process
+    os.killpg(process.pid, signal.SIGSTOP)  # as on a machine that runs other processes first
+    timer = threading.Timer(1.0, os.killpg, (process.pid, signal.SIGCONT))
+    timer.start()
+    assert grader.math_score(*HARD) == 1.0 and worker.process is process
+    timer.join()
+    os.killpg(process.pid, signal.SIGSTOP)
+    monkeypatch.setattr(grader, "_LOST_S", 0.1)
+    with pytest.warns(UserWarning, match="was silent"):
+        assert grader.math_score(*HARD) == 0.0
+    assert worker.process is not process
+    worker.stop()
 
 
 def test_a_worker_that_does_not_start_is_told():
@@ -94,17 +109,6 @@ def test_a_worker_that_does_not_start_is_told():
     with pytest.warns(UserWarning, match="math-verify is missing"):
         assert grader.math_score(*HARD) == 0.0
     assert grader.math_score("\\boxed{|x|+1}", "|x|+1") == 1.0 and grader._WORKER.process is None
-
-
-def test_batch_waits_for_the_start_once():
-    """In a fresh process a batch has all its scores, with no item's time spent on the start."""
-    code = (
-        "import sys; sys.path.insert(0, 'examples'); import reward_functions_library as lib\n"
-        f"texts, golds = [{HARD[0]!r}] * 99, [{HARD[1]!r}] * 99\n"
-        "print(lib.math_equivalence(None, texts, golds) == [1.0] * 99)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=script_env(), capture_output=True, text=True)
-    assert done.stdout == "True\n", done.stderr
 
 
 def test_all_comparisons_of_an_item_share_its_time(monkeypatch):
@@ -128,24 +132,6 @@ def test_all_comparisons_of_an_item_share_its_time(monkeypatch):
     grader._WORKER.stop()
 
 
-def test_a_worker_that_waits_for_the_processor_is_waited_for_and_one_that_sleeps_is_replaced(monkeypatch):
-    grader = load_module(ROOT / "scripts" / "math_grader.py", "script_waiting_grader")
-    grader.start_worker(patience_s=120)
-    assert grader.math_score(*HARD) == 1.0
-    process = grader._WORKER.process
-    os.killpg(process.pid, signal.SIGSTOP)  # as on a machine that runs other processes first
-    timer = threading.Timer(1.0, os.killpg, (process.pid, signal.SIGCONT))
-    timer.start()
-    assert grader.math_score(*HARD) == 1.0 and grader._WORKER.process is process
-    timer.join()
-    os.killpg(process.pid, signal.SIGSTOP)
-    monkeypatch.setattr(grader, "_LOST_S", 0.1)
-    with pytest.warns(UserWarning, match="was silent"):
-        assert grader.math_score(*HARD) == 0.0
-    assert grader._WORKER.process is not process
-    grader._WORKER.stop()
-
-
 @pytest.mark.parametrize(("comparison", "code"), [("time.sleep(1)", 0), ("any(iter(int, 1))", -signal.SIGPROF)])
 def test_a_comparison_is_limited_in_processor_time(comparison, code):
     source = (
@@ -164,13 +150,19 @@ def test_every_row_of_the_table():
     assert not wrong, listing(wrong)
 
 
-def test_batch_equals_single_rows():
-    texts, golds = [row["completion"] for row in ROWS], [row["answer"] for row in ROWS]
-    chats = [[{"role": "assistant", "content": text}] for text in texts]
-    assert library().math_equivalence(prompts=[None] * len(texts), completions=texts, answer=golds) == verdicts()
-    backwards = library().math_equivalence(prompts=[None] * len(texts), completions=chats[::-1], answer=golds[::-1])
-    assert backwards[::-1] == verdicts()
-    assert library().math_equivalence(prompts=[], completions=[], answer=[]) == []
+def test_batches_from_threads_equal_single_rows():
+    """Each thread scores a part of the table, as chats in reversed order."""
+
+    def scored(rows):
+        chats = [[{"role": "assistant", "content": row["completion"]}] for row in rows]
+        golds = [row["answer"] for row in rows]
+        return library().math_equivalence(prompts=[None] * len(rows), completions=chats, answer=golds)
+
+    library()
+    with ThreadPoolExecutor(4) as pool:
+        threaded = list(pool.map(scored, [ROWS[i::4][::-1] for i in range(4)]))
+    assert [part[::-1] for part in threaded] == [verdicts()[i::4] for i in range(4)]
+    assert scored([]) == []
 
 
 @pytest.mark.parametrize(
@@ -184,14 +176,6 @@ def test_hostile_gold(gold):
     assert grade("\\boxed{5}", gold) in (0, None)
     grade(f"\\boxed{{{gold}}}", gold)
     assert time.thread_time() - start < LIMIT
-
-
-def test_same_verdicts_from_threads():
-    library()
-    with ThreadPoolExecutor(4) as pool:
-        threaded = list(pool.map(lambda row: grade(row["completion"], row["answer"]), ROWS))
-    different = [(row, got) for row, got, own in zip(ROWS, threaded, verdicts(), strict=True) if got != own]
-    assert not different, listing(different)
 
 
 @pytest.mark.long
@@ -312,7 +296,7 @@ def test_random_expressions_equal_their_other_forms_and_no_others():
     import sympy
 
     grader, rng, wrong, forms = library().sibling("math_grader"), random.Random(5), [], 0
-    for _ in range(300):
+    for _ in range(120):
         expression = random_expression(rng, rng.randint(1, 3))
         first, *others = dict.fromkeys(
             sympy.latex(form(expression)) for form in (sympy.sympify, sympy.expand, sympy.together, sympy.factor)
@@ -321,7 +305,7 @@ def test_random_expressions_equal_their_other_forms_and_no_others():
         wrong += [(other, first) for other in others if grader.math_equal(other, first) is not True]
         wrong += [(off, first)] * (grader.math_equal(off, first) is not False)
         forms += len(others)
-    assert forms > 60 and not wrong, wrong
+    assert forms > 25 and not wrong, wrong
 
 
 @pytest.mark.parametrize(

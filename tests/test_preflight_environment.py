@@ -1,10 +1,10 @@
 """reward_preflight.py --environment: sound environments are ready, and what is wrong with others is found."""
 
 import json
-import sys
 
 import pytest
 from conftest import EVAL_DATA, ROOT, run_script, write_lines
+from preflight_here import ProcessHere
 
 from parts.environments.scripted_play import LAST_NUMBER, copied
 from parts.foundation.messages import UserError
@@ -13,7 +13,6 @@ from programs.reward_preflight.command import check_arguments, make_parser
 from programs.reward_preflight.environment_preflight import EnvironmentPreflight
 from programs.reward_preflight.policies import POLICIES, as_typed, call_text
 from programs.reward_preflight.probes import prompt_echo
-from programs.reward_preflight.reward_process import OwnProcess
 from programs.reward_preflight.rows_and_gold import load_rows
 
 EXAMPLES = ROOT / "examples" / "environments.py"
@@ -158,19 +157,6 @@ REWARD_AT = LINES.index("        return float(self.given[0] == self.answer[0])")
 ROWS = [{"prompt": f"Row {i}", "answer": f"4{i}"} for i in range(3)]
 
 
-class ProcessHere(OwnProcess):
-    """The environment's process without a process: a new one has the module anew."""
-
-    def start(self):
-        for name in [n for n, m in sys.modules.items() if str(getattr(m, "__file__", "")).endswith("/own.py")]:
-            del sys.modules[name]
-        about, self.answer = environment_process.load_environment_process(**self.loaded)
-        return about
-
-    def call(self, name, arguments, limit_s=0.0):
-        return json.loads(json.dumps(self.answer(name, arguments)))
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = tmp_path_factory.mktemp("own")
@@ -214,19 +200,15 @@ def test_sound_environment_is_ready(check):
     assert report["gold"] == {"variant": "tool submit(answer)", "rows": 3, "full_marks": 1.0}
     without_tools = ("echo", "listing")
     assert [p["name"] for p in report["policies"]] == ["gold", *(x for x in POLICIES if x not in without_tools)]
-    gold = line(report, "gold")
-    assert (gold["mean"], gold["turns"], gold["calls"], gold["failures"]) == (1.0, 2, 1, 0)
-    assert (line(report, "silence")["turns"], line(report, "silence")["max"]) == (1, 0.0)
-    broken, unknown, wrong = (line(report, n) for n in ("broken_calls", "unknown_tools", "wrong_arguments"))
-    assert (broken["turns"], broken["calls"], broken["failures"]) == (5, 4, 4)
-    assert (unknown["calls"], unknown["failures"]) == (4, 4)
-    assert wrong["calls"] == 6 and wrong["failures"] == 5  # submit takes any text
-    assert (line(report, "endless")["turns"], line(report, "endless")["limit"]) == (8, 1.0)
-    injection = line(report, "injection")  # of its calls those with half a surrogate pair are answered as bad ones
-    assert injection["calls"] == 8.5 and injection["failures"] == 0.5
+    called = {p["name"]: (p["turns"], p["calls"], p["failures"]) for p in report["policies"]}
+    assert called["gold"] == (2, 1, 0) and line(report, "gold")["mean"] == 1.0 and called["silence"][0] == 1
+    assert called["broken_calls"] == (5, 4, 4) and called["unknown_tools"][1:] == (4, 4)
+    assert called["wrong_arguments"][1:] == (6, 5)  # submit takes any text
+    assert called["endless"][0] == 8 and line(report, "endless")["limit"] == 1.0
+    assert called["injection"][1:] == (8.5, 0.5)  # calls with half a surrogate pair are answered as bad ones
 
 
-@pytest.mark.parametrize("name", ["SecondAttempt", "Calculator", "Search", "GuessTheNumber"])
+@pytest.mark.parametrize("name", ["Calculator", "GuessTheNumber"])  # tools; answers in turn
 def test_examples_are_ready(check, name):
     rows = [{"prompt": "?", "answer": f"4{i}", "number": 17 + i} for i in range(3)]
     flags = ["--gold_template", "{number}"] if name == "GuessTheNumber" else []
@@ -234,7 +216,6 @@ def test_examples_are_ready(check, name):
     assert report["ready"] and report["gold"]["full_marks"] == 1.0, report["findings"]
 
 
-@pytest.mark.long
 def test_what_gold_says(check):
     submit = {"name": "submit", "arguments": {"answer": "7"}}
     rows = [{"prompt": "?", "environment": "words", "secret": "ab", "gold": ["a", "ab"]}]
@@ -265,10 +246,15 @@ def test_calls_keep_hostile_text():
         ("RaisingReward", {"fault"}),
     ],
 )
-def test_bad_environment_is_found(check, name, failing):
+def test_bad_environment_is_found(check, folder, name, failing):
     report = check(name)
     assert failures(report) == failing
     assert not report["ready"] and all(finding["try"] for finding in report["findings"])
+    if failing == {"fault"}:
+        at = REPLY_AT if name == "RaisingReply" else REWARD_AT
+        shown = next(f for f in report["findings"] if f"{folder}/own.py:{at}" in f["message"])
+        assert shown["row"] == 1 and "row 1, prompt 'Row 0'" in shown["message"]
+        assert line(report, "silence")["problems"] == 3 and line(report, "gold")["problems"] == 0
 
 
 def test_chance_is_told_from_state(check):
@@ -279,19 +265,10 @@ def test_chance_is_told_from_state(check):
         assert report["ready"] and warnings(report) == {warning}
 
 
-def test_fault_has_file_line_and_row(check, folder):
-    matches = [f for f in check("RaisingReply")["findings"] if f["check"] == "fault"]
-    assert f"{folder}/own.py:{REPLY_AT}" in matches[0]["message"] and matches[0]["policy"] == "silence"
-    assert "row 1, prompt 'Row 0'" in matches[0]["message"] and matches[0]["row"] == 1
-    report = check("RaisingReward")
-    assert any(f"own.py:{REWARD_AT}" in f["message"] for f in report["findings"])
-    assert line(report, "silence")["problems"] == 3 and line(report, "gold")["problems"] == 0
-
-
 def test_tool_that_hangs_is_found_and_bounded(check):
-    report = check("Hangs", "--tool_timeout", 2)
+    report = check("Hangs", "--tool_timeout", 1)
     matches = [f for f in report["findings"] if f["check"] == "hung_tool"]
-    assert len(matches) == 3 and "tool look did not answer within 2 s" in matches[0]["message"]
+    assert len(matches) == 3 and "tool look did not answer within 1 s" in matches[0]["message"]
     assert line(report, "gold")["problems"] == 0 and line(report, "injection")["problems"] > 0  # not played any more
 
 
@@ -339,14 +316,6 @@ def test_hang_and_death_cost_one_conversation(stuck):
     assert "ended the process with exit code 1" in found["died"]["message"] and found["died"]["policy"] == "injection"
     problems = {p["name"]: p["problems"] for p in report["policies"] if p["problems"]}
     assert problems == {"endless": 1, "injection": 1}, "the others were played"
-
-
-@pytest.mark.long
-def test_command_line():
-    flags = ["--environment", f"{EXAMPLES}:Calculator", "--data", EVAL_DATA, "--limit", 2]
-    done = run_script("reward_preflight", *flags)
-    assert done.returncode == 0 and "verdict  ready" in done.stdout and done.stderr == ""
-    assert "injection" in done.stdout
 
 
 BAD = [

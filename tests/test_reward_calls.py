@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import shutil
 import threading
 import types
@@ -10,7 +11,7 @@ import httpx
 import numpy as np
 import pytest
 import torch
-from conftest import EVAL_DATA, TINY_LM, load_module, load_script, run_script, save_random_model, write_lines
+from conftest import EVAL_DATA, TINY_LM, load_module, load_script, save_random_model, write_lines
 from local_server import serving
 
 from parts.foundation.messages import RewardError, UserError
@@ -152,12 +153,8 @@ def test_both_forms_are_called_with_what_they_name(name, forms):
     assert call(name, f"{forms}:one_async") == right
     assert call(name, f"{forms}:none_of_one") == [1.0, None, 2.0, 1.0]
     assert call(name, f"{forms}:an_object") == [1.0, 1.0, 2.0, 1.0]
-
-
-@pytest.mark.parametrize("name", WAYS)
-def test_one_sample_of_a_chat_has_the_completion_as_text(name, forms):
     rows = [{"prompt": [{"role": "user", "content": "0+1="}], "columns": {}}]
-    assert call(name, f"{forms}:of_chat", rows, ["1"], [[5]]) == [1.0]
+    assert call(name, f"{forms}:of_chat", rows, ["1"], [[5]]) == [1.0]  # of one sample of a chat, it is the text
 
 
 def test_a_signature_of_both_forms_is_refused_with_both_shown(forms):
@@ -198,14 +195,9 @@ def test_the_form_of_another_framework_is_refused(tmp_path, parameter, owner):
 def test_the_form_of_verl_is_refused_with_the_command_that_ports_it(tmp_path):
     file = tmp_path / "verl_form.py"
     file.write_text("def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    return 1.0\n")
-    with pytest.raises(UserError) as caught:
-        load_rewards(f"{file}:compute_score*0.5")
-    told = str(caught.value)
     command = f"python scripts/create_reward_template.py --from {file}:compute_score --output my_reward.py"
-    assert "has verl's form" in told and told.endswith(f"try {command}") and caught.value.code == 2
-    command = [*command.split()[2:-1], str(tmp_path / "my_reward.py")]
-    assert run_script("create_reward_template", *command).returncode == 0
-    assert call("ppo_train", f"{tmp_path / 'my_reward.py'}:verl_reward") == [1.0] * 4
+    with pytest.raises(UserError, match=f"has verl's form.*try {re.escape(command)}$"):
+        load_rewards(f"{file}:compute_score*0.5")
 
 
 @pytest.mark.parametrize("name", WAYS)
@@ -253,34 +245,32 @@ def test_an_error_on_messages_says_that_completions_are_messages(forms):
         reward(chat, TEXTS, IDS)
 
 
-@pytest.mark.parametrize("function", ["one", "one_async", "an_object"])
+@pytest.mark.parametrize("function", ["one", "an_object"])
 def test_one_sample_is_ported_to_verl(function, forms, tmp_path):
     out, data = tmp_path / "ported.py", write_lines(tmp_path / "row.jsonl", [{"answer": "2", "prompt": "1+1="}])
-    flags = ["--from", f"{forms}:{function}", "--for", "verl", "--output", out, "--data", data]
-    done = run_script("create_reward_template", *flags)
-    assert done.returncode == 0, done.stderr
+    flags = ["--from", f"{forms}:{function}", "--for", "verl", "--output", str(out), "--data", str(data)]
+    assert load_script("create_reward_template").main(flags) == 0
     result = load_module(out, f"ported_{function}").compute_score("data", "2", "2", {"prompt": "1+1="})
     result = result if function == "one" else asyncio.run(result)
     assert result["score"] == 1.0 and result["applies"] == 1.0
 
 
 # ------------------------------------------------------------------------------------------------ one event loop
-@pytest.mark.parametrize("function", ["judge", "judge_one"])
 @pytest.mark.parametrize("name", WAYS)
-def test_a_client_of_the_module_serves_several_batches(name, function, client, server):
-    for _ in range(3):
+def test_a_client_of_the_module_serves_several_batches(name, client, server):
+    for function in ("judge", "judge_one", "judge"):
         assert call(name, f"{client}:{function}") == [1.0, 1.0, 2.0, 1.0]
     assert server.calls == 12
 
 
-def test_an_async_port_is_compared_with_its_original_in_one_loop(client, tmp_path, server):
-    done = run_script("create_reward_template", "--from", f"{client}:judge_one", "--output", tmp_path / "ported.py")
-    assert done.returncode == 0, done.stderr
-    tried = json.loads(done.stdout)["tried"]
+def test_an_async_port_is_compared_with_its_original_in_one_loop(client, tmp_path, server, capsys):
+    flags = ["--from", f"{client}:judge_one", "--output", str(tmp_path / "ported.py")]
+    assert load_script("create_reward_template").main(flags) == 0
+    tried = json.loads(capsys.readouterr().out)["tried"]
     assert tried["same_score"] == tried["completions"] == 10 and server.calls == 20
 
 
-@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("name", WAYS[1:])
 def test_a_busy_judge_is_asked_again_but_a_fault_is_not(name, client, server):
     script = load_script(name)
     server.fail = [503, 429]
@@ -328,15 +318,15 @@ def failed_with(**fields) -> Exception:
     return error
 
 
-PASSING = [ConnectionResetError(), TimeoutError(), httpx.ConnectError("x"), httpx.ReadTimeout("x")]
-PASSING += [failed_with(status_code=429), failed_with(status=503)]
-PASSING += [failed_with(response=types.SimpleNamespace(status_code=500))]
-LASTING = [failed_with(response=types.SimpleNamespace(status_code=400)), failed_with(code="rate_limit")]
-LASTING += [KeyError("answer"), FileNotFoundError()]
-
-
 def test_which_failures_may_pass():
-    assert all(map(is_passing, PASSING)) and not any(map(is_passing, LASTING))
+    passing = [ConnectionResetError(), TimeoutError(), httpx.ConnectError("x"), failed_with(status_code=429)]
+    passing += [failed_with(status=503), failed_with(response=types.SimpleNamespace(status_code=500))]
+    lasting = [
+        failed_with(response=types.SimpleNamespace(status_code=400)),
+        failed_with(code="rate_limit"),
+        KeyError("a"),
+    ]
+    assert all(map(is_passing, passing)) and not any(map(is_passing, lasting))
 
 
 def test_limits_come_from_the_command_line(ppo):
@@ -347,9 +337,7 @@ def test_limits_come_from_the_command_line(ppo):
 # ------------------------------------------------------------------------------------------------ the chat template
 @pytest.fixture
 def strings(tmp_path):
-    path = tmp_path / "strings.jsonl"
-    path.write_text('{"prompt": "1+1=", "answer": "2"}\n' * 8)
-    return path
+    return write_lines(tmp_path / "strings.jsonl", [{"prompt": "1+1=", "answer": "2"}] * 8)
 
 
 TRAINERS = ("ppo_train", "grpo_train")
@@ -369,7 +357,7 @@ def loaded(name: str, strings, *flags):
     script = load_script(name)
     config = script.parse_config([f"--data={strings}", *flags])
     tokenizer = (script.left_tokenizer if name == "grpo_train" else script.load_tokenizer)(config)
-    return script.load_prompts(config, tokenizer, str(strings)), tokenizer
+    return script.load_prompts(config, tokenizer, strings), tokenizer
 
 
 TEMPLATE = (

@@ -5,7 +5,11 @@ import re
 import subprocess
 
 import pytest
-from conftest import EVAL_DATA, ROOT, load_script, run_script, write_lines
+from conftest import EVAL_DATA, ROOT, run_script, write_lines
+from preflight_here import ProcessHere
+
+from programs.reward_preflight import reward_process
+from programs.reward_preflight.command import main
 
 ROWS = [{"prompt": f"{a}+{a + 3}=", "answer": str(2 * a + 3)} for a in range(11, 19)]
 
@@ -81,11 +85,6 @@ def evaluates(prompts, completions, answer, **kwargs):
     inside = [re.fullmatch(r"<answer>(?:(\d+)\+)?(\d+)=?</answer>", text) for text in completions]
     return [float(m is not None and int(m[1] or 0) + int(m[2]) == int(a)) for m, a in zip(inside, answer)]
 
-def hangs(prompts, completions, answer, **kwargs):
-    for text in completions:
-        while text == "": pass  # one line, as either of two could be the one that is found
-    return good(prompts, completions, answer)
-
 def hangs_with_child(prompts, completions, answer, **kwargs):
     if "" in completions:
         child = subprocess.Popen(["sleep", "300"])
@@ -152,35 +151,55 @@ def reads(prompts, completions, answer, **kwargs):
     return [float(m is not None and int(m[1]) == int(a)) for m, a in zip(found, answer)]
 """ + "".join(EACH_FORM.format(name, pays) for name, pays in EACH.items())
 LINES = REWARDS.splitlines()
-REPORTS = {}  # of runs on the common rows
 LIBRARY = ROOT / "examples" / "reward_functions_library.py"
 RAISES_AT = LINES.index("def raises(prompts, completions, **kwargs):") + 3
-HANGS_AT = next(i for i, line in enumerate(LINES, 1) if line.startswith('        while text == "": pass'))
+HANGS_AT = LINES.index("        child.wait()") + 1
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder with the toy rewards and rows."""
+    """A folder with the toy rewards, rows, and files that cannot be used, each for another reason."""
     path = tmp_path_factory.mktemp("preflight")
     (path / "rewards.py").write_text(REWARDS, encoding="utf-8")
     write_lines(path / "rows.jsonl", ROWS)
+    (path / "bad_import.py").write_text("{}['key']\n")
+    (path / "exits_at_import.py").write_text("import os\nos._exit(5)\n")
+    write_lines(path / "plain.jsonl", [{"prompt": "1+1="}])
+    write_lines(path / "unasked.jsonl", [{"question": "1+1=", "answer": "2"}])
     return path
 
 
-def check(folder, name, *flags, rows=None, env=None):
-    """(exit code, report) of a preflight of a toy reward, or FILE.py:name; one on the common rows is made once."""
-    key = (name, *flags)
-    if not rows and not env and key in REPORTS:
-        return REPORTS[key]
+def flags_of(folder, name, flags, rows) -> list[str]:
     data = write_lines(folder / "others.jsonl", rows) if rows else "rows.jsonl"
     spec = name if ":" in name else f"rewards.py:{name}"
-    done = run_script("reward_preflight", "--reward", spec, "--data", data, "--json", *flags, cwd=folder, env=env)
-    assert done.returncode in (0, 1), done.stderr
+    return ["--reward", spec, "--data", data, "--json", *map(str, flags)]
+
+
+def checked(code, text) -> tuple:
+    assert code in (0, 1)
+    return code, json.loads(text, parse_constant=lambda text: pytest.fail(f"{text} is not JSON"))
+
+
+@pytest.fixture
+def check(folder, monkeypatch, capsys):
+    """check(reward, *flags, rows=ROWS) -> (exit code, report) of a preflight whose reward is called in this process."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(reward_process, "OwnProcess", ProcessHere)
+
+    def run(name, *flags, rows=None) -> tuple:
+        code = main(flags_of(folder, name, flags, rows))
+        out, err = capsys.readouterr()
+        assert out, err
+        return checked(code, out)
+
+    return run
+
+
+def check_apart(folder, name, *flags, rows=None, env=None) -> tuple:
+    """The same by the command line, with a process of the reward's own."""
+    done = run_script("reward_preflight", *flags_of(folder, name, flags, rows), cwd=folder, env=env)
     assert ("printed by a reward" in done.stderr) >= (name == "good")  # and never in the JSON
-    report = json.loads(done.stdout, parse_constant=lambda text: pytest.fail(f"{text} is not JSON"))
-    if not rows:
-        REPORTS[key] = done.returncode, report
-    return done.returncode, report
+    return checked(done.returncode, done.stdout or done.stderr)
 
 
 def failures(report) -> set[str]:
@@ -195,61 +214,57 @@ def finding(report, check) -> dict:
 
 # ------------------------------------------------------------------------------------------------ sound rewards
 @pytest.mark.parametrize("name", ["good", "good_async", "think", "trl_only"])
-def test_sound_reward_is_ready(folder, name):
-    code, report = check(folder, name)
+def test_sound_reward_is_ready(folder, check, name):
+    code, report = check_apart(folder, name) if name == "good" else check(name)
     assert (code, report["ready"], failures(report)) == (0, True, set())
     assert report["gold"]["full_marks"] == 1 and report["gold"]["full_score"] == 1 and report["gold"]["none"] == 0
-    assert report["rows"] == 8
     shares = {probe["name"]: probe["worst"] for probe in report["probes"] if probe["name"] != "repeated_gold"}
     assert shares.pop("code_tricks") is None  # no code in these rows
     assert set(shares.values()) == {0.0} and len(shares) == 9
-    assert all(report["contract"].values())
+    assert report["rows"] == 8 and all(report["contract"].values())
     function = report["functions"][0]
     assert function["name"] == name and function["none_rate"] == 0
     assert not any(function[kind] for kind in ("raised", "hung", "died", "malformed", "not_finite"))
-    assert 0 < function["p50_ms"] <= function["p99_ms"]
 
 
-def test_chat_prompts_get_chat_completions(folder):
+def test_chat_prompts_get_chat_completions(check):
     rows = [{"prompt": [{"role": "user", "content": row["prompt"]}], "answer": row["answer"]} for row in ROWS]
-    assert check(folder, "as_messages", rows=rows)[0] == 0
-    code, report = check(folder, "as_messages")  # plain prompts: it is given strings and raises
-    assert code == 1 and "raised" in failures(report)
+    assert check("as_messages", rows=rows)[0] == 0
+    assert "raised" in failures(check("as_messages")[1])  # plain prompts: it is given strings
 
 
-def test_the_last_choice_of_a_prompt_is_a_guess_and_no_echo(folder):
+def test_the_last_choice_of_a_prompt_is_a_guess_and_no_echo(check):
     prompts = [f"Which is {n}+{n}?\n\nA. {2 * n}\nB. {n}\nC. {3 * n}\nD. {2 * n}" for n in range(10, 30)]
     rows = [{"prompt": prompt, "answer": letter} for prompt, letter in zip(prompts, "DABC" * 5, strict=True)]
-    assert check(folder, "letter", rows=rows)[0] == 0
+    assert check("letter", rows=rows)[0] == 0
 
 
 @pytest.mark.long
-def test_a_reward_that_works_out_the_prompts_formula_is_found(folder):
+def test_a_reward_that_works_out_the_prompts_formula_is_found(check):
     """math-verify alone pays for `\\boxed{2x + 3x}`; the library's function does not."""
     pairs = [(2, 3), (4, 5), (1, 7), (6, 2)]
     rows = [{"prompt": f"Simplify ${a}x + {b}x$.\nBe brief.", "answer": f"{a + b}x"} for a, b in pairs]
     rows += [
         {"prompt": f"Expand \\((x + {a})^2\\).\nBe brief.", "answer": f"x^2+{2 * a}x+{a * a}"} for a in (2, 3, 4, 8)
     ]
-    code, report = check(folder, "verified", "--max_new_tokens", 64, rows=rows)
+    code, report = check("verified", "--max_new_tokens", 64, rows=rows)
     assert code == 1 and "prompt_echo" in failures(report)
-    assert check(folder, f"{LIBRARY}:math_equivalence", "--max_new_tokens", 64, rows=rows)[0] == 0
+    assert check(f"{LIBRARY}:math_equivalence", "--max_new_tokens", 64, rows=rows)[0] == 0
 
 
-def test_weighted_sum_is_judged_not_each_part(folder):
-    code, report = check(folder, "good", "--reward", "rewards.py:pays_any_number*0.25")
-    assert code == 0
-    assert report["gold"]["full_score"] == 1.25
+def test_weighted_sum_is_judged_not_each_part(check):
+    code, report = check("good", "--reward", "rewards.py:pays_any_number*0.25")
+    assert code == 0 and report["gold"]["full_score"] == 1.25
     wrong = next(probe for probe in report["probes"] if probe["name"] == "wrong_answer")
     assert wrong["worst"] == pytest.approx(0.25 / 1.25)
     assert [f["weight"] for f in report["functions"]] == [1, 0.25]
 
 
-def test_no_var_keywords_is_only_a_warning_and_fine_for_one_sample(folder):
-    code, report = check(folder, "bare")
+def test_no_var_keywords_is_only_a_warning_and_fine_for_one_sample(check):
+    code, report = check("bare")
     assert code == 0 and finding(report, "signature")["severity"] == "warning"
     assert report["contract"]["takes_any_column"] is False
-    assert check(folder, "letter")[1]["contract"]["takes_any_column"] is True
+    assert check("letter")[1]["contract"]["takes_any_column"] is True
 
 
 # ------------------------------------------------------------------------------------------------ what pays
@@ -263,62 +278,53 @@ def test_no_var_keywords_is_only_a_warning_and_fine_for_one_sample(folder):
         ("pays_prompt", {"prompt_echo"}),
         ("pays_any_number", {"wrong_answer", "very_long"}),
         ("pays_repeats", {"repeated_gold"}),
+        ("penalty", {"empty"}),
     ],
 )
-def test_completion_that_must_not_pay_is_found(folder, name, failing):
-    code, report = check(folder, name)
-    assert code == 1
-    assert failing <= failures(report)
+def test_completion_that_must_not_pay_is_found(check, name, failing):
+    code, report = check(name)
+    assert code == 1 and failing <= failures(report)
+    if name == "penalty":  # pays for nothing by itself, but may stand beside another
+        assert check("good", "--reward", "rewards.py:penalty*0.1")[0] == 0
+        return
     assert failures(report) - failing <= {"repeated_gold", "answer_listing", "prompt_echo"}
     assert report["gold"]["full_marks"] == 1
     for check_name in failing - {"raised"}:
         shown = finding(report, check_name)
         assert shown["score"] > 0 and shown["try"] and 1 <= shown["row"] <= len(ROWS)
-        assert next(p for p in report["probes"] if p["name"] == check_name)["status"] == "FAIL"
 
 
-@pytest.mark.long
-def test_probes_keep_within_the_run(folder):
+def test_probes_keep_within_the_run(folder, check):
     """int() refuses the probe of 40,000 digits; a run of 20 tokens, 80 characters, cannot say so much."""
-    code, report = check(folder, "reads")
-    raised = finding(report, "raised")
-    assert code == 1 and failures(report) == {"raised"} and "--max_new_tokens" in raised["try"]
+    code, report = check("reads")
+    assert code == 1 and failures(report) == {"raised"} and "--max_new_tokens" in finding(report, "raised")["try"]
     (folder / "longest.txt").unlink()
-    code, report = check(folder, "reads", "--max_new_tokens", "20")
+    code, report = check("reads", "--max_new_tokens", "20")
     assert code == 0, report["findings"]
     assert max(map(int, (folder / "longest.txt").read_text().split())) == 80
-    code, report = check(folder, "reads", "--max_new_tokens", "1500")  # 6,000 digits are too many for int()
-    assert code == 1 and failures(report) == {"raised"}
-    code, report = check(folder, "reads", "--max_new_tokens", "2")  # gold is of 19 characters
+    code, report = check("reads", "--max_new_tokens", "2")  # gold is of 19 characters
     said = finding(report, "long_gold")
     assert said["severity"] == "warning" and "8 of 8" in said["message"] and "8 characters" in said["message"]
 
 
-def test_reward_of_a_group_is_not_blamed_for_it(folder):
+def test_reward_of_a_group_is_not_blamed_for_it(check):
     """kimi_length compares the completions of a prompt, so that one alone gets another score."""
-    _, report = check(folder, f"{LIBRARY}:exact_match", "--reward", f"{LIBRARY}:kimi_length*0.5")
+    _, report = check(f"{LIBRARY}:exact_match", "--reward", f"{LIBRARY}:kimi_length*0.5")
     assert "batch" not in failures(report) and "gold" not in failures(report), report["findings"]
     assert report["gold"]["full_marks"] == 1
 
 
-def test_none_is_no_score_for_a_wrong_answer(folder):
-    code, report = check(folder, "none_if_wrong")
+def test_none_is_no_score_for_a_wrong_answer(check):
+    code, report = check("none_if_wrong")
     assert code == 1 and failures(report) == {"unscored"}, report["findings"]
     assert "give wrong answers 0" in finding(report, "unscored")["try"]
 
 
-def test_cut_gold_must_not_pay(folder):
+def test_cut_gold_must_not_pay(check):
     rows = [{**row, "answer": f"{row['prompt']} so twice that, #### {row['answer']}"} for row in ROWS]
-    _, report = check(folder, "pays_reasoning", rows=rows)
-    assert "truncated" in failures(report)
+    _, report = check("pays_reasoning", rows=rows)
     cut = finding(report, "truncated")["completion"].removesuffix(", #### ")
     assert cut in [f"{row['prompt']} so twice that" for row in ROWS]
-
-
-def test_penalty_alone_pays_for_nothing(folder):
-    assert "empty" in failures(check(folder, "penalty")[1])
-    code, report = check(folder, "good", "--reward", "rewards.py:penalty*0.1")
-    assert code == 0 and report["gold"]["full_score"] == 1
 
 
 @pytest.mark.parametrize(
@@ -330,26 +336,26 @@ def test_penalty_alone_pays_for_nothing(folder):
         ("grades", "judge", set()),
     ],
 )
-def test_probes_fail_by_what_the_reward_pays_for(folder, name, profile, failed):
-    _, report = check(folder, name, "--chat", "--profile", profile)
+def test_probes_fail_by_what_the_reward_pays_for(check, name, profile, failed):
+    _, report = check(name, "--chat", "--profile", profile)
     assert report["profile"] == profile and report["ready"] == (not failed)
     assert {probe["name"] for probe in report["probes"] if probe["status"] == "FAIL"} == failed
     if profile == "answer":
         assert "--profile format" in finding(report, "wrong_answer")["try"]
 
 
-def test_a_column_schema_is_gold_where_it_is_a_json_schema(folder):
+def test_a_column_schema_is_gold_where_it_is_a_json_schema(check):
     text = [{"prompt": "?", "answer": "x", "schema": "CREATE TABLE t (a INT)"}]
-    assert check(folder, "tagged", rows=text)[0] == 1
+    assert check("tagged", rows=text)[0] == 1
     schemas = [{"properties": {f"key{i}": {"type": "integer"}}, "required": [f"key{i}"]} for i in range(4)]
     rows = [{"prompt": f"JSON {i}", "schema": json.dumps({"type": "object"} | s)} for i, s in enumerate(schemas)]
-    _, report = check(folder, f"{LIBRARY}:json_schema", "--profile", "format", rows=rows)
+    _, report = check(f"{LIBRARY}:json_schema", "--profile", "format", rows=rows)
     assert report["ready"] and report["gold"]["full_marks"] == 1
 
 
 # ------------------------------------------------------------------------------------------------ calls that fail
-def test_exception_is_counted_and_located(folder):
-    code, report = check(folder, "raises")
+def test_exception_is_counted_and_located(check):
+    code, report = check("raises")
     assert code == 1 and report["functions"][0]["raised"] > 50
     shown = finding(report, "raised")
     assert "JSONDecodeError" in shown["message"] and f"rewards.py:{RAISES_AT}, in " in shown["message"]
@@ -358,50 +364,46 @@ def test_exception_is_counted_and_located(folder):
 
 
 @pytest.mark.parametrize(("name", "how"), [("dies", "exit code 7"), ("exits", "SystemExit")])
-def test_reward_that_ends_its_process_is_found(folder, name, how):
-    code, report = check(folder, name)
+def test_reward_that_ends_its_process_is_found(folder, check, name, how):
+    code, report = check_apart(folder, name) if name == "dies" else check(name)
     assert code == 1 and failures(report) == {"died" if name == "dies" else "raised"}
     assert how in report["findings"][0]["message"] and report["findings"][0]["completion"] == ""
     function = report["functions"][0]  # given up after three deaths; 8 empty ones, four times again in a batch
     assert (function["died"], function["raised"]) == ((3, 0) if name == "dies" else (0, 40))
 
 
-@pytest.mark.long
-def test_hang_is_located_and_bounded(folder):
-    code, report = check(folder, "hangs", "--timeout_s", "0.3")  # it hangs for ever: that this ends is the bound
-    assert code == 1 and "hung" in failures(report)
-    assert f"more than 0.3 s ({folder.resolve()}/rewards.py:{HANGS_AT}, in hangs)" in finding(report, "hung")["message"]
-    assert report["functions"][0]["hung"] == 3 and report["gold"]["full_marks"] == 1
+def test_an_import_that_ends_its_process_is_told(folder):
+    flags = ["--reward", "exits_at_import.py:f", "--data", "rows.jsonl"]
+    done = run_script("reward_preflight", *flags, cwd=folder)
+    assert done.returncode == 2 and "whose import ended the process with exit code 5" in done.stderr
 
 
-def is_running(pid: int) -> bool:
-    """Whether a process is alive; one that is dead but not yet collected by its parent is not."""
-    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True).stdout
-    return bool(state.strip()) and not state.startswith("Z")
-
-
-def test_hung_reward_leaves_no_child(folder):
+def test_hang_is_located_and_bounded_and_leaves_no_child(folder):
     pids = folder / "pids.txt"
-    check(folder, "hangs_with_child", "--timeout-s", "0.3", env={"PIDS": str(pids)})
+    code, report = check_apart(folder, "hangs_with_child", "--timeout-s", "0.3", env={"PIDS": str(pids)})
+    place = f"{folder.resolve()}/rewards.py:{HANGS_AT}, in hangs_with_child"
+    assert code == 1 and f"more than 0.3 s ({place})" in finding(report, "hung")["message"]
+    assert report["functions"][0]["hung"] == 3 and report["gold"]["full_marks"] == 1
     found = [int(line) for line in pids.read_text().split()]
     assert len(found) >= 3
-    assert not [pid for pid in found if is_running(pid)]
+    for pid in found:  # dead, or not yet collected
+        state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True).stdout
+        assert state.strip()[:1] in ("", "Z")
 
 
 def test_batch_slower_than_the_limit_is_scored_one_by_one(folder):
-    code, report = check(folder, "slow_batch", "--timeout_s", "0.5", "--limit", "6")
+    code, report = check_apart(folder, "slow_batch", "--timeout_s", "0.5", "--limit", "6")
     assert code == 0 and finding(report, "slow_batch")["severity"] == "warning"
     assert report["functions"][0]["hung"] == 0
 
 
-def test_a_slow_reward_gets_as_many_rows_as_fit(folder):
+def test_a_slow_reward_gets_as_many_rows_as_fit(folder, check, capsys):
     """0.02 s a completion: a row takes 1.1 s and more, whatever the machine."""
-    flags = ("--reward", "rewards.py:slow", "--data", "rows.jsonl", "--budget_s", "1")
-    done = run_script("reward_preflight", *flags, cwd=folder)
-    assert done.returncode == 2 and "got rewards.py:slow: a completion takes 0." in done.stderr
-    _, report = check(folder, "slow", "--budget_s", "5")
+    assert main(flags_of(folder, "slow", ["--budget_s", "1"], None)) == 2
+    assert "got rewards.py:slow: a completion takes 0." in capsys.readouterr().err
+    _, report = check("slow", "--budget_s", "5")
     assert 1 <= report["gold"]["rows"] < 8 and "of 8 rows are checked" in finding(report, "latency")["message"]
-    check(folder, "slow_start", "--budget_s", "5")  # not refused: the time is of a batch, not of a completion
+    check("slow_start", "--budget_s", "5")  # not refused: the time is of a batch, not of a completion
 
 
 @pytest.mark.parametrize(
@@ -416,78 +418,68 @@ def test_a_slow_reward_gets_as_many_rows_as_fit(folder):
         ("constant", {"gold", "probes"}, {}),
     ],
 )
-def test_broken_contract_is_found(folder, name, expected, contract):
-    code, report = check(folder, name)
+def test_broken_contract_is_found(check, name, expected, contract):
+    code, report = check(name)
     assert code == 1 and expected <= failures(report)
     assert contract.items() <= report["contract"].items()
-
-
-def test_none_and_lengths_are_counted(folder):
-    assert check(folder, "none")[1]["functions"][0]["none_rate"] == 1
-    assert "returned 0 values for 1 completion" in finding(check(folder, "too_few")[1], "malformed")["message"]
-    assert check(folder, "nan")[1]["functions"][0]["not_finite"] == 7 * 8  # two blank texts a row, and empty ones
+    function = report["functions"][0]
+    assert function["none_rate"] == (name == "none")
+    assert function["not_finite"] == (7 * 8 if name == "nan" else 0)  # two blank texts a row, and empty ones
+    if name == "too_few":
+        assert "returned 0 values for 1 completion" in finding(report, "malformed")["message"]
 
 
 # ------------------------------------------------------------------------------------------------ gold
-@pytest.mark.long
-def test_format_of_gold_is_found(folder):
-    assert check(folder, "good")[1]["gold"]["variant"] == "<answer>{answer}</answer>"
-    assert check(folder, "boxed")[1]["gold"]["variant"] == "\\boxed{{answer}}"
+def test_format_of_gold_is_found(check):
+    def variant(*given, **more):
+        gold = check(*given, **more)[1]["gold"]
+        return gold["variant"], gold["full_marks"]
+
+    assert variant("good") == ("<answer>{answer}</answer>", 1)
     rows = [{"prompt": "?" * i, "answer": f"steps {i}, then more.\n#### {i}"} for i in range(3, 9)]
-    report = check(folder, "hashes", rows=rows)[1]
-    assert (report["gold"]["variant"], report["gold"]["full_marks"]) == ("column answer", 1)
-    report = check(folder, "boxed", rows=rows)[1]  # the number after ####
-    assert (report["gold"]["variant"], report["gold"]["full_marks"]) == ("\\boxed{{answer}}", 1)
+    assert variant("hashes", rows=rows) == ("column answer", 1)
+    assert variant("boxed", rows=rows) == ("\\boxed{{answer}}", 1)  # the number after ####
     for template in (r"\boxed{answer}", r"\boxed{{answer}}"):
-        report = check(folder, "boxed", "--gold_template", template)[1]
-        assert (report["gold"]["variant"], report["gold"]["full_marks"]) == ("--gold_template", 1)
+        assert variant("boxed", "--gold_template", template) == ("--gold_template", 1)
+    for name in ("capitals", "final_answer", "of_json"):  # other usual formats
+        assert variant(name, rows=ROWS[:3])[1] == 1, name
 
 
-@pytest.mark.parametrize("name", ["capitals", "final_answer", "of_json"])
-def test_a_reward_of_another_usual_format_is_ready(folder, name):
-    assert check(folder, name, rows=ROWS[:3])[1]["gold"]["full_marks"] == 1
-
-
-@pytest.mark.long
-def test_gold_of_a_format_of_ones_own(folder):
-    code, report = check(folder, "final")
-    assert code == 1 and "gold" in failures(report) and report["gold"]["full_marks"] == 0
+def test_gold_of_a_format_of_ones_own(check):
+    code, report = check("final")
+    assert code == 1 and report["gold"]["full_marks"] == 0
     assert "0.0% of 8 gold completions have full marks" in finding(report, "gold")["message"]
     assert "--gold_template" in finding(report, "gold")["try"]
     shown = next(f for f in report["findings"] if f["check"] == "gold" and "row" in f)
     assert "gold scores 0 of 1" in shown["message"] and shown["row"] in range(1, 9)
-    assert check(folder, "final", "--gold-template", "Final: {answer}!")[0] == 0
+    assert check("final", "--gold-template", "Final: {answer}!")[0] == 0
     rows = [{**row, "reply": f"Final: {row['answer']}!"} for row in ROWS]
-    report = check(folder, "final", "--gold_column", "reply", rows=rows)[1]
+    report = check("final", "--gold_column", "reply", rows=rows)[1]
     assert (report["gold"]["variant"], report["ready"]) == ("column reply", True)
 
 
-def test_one_bad_gold_row_is_shown(folder):
+def test_one_bad_gold_row_is_shown(check):
     rows = [{**row, "solution": f"<answer>{row['answer']}</answer>"} for row in ROWS[:7]]
     rows.append({"prompt": "1+1=", "answer": "2", "solution": "<answer>3</answer>"})
-    code, report = check(folder, "good", "--gold_column", "solution", rows=rows)
+    code, report = check("good", "--gold_column", "solution", rows=rows)
     assert code == 1 and report["gold"]["full_marks"] == pytest.approx(7 / 8)
     shown = next(f for f in report["findings"] if f["check"] == "gold" and "row" in f)
     assert (shown["row"], shown["completion"], shown["score"]) == (8, "<answer>3</answer>", 0.0)
 
 
-def test_without_a_range_full_marks_are_the_best_of_gold(folder):
-    code, report = check(folder, "ten_at_best")
+def test_full_marks_are_those_of_the_range_of_gold_or_as_given(check):
+    code, report = check("ten_at_best")  # no range: the best of gold
     assert code == 1 and report["gold"]["full_score"] == 10 and report["gold"]["full_marks"] == pytest.approx(7 / 8)
-
-
-def test_full_score_names_other_full_marks(folder):
-    code, report = check(folder, "half")
+    code, report = check("half")
     assert code == 1 and "--full_score 0.5" in finding(report, "gold")["try"]
-    assert check(folder, "half", "--full_score", "0.5")[0] == 0
+    assert check("half", "--full_score", "0.5")[0] == 0
 
 
-def test_small_parts_may_miss_from_full_marks(folder):
-    part = ("--reward", "rewards.py:constant*{}")
-    assert check(folder, "good", part[0], part[1].format(0.04))[0] == 0  # 1 / 1.04 is 96 %
-    code, report = check(folder, "good", part[0], part[1].format(0.1))
+def test_small_parts_may_miss_from_full_marks(check):
+    assert check("good", "--reward", "rewards.py:constant*0.04")[0] == 0  # 1 / 1.04 is 96 %
+    code, report = check("good", "--reward", "rewards.py:constant*0.1")
     assert code == 1 and failures(report) == {"gold"} and report["gold"]["full_score"] == pytest.approx(1.1)
-    assert check(folder, "good", part[0], part[1].format(0.1), "--full-score", "1")[0] == 0
+    assert check("good", "--reward", "rewards.py:constant*0.1", "--full-score", "1")[0] == 0
 
 
 def test_code_that_cheats_is_found(folder):
@@ -495,7 +487,7 @@ def test_code_that_cheats_is_found(folder):
         {"prompt": f"def {n}(x):\n", "canonical_solution": f"    y = {body}\n    return y\n", "entry_point": n}
         for n, body in (("square", "x * x"), ("triple", "3 * x"), ("power", "x**2"))
     ]
-    code, report = check(folder, "runs_code", rows=rows)
+    code, report = check_apart(folder, "runs_code", rows=rows)
     assert report["gold"]["variant"] == "prompt + column canonical_solution in a code block"
     assert report["gold"]["full_marks"] == 1 and code == 1
     assert {"code_tricks", "died"} & failures(report)  # == is overridden, os._exit ends the grader
@@ -505,16 +497,9 @@ def test_code_that_cheats_is_found(folder):
 @pytest.mark.long
 def test_library_reward_on_the_embedded_data(tmp_path):
     flags = ("--reward", "correctness_reward", "--data", EVAL_DATA, "--limit", 16)
-    reports = []
-    for _ in range(2):
-        done = run_script("reward_preflight", *flags, "--json", cwd=tmp_path)
-        assert done.returncode == 0, done.stdout + done.stderr
-        reports.append(json.loads(done.stdout))
-    first, second = reports
-    assert first["rows"] == 16 and first["gold"]["full_marks"] == 1
+    first, second = (json.loads(run_script("reward_preflight", *flags, "--json", cwd=tmp_path).stdout) for _ in "12")
+    assert first["ready"] and first["rows"] == 16 and first["gold"]["full_marks"] == 1
     assert first["gold"] == second["gold"] and first["probes"] == second["probes"]  # the same rows are drawn
-    shown = run_script("reward_preflight", *flags, cwd=tmp_path)
-    assert shown.returncode == 0 and "verdict  ready" in shown.stdout and "100.0% full marks" in shown.stdout
     assert list(tmp_path.iterdir()) == []
 
 
@@ -550,39 +535,32 @@ BOTH = Preset([says, brief])
 '''
 
 
-@pytest.fixture(scope="module")
-def library(folder):
-    """A small library with a preset."""
-    (folder / "library.py").write_text(SMALL_LIBRARY, encoding="utf-8")
-    return "library.py"
-
-
-def test_list_shows_functions_and_presets(folder, library):
-    done = run_script("reward_preflight", "--list", library, "--json", cwd=folder)
-    listed = json.loads(done.stdout)
+def test_list_shows_functions_and_presets(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "library.py").write_text(SMALL_LIBRARY, encoding="utf-8")
+    assert main(["--list", "library.py", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
     assert listed["functions"] == [
         {"name": "says", "range": "{0, 1}", "summary": "1 for *yes*."},
         {"name": "brief", "range": "[-1, 0]", "summary": "Minus 1 for a long text."},
         {"name": "judge", "range": "", "summary": "A class is no reward; its instances are."},
     ]
     assert listed["presets"] == [{"name": "BOTH", "parts": {"says": 1.0, "brief": 0.5}}]
-    shown = run_script("reward_preflight", "--list", library, cwd=folder).stdout
+    assert main(["--list", "library.py"]) == 0
+    shown = capsys.readouterr().out
     assert re.search(r"^says +\{0, 1\} +1 for \*yes\*\.$", shown, re.MULTILINE)
     assert re.search(r"^BOTH +preset +1 says \+ 0.5 brief$", shown, re.MULTILINE)
-    assert not (folder / "__pycache__").exists()
+    assert not (tmp_path / "__pycache__").exists()
 
 
 # ------------------------------------------------------------------------------------------------ the command line
 GOOD = ["--reward", "rewards.py:good", "--data", "rows.jsonl"]
 BAD = [  # flags, what the message holds
     ([], ["no mode", "expected one of"]),
-    (["--list", "--reward", "good"], ["--list and --reward", "expected one of"]),
     (["--reward", "rewards.py:good"], ["without --data", "try --data"]),
     (["--reward", "rewards.py:gud", "--data", "rows.jsonl"], ["no function 'gud'", "expected one of"]),
     (["--reward", "nosuch.py:good", "--data", "rows.jsonl"], ["no file 'nosuch.py'", "expected FILE.py"]),
     (["--reward", "corectness_reward", "--data", "rows.jsonl"], ["got reward", "try correctness_reward"]),
-    (["--reward", "rewards.py:good", "--data", "nosuch.jsonl"], ["nosuch.jsonl", "not a file"]),
-    (["--reward", "rewards.py:good", "--data", "broken.jsonl"], ["broken.jsonl:3: row: got invalid JSON"]),
     (["--reward", "rewards.py:good", "--data", "plain.jsonl"], ["takes 'answer'", "expected that column"]),
     (
         ["--reward", "rewards.py:other_names", "--data", "plain.jsonl"],
@@ -591,64 +569,49 @@ BAD = [  # flags, what the message holds
     (["--reward", "rewards.py:constant", "--data", "plain.jsonl"], ["give no reference", "try --answer_column"]),
     (["--reward", "rewards.py:good", "--data", "unasked.jsonl"], ["unasked.jsonl:1: got", "try --prompt_column"]),
     ([*GOOD, "--model", "m", "--group_size", "1"], ["group_size 1", "expected 2 to"]),
-    ([*GOOD, "--max_new_tokens", "0"], ["expected 1 to"]),
     ([*GOOD, "--score", "x"], ["'--score'; expected a flag of --help; try evaluation.py --task reward:FUNCTION"]),
     ([*GOOD, "--max_turns", "3"], ["got --max_turns with --reward", "with --environment"]),
-    (["--environment", "e.py:E", "--data", "rows.jsonl", "--profile", "format"], ["got --profile with --environment"]),
-    ([*GOOD, "--model", "m", "--profile", "format"], ["got --profile with --model"]),
     (["--reward", "bad_import.py:f", "--data", "rows.jsonl"], ["raises KeyError", "expected a file that imports"]),
-    (["--reward", "exits_at_import.py:f", "--data", "rows.jsonl"], ["whose import", "exit code 5"]),
     ([*GOOD, "--allow", "emty=1"], ["got 'emty=1'", "try empty"]),
-    (["--reward", "rewards.py:good", "--dta", "rows.jsonl"], ["unknown argument '--dta'", "try --data"]),
     (["--list", "nosuch.py"], ["nosuch.py", "expected a Python file"]),
 ]
 
 
-def test_bad_input_says_got_expected_try(folder, odd_files, monkeypatch, capfd):
-    monkeypatch.chdir(folder)
+@pytest.mark.usefixtures("check")
+def test_bad_input_says_got_expected_try(capsys):
     for flags, expected in BAD:
         try:
-            code = load_script("reward_preflight").main(flags)
+            code = main(flags)
         except SystemExit as stop:  # argparse
             code = stop.code
-        out, err = capfd.readouterr()
+        out, err = capsys.readouterr()
         assert code == 2 and out == "" and "got" in err and "Traceback" not in err, (flags, err)
         assert all(text in err for text in expected), (flags, err)
 
 
-@pytest.fixture(scope="module")
-def odd_files(folder):
-    """Files that cannot be used, each for another reason."""
-    (folder / "broken.jsonl").write_text(json.dumps(ROWS[0]) + "\n\n{'prompt': 1}\n")
-    (folder / "bad_import.py").write_text("{}['key']\n")
-    (folder / "exits_at_import.py").write_text("import os\nos._exit(5)\n")
-    write_lines(folder / "plain.jsonl", [{"prompt": "1+1="}])
-    write_lines(folder / "unasked.jsonl", [{"question": "1+1=", "answer": "2"}])
+def test_table_names_probe_row_and_advice(check, capsys):
+    assert main(["--reward", "rewards.py:pays_empty", "--data", "rows.jsonl"]) == 1
+    shown = capsys.readouterr().out
+    assert re.search(r"^empty +8 +1 +1 +0.05 +8 +FAIL +Nothing at all\.$", shown, re.MULTILINE)
+    row = r"^fail +empty: pays 100% .* \| row \d, score 1.0: '' \| try: .*--allow empty=1"
+    assert re.search(row, shown, re.MULTILINE) and "verdict  not ready" in shown
 
 
-def test_table_names_probe_row_and_advice(folder):
-    done = run_script("reward_preflight", "--reward", "rewards.py:pays_empty", "--data", "rows.jsonl", cwd=folder)
-    assert done.returncode == 1
-    assert re.search(r"^empty +8 +1 +1 +0.05 +8 +FAIL +Nothing at all\.$", done.stdout, re.MULTILINE)
-    assert re.search(
-        r"^fail +empty: pays 100% .* \| row \d, score 1.0: '' \| try: .*--allow empty=1", done.stdout, re.MULTILINE
-    )
-    assert "verdict  not ready" in done.stdout
-
-
-@pytest.mark.long
-def test_state_between_calls_weights_of_rows_and_rows_without_a_reference(folder, tmp_path):
-    code, report = check(folder, "keeps_the_first")
+def test_state_between_calls_is_found(folder):
+    code, report = check_apart(folder, "keeps_the_first")
     assert code == 1 and "scores 0.0, then 1.0 in a new process" in finding(report, "state")["message"]
+
+
+def test_weights_of_rows_and_rows_without_a_reference(check):
     rows = [{"prompt": f"{i}+1=", "answer": str(i + 1), "level": 1 + i % 3} for i in range(9)]
-    code, report = check(folder, "by_level", rows=rows)
+    code, report = check("by_level", rows=rows)
     assert code == 0 and report["gold"]["weighted_by"] == ["level"] and report["gold"]["full_score"] == 3
     rows = [row | {"sum": i + 1, "kind": "ab"[i % 2]} for i, row in enumerate(rows)]
-    code, report = check(folder, "pays_the_answer", rows=rows)
+    code, report = check("pays_the_answer", rows=rows)
     assert code == 1 and not report["gold"]["weighted_by"] and "gold scores 1 of 9" in str(report["findings"])
-    code, report = check(folder, "by_kind", rows=rows)
+    code, report = check("by_kind", rows=rows)
     assert code == 0 and not report["gold"]["weighted_by"]
     assert "gold of kind=b gets 1, of kind=a 2: a weight, or a part" in finding(report, "classes")["message"]
     rows[4]["answer"] = None
-    code, report = check(folder, "joins", rows=rows)
+    code, report = check("joins", rows=rows)
     assert code == 1 and "row 5, which has no reference" in finding(report, "raised")["message"]

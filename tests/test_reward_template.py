@@ -19,6 +19,7 @@ import warnings
 import pytest
 from conftest import ROOT, edited, load_module, load_script, run_script, script_env, write_lines
 from local_server import serving
+from preflight_here import try_here
 
 LIBRARY = ROOT / "examples" / "reward_functions_library.py"
 TASKS = ["math", "code", "qa", "format", "llm_judge", "custom"]
@@ -88,16 +89,19 @@ def files(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("task", "contract"), FILES)
-def test_file_is_complete_and_passes_its_own_test(files, task, contract):
+def test_file_is_complete_and_passes_its_own_test(files, task, contract, capsys):
     path = files[task, contract] / "my_reward.py"
     source = path.read_text(encoding="utf-8")
     assert not re.search(r"TODO|FIXME|NotImplemented|^\s*(pass|\.\.\.)$|@[A-Z]+@", source, re.MULTILINE)
     defined = set(re.findall(r"^(?:async )?def (\w+)", source, re.MULTILINE))
     name = f"{task}_reward".replace("llm_", "")
     assert (name in defined, "compute_score" in defined) == (contract != "verl", contract != "trl")
-    done = self_test(path)
-    assert done.returncode == 0 and re.search(r"^\d+ scores, 0 wrong$", done.stdout), done.stdout + done.stderr
-    assert int(done.stdout.split()[0]) >= 5
+    if contract == "both":
+        assert load(path.parent).self_test() == 0
+        said = capsys.readouterr().out
+    else:
+        said = self_test(path).stdout
+    assert re.search(r"^\d+ scores, 0 wrong$", said) and int(said.split()[0]) >= 5, said
     assert ruff(path).returncode == 0, ruff(path).stdout
     helper = {"math": "math_grader.py", "code": "sandbox.py"}.get(task)
     assert {p.name for p in path.parent.iterdir()} - {"__pycache__"} == {"my_reward.py", helper} - {None}
@@ -116,12 +120,15 @@ MUTATIONS = {  # a fault in the core or an adapter, which the file's own test mu
 
 
 @pytest.mark.parametrize("what", MUTATIONS)
-def test_own_test_sees_a_fault(files, what, tmp_path):
+def test_own_test_sees_a_fault(files, what, tmp_path, capsys):
     shutil.copytree(files[what.split()[0], "both"], tmp_path / "copy")
     path = tmp_path / "copy" / "my_reward.py"
     path.write_text(edited(path.read_text(), [MUTATIONS[what]]))
-    done = self_test(path)
-    assert done.returncode == 1 and ("WRONG" in done.stdout or what == "qa by trl"), done.stdout + done.stderr
+    if what == "qa by trl":
+        with pytest.raises(TypeError):  # of a score that is None
+            load(path.parent).self_test()
+    else:
+        assert load(path.parent).self_test() > 0 and "WRONG" in capsys.readouterr().out
 
 
 # ------------------------------------------------------------------------------------------------ scores by hand
@@ -211,8 +218,14 @@ def test_unusable_tests_do_not_apply_and_warn(files):
 
 
 def test_hostile_text_scores_in_time_and_never_raises(files):
-    texts = ["(" * 40_000, "answer is " * 20_000, "<answer>" * 20_000, "<think>" * 20_000]
-    texts += ["<pad>" * 20_000 + "x", " " * 99_999 + "x"]
+    texts = [
+        "(" * 20_000,
+        "answer is " * 9_000,
+        "<answer>" * 9_000,
+        "<think>" * 9_000,
+        "<pad>" * 9_000 + "x",
+        " " * 50_000 + "x",
+    ]
     texts += ["\ud800", "\x00" * 1000, "```\n" * 9_999]
     for task in ("math", "code", "qa", "format", "custom"):
         module, row = load(files[task, "both"]), DATA[task]
@@ -255,8 +268,6 @@ def test_what_an_environment_says_is_not_paid(files):
     assert load(files["qa", "trl"]).qa_reward(["?"] * 2, [said, said[1:]], answer=["Paris"] * 2) == [0.0, 0.0]
 
 
-# ------------------------------------------------------------------------------------------------ trainers, preflight
-
 DATA = {
     "math": {"prompt": "34+71=", "answer": "105"},
     "code": {"prompt": "Square x.", "tests": ["assert f(3) == 9"], "solution": "def f(x):\n    return x * x"},
@@ -264,10 +275,6 @@ DATA = {
     "format": {"prompt": "34+71=", "answer": "105"},
     "llm_judge": {"prompt": "34+71=", "answer": "105"},
     "custom": {"prompt": "34+71=", "answer": "105"},
-}
-FULL_MARKS = {
-    **{"math": r"\boxed{105}", "code": BLOCK.format("def f(x):\n    return x * x"), "qa": "Paris", "custom": "105"},
-    **{"format": "<think>x</think><answer>105</answer>", "llm_judge": "105"},
 }
 
 
@@ -294,35 +301,6 @@ def judge(monkeypatch):
         yield state
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_trl_trainer_scores_with_it(files, task, judge):
-    """GRPOTrainer's own method that calls rewards, on a stand-in for the trainer."""
-    import torch
-    from trl import GRPOTrainer
-
-    module = load(files[task, "both"])
-    function = getattr(module, f"{task}_reward".replace("llm_", ""))
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    trainer = types.SimpleNamespace(
-        accelerator=types.SimpleNamespace(device=torch.device("cpu"), is_main_process=True),
-        state=types.SimpleNamespace(global_step=1),
-        args=types.SimpleNamespace(report_to=[]),
-        **{"reward_funcs": [function], "reward_processing_classes": [None], "reward_func_names": [task]},
-        **{"environments": None, "async_loop": loop},
-        **{"_log_completion_extra": lambda *_: None, "_log_metric": lambda *_: None},
-    )
-    rows = [DATA[task] | {"prompt": [{"role": "user", "content": DATA[task]["prompt"]}]}] * 2
-    completions = [[{"role": "assistant", "content": text}] for text in (FULL_MARKS[task], "nothing of the kind")]
-    prompts = [row["prompt"] for row in rows]
-    scores = GRPOTrainer._calculate_rewards(trainer, rows, prompts, completions, [[1], [2]])
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
-    assert scores.tolist() == [[1.0], [0.0]]
-
-
 # ------------------------------------------------------------------------------------------------ judge
 
 
@@ -345,20 +323,17 @@ def test_judge_asks_with_task_reference_and_fence(judging, judge):
     assert message.count(fence) == 3 and fence not in judging.message_of("106", row)
 
 
-REPLIES = [
-    ('{"score": 7}', 0.7),
-    ('I think {"score": 2} at first, then\n```json\n{"score": 8.5}\n```', 0.85),
-    *(('{"score": 70}', 1.0), ('{"score": 3} or so', None), ('{"score": -1}', None), ("seven", None)),
-]
+REPLIES = {
+    'I think {"score": 2} at first, then\n```json\n{"score": 8.5}\n```': 0.85,
+    **{'{"score": 70}': 1.0, '{"score": 3} or so': None, '{"score": -1}': None, "seven": None},
+}
 
 
-@pytest.mark.parametrize(("reply", "expected"), REPLIES)
-def test_judge_reads_only_what_ends_the_reply(judging, judge, reply, expected):
-    judge.reply = reply
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore" if expected is None else "error")
-        row = {"prompt": "?", "answer": "1"}
-        assert by_trl(judging.judge_reward, [row], ["x"]) == [expected]
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_judge_reads_only_what_ends_the_reply(judging, judge):
+    row = {"prompt": "?", "answer": "1"}
+    for judge.reply, expected in REPLIES.items():
+        assert by_trl(judging.judge_reward, [row], ["x"]) == [expected], judge.reply
         assert by_verl(judging, row, "x") == {"score": expected or 0.0, "applies": float(expected is not None)}
 
 
@@ -371,15 +346,9 @@ def test_judge_retries_what_can_pass_and_nothing_else(judging, judge):
         assert len(judge.seen) == asked
 
 
-def test_judge_without_a_server_or_the_task_is_warned_of(judging):
+def test_judge_is_asked_side_by_side_and_not_for_empty_text(judging):
     with pytest.warns(UserWarning, match="sees only the answer"):
         assert by_verl(judging, {"answer": "105"}, "105")["score"] == 1.0
-    judging.BASE_URL, judging.RETRIES = "http://127.0.0.1:9/v1", 1
-    with pytest.warns(UserWarning, match="no score"):
-        assert by_trl(judging.judge_reward, [DATA["llm_judge"]], ["105"]) == [None]
-
-
-def test_judge_is_asked_side_by_side_and_not_for_empty_text(judging):
     three = threading.Barrier(3)  # none passes before three are there; one after the other, the first breaks it
     judging.reply_to = lambda message: f'{{"score": {5 + 0 * three.wait(60)}}}'
     assert by_trl(judging.judge_reward, [{"prompt": "?"}] * 16, ["x"] * 15 + [" "]) == [0.5] * 15 + [0.0]
@@ -413,8 +382,8 @@ def test_rubric_weights_gate_and_mean(tmp_path):
     rules = ["--rule", "equals:answer*3", "--rule", "words:1-2*0.5", "--rule", "contains:word*0.5"]
     row = {"answer": "a b", "word": "b"}
     make(tmp_path, "--task", "custom", *rules)
-    assert self_test(tmp_path / "my_reward.py").returncode == 0
     module = load(tmp_path)
+    assert module.self_test() == 0
     for module.GATED, expected in ((True, [1, 0.0, 0.0]), (False, [1, 0.25, 0.125])):
         assert by_trl(module.custom_reward, [row] * 3, ["a b", "x b", "x c"]) == expected
         # a check that does not apply counts in neither sum: (3 + 0.5) / 3.5
@@ -432,30 +401,31 @@ def test_columns_tags_and_names_are_as_asked(tmp_path):
     whole = "<plan>a</plan><code>b</code><answer>c</answer>"
     scores = by_trl(load(tmp_path, "format.py").format_reward, [{}] * 2, [whole, "<plan>a</plan>"])
     assert scores == [1.0, pytest.approx(0.5 * 2 / 6)]
-    for name in ("qa.py", "a.py", "format.py"):
-        assert self_test(tmp_path / name).returncode == 0
+    assert load(tmp_path, "qa.py").self_test() == load(tmp_path, "format.py").self_test() == 0
 
 
 # ------------------------------------------------------------------------------------------------ files
 
 
-def test_nothing_is_overwritten_without_force(tmp_path):
+def test_nothing_is_overwritten_without_force(tmp_path, capsys):
     path = tmp_path / "my_reward.py"
     path.write_text("mine")
-    done = run_script("create_reward_template", "--task", "math", "--output", path)
-    assert done.returncode == 2 and "which exists" in done.stderr and "--force" in done.stderr
-    assert path.read_text() == "mine" and list(tmp_path.iterdir()) == [path] and done.stdout == ""
+    assert template.main(["--task", "math", "--output", str(path)]) == 2
+    said = capsys.readouterr()
+    assert "which exists" in said.err and "--force" in said.err and said.out == ""
+    assert path.read_text() == "mine" and list(tmp_path.iterdir()) == [path]
 
 
-def test_helper_is_copied_once_and_never_replaced(tmp_path):
+def test_helper_is_copied_once_and_never_replaced(tmp_path, capsys):
     (tmp_path / "my_reward.py").write_text("mine")
     report = make(tmp_path, "--task", "math", "--force")
     helper = tmp_path / "math_grader.py"
     assert report["copied"] and report["helper"] == str(helper)
     assert helper.read_bytes() == (ROOT / "scripts" / "math_grader.py").read_bytes()
     helper.write_text("def math_score(text, gold, prompt=''):\n    return 0.25\n")
-    done = run_script("create_reward_template", "--task", "math", "--output", tmp_path / "my_reward.py", "--force")
-    assert done.returncode == 0 and "is kept; it differs" in done.stderr and not json.loads(done.stdout)["copied"]
+    assert (
+        not make(tmp_path, "--task", "math", "--force")["copied"] and "is kept; it differs" in capsys.readouterr().err
+    )
     assert load(tmp_path).score("1", {"answer": "1"}) == 0.25
 
 
@@ -498,9 +468,6 @@ def columns(prompts, completions, level, topic=None, **kwargs):
 def raises(prompts, completions, answer, **kwargs):
     return [1 / len(c[0]["content"]) for c in completions]
 
-def nan(prompts, completions, answer, **kwargs):
-    return [float("nan")] * len(completions)
-
 def needs_ids(prompts, completions, completion_ids, **kwargs):
     return [float(len(ids)) for ids in completion_ids]
 
@@ -519,16 +486,10 @@ def short(prompt, completion, answer, log_metric=None):
 class Preset(list):
     weights = [1.0, 0.5]
 
-class Uneven(list):
-    weights = [1.0]
-
 length = Length()
 both = Preset([correct, slow])
-uneven = Uneven([correct, slow])
 REWARDS = [correct, short]
 REWARD_WEIGHTS = [1.0, 0.2]
-THREE = (1, 2, 3)
-alone = [correct]
 
 def compute_score(data_source, solution_str, ground_truth, extra_info=None, bonus=0.25):
     right = float(ground_truth in solution_str) + len((extra_info or {}).get("topic") or "")
@@ -561,7 +522,6 @@ def port(mine, name, *flags):
     report = make(mine, "--from", f"{mine / 'mine.py'}:{name}", *flags, "--force", name="port.py")
     raised = name == "raises"  # for the empty text
     assert report["tried"]["same_score"] == report["tried"]["completions"] - raised > 0
-    assert ruff(mine / "port.py").returncode == 0
     return load(mine, "port.py")
 
 
@@ -587,6 +547,7 @@ PORTS = {  # the function of MINE, flags: [(gold answer, text, score, what else 
 @pytest.mark.parametrize("flags", PORTS)
 def test_port_to_verl_gives_the_same_score(mine, flags):
     module = port(mine, *flags.split())
+    assert ruff(mine / "port.py").returncode == 0
     for answer, text, score, more in PORTS[flags]:
         expected = {"score": score, "applies": 1.0, "raised": 0.0} | more
         assert by_verl(module, {"answer": answer}, text) == expected, text
@@ -635,26 +596,17 @@ def test_port_to_verl_asks_which_of_two_columns_is_the_gold_one(mine, capsys):
     code = "def odd(completions, size, wanted, **_):\n    return [float(x in wanted) for x in completions]\n"
     (mine / "mine.py").write_text(f"{MINE}\n\n{code}")
     assert "which reads size and wanted; expected --gold_column, one of them" in refused(mine, capsys, "odd")
-    write_lines(mine / "rows.jsonl", [{"prompt": "?", "size": 1, "wanted": "7"}])
-    module = port(mine, "odd", "--gold_column", "wanted", "--completions", "text", "--data", mine / "rows.jsonl")
-    assert by_verl(module, {"wanted": "7", "size": 1}, "7")["score"] == 1.0
 
 
 @pytest.mark.parametrize("flags", [["REWARDS", "--weights", "1.0", "0.2"], ["REWARDS*REWARD_WEIGHTS"]])
 def test_port_of_a_list_with_weights_scores_as_trl_does(mine, flags):
-    """The oracle is TRL's own line, (rewards_per_func * weights).nansum(1), NaN where every function returns None."""
-    import torch
-
+    """(rewards_per_func * weights).nansum(1), NaN where every function returns None; verl has no None."""
     module = port(mine, *flags)
-    rows = [{"answer": "7"}, {"answer": "7"}, {"answer": "none"}, {"answer": "8"}]
-    texts = ["it is 7", "", "none", "8" * 40]
-    raw = {"correct": [1.0, 0.0, 1.0, 1.0], "short": [0.93, 1.0, math.nan, 0.6]}  # by hand
-    expected = (torch.tensor([*raw.values()]).T * torch.tensor([1.0, 0.2])).nansum(1).tolist()
-    by_rows = [by_verl(module, row, text) for row, text in zip(rows, texts, strict=True)]
-    assert [found["score"] for found in by_rows] == pytest.approx(expected, abs=1e-6)
-    for name, values in raw.items():  # each part by its name, without its weight; verl has no None
-        found = [row[f"reward/{name}"] for row in by_rows]
-        assert found == pytest.approx([0.0 if math.isnan(v) else v for v in values], abs=1e-12)
+    by_hand = [("7", "it is 7", 1.0, 0.93), ("7", "", 0.0, 1.0), ("none", "none", 1.0, None), ("8", "8" * 40, 1.0, 0.6)]
+    for answer, text, correct, short in by_hand:
+        found = by_verl(module, {"answer": answer}, text)
+        assert found["score"] == pytest.approx(correct + 0.2 * (short or 0.0), abs=1e-6)
+        assert found["reward/correct"] == correct and found["reward/short"] == pytest.approx(short or 0.0)
 
 
 ONE = """import asyncio
@@ -723,16 +675,12 @@ def test_port_to_trl_gives_the_same_score(mine):
     assert by_trl(module.async_score, [{"answer": "7"}] * 2, ["7", "8"]) == [1.0, 0.0]
 
 
-@pytest.mark.long
 def test_port_of_the_librarys_preset_scores_as_our_trainers(tmp_path, ppo):
     make(tmp_path, "--from", f"{LIBRARY}:QA_REWARDS", name="port.py")
     module, texts = load(tmp_path, "port.py"), ["Paris", "in Paris", "London", "", "<answer>Paris</answer>"]
-    reward = ppo.Reward([f"{LIBRARY}:QA_REWARDS"])
     rows = [{"prompt": [{"role": "user", "content": "?"}], "columns": {"answer": "Paris"}}] * len(texts)
-    scores, _ = reward(rows, texts, [[1]] * len(texts))
+    scores, _ = ppo.Reward([f"{LIBRARY}:QA_REWARDS"])(rows, texts, [[1]] * len(texts))
     assert [by_verl(module, {"answer": "Paris"}, text)["score"] for text in texts] == pytest.approx(scores, abs=1e-12)
-    done = run_script("create_reward_template", "--from", "soft_overlong_punishment", "--output", tmp_path / "o.py")
-    assert done.returncode == 0 and "completion_ids is not given in verl" in done.stderr
 
 
 def test_port_and_original_move_together(mine, tmp_path_factory):
@@ -917,15 +865,9 @@ def test_limits_names_and_outputs_of_a_signature_have_an_effect(tmp_path, capsys
 def test_a_signature_with_completion_ids_is_tried_with_them(tmp_path):
     make(tmp_path, "--task", "qa", "--signature", "right(completion_ids, completions, gold)", name="qa.py")
     assert load(tmp_path, "qa.py").right([[1]], ["The U.S.A."], [["USA", "United States"]]) == [1.0]
-    assert self_test(tmp_path / "qa.py").returncode == 0
     make(tmp_path, "--task", "passes_tests", "--signature", "code(prompts, completions, completion_ids, tests)")
 
 
-BROKEN = {  # a sandbox, and the names of some programs that it pays
-    "all pass": ("lambda jobs: [verdict(True)] * len(jobs)", {"wrong", "no program", "deep nesting", "much output"}),
-    "ends with the program": ("lambda jobs: [verdict(False) for job in jobs if exec(job['code'], {}) is None]", None),
-    "raises": ("lambda jobs: 1 / 0", None),
-}
 # Nothing may run at import: the sandbox's own server, which starts from the same file, would start a server, and so on.
 STAND_IN = """
 def verdict(passed):
@@ -940,20 +882,22 @@ def with_stand_in(folder, stand_in) -> list:
     return ["--task", "passes_tests", "--output", folder / "code_reward.py"]
 
 
-@pytest.mark.parametrize("how", BROKEN)
-def test_a_code_reward_that_pays_hostile_programs_is_found(how, tmp_path):
-    stand_in, pays = BROKEN[how]
-    done = run_script("create_reward_template", *with_stand_in(tmp_path, stand_in))
-    if how == "raises":
-        assert done.returncode == 2 and "ZeroDivisionError" in done.stderr and "sandbox.py --report" in done.stderr
-        assert not (tmp_path / "code_reward.py").exists() and (tmp_path / "sandbox.py").exists()
-        return
+def test_a_code_reward_that_pays_hostile_programs_is_found(tmp_path):
+    done = run_script("create_reward_template", *with_stand_in(tmp_path, "lambda jobs: [verdict(True)] * len(jobs)"))
     found = json.loads(done.stdout)["tried"]
-    assert done.returncode == 1 and not found["ready"], found
-    if pays is None:
-        assert "ended the process" in found["ended"], found
-    else:
-        assert [*found["paid_of_them"]] == found["hostile_programs"] and pays <= {*found["paid_of_them"]}, found
+    assert done.returncode == 1 and not found["ready"] and [*found["paid_of_them"]] == found["hostile_programs"]
+    assert {"wrong", "no program", "deep nesting", "much output"} <= {*found["paid_of_them"]}, found
+    ends = "lambda jobs: [verdict(False) for job in jobs if exec(job['code'], {}) is None]"
+    done = run_script("create_reward_template", *with_stand_in(tmp_path, ends), "--force")
+    assert done.returncode == 1 and "ended the process" in json.loads(done.stdout)["tried"]["ended"]
+
+
+def test_a_code_reward_whose_sandbox_fails_is_not_written(tmp_path, capsys):
+    flags = with_stand_in(tmp_path, "lambda jobs: 1 / 0")
+    assert template.main([str(flag) for flag in flags]) == 2
+    said = capsys.readouterr().err
+    assert "ZeroDivisionError" in said and "sandbox.py --report" in said
+    assert not (tmp_path / "code_reward.py").exists() and (tmp_path / "sandbox.py").exists()
 
 
 def test_a_code_reward_that_does_not_come_back_is_found(tmp_path, monkeypatch, capsys):
@@ -963,44 +907,46 @@ def test_a_code_reward_that_does_not_come_back_is_found(tmp_path, monkeypatch, c
     assert "did not return in 1 s" in json.loads(capsys.readouterr().out)["tried"]["ended"]
 
 
-@pytest.mark.long
-def test_data_tries_what_was_written(tmp_path):
+def test_data_tries_what_was_written(tmp_path, monkeypatch, capsys):
+    try_here(monkeypatch, template)
     data = ROOT / "evals" / "files" / "word_problems.jsonl"
     tried = make(tmp_path, "--task", "final_number", "--data", data)["tried"]
     assert tried["ready"] and tried["rows"] == 6 and tried["gold_with_full_marks"] == 1.0 and not tried["findings"]
     assert {"empty", "prompt_echo", "truncated", "answer_listing", "wrong_answer"} <= {*tried["not_paid"]}
-    flags = ["--task", "custom", "--rule", "words:1-400", "--data", data, "--output", tmp_path / "paid.py"]
-    done = run_script("create_reward_template", *flags)
-    found = json.loads(done.stdout)["tried"]
-    assert done.returncode == 1 and not found["ready"] and found["findings"] and (tmp_path / "paid.py").exists()
+    flags = ["--task", "custom", "--rule", "words:1-400", "--data", str(data), "--output", str(tmp_path / "paid.py")]
+    assert template.main(flags) == 1 and (tmp_path / "paid.py").exists()
+    found = json.loads(capsys.readouterr().out)["tried"]
+    assert not found["ready"] and found["findings"]
 
 
 @pytest.mark.parametrize("tags", [["think", "answer"], ["answer"]])
-def test_a_format_pays_in_full_what_it_asks_for_on_data_without_answers(tmp_path, tags):
+def test_a_format_pays_in_full_what_it_asks_for_on_data_without_answers(tmp_path, monkeypatch, tags):
+    try_here(monkeypatch, template)
     write_lines(tmp_path / "rows.jsonl", [{"prompt": f"Say {word}"} for word in "abcd"])
     tried = make(tmp_path, "--task", "format", "--tags", *tags, "--data", tmp_path / "rows.jsonl")["tried"]
     assert tried["ready"] and tried["gold_with_full_marks"] == 1.0
 
 
-def test_data_is_tried_in_columns_of_other_names_and_a_failed_trial_writes_nothing(tmp_path):
-    rows = [("What is 1+1?", "2"), ("What is 2+3?", "so 5 #### 5")]
+def test_data_is_tried_in_columns_of_other_names_and_a_failed_trial_writes_nothing(tmp_path, monkeypatch, capsys):
     data = tmp_path / "sums.csv"
-    data.write_text("question,result\n" + "".join(f"{q},{a}\n" for q, a in rows))
-    flags = ["--task", "final_number", "--data", data, "--output", tmp_path / "r.py"]
+    data.write_text("question,result\nWhat is 1+1?,2\nWhat is 2+3?,so 5 #### 5\n")
+    flags = ["--task", "final_number", "--data", str(data), "--output", str(tmp_path / "r.py")]
     named = [*flags, "--prompt_column", "question", "--gold_column", "result"]
     tried = json.loads(run_script("create_reward_template", *named).stdout)["tried"]
     assert tried["ready"] and tried["rows"] == 2 and tried["gold_with_full_marks"] == 1.0
+    try_here(monkeypatch, template)
     before = (tmp_path / "r.py").read_text()
     for given, words in (
-        ([*flags, "--force"], ["expected 'prompt'", "try --prompt_column"]),
-        ([*named, "--force", "--gold_column", "answer"], ["expected 'answer'", "try --gold_column"]),
-        ([*flags, "--force", "--data", tmp_path / "none.csv"], ["none.csv", "not a file"]),
+        (flags, ["expected 'prompt'", "try --prompt_column"]),
+        ([*named, "--gold_column", "answer"], ["expected 'answer'", "try --gold_column"]),
+        ([*flags, "--data", str(tmp_path / "none.csv")], ["none.csv", "not a file"]),
     ):
-        done = run_script("create_reward_template", *given)
-        assert done.returncode == 2 and all(word in done.stderr for word in [*words, "nothing is written"]), done.stderr
+        assert template.main([*given, "--force"]) == 2
+        said = capsys.readouterr().err
+        assert all(word in said for word in [*words, "nothing is written"]), said
         assert (tmp_path / "r.py").read_text() == before  # --force replaces it by what was tried
     (tmp_path / "r.py").unlink()
-    assert run_script("create_reward_template", *flags).returncode == 2 and not (tmp_path / "r.py").exists()
+    assert template.main(flags) == 2 and not (tmp_path / "r.py").exists()
 
 
 # ------------------------------------------------------------------------------------------------ inline
@@ -1011,8 +957,11 @@ def test_data_is_tried_in_columns_of_other_names_and_a_failed_trial_writes_nothi
     [("batch", [], [0.0, 0.5]), ("single", [], [0.0, 1.0]), ("text_batch", ["--completions", "text"], [0.0, 1.0])],
 )
 def test_inline_port_needs_no_other_file_and_pays_the_same(mine, name, flags, seen):
-    report = make(mine, "--from", mine / f"mine.py:{name}", "--inline", *flags, name="port.py")
-    assert report["tried"] == {"completions": 10, "same_score": 10, "scores": seen} and report["for"] == "verl"
+    pairs = [("1+1=", "2"), ("2+2=", "so 4"), ("?", "4 or 5")]
+    write_lines(mine / "rows.jsonl", [{"prompt": prompt, "answer": answer} for prompt, answer in pairs])
+    for data, count in (([], 10), (["--data", mine / "rows.jsonl", "--force"], 30)):
+        report = make(mine, "--from", mine / f"mine.py:{name}", "--inline", *flags, *data, name="port.py")
+        assert report["tried"] == {"completions": count, "same_score": count, "scores": seen}
     text = (mine / "port.py").read_text()
     assert report["lines"] == len(text.splitlines()) <= 35 and "REWARDS" not in text
     (mine / "mine.py").unlink()
@@ -1020,13 +969,6 @@ def test_inline_port_needs_no_other_file_and_pays_the_same(mine, name, flags, se
     assert [score("d", x, "42", {"index": 1}, more=1) for x in ("42", "41", "")] == [seen[1], 0.0, 0.0]
     assert type(score("d", "", "")) is float, "None is 0"
     assert ruff(mine / "port.py", "--select", "E,F,W", "--line-length", "120").returncode == 0
-
-
-def test_inline_port_is_compared_on_the_gold_answers_of_data(mine):
-    pairs = [("1+1=", "2"), ("2+2=", "so 4"), ("?", "4 or 5")]
-    write_lines(mine / "rows.jsonl", [{"prompt": prompt, "answer": answer} for prompt, answer in pairs])
-    flags = ["--from", mine / "mine.py:batch", "--inline", "--data", mine / "rows.jsonl"]
-    assert make(mine, *flags, name="port.py")["tried"] == {"completions": 30, "same_score": 30, "scores": [0.0, 0.5]}
 
 
 def test_inline_port_that_would_score_otherwise_is_not_written(mine, capsys):
@@ -1072,9 +1014,7 @@ def test_inline_port_of_what_needs_more_is_refused(mine, capsys, flags, message)
 OUT = ["--output", "x.py"]
 BAD = [  # flags, what the message holds
     (OUT, "try --task math"),
-    (["--task", "math", "--from", "mine.py:correct", *OUT], "try --task math"),
     (["--task", "math"], "got no --output"),
-    (["--task", "math", "--rules", "x", *OUT], "try --rule"),
     (["--task", "math", "--output", "x.txt"], "expected a name ending in .py"),
     (["--task", "math", "--output", "math.py"], "try --output my_math.py"),
     (["--task", "math", "--output", "no/x.py"], "try mkdir -p no"),
@@ -1082,33 +1022,27 @@ BAD = [  # flags, what the message holds
     (["--task", "math", "--rule", "words:1-2", *OUT], "got --rule with math; expected it with custom"),
     (["--task", "qa", "--gold_column", "prompts", *OUT], "neither trainers nor the file use"),
     (["--task", "qa", "--name", "compute_score", *OUT], "expected a Python name"),
-    (["--task", "final_number", "--name", "final_number", *OUT], "got --name 'final_number'; expected a Python name"),
     (["--task", "custom", "--rule", "equals:score", *OUT], "the column 'score'; expected"),
-    (["--task", "format", "--tags", "a b", *OUT], "expected a word such as think"),
     (["--task", "format", "--tags", "a", "a", *OUT], "expected each once"),
     (["--task", "custom", "--rule", "equal:answer", *OUT], "try equals"),
     (["--task", "custom", "--rule", "equals:a*0", *OUT], "expected a weight > 0"),
     (["--task", "custom", "--rule", "words:9-2", *OUT], "expected words:LOW-HIGH"),
     (["--task", "custom", "--rule", "matches:(", *OUT], "expected a regular expression"),
     (["--task", "custom", "--rule", "matches:(?s).*", *OUT], "expected one that some do not"),
-    (["--from", "mine.py:corect", *OUT], "try correct"),
     (["--from", "mine.py:neither", *OUT], "expected (prompts, completions, **columns)"),
     (["--from", "mine.py:correct", "--for", "trl", *OUT], "a reward of TRL's contract; expected --for verl"),
     (["--from", "mine.py:REWARDS", "--for", "trl", *OUT], "a list of 2 rewards; expected --for verl; TRL takes it"),
-    (["--from", "mine.py:short", "--for", "both", *OUT], "try one command for each"),
     (["--from", "mine.py:compute_score", "--for", "both", *OUT], "expected --for trl"),
     (["--from", "mine.py:needs_ids", *OUT], "requires completion_ids"),
     (["--from", "mine.py:no_default", *OUT], "verl gives none by itself; try a default"),
     (["--from", "mine.py:correct", "--output", "mine.py", "--force"], "the file of --output"),
     (["--from", "mine.py:REWARDS", *OUT], "try mine.py:REWARDS*REWARD_WEIGHTS"),
     (["--from", "mine.py:REWARDS", "--weights", "1", "2", "3", *OUT], "for 2 functions; expected one for each"),
-    (["--from", "mine.py:REWARDS", "--weights", "1", "nan", *OUT], "expected finite numbers"),
     (["--from", "mine.py:both", "--weights", "1", "2", *OUT], "without weights of its own"),
     (["--task", "passes_tests", "--for", "verl", *OUT], "expected trl; try --task code"),
     (["--task", "passes_tests", "--signature", "f(tests)", *OUT], "expected NAME(completions, COLUMN)"),
     (["--task", "passes_tests", "--signature", "f(a, b, completions)", *OUT], "try a, completions first"),
     (["--task", "qa", "--signature", "f(completions, a)", "--name", "g", *OUT], "expected it in their place"),
-    (["--task", "passes_tests", "--one_file", "--name", "encode", *OUT], "got --name 'encode'; expected a Python name"),
     (["--task", "passes_tests", "--signature", "text_of(completions, a)", *OUT], "--signature with the name 'text_of'"),
     (["--task", "passes_tests", "--no_fence", "empty", *OUT], "without --one_file; expected them together"),
     (["--task", "passes_tests", "--timeout_s", "0", *OUT], "expected numbers above 0"),

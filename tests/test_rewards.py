@@ -14,7 +14,6 @@ import sys
 import threading
 import time
 import warnings
-from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from unittest.mock import Mock
 
@@ -133,6 +132,20 @@ c+ B ¦ The answer is B; A, C, and D are wrong.
 c- B ¦ The answer is A; B, C, and D are wrong. ¦ The answer is B; C is also correct. ¦ The answer is B; C
 cm+ B ¦ {"why": "A is for x", "answer": "B"} ¦ It is:⏎```json⏎{⏎  "answer": "B",⏎  "sure": 0.9⏎}⏎```
 cm- B ¦ {"why": "B", "answer": "A"} ¦ {"answer": "A or B"} ¦ {"answer": "A"} {"answer": "B"}
+# JSON before a stated answer is an example; options that are each explained
+ecm+ C ¦ Say it as `{"answer": "B"}`. The answer is C
+ecm- B ¦ Say it as `{"answer": "B"}`. The answer is C ¦ For example {"answer": "B"}. C
+e+ B ¦ {"why": "A is out", "answer": "B"}
+m+ 42 ¦ {"answer": 42}⏎This answer is correct.
+emc- A ¦ A. O2⏎Explanation: no.⏎B. CO2⏎Explanation: yes. ¦ Fel svar är A
+em- A ¦ A⏎⏎Explanation: B is also correct. ¦ A⏎Erklärung: B ist auch richtig ¦ A⏎解析：B也对
+em- A ¦ Błędna odpowiedź to A ¦ Die falsche Antwort ist A
+c- A ¦ a A, a B
+# brackets that multiply
+m- 2 ¦ \boxed{2(2)} ¦ \boxed{2 (2)}
+m- x+1 ¦ \boxed{(x+1)(x+1)}
+m- 4 ¦ \boxed{4 (or 5)}
+m- 5 ¦ \boxed{4 (or 5)}
 m+ 11 ¦ The answers are 5 and 6, so the final answer is 11. ¦ \boxed{11}. The answers are 5 and 6.
 # words around an answer
 nemg+ 42 ¦ 42, since 5+37 ¦ <answer>42 because 6*7=42</answer> ¦ **Answer:** The answer is 42.
@@ -276,14 +289,11 @@ def test_answers_that_pay_and_that_do_not(functions):
 
 UNUSABLE = {  # golds for which a function does not apply
     "exact_match": [None, " ", []],
-    "fuzzy_match": [None],
     "numeric_correctness": ["nan", "1e999", "many", [[5], [6]]],  # the last is a matrix
-    "math_equivalence": [None],
     "gsm8k": ["no number", None],
     "multiple_choice": ["a, c", "A and C", "(A) & (C)", "[A, C]", "A/B", "none of these", None],
     "squad_exact_match": [{}],
-    "cosine_scaled": [None],
-    "token_cosine_scaled": [None],
+    **{name: [None] for name in ("fuzzy_match", "math_equivalence", "cosine_scaled", "token_cosine_scaled")},
 }
 
 
@@ -299,23 +309,14 @@ def opts(**options):
     return {"options": options}
 
 
-THOUGHTS = ("<think>x</think>", "<think>\n\n</think>\n\n", "plan</think>", "<think>" + "x" * 30_000 + "</think>")
-XML = RX.format("x", "y")
-STRICT = [
-    ("", "\nx\n", "\ny\n", "\n\n"),
-    ("", "\nx\n", "y", ""),
-    ("", "\n \n", "\ny\n", ""),
-    ("so ", "\nx\n", "\ny\n", ""),
-]
-NO_TEXT = {"answers": {"text": [], "answer_start": []}}
-OVERLONG = {"options": {"max_length": 100, "cache": 0}}
-TEXTS = {  # {function: {score: texts}}
+XML, LINES = RX.format("x", "y"), RX.format("\nx\n", "\ny\n")
+TEXTS = {  # {function: {score: texts}}, beside the examples in the functions' documentation
     "strict_xml_format": {
-        1: [RX.format("\nx\n", "\ny\n") + "\n"],
-        0: [before + RX.format(*parts) + after for before, *parts, after in STRICT],
+        1: [LINES + "\n"],
+        0: [LINES + "\n\n", RX.format("\nx\n", "y"), RX.format("\n \n", "\ny\n"), "so " + LINES],
     },
     "soft_xml_format": {
-        1: [" " + RX.format("x", "y") + "\n\n"],
+        1: [" " + XML + "\n\n"],
         0: [RX.format("x", ""), "so " + XML, XML * 2, "<answer>y</answer><reasoning>x</reasoning>"],
     },
     "incremental_format": {
@@ -325,116 +326,72 @@ TEXTS = {  # {function: {score: texts}}
     "think_format": {0: ["<think> </think>b", "<think>a</think>", "a</think>b"]},
     "tag_count": {0.75: ["</answer><answer></think>"], 0: ["<think><think>"]},
     "json_format": {
-        1: ['```json\n{"a": 1}\n```', '{"tag": "<think>"}'],
-        0: ["", "1", "null", "{a: 1}", "[NaN]", "[Infinity]", '{"a": 1} so', "[" * 99999],
+        1: ['```json\n{"a": 1}\n```', '{"tag": "<think>"}', "<think>" + "x" * 30_000 + '</think>{"n": 1}'],
+        0: ["", "1", "null", "{a: 1}", "[NaN]", "[Infinity]", '{"a": 1} so', "[" * 99999, '<think>{"n": 1}'],
     },
     "code_block_format": {
         0: [PY.format(""), PY.format("x") + "\n" + PY.format("y"), "```python\nx = 1", "```\nx = 1\n```"],
     },
     "no_syntax_error": {
         1: ["So:\n" + PY.format("def f(x):\n    return x"), "def f(x):\n    return x"],
-        0: [PY.format("def f(x) return x"), "x=" + "1+" * 12_000 + "1", "-" * 15_000 + "1", "(" * 300, "x = '\0'"],
+        0: [PY.format("def f(x) return x"), "-" * 15_000 + "1", "(" * 300, "x = '\0'", "", "'text'", "pass"],
     },
     "min_length": {0.2: ["a " * 10]},
     "max_length_penalty": {-0.2: ["a " * 600], -1: ["a " * 2000]},
+    "no_repetition": {0: [""], 1 / 7 / 0.7: ["no " * 9]},
+    "ideal_length": {0.5: ["a " * 150]},
 }
-TEXTS["no_syntax_error"][0] += ["", "hello", "'text'", "pass"]
+THOUGHTS = ("", "<think>x</think>", "<think>\n\n</think>\n\n", "plan</think>")
+OVERLONG, NO_TEXT = opts(max_length=100, cache=0), {"text": [], "answer_start": []}
+TWO = r"\boxed{2}"
 SCORES = {  # {function: [(text, columns and options, score)]}
     "exact_match": [("paris", {"answer": "Paris", **opts(ignore_case=True)}, 1)],
     "fuzzy_match": [
-        ("b d x", {"answer": "a b c d"}, 4 / 7),  # the LCS is b d: 2·2 / (4 + 3)
-        ("The CAT!", {"answer": "the cat"}, 1),
         ("x", {"answer": ["y z", "x y"]}, 2 / 3),
-        ("x y", {"reference": "x y", "answer": None}, 1),
         ("colour", {"answer": "color", **opts(unit="character")}, 10 / 11),  # the LCS is color: 2·5 / 11
         ("a b\n#### c", {"reference": "a b c"}, 1),  # a heading of a summary is no final answer
     ],
     "numeric_correctness": [
-        ("1001", {"answer": 1000, **opts(rel_tol=0.001)}, 1),
-        ("1001.5", {"answer": 1000, **opts(rel_tol=0.001)}, 0),
-        ("0.04", {"answer": 0, **opts(abs_tol=0.05)}, 1),
-        ("0.06", {"answer": 0, **opts(abs_tol=0.05)}, 0),
+        *((text, {"answer": 1000, **opts(rel_tol=0.001)}, paid) for text, paid in (("1001", 1), ("1001.5", 0))),
+        *((text, {"answer": 0, **opts(abs_tol=0.05)}, paid) for text, paid in (("0.04", 1), ("0.06", 0))),
     ],
     "json_schema": [
-        ('{"n": 1}', {"schema": SCHEMA}, 1),
-        ('{"n": "1"}', {"schema": SCHEMA}, 0),
-        ('<think>{"n": 1}', {"schema": SCHEMA}, 0),
+        *((thought + '{"n": 1}', {"schema": SCHEMA}, 1) for thought in THOUGHTS),
+        *((text, {"schema": SCHEMA}, 0) for text in ('{"n": "1"}', '<think>{"n": 1}', 'It is {"n": 1}')),
         ("{}", {"schema": json.dumps(SCHEMA)}, 0),
         ("1", {"schema": None}, None),
-        *(
-            (thought + text, {"schema": SCHEMA}, paid)
-            for thought in THOUGHTS
-            for text, paid in (('{"n": 1}', 1), ('```json\n{"n": 1}\n```', 1), ('It is {"n": 1}', 0))
-        ),
-    ],
-    "code_block_format": [
-        ("```sql\nx\n```", opts(language="sql"), 1),
-        (PY.format("x = 1"), opts(language="Python"), 1),
     ],
     "soft_xml_format": [("<a>x</a>", opts(tags=["a"]), 1)],
     "think_format": [("a</think>b", opts(prefilled=True), 1), ("<think>a</think>b", opts(prefilled=True), 0)],
-    "ideal_length": [
-        ("a " * 150, {}, 0.5),
-        ("abcde", opts(ideal=10, unit="characters"), 0.5),
-        ("abc", {"completion_ids": [1] * 5, **opts(ideal=10, unit="tokens")}, 0.5),
-    ],
-    "soft_overlong_punishment": [
-        ("a", {"completion_ids": [0] * 18_432}, -0.5),
-        ("a", {"completion_ids": [0] * 20_480}, -1),
-        ("a " * 90, opts(max_length=100, cache=20), -0.5),
-        ("a " * 100, OVERLONG, 0),
-        ("a " * 101, OVERLONG, -1),
-    ],
+    "ideal_length": [("abc", {"completion_ids": [1] * 5, **opts(ideal=10, unit="tokens")}, 0.5)],
+    "soft_overlong_punishment": [("a " * n, OVERLONG, paid) for n, paid in ((100, 0), (101, -1))],
     "cosine_scaled": [  # 9 of 18 characters: the cosine is 0, so the middle of (0.5, 1)
-        (r"\boxed{2}", {"answer": "2", **opts(max_length=18)}, 0.75),
-        (r"\boxed{3}", {"answer": "2", **opts(max_length=18)}, -0.75),
-        (r"\boxed{2}" + " " * 99, {"answer": "2", **opts(max_length=9)}, 0.5),
+        (TWO, {"answer": "2", **opts(max_length=18)}, 0.75),
+        (TWO, {"answer": "3", **opts(max_length=18)}, -0.75),
+        (TWO + " " * 99, {"answer": "2", **opts(max_length=9)}, 0.5),
     ],
-    "token_cosine_scaled": [
-        (r"\boxed{2}", {"answer": "2", "completion_ids": [0] * 512}, 0.75),
-        (r"\boxed{3}", {"answer": "2", "completion_ids": [0] * 512}, -0.75),
-        (r"\boxed{2}", {"answer": "2", "completion_ids": []}, 1),
-        (r"\boxed{2}", {"answer": "2", "completion_ids": [0] * 1024}, -1),
-        # (1 + cos(π / 3)) / 2 = 3 / 4 of the way from 0.5 to 1
-        (r"\boxed{2}", {"answer": "2", "completion_ids": [0] * 2, **opts(max_length=6)}, 0.875),
-        (r"\boxed{2}", {"answer": "2", "completion_ids": [0] * 6, **opts(max_length=6, exceeded=0.25)}, 0.25),
+    "token_cosine_scaled": [  # (1 + cos(π / 3)) / 2 = 3 / 4 of the way from 0.5 to 1
+        (TWO, {"answer": "2", "completion_ids": []}, 1),
+        (TWO, {"answer": "2", "completion_ids": [0] * 2, **opts(max_length=6)}, 0.875),
+        (TWO, {"answer": "2", "completion_ids": [0] * 6, **opts(max_length=6, exceeded=0.25)}, 0.25),
     ],
-    "repetition_penalty": [  # 6 bigrams, 3 of them distinct
-        ("a B a b A b a", opts(ngram_size=2), -4 / 6),
-        ("no " * 10, opts(max_penalty=-2.0), -2 * 7 / 8),
-    ],
-    "token_repetition": [
-        ("", {"completion_ids": [1, 2, 1, 2, 1], **opts(ngram_size=2)}, -0.5),
-        ("", {"completion_ids": []}, 0),
-    ],
-    "no_repetition": [("", {}, 0), ("no " * 9, {}, 1 / 7 / 0.7), ("好" * 113, opts(threshold=1.0), 1 / 102)],
+    "repetition_penalty": [("a B a b A b a", opts(ngram_size=2), -4 / 6)],  # 6 bigrams, 3 of them distinct
+    "token_repetition": [("", {"completion_ids": []}, 0)],
+    "no_repetition": [("好" * 113, opts(threshold=1.0), 1 / 102)],
     "language_consistency": [
         ("Hello, Welt 12", {"language": "de"}, 1),
-        ("привет ok", {"language": "ru"}, 6 / 8),
-        ("日本のカ", {"language": "ja"}, 1),
-        ("日本のカ", {"language": "zh"}, 0.5),
-        ("2 + 2 = 4", {"language": "en"}, 1),
-        ("", {"language": "en"}, 0),
+        *(("日本のカ", {"language": language}, paid) for language, paid in (("ja", 1), ("zh", 0.5))),
+        *((text, {"language": "en"}, paid) for text, paid in (("2 + 2 = 4", 1), ("", 0))),
         ("hi", {"language": "xx"}, None),
         ("hi 好", {"prompt": "你好吗", "language": None}, 1 / 3),
     ],
     "squad_exact_match": [
         ("b c", {"answer": None, "answers": {"text": ["x", "B, C"], "answer_start": [0, 9]}}, 1),
-        ("", {"answer": None, **NO_TEXT}, 1),
-        ("no", {"answer": None, **NO_TEXT}, 0),
+        *((text, {"answer": None, "answers": NO_TEXT}, paid) for text, paid in (("", 1), ("no", 0))),
         ("b", {"answer": None, "answers": None}, None),
     ],
-    "squad_f1": [  # cat sat in common: 2·2 / (3 + 2); with a word twice in the gold, once in the answer: 2·1 / (1 + 2)
-        ("the cat sat down", {"answer": "Cat sat."}, 0.8),
-        ("no", {"answer": "no no"}, 2 / 3),
-        ("cat", {"answer": ["dog", "a cat"]}, 1),
-        ("", {"answer": "dog"}, 0),
-        ("", {"answers": {"text": []}}, 1),
-        ("cat", {"answers": {"text": []}}, 0),
-        ("b", {"answer": None, "answers": None}, None),
-    ],
+    "squad_f1": [("no", {"answer": "no no"}, 2 / 3), ("b", {"answer": None, "answers": None}, None)],
 }
-SCORES["json_format"] = [(text, {}, paid) for text, _, paid in SCORES["json_schema"] if "think" in text[1:]]
 
 
 @pytest.mark.parametrize("name", {**TEXTS, **SCORES})
@@ -455,33 +412,6 @@ def test_table_of_words_around_answers_on_the_page():
     for text, gold, paid in rows:
         pays = {short for short, f in names.items() if score(NAMES[f], text.replace("\\n", "\n"), answer=gold) == 1}
         assert pays == {*paid.replace(",", " ").split()}, text
-
-
-def test_json_before_a_stated_answer_is_an_example():
-    text = 'Say it as `{"answer": "B"}`. The answer is C'
-    for name in ("exact_match", "multiple_choice", "math_equivalence"):
-        assert [score(name, text, answer=gold) for gold in "BC"] == [0, 1], name
-        assert score(name, '{"why": "A is out", "answer": "B"}', answer="B") == 1, name
-        assert score(name, 'For example {"answer": "B"}. C', answer="B") == 0, name
-    assert score("math_equivalence", '{"answer": 42}\nThis answer is correct.', answer="42") == 1
-
-
-def test_explanations_of_several_options_and_doubts_pay_nothing():
-    for text in (
-        "A. O2\nExplanation: no.\nB. CO2\nExplanation: yes.",
-        "A\n\nExplanation: B is also correct.",
-        "A\nErklärung: B ist auch richtig",
-        "A\n解析：B也对",
-        "Fel svar är A",
-        "Błędna odpowiedź to A",
-        "Die falsche Antwort ist A",
-    ):
-        for name in ("exact_match", "math_equivalence"):
-            assert score(name, text, answer="A") == 0, (name, text)
-    for text in ("A. O2\nExplanation: no.\nB. CO2\nExplanation: yes.", "a A, a B", "Fel svar är A"):
-        assert score("multiple_choice", text, answer="A") == 0, text
-    for product, gold in (("2(2)", "2"), ("2 (2)", "2"), ("(x+1)(x+1)", "x+1"), ("4 (or 5)", "4"), ("4 (or 5)", "5")):
-        assert score("math_equivalence", rf"\boxed{{{product}}}", answer=gold) == 0, product
 
 
 def test_any_of_several_golds_pays():
@@ -513,7 +443,7 @@ def test_kimi_length_by_hand():
 
 
 @given(st.lists(st.integers(0, 3), max_size=12), st.integers(1, 4), st.floats(-5, 0))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_penalties_equal_trl(ids, size, most):
     from trl.rewards import get_repetition_penalty_reward, get_soft_overlong_punishment
 
@@ -530,7 +460,7 @@ SQUAD_WORDS = st.lists(st.sampled_from(["a", "An", "the", "cat", "Cat,", "dog", 
 
 
 @given(SQUAD_WORDS, st.lists(SQUAD_WORDS, min_size=1, max_size=3))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_squad_by_the_definition(found, golds):
     """Its three steps on words written out by hand; precision and recall by taking common words off one by one."""
     plain = {"a": [], "An": [], "the": [], "cat": ["cat"], "Cat,": ["cat"], "dog": ["dog"], "d.o.g": ["dog"]}
@@ -609,14 +539,6 @@ def test_reasoning_quality_pays_nothing_for_stuffing():
     assert [score("reasoning_quality", text) for text in STUFFING] == [0] * len(STUFFING)
 
 
-@given(st.lists(st.sampled_from(sorted(lib._CONNECTORS)), max_size=30), st.integers(0, 4))
-@settings(max_examples=60, deadline=None)
-def test_connectors_never_raise_reasoning_quality(connectors, n):
-    plain = " ".join(STEPS[:n])
-    for stuffed in (plain + " " + " ".join(connectors), " ".join(connectors) + ". " + plain):
-        assert score("reasoning_quality", stuffed) <= score("reasoning_quality", plain)
-
-
 # ------------------------------------------------------------------------------------------------ properties
 FUNCTIONS = {name: f for name, f in vars(lib).items() if hasattr(f, "core") and name == f.__name__}
 EXECUTING = {"code_execution"}  # text is a program: a few cases below, more in the sandbox's tests
@@ -664,7 +586,7 @@ GOLDS = st.one_of(st.none(), TEXT, st.integers(), st.floats(), st.booleans(), st
     "name", sorted(n for n, f in FUNCTIONS.items() if f.columns.keys() & {"answer", "schema", "language"})
 )
 @given(gold=GOLDS, text=TEXT)
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 def test_arbitrary_columns(name, gold, text):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # an unusable schema says so
@@ -672,12 +594,14 @@ def test_arbitrary_columns(name, gold, text):
     assert value is None or RANGES[name][0] <= value <= RANGES[name][1]
 
 
+LONG = "<think> </answer> ``` { [ 42 9^{9^{9^9}} (B) \\boxed{ é therefore $ https:// \\frac{ a ( . - 1,".split()
+LONG += ["\n", "\u2028", "#### ", '{"a":', "```python\n", "The answer is ", "'" * 3, "a ", "a. ", "\t\n", "A) "]
+
+
 def long_texts(size: int) -> dict[str, str]:
     """Texts of about so many characters, by what they repeat."""
-    pieces = (*PIECES, *"a (.-", "a ", "a. ", "\t\n", "1,", "A) ")
-    texts = {repr(piece): (piece * size)[:size] for piece in pieces}
+    texts = {repr(piece): (piece * size)[:size] for piece in LONG}
     texts |= {"sequences": " ".join(map(str, range(size // 5))), "opened": "<think>" + "<answer>" * (size // 8)}
-    texts |= {"nested": '{"a":' * (size // 5), "one line": "x = " + "-" * size + "1"}
     return texts | {"boxes": "\\boxed{" * (size // 7) + "1" + "}" * (size // 7)}
 
 
@@ -698,13 +622,13 @@ def least_seconds(function, text: str, tries: int) -> float:
 
 @pytest.mark.parametrize("name", sorted(name for name in set(FUNCTIONS) - EXECUTING if not FUNCTIONS[name].grades))
 def test_long_hostile_text_is_fast(name):
-    quarter = long_texts(5_000)
-    for kind, text in long_texts(20_000).items():
-        if least_seconds(FUNCTIONS[name], text, 1) < 0.15:  # linear time takes 0.05 s
+    quarter = long_texts(3_000)
+    for kind, text in long_texts(12_000).items():
+        if least_seconds(FUNCTIONS[name], text, 1) < 0.1:  # linear time takes 0.03 s
             continue
         # A text of a quarter takes a quarter of linear time and a sixteenth of quadratic time.
         took = least_seconds(FUNCTIONS[name], text, 3)
-        assert took < 0.15 or took < 8 * least_seconds(FUNCTIONS[name], quarter[kind], 3), kind
+        assert took < 0.1 or took < 8 * least_seconds(FUNCTIONS[name], quarter[kind], 3), kind
 
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
@@ -769,7 +693,7 @@ def test_option_values_that_make_no_sense_are_refused(name):
 
 @pytest.mark.parametrize("name", sorted(set(FUNCTIONS) - EXECUTING))
 @given(texts=st.lists(TEXT, min_size=1, max_size=4), ids=st.lists(st.integers(0, 3), max_size=9), data=st.data())
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 def test_documented_range_holds_for_all_texts_and_options(name, texts, ids, data):
     """Whatever stands beside a completion, and whether it is text or chat messages."""
     function = FUNCTIONS[name]
@@ -824,7 +748,7 @@ def test_values_that_make_no_sense_elsewhere():
 
 
 @given(st.lists(st.sampled_from("abc"), max_size=9), st.lists(st.sampled_from("abc"), min_size=1, max_size=9))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_fuzzy_match_equals_a_table_of_lcs(found, gold):
     table = [[0] * (len(gold) + 1) for _ in range(len(found) + 1)]
     for i, a in enumerate(found):
@@ -883,27 +807,17 @@ def test_options_in_a_call_and_columns_of_the_same_name():
     assert lib.json_schema.configure(schema=SCHEMA)(None, ['{"n": 1}']) == [1.0]
 
 
-def test_threads_agree():
-    texts = [" ".join(STEPS[: n % 5]) + f"<answer>{n}</answer>" for n in range(20)]
-    names = sorted(set(FUNCTIONS) - EXECUTING)
-    alone = [call(FUNCTIONS[name], texts) for name in names]
-    with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(lambda name: call(FUNCTIONS[name], texts), names * 2)) == alone * 2
-
-
 def test_everything_pickles():
     brief = lib.max_length_penalty.configure(maximum=3, name="brief")
     adaptive = lib.AdaptiveReward([lib.exact_match, brief], [1, 0], [1, 1])
     adaptive.load_state_dict({"success": 0.25})
     both = lib.combine([lib.exact_match, lib.llm_judge.configure(model="m")])
-    members = [*FUNCTIONS.values(), brief, adaptive, both, lib.llm_judge, lib.reward_model, lib.QA_REWARDS]
-    for member in members:
-        copy = pickle.loads(pickle.dumps(member))
-        assert getattr(copy, "__name__", None) == getattr(member, "__name__", None)
-    copy = pickle.loads(pickle.dumps(brief))
-    assert copy.__name__ == "brief" and copy(None, ["a b c d e f"]) == brief(None, ["a b c d e f"]) == [-1.0]
-    assert pickle.loads(pickle.dumps(adaptive)).state_dict() == {"success": 0.25}
-    preset = pickle.loads(pickle.dumps(lib.QA_REWARDS))
+    members = [*FUNCTIONS.values(), both, lib.llm_judge, lib.reward_model, adaptive, brief, lib.QA_REWARDS]
+    copies = pickle.loads(pickle.dumps(members))
+    assert [getattr(x, "__name__", None) for x in copies] == [getattr(x, "__name__", None) for x in members]
+    *_, adaptive, copy, preset = copies
+    assert adaptive.state_dict() == {"success": 0.25}
+    assert copy(None, ["a b c d e f"]) == brief(None, ["a b c d e f"]) == [-1.0]
     assert preset == lib.QA_REWARDS and preset.weights == lib.QA_REWARDS.weights
 
 
@@ -915,8 +829,6 @@ def test_a_name_that_the_library_lacks_is_told_the_nearest(name):
 
 def test_reading_texts():
     assert lib._code("```python\na\n```\n```\nb\n```\n```sql\nc\n```") == "a", "b may be its output"
-    assert lib._code("```\na\n```\n```\nb\n```\n```sql\nc\n```") == "b"
-    assert lib._code("```bash\nx\n```\n```python3 title=a.py\na\n```") == "a"
     listed = "1. So:\n   ```python\n   def f():\n       return 1\n\n   x = f()\n   ```"
     assert lib._code(listed) == "def f():\n    return 1\n\nx = f()"
     assert lib._code("```python\n    return 1\n```") == "    return 1", "the rest of a function"
@@ -936,13 +848,9 @@ def test_code_execution():
         assert lib.code_execution(None, [ADD, HALF, "```python\ndef add"], **columns) == [1.0, 0.0, 0.0]
         fraction = lib.code_execution.configure(mode="fraction")(None, [ADD, HALF, ""], **columns)
         assert fraction[0] == 1.0 and fraction[2] == 0.0 and 0 <= fraction[1] < 1
-
-
-def test_code_execution_of_stdin_programs_and_what_is_not_applicable():
-    tests = [{"input": "3\n", "output": "6\n"}]
-    texts = [PY.format("print(int(input()) * 2)"), "print(int(input()) * 2)", PY.format("print(6); exit(1)"), None]
-    values = lib.code_execution(None, texts, test_cases=[tests] * 4)
-    assert values[:2] == [1.0, 1.0] and values[3] == 0.0
+    stdin = [{"input": "3\n", "output": "6\n"}]
+    texts = [PY.format("print(int(input()) * 2)"), "print(int(input()) * 2)", None]
+    assert lib.code_execution(None, texts, test_cases=[stdin] * 3) == [1.0, 1.0, 0.0]
     assert lib.code_execution(None, [ADD] * 2, tests=[None, []]) == [None, None]
     with pytest.warns(UserWarning, match="unusable tests"):
         assert lib.code_execution(None, [ADD], tests=[["this is ( no python"]]) == [None]
@@ -1000,7 +908,7 @@ def ask(judge, texts, **columns):
     return asyncio.run(judge(prompts=["2 + 2?"] * len(texts), completions=texts, **columns))
 
 
-def test_judge_retries_what_can_pass(endpoint):
+def test_judge_retries_what_can_pass_and_nothing_else(endpoint):
     state, judge = endpoint
     state["script"] = [429, 503, 'Fine.\n{"score": 7}']
     assert ask(judge, ["4"], answer=["four"], trainer_state=None) == [0.7]
@@ -1009,19 +917,15 @@ def test_judge_retries_what_can_pass(endpoint):
     assert path == "/v1/chat/completions" and authorization == "Bearer secret-key" and request["model"] == "judge"
     (message,) = request["messages"]
     assert all(part in message["content"] for part in ("2 + 2?", "Reference answer:\nfour", "\n4\n"))
-
-
-def test_judge_gives_up_on_what_cannot_pass(endpoint):
-    state, judge = endpoint
     state["default"] = 401
-    with pytest.warns(UserWarning, match="1 without a score, last: .*401"):
-        assert ask(judge, ["4"]) == [None]
-    assert len(state["requests"]) == 1 and judge.failures == 1
+    with pytest.warns(UserWarning, match=r"1 without a score, last: .*401"):
+        assert ask(judge, ["5"]) == [None]
+    assert len(state["requests"]) == 3 + 1 and judge.failures == 1
     state["default"] = 500
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # the 2nd failure is counted, not said
-        assert ask(judge, ["5"]) == [None]
-    assert len(state["requests"]) == 1 + 5 and judge.failures == 2
+        assert ask(judge, ["6"]) == [None]
+    assert len(state["requests"]) == 4 + 5 and judge.failures == 2
 
 
 READ = ['{"score": 10}', '{"score": 0}', '{"score": 11.5}', '{"score": -3}', '```json\n{"score": 2}\n```']
@@ -1050,27 +954,23 @@ def test_judge_fences_the_text(endpoint):
         assert inside.strip() in (attack, "4") and after == "" and fence in before and fence not in inside
 
 
-def test_judge_that_is_late_or_not_there(endpoint):
+def test_judge_bounds_its_requests_and_is_waited_for_no_longer_than_said(endpoint):
     state, judge = endpoint
+    state["delay"] = 0.1
+    three = judge.configure(concurrency=3)
+
+    async def two_calls():
+        calls = [three(prompts=[""] * 4, completions=[f"{i} {j}" for j in range(4)]) for i in range(2)]
+        return await asyncio.gather(*calls)
+
+    assert asyncio.run(two_calls()) == [[0.5] * 4] * 2
+    assert state["most"] == 3 and len(state["requests"]) == 8
     state["delay"] = 1.0
     with pytest.warns(UserWarning, match="timed out"):
         assert ask(judge.configure(timeout_s=0.1, retries=1), ["4"]) == [None]
     judge = lib.llm_judge.configure(base_url="http://127.0.0.1:9/v1", model="m", retries=1, backoff_s=0.01)
     with pytest.warns(UserWarning, match="refused"):
         assert ask(judge, ["4"]) == [None]
-
-
-def test_judge_bounds_its_requests_and_runs_them_together(endpoint):
-    state, judge = endpoint
-    state["delay"] = 0.1
-    judge = judge.configure(concurrency=3)
-
-    async def two_calls():
-        calls = [judge(prompts=[""] * 4, completions=[f"{i} {j}" for j in range(4)]) for i in range(2)]
-        return await asyncio.gather(*calls)
-
-    assert asyncio.run(two_calls()) == [[0.5] * 4] * 2
-    assert state["most"] == 3 and len(state["requests"]) == 8
 
 
 def test_judge_caches_in_memory_and_in_a_file(endpoint, tmp_path):
@@ -1139,7 +1039,6 @@ def test_reward_model(classifier):
     completions = [[{"role": "assistant", "content": text}] for text in texts]
     assert scorer(prompts=chat, completions=completions) == pytest.approx(scores, abs=1e-4)
     assert scorer(prompts[::-1], texts[::-1]) == pytest.approx(scores[::-1], abs=1e-4)
-    assert pickle.loads(pickle.dumps(scorer))(prompts, texts) == pytest.approx(scores, abs=1e-4)
     long = scorer(None, ["\ud800\0" + "a" * 5000, None])
     assert all(math.isfinite(value) for value in long)
     assert scorer([], []) == [] and scorer.__name__ == "reward_model"
@@ -1149,15 +1048,10 @@ def test_reward_model(classifier):
 
 
 @pytest.mark.parametrize(
-    ("gpu", "rank", "device", "place"),  # auto would use other processes' GPUs
-    [
-        (True, "3", "auto", "cuda:3"),
-        (True, "", "auto", "auto"),
-        (False, "3", "auto", "auto"),
-        (True, "3", "cpu", "cpu"),
-    ],
+    ("gpu", "device", "place"), [(True, "auto", "cuda:3"), (False, "auto", "auto"), (True, "cpu", "cpu")]
 )
-def test_a_reward_model_is_on_the_gpu_of_its_process(gpu, rank, device, place, monkeypatch):
+def test_a_reward_model_is_on_the_gpu_of_its_process(gpu, device, place, monkeypatch):
+    """auto would use other processes' GPUs."""
     import torch
     import transformers
 
@@ -1165,7 +1059,7 @@ def test_a_reward_model_is_on_the_gpu_of_its_process(gpu, rank, device, place, m
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
     monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", lambda *_, **__: None)
     monkeypatch.setattr(transformers.AutoModelForSequenceClassification, "from_pretrained", loads)
-    monkeypatch.setenv("LOCAL_RANK", rank)
+    monkeypatch.setenv("LOCAL_RANK", "3")
     with pytest.raises(KeyError):
         lib.reward_model.configure(model="m", device=device)(["q"], ["a"])
     assert loads.call_args.kwargs["device_map"] == place
@@ -1195,14 +1089,12 @@ def test_combine_by_hand():
     assert lib.combine([constant(math.nan), constant(math.inf)])(None, ["a"]) == [None]
     assert lib.combine([constant(math.nan), constant(1.0)], mode="gated")(None, ["a"]) == [None]
     assert lib.combine([constant(-1.0), constant(0.5)], mode="product")(None, ["a"]) == [0.0]
-    with pytest.raises(ValueError, match=r"expected sum, gated or product \(no weight < 0\)"):
-        lib.combine(parts, mode="mean")
-    with pytest.raises(ValueError, match="no weight < 0"):
-        lib.combine(parts, [1, -1], mode="product")
-    with pytest.raises(ValueError, match="a weight each"):
-        lib.combine([])
-    with pytest.raises(ValueError, match="a weight each"):
-        lib.combine(parts, [1])
+    for weights, mode in ([1, 1], "mean"), ([1, -1], "product"):
+        with pytest.raises(ValueError, match=r"expected sum, gated or product \(no weight < 0\)"):
+            lib.combine(parts, weights, mode=mode)
+    for wrong in ([], None), (parts, [1]):
+        with pytest.raises(ValueError, match="a weight each"):
+            lib.combine(*wrong)
     assert lib.combine(parts, name="mine").__name__ == "mine"
     both = lib.combine([lib.exact_match, lib.min_length])
     assert list(inspect.signature(both).parameters) == ["prompts", "completions", "answer", "completion_ids", "kwargs"]
@@ -1258,6 +1150,7 @@ def test_preset_prefers_the_right_answer(preset, row, gold, bad):
     assert good > worse + 0.5
 
 
+@pytest.mark.long
 def test_trl_trains_with_a_preset(tmp_path):
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
@@ -1265,10 +1158,9 @@ def test_trl_trains_with_a_preset(tmp_path):
     functions, row = lib.QA_REWARDS, {**QA_ROW, "prompt": [{"role": "user", "content": QA_ROW["prompt"]}]}
     cpu = {"use_cpu": True, "bf16": False, "gradient_checkpointing": False, "dataloader_pin_memory": False}
     quiet = {"logging_steps": 1, "save_strategy": "no", "report_to": "none", "disable_tqdm": True}
-    batch = {"per_device_train_batch_size": 4, "num_generations": 4, "max_completion_length": 8, "max_steps": 2}
+    batch = {"per_device_train_batch_size": 4, "num_generations": 4, "max_completion_length": 8, "max_steps": 1}
     config = GRPOConfig(output_dir=str(tmp_path), reward_weights=functions.weights, **batch, **cpu, **quiet)
     trainer = GRPOTrainer(str(TINY_LM), functions, args=config, train_dataset=Dataset.from_list([row] * 8))
     trainer.train()
     logged = {key for entry in trainer.state.log_history for key in entry}
-    assert trainer.state.global_step == 2
     assert {f"rewards/{function.__name__}/mean" for function in functions} <= logged

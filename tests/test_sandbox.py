@@ -7,7 +7,6 @@ import gzip
 import json
 import os
 import platform
-import random
 import re
 import signal
 import socket
@@ -47,8 +46,8 @@ VALUES = [73310_00000000000 * 10 + i for i in range(3)]
 PROBE = attacks.Attack("probe", "exit", "@DIR@|@PORT@|@UDP@|@TOKEN@|@DIGITS@", ("calls",))
 
 
-def stand_in(effect=None, passed=0, ends=True):
-    """A module like the sandbox whose run_code has an effect on the outside and returns a made-up verdict."""
+def judged(effect=None, passed=0, ends=True, kind="exit"):
+    """What the judge says of an attack with an effect on the outside and a made-up verdict."""
 
     def run_code(code, tests, **_):
         ours = code == attacks.CORRECT
@@ -58,7 +57,8 @@ def stand_in(effect=None, passed=0, ends=True):
         verdict = {"passed": good, "total": total, "all_passed": good == total, "fraction": good / total}
         return types.SimpleNamespace(**verdict, status="ok" if good == total else "failed", detail="")
 
-    return types.SimpleNamespace(run_code=run_code, SandboxError=ArithmeticError)
+    sandbox = types.SimpleNamespace(run_code=run_code, SandboxError=ArithmeticError)
+    return attacks.run_attack(sandbox, None, dataclasses.replace(PROBE, kind=kind), "calls", VALUES).problems
 
 
 def connect(family, address, kind=socket.SOCK_STREAM):
@@ -67,52 +67,41 @@ def connect(family, address, kind=socket.SOCK_STREAM):
         sock.send(b"x")
 
 
-def send(family, address):
-    connect(family, address, socket.SOCK_DGRAM)
-
-
 def write(path, text="x"):
     Path(path).write_text(text)
 
 
-HARMS = {
-    "a new file": (lambda d, *_: write(f"{d}/new"), "changed /new"),
-    "other content": (lambda d, *_: write(f"{d}/victim.txt", "kept me"), "changed /victim.txt"),
-    "other rights": (lambda d, *_: os.chmod(f"{d}/victim.txt", 0o600), "changed /victim.txt"),
-    "other times": (lambda d, *_: os.utime(f"{d}/folder", (0, 0)), "changed /folder"),
-    "a deleted file": (lambda d, *_: os.unlink(f"{d}/folder/inner.txt"), "changed /folder/inner.txt"),
-    "a symlink": (lambda d, *_: os.symlink("x", f"{d}/link"), "changed /link"),
-    "a connection": (lambda d, tcp, *_: connect(socket.AF_INET, ("127.0.0.1", int(tcp))), "AF_INET SOCK_STREAM"),
-    "a datagram": (lambda d, t, udp, *_: send(socket.AF_INET, ("127.0.0.1", int(udp))), "AF_INET SOCK_DGRAM"),
-    "a unix connection": (lambda d, *_: connect(socket.AF_UNIX, f"{d}/stream.sock"), "AF_UNIX SOCK_STREAM"),
-    "a unix datagram": (lambda d, *_: send(socket.AF_UNIX, f"{d}/datagram.sock"), "AF_UNIX SOCK_DGRAM"),
-    "an abstract one": (lambda d, t, u, token, _: connect(socket.AF_UNIX, f"\0{token}"), "AF_UNIX SOCK_STREAM"),
-    "an abstract datagram": (lambda d, t, u, token, _: send(socket.AF_UNIX, f"\0{token}d"), "AF_UNIX SOCK_DGRAM"),
-    "a dropping": (lambda d, t, u, token, _: write(f"/dev/shm/{token}"), "left /dev/shm/"),
-    "a process": (lambda *a: subprocess.Popen(["sleep", f"30.0{a[4]}"]), "still runs"),
-    "a named process": (lambda *a: subprocess.Popen(["bash", "-c", "sleep 30; :", a[3]]), "still runs"),
-    "a late verdict": (lambda *a: time.sleep(0.4), "late: "),
-    "a larger caller": (lambda *a: bytearray(b"x") * (64 << 20), "the caller grew by"),
-    "an exception": (lambda *a: [][0], "run_code raised IndexError"),
+HARMS = {  # folder, TCP port, UDP port, mark, digits
+    "changed /new": lambda d, *_: write(f"{d}/new"),
+    "changed /victim.txt": lambda d, *_: os.chmod(f"{d}/victim.txt", 0o600),
+    "changed /folder": lambda d, *_: os.utime(f"{d}/folder", (0, 0)),
+    "AF_INET SOCK_STREAM": lambda d, tcp, *_: connect(socket.AF_INET, ("127.0.0.1", int(tcp))),
+    "AF_INET SOCK_DGRAM": lambda d, t, udp, *_: connect(socket.AF_INET, ("127.0.0.1", int(udp)), socket.SOCK_DGRAM),
+    "AF_UNIX SOCK_STREAM": lambda d, *_: connect(socket.AF_UNIX, f"{d}/stream.sock"),
+    "AF_UNIX SOCK_DGRAM": lambda d, t, u, token, _: connect(socket.AF_UNIX, f"\0{token}d", socket.SOCK_DGRAM),
+    "left /dev/shm/": lambda d, t, u, token, _: write(f"/dev/shm/{token}"),
+    "still runs": lambda *a: subprocess.Popen(["sleep", f"30.0{a[4]}"]),
+    "late: ": lambda *a: time.sleep(0.4),
+    "run_code raised IndexError": lambda *a: [][0],
 }
 
 
-@pytest.mark.parametrize("name", HARMS)
-def test_judge_sees(name, monkeypatch):
+@pytest.mark.parametrize("expected", HARMS)
+def test_judge_sees(expected, monkeypatch):
     monkeypatch.setattr(attacks, "LIMITS", {"timeout_s": 0.1, "total_timeout_s": 0.1, "memory_mb": 64})
-    monkeypatch.setattr(attacks, "LATE_S", 0.2 if name == "a late verdict" else 999)
-    monkeypatch.setattr(attacks, "CALLER_GROWTH_MB", 30 if name == "a larger caller" else 10_000)
-    if name == "a larger caller":  # the measure is the highest ever: stand above what other tests needed
-        peaks = iter([1024, 1024 * 65])  # kB before and after
-        peak = lambda _: types.SimpleNamespace(ru_maxrss=next(peaks))  # noqa: E731
-        monkeypatch.setattr(attacks, "resource", types.SimpleNamespace(RUSAGE_SELF=0, getrusage=peak))
-    effect, expected = HARMS[name]
+    monkeypatch.setattr(attacks, "LATE_S", 0.2 if expected == "late: " else 999)
     # of attacks with processes the judge looks twice: one that has just begun may not bear its name yet
-    probe = dataclasses.replace(PROBE, kind="process") if "process" in name else PROBE
-    problems = attacks.run_attack(stand_in(effect), None, probe, "calls", VALUES).problems
+    problems = judged(HARMS[expected], kind="process" if expected == "still runs" else "exit")
     beside = {"changed the folder", "changed /folder"}  # a folder's times change with what is in it
     assert any(expected in problem for problem in problems), problems
     assert all(expected in problem or problem in beside for problem in problems), problems
+
+
+def test_judge_sees_a_granted_test_and_a_broken_server():
+    assert judged(passed=1) == ["passed 1 of 3", "all_passed False, fraction 0.3333333333333333, status failed"]
+    assert any("all_passed True" in problem for problem in judged(passed=3))
+    assert judged(ends=False) == ["the next correct program failed: failed "]
+    assert judged() == []
 
 
 HELPED = """
@@ -134,16 +123,6 @@ def test_what_helps_the_attacks_works_where_nothing_contains_it(tmp_path):
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     found = [VALUES[1], None, "reached", None, ["f", "<module>"], "sprayed", "@TOKEN@\n", -38]
     assert done.stdout == json.dumps(found) + "\n", done.stderr
-
-
-def test_judge_sees_a_granted_test_and_a_broken_server():
-    def problems(**stand):
-        return attacks.run_attack(stand_in(**stand), None, PROBE, "calls", VALUES).problems
-
-    assert problems(passed=1) == ["passed 1 of 3", "all_passed False, fraction 0.3333333333333333, status failed"]
-    assert any("all_passed True" in problem for problem in problems(passed=3))
-    assert problems(ends=False) == ["the next correct program failed: failed "]
-    assert problems() == []
 
 
 TYPED = """
@@ -222,7 +201,7 @@ def test_the_other_layers_hold_where_one_is_missing(sandbox, missing):
     kinds = ["read", "write", "process", "network", "signal"] + ["reach"] * (missing != "seccomp")
     flags = ["--gentle", "--kind", *kinds, "--suite", "calls", "reached", "--disable", *missing.split()]
     result = attacks.supervise(flags)
-    contained(result, 100)
+    contained(result, 90)
     assert all(result["end"]["layers"][layer] == "off: disabled by the caller" for layer in missing.split())
 
 
@@ -231,13 +210,10 @@ def test_the_other_layers_hold_where_one_is_missing(sandbox, missing):
 
 # expression in a program, what it comes to
 VALUES_OF = [
-    ("3 ** 1000", 3**1000),
     ("3 ** 9000", 3**9000),
     ("1 / 3", 0.3333333),
-    ("-2e300 / 3", -2e300 / 3),
     ("float('-inf')", float("-inf")),
     ("(1, (1,), ())", (1, (1,), ())),
-    ("{1, 2, 2}", {1, 2}),
     ("{frozenset([1, 2])}", {frozenset({2, 1})}),
     ("{7: [7], (7, 1): None}", {7: [7], (7, 1): None}),
     ("[None, True, False]", [None, True, False]),
@@ -249,16 +225,10 @@ VALUES_OF = [
     ("'é漢\U0001f600\\n\\0'", "é漢\U0001f600\n\0"),
     ("'ab' * 200_000", "ab" * 200_000),
     ("collections.Counter('aab')", {"a": 2, "b": 1}),
-    ("collections.OrderedDict(a=1)", {"a": 1}),
     ("collections.defaultdict(list, k=[1])", {"k": [1]}),
     ("list(collections.deque([1], 3))", [1]),
     ("collections.namedtuple('P', 'x y')(1, [1])", (1, [1])),
-    ("[math.prod(x) for x in itertools.combinations([1, 2, 3], 2)]", [2, 3, 6]),
-    ("re.findall(r'\\d+', 'a1b22')", ["1", "22"]),
-    ("str(datetime.date.fromisoformat(json.loads('\"2024-02-28\"')) + datetime.timedelta(1))", "2024-02-29"),
-    ("str(decimal.Decimal('0.1') + decimal.Decimal('0.2'))", "0.3"),
     ("[fractions.Fraction(4, 6)]", [Fraction(2, 3)]),
-    ("random.Random(3).randint(1, 99)", random.Random(3).randint(1, 99)),
     ("len(bytearray(200 << 20))", 200 << 20),
     # keys of correct programs may share hashes: those of -1 and -2, of every 61st power of two
     ("{}.fromkeys(itertools.product(range(-60, 61), repeat=2), 0)", {}.fromkeys(product(range(-60, 61), repeat=2), 0)),
@@ -268,10 +238,7 @@ NEARLY = [  # what a program returns, what is expected
     *(("1", True), ("True", 1), ("'1'", 1), ("[1, 2, 3]", [1, 2]), ("[1, 2]", {1, 2}), ("b'a'", "a"), ("None", 0)),
     *(("[2, 1]", [1, 2]), ("None", []), ("1.001", 1.0), ("10**15 + 1", 10**15), ("{'a': 1}", {"a": 1, "b": None})),
 ]
-EVALUATES = (
-    "import collections, datetime, decimal, fractions, itertools, json, math, random, re\n"
-    "def f(x):\n    print('debug', x)\n    return eval(x)"
-)
+EVALUATES = "import collections, fractions, itertools\ndef f(x):\n    print('debug', x)\n    return eval(x)"
 
 
 def test_values_arrive_as_they_are_and_nearly_right_ones_fail(sandbox):
@@ -322,13 +289,6 @@ ARRAY = """
 import numpy as np
 def f(x): return (np.array(x) * 2).tolist() + [np.float64(0.5), np.int64(3)]
 """
-LATE = """
-import threading, time
-def g():
-    time.sleep(0.02)
-    print('late')
-threading.Thread(target=g).start()
-"""
 CHANGED = "def check(candidate):\n    x = [2, 1]\n    assert candidate(x) is None\n    assert x == [1, 2, 9]\n"
 SET_UP_CLOSE = "import math\ndef close(a, b):\n    return math.isclose(a, b, abs_tol=1e-6)\n"
 CONTROLS = [  # program, tests: (args, expected) of f, (input, output) of a script, or Python
@@ -338,7 +298,6 @@ CONTROLS = [  # program, tests: (args, expected) of f, (input, output) of a scri
         "def f(a, *, b=1, **c): return [a, b, c]",
         [{"args": [1], "kwargs": {"b": 2, "d": 3}, "expected": [1, 2, {"d": 3}]}],
     ),
-    ("class Solution:\n    def f(self, a, b):\n        return a + b", [([1, 2], 3), (["a", "b"], "ab")]),
     (JOINED, [([8], list(range(8)))]),
     (ARRAY, [([[1, 2]], [2, 4, 0.5, 3])]),
     (GATHERED, [([3], [0, 1, 2])]),
@@ -350,10 +309,8 @@ CONTROLS = [  # program, tests: (args, expected) of f, (input, output) of a scri
     ("import sys\nfor line in sys.stdin:\n    print(line.strip()[::-1])", ("ab\ncd", "ba\ndc\n")),
     ("print(1)\nexit()\nprint(2)", ("", "1\n")),
     ("print('é漢\U0001f600', input())", ("ß", "é漢\U0001f600 ß")),
-    ("print(f'{1 / 3:.6f}')", ("", "0.333333")),
     ("import sys\nsys.stdout.buffer.write(b'ok\\n')\nsys.stdout.flush()", ("", "ok")),
     ("import atexit\natexit.register(print, 'bye')\nprint('hi')", ("", "hi\nbye\n")),
-    (LATE, ("", "late")),
     ("for i in range(50000):\n    print(i)", ("", "".join(f"{i}\n" for i in range(50000)))),
 ]
 
@@ -398,22 +355,13 @@ def test_nothing_runs_after_the_first_failure_where_that_is_asked(sandbox):
     assert sandbox.run_code("def f(x):\n    return x", tests[:1], **asked).all_passed
 
 
-NEARLY_PRINTED = [("1 2", "12"), ("a\nb", "a b"), ("", "0"), ("0\n0", "0"), ("1.1", "1.0"), ("yes", "YES")]
-
-
-def test_a_nearly_right_output_fails(sandbox):
-    for printed, expected in NEARLY_PRINTED:
-        verdict = sandbox.run_code(f"print({printed!r})", [{"input": "", "output": expected}])
-        assert (verdict.passed, verdict.total, verdict.all_passed) == (0, 1, False), printed
-
-
 STATUSES = [  # status, body of f, limits
     ("failed", "return 0", {}),
     ("syntax_error", "return (", {}),
     ("timeout", "while True: pass", {"timeout_s": 0.3}),
     ("memory", "return len(bytearray(1 << 30))", {"memory_mb": 128}),
     ("error", "import os; os._exit(0)", {}),
-    ("output_limit", "return 'x' * (64 << 20)", {"timeout_s": 10}),
+    ("output_limit", "return 'x' * (2 << 20)", {"output_mb": 1, "timeout_s": 20}),
 ]
 
 
@@ -446,7 +394,7 @@ UNUSABLE = [
 ]
 
 
-@pytest.mark.parametrize("value", [0, -1, -0.5, float("nan"), float("inf")])
+@pytest.mark.parametrize("value", [0, -0.5, float("nan"), float("inf")])
 @pytest.mark.parametrize("limit", ["timeout_s", "total_timeout_s", "memory_mb", "output_mb"])
 def test_a_limit_is_a_finite_number_above_0(sandbox, limit, value):
     told = f"got {limit} {value}; expected a finite number above 0"
@@ -457,7 +405,7 @@ def test_a_limit_is_a_finite_number_above_0(sandbox, limit, value):
             sandbox.program_output("print(1)", **{limit: value})
 
 
-@pytest.mark.parametrize("flag", ["--timeout_s=nan", "--timeout_s=inf", "--memory_mb=-5", "--output_mb=0"])
+@pytest.mark.parametrize("flag", ["--timeout_s=nan", "--output_mb=0"])
 def test_a_flag_that_limits_nothing_is_refused(sandbox, flag, tmp_path, capsys):
     (tmp_path / "a.py").write_text("assert 1 == 1")
     assert sandbox.main([*(f"--{name}={tmp_path}/a.py" for name in ("code", "tests")), flag]) == 2
@@ -480,7 +428,7 @@ def test_tests_that_cannot_be_used_are_the_callers_error_and_one_bad_row_of_many
     assert verdicts[1].status == "invalid_tests" and not verdicts[1].all_passed
 
 
-@pytest.mark.parametrize("code", ["", "   \n", None, "# nothing", "\0", "\ud800", "x" * 5_000_000])
+@pytest.mark.parametrize("code", ["", None, "# nothing", "\0", "\ud800", "x" * 5_000_000])
 def test_no_program_never_passes(sandbox, code):
     verdict = sandbox.run_code(code, [([1], 1)], entry_point="f")
     assert not verdict.all_passed and verdict.passed == 0 and verdict.total == 1 and verdict.status != "ok"
@@ -499,14 +447,15 @@ def humaneval():
 
 @pytest.mark.parametrize("solved", [True, False])
 def test_humaneval_passes_with_its_solutions_only(sandbox, humaneval, solved):
-    jobs = []
-    for row in humaneval:
+    """Every third row."""
+    rows, jobs = humaneval[::3], []
+    for row in rows:
         body = row["canonical_solution"] if solved else "    return None\n"
         job = {"code": row["prompt"] + body, "tests": row["test"], "entry_point": row["entry_point"]}
         jobs.append(job | {"setup": row["prompt"] + "    pass\n", "timeout_s": 20})
     verdicts = sandbox.run_many(jobs)
-    odd = {row["task_id"]: v for row, v in zip(humaneval, verdicts, strict=True) if v.all_passed != solved}
-    assert odd == {} and len(verdicts) == 164
+    odd = {row["task_id"]: v for row, v in zip(rows, verdicts, strict=True) if v.all_passed != solved}
+    assert odd == {} and len(verdicts) == 55
     assert all(v.trusted if solved else v.status != "ok" for v in verdicts)
 
 
@@ -531,6 +480,7 @@ def test_four_threads_get_their_own_verdicts(sandbox):
         batches = [range(start, start + 25) for start in range(0, 100, 25)]
         found = list(pool.map(lambda batch: sandbox.run_many([numbered(n) for n in batch], workers=2), batches))
     assert [[verdict.passed for verdict in batch] for batch in found] == [[n % 4 for n in batch] for batch in batches]
+    assert sandbox.run_many([]) == []
 
 
 USE_AND_END = """
@@ -587,13 +537,10 @@ def test_nothing_of_a_program_remains_in_the_next(sandbox):
     assert sandbox.run_code(LOOK, [([1], [False] * 4)], entry_point="f").all_passed
 
 
-def test_layers_can_be_left_out_by_name_only(sandbox):
-    with pytest.raises(ValueError, match="no_such_layer"):
-        sandbox.Sandbox(disable=["no_such_layer"])
-
-
 def test_strict_runs_here_and_refuses_where_files_or_network_are_open(sandbox):
     need(sandbox, *WALLS)
+    with pytest.raises(ValueError, match="no_such_layer"):
+        sandbox.Sandbox(disable=["no_such_layer"])
     assert sandbox.run_code(**numbered(3), strict=True).passed == 3
     open_box = sandbox.Sandbox()
     open_box.ready()
@@ -612,7 +559,6 @@ RAISE_TEST = "import pytest\ndef test_f():\n    with pytest.raises(ValueError):\
 EXPECTED_ERRORS = (  # f(-1) raises ValueError
     "try:\n    f(-1)\n    assert False\nexcept ValueError:\n    pass",
     "try:\n    f(-1)\n    assert False, 'no error'\nexcept (TypeError, ValueError) as error:\n    print(error)",
-    "try:\n    f(-1)\n    raise AssertionError('no error')\nexcept ValueError:\n    pass",
     "try:\n    f(-1)\nexcept ValueError:\n    pass\nelse:\n    assert False",
     "def test_f():\n    try:\n        f(-1)\n        assert False\n    except ValueError:\n        return",
 )
@@ -662,13 +608,12 @@ import pytest
 def test_f(a, b, c):
     assert min(a) > 0 and f(b) == c
 """
-EACH = "def test_f(d):\n    assert f(d) == d\n"
 TEST_CLASS = (
     "class TestF:\n    def setup_method(self): self.x = 1\n    def test_f(self):\n        assert f(self.x) == 1\n"
 )
 SCRIPT = "def test_f():\n    assert f(1) == 1\nif __name__ == '__main__':\n    {}\n"
 SKIP = "import pytest\n@pytest.mark.skip\ndef test_g():\n    assert f(1) == 2\n"
-FAILS = EXPECTED_ERRORS[2].replace("raise AssertionError", "pytest.fail").replace("try", "import pytest\ntry")
+FAILS = "import pytest\ntry:\n    f(-1)\n    pytest.fail('no error')\nexcept ValueError:\n    pass"
 SET_UPS = TEST_CLASS.replace("def setup_method(self): self", "@classmethod\n    def setup_class(cls): cls")
 MODULE = (
     "x = []\ndef setup_module(): x.append(1)\ndef setup_function(f): x.append(2)\ndef test_f(): assert f(x) == [1, 2]"
@@ -703,12 +648,8 @@ class G:
 GROWN = "g = G()\nassert g.rows == [] and g.counts == {}\ng.start()\ng.put(1, 2)\ng.put(1, 3)\n"
 ALONE = (  # no program can pass these: it runs in a process and folder of its own
     "from unittest.mock import patch\n@patch('os.getcwd', return_value=3)\ndef test_f(m):\n    assert f(1) == 3",
-    "import unittest.mock\nwith unittest.mock.patch('time.time', lambda: 3):\n    assert f(1) == 3",
     "import os\nos.environ['X'] = '3'\nassert f(1) == 3",
     "import random\nrandom.seed(0)\nassert f(1) == 3",
-    "import numpy as np\nnp.random.seed(0)\nassert f(1) == 3",
-    "import tempfile\nwith tempfile.NamedTemporaryFile() as t:\n    assert f(t.name) == 3",
-    "from os import path\nf('x')\nassert path.exists('x')",
     "open('x', 'w').write('3')\nassert f('x') == 3",
     "import no_such_library\nassert f(1) == 3",
 )
@@ -752,10 +693,7 @@ VERDICTS = [
     (POINT, "p = P()\np.x = 5\nassert p.get() == 5\nassert p.x == 5", "ok 2/2"),
     (FIXED, "p = P()\np.x = 5\nassert p.x == 5", "failed 0/1"),
     ("from fractions import Fraction\ndef f(x): return Fraction(x, 2)", "assert f(1) == 0.5", "ok 1/1"),
-    ("from decimal import Decimal\ndef f(x): return Decimal(x)", "assert f('1.5') == 1.5", "ok 1/1"),
-    ("import datetime\ndef f(*a): return datetime.date(*a)", "assert f(2024, 2, 29).year == 2024", "ok 1/1"),
     ("from collections import deque\ndef f(x): return deque(x)", "assert list(f([1, 2])) == [1, 2]", "ok 1/1"),
-    ("def f(x): return range(x)", "assert f(3) == range(3)", "ok 1/1"),
     (RAISES, RAISE_TEST, "ok 1/1"),
     ("def f(x): return x", RAISE_TEST, "failed 0/1"),
     ("def f(x): return x", CLOSE, "ok 1/1"),
@@ -775,18 +713,14 @@ VERDICTS = [
     ("def f(): print(3)", CAPTURE, "invalid_tests 0/1"),
     ("def f(g): return g(1)", "assert f(lambda x: x + 1) == 2", "ok 1/1"),
     ("def f(g): return g(1)", "def h(x, y=2):\n    return [x + y for _ in 'a']\nassert f(h) == [3]", "ok 1/1"),
-    ("def f(g): return g(2)", "assert f(lambda x: x + 1) == 2", "failed 0/1"),
     ("def f(g): return 2", "y = 1\nassert f(lambda x: x + y) == 2", "invalid_tests 0/1"),
     ("def f(g): return g(1)", "assert f(max) == 1", "invalid_tests 0/1"),
     ("def g(x): return x + 1\ndef f(g): return g(1)", "assert f(g) == 2", "ok 1/1"),
     ("class G:\n    x = 2\ndef f(g): return g.x", "assert f(G) == 2\nassert f(g=G) == 2", "ok 2/2"),
-    ("def f(x): return x", "def check(candidate):\n    pass", "no_tests 0/0"),
     ("def f(x): return x", "def test_f():\n    f(1)", "no_tests 0/0"),
     # a wrong program stays in the count
     (NOTHING, "for a, b in zip(f(3), [0, 1, 2]):\n    assert a == b", "failed 0/1"),
-    (NOTHING, "for x in f(3):\n    assert x > 0\n    assert x < 9", "failed 0/2"),
     (NOTHING, "import pytest\nfor x in f(3):\n    with pytest.raises(ValueError):\n        x()", "failed 0/1"),
-    (NOTHING, "def check(candidate):\n    for x in candidate(3):\n        assert x", "failed 0/1"),
     (THUNK, "assert f(1, 2) == 3\nassert f(1, 2) == f(2, 1)", "failed 0/2"),
     ("def f(x): raise ValueError", SET_UP, "failed 0/1"),
     ("", "def test_f(fixture):\n    assert f(1) == 1", "invalid_tests 0/1"),
@@ -798,32 +732,21 @@ VERDICTS = [
     *((CLASSES, test, "ok 1/1") for test in (CAUGHT, CAUGHT.replace("A", "B"), WITH_RAISES, TEST_CASE)),
     *((f"A = {base}\ndef f(x): return x", CAUGHT, "failed 0/1") for base in ("Exception", "AssertionError")),
     ("class A(AssertionError): pass\ndef f(x): return x", CAUGHT, "failed 0/1"),
-    ("class A(Exception): pass\nclass B(Exception): pass\ndef f(x): raise B", CAUGHT, "failed 0/1"),
     (CLASSES, "assert P(1).x == 1\nassert P(1) == (1,)", "ok 2/2"),
     (CLASSES, "try:\n    f(-1)\n    assert 0\nexcept Exception as e:\n    assert isinstance(e, A)", "ok 1/1"),
     # classes of the program
     (CLASSES, "assert (V(1) + V(2)).x == 3\nassert (-V(1)).x == -1", "ok 2/2"),
-    (CLASSES, "v = V(1)\nassert v.x == 1\nassert 1 in v\nassert 2 not in v", "ok 3/3"),
     (CLASSES, "assert isinstance(V(1), V)\nassert not isinstance(f(1), V)", "ok 2/2"),
     (CLASSES, "assert V(1) < V(2)", "invalid_tests 0/1"),
-    (CLASSES, "assert (V(1) * 3).x == 3", "invalid_tests 0/1"),
     (CLASSES, "assert V(1) < V(2)\nassert f(1) == 2", "failed 0/2"),
     (CLASSES, "class W(V):\n    pass\nassert W(1).x == 1", "invalid_tests 0/1"),
     (CLASSES, "from enum import *\nclass W(Enum):\n    R = 1\nassert f(1) == W.R.value", "ok 1/1"),
     (CLASSES, "assert issubclass(B, A) and not issubclass(V, A)\nassert issubclass(int, int)", "ok 2/2"),
-    (CLASSES, "assert issubclass(A, B)", "failed 0/1"),
     (CLASSES, "assert issubclass(B, Exception)", "invalid_tests 0/1"),
     (ORDERED, "from collections import OrderedDict as O\nassert f() == O(a=2, b=1)", "failed 0/1"),
     # pytest
     ("def f(x): return x", MANY, "ok 4/4"),
-    (
-        "def f(x): return x",
-        "import pytest\n@pytest.mark.parametrize('d', [{'a': 1}, pytest.param([2])])\n" + EACH,
-        "ok 2/2",
-    ),
-    ("def f(x): return 1", MANY, "failed 2/4"),
     ("def f(x): return x", TEST_CLASS, "ok 1/1"),
-    ("def f(x): return -x", TEST_CLASS, "failed 0/1"),
     ("def f(x): print(x)", "def test_f(capsys):\n    f(1)\n    assert capsys", "invalid_tests 0/1"),
     ("def f(x): return input()", PATCH, "invalid_tests 0/1"),
     ("def f(x): return x", "import sys\nassert f(1) == 2\nsys.stderr.write('end')", "failed 0/1"),
@@ -833,7 +756,6 @@ VERDICTS = [
         for value, end in (("x", "ok 1/1"), ("-x", "failed 0/1"))
         for test in (
             *map(SCRIPT.format, ("test_f()", "import sys, pytest; sys.exit(pytest.main([__file__]))")),
-            "def main():\n    assert f(1) == 1\nif __name__ == '__main__':\n    main()",
             "if '__main__' == __name__:\n    assert f(1) == 1",
             "import sys\nassert f(1) == 1\nsys.exit(0)",
             *(UNITTEST + f"unittest.main({given})" for given in ("", "argv=[''], exit=False")),
@@ -855,7 +777,6 @@ VERDICTS = [
     (ERRORS, CODE, "ok 1/1"),
     (ERRORS.replace("= code", "= 0"), CODE, "failed 0/1"),
     (ERRORS, KEY, "ok 1/1"),
-    # names and items
     # what an attribute holds stays the program's own, also where it came later than the tests read the attribute
     (GROWS, f"{GROWN}assert g.rows == [[2, 3]] and g.counts == {{1: {{2: 1, 3: 1}}}}", "ok 2/2"),
     (GROWS, f"r = G().rows\n{GROWN}assert r == [] and g.rows == [[2, 3], []]", "failed 1/2"),
@@ -865,21 +786,13 @@ VERDICTS = [
     ("def f(g): return g", "def g(x):\n    return x\nassert f(g).__name__ == 'g'", "ok 1/1"),
     *(("def f(x): return 3", test, "invalid_tests 0/1") for test in ALONE),
     ("def f(x): return x", "import random\nrandom.seed(0)\nx = random.random()\nassert f(x) == x", "ok 1/1"),
-    (
-        "def f(x): return x",
-        "try:\n    import no_such_library\nexcept ImportError:\n    pass\nassert f(1) == 1",
-        "ok 1/1",
-    ),
     ("class Fs:\n    def exists(self, p): return True", "assert Fs().exists('x')", "ok 1/1"),
     # what a program returns may be iterated, entered and awaited
     ("def f():\n    yield from (1, 2)", "g = f()\nassert next(g) == 1", "ok 1/1 trusted"),
     ("import itertools\nf = itertools.count", "g = f()\nassert [next(g) for _ in '12'] == [0, 1]", "ok 1/1 trusted"),
-    ("def f():\n    yield 1", "g = f()\nassert next(g, 0) == 1\nassert next(g, None) is None", "ok 2/2 trusted"),
-    ("def f():\n    yield 2", "assert next(f()) == 1", "failed 0/1 trusted"),
     (ENTERS.format(1), ENTERED, "ok 1/1 trusted"),
     (SWALLOWS, ENTERED, "failed 0/1 trusted"),
     ("import asyncio\nasync def f():\n    await asyncio.sleep(0)\n    return 1", RAN, "ok 1/1 trusted"),
-    ("async def f():\n    return 2", RAN, "failed 0/1 trusted"),
     ("async def f(x):\n    return x", TOGETHER, "ok 2/2 trusted"),
     ("async def f():\n    raise ValueError", RUN_RAISES, "ok 1/1 trusted"),
     # but these bring no object that is equal to everything
@@ -891,7 +804,6 @@ VERDICTS = [
     # an array equals what it equals in Python
     *((f"{NUMPY}[1, 2])", f"assert {test}", "ok 1/1") for test in ("f().tolist() == [1, 2]", "list(f()) == [1, 2]")),
     *((f"{NUMPY}[1, 2])", test, "failed 0/1") for test in ("assert f() == [1, 2]", "x = f()\nassert x == [1, 2]")),
-    (f"{NUMPY}2.0)[()]", "assert f() == 2", "ok 1/1"),
     ("import numpy as np\ndef f(): return [np.array([1, 2]), 3]", "assert f() == [[1, 2], 3]", "failed 0/1"),
     (f"{NUMPY}[1.0, 2])", "import numpy\nassert numpy.allclose(f(), [1, 2])\nassert f().dtype == float", "ok 2/2"),
     (f"{NUMPY}[1, 2])", "import numpy as np\nassert (f() == np.array([1, 2])).all()", "ok 1/1"),
@@ -913,10 +825,8 @@ VERDICTS = [
     (SUM, "assert sum(1, 2) == 3\nassert abs(sum(1, -3) + 2) < 1e-9", "ok 2/2"),
     (SUM, "def check(candidate):\n    assert candidate(1, 2) == 3\n    assert sum(1, 2) == 3", "ok 2/2"),
     (SUM, [{"args": [1, 2], "expected": 3, "function": "sum"}], "ok 1/1"),
-    (SUM, "def test_sum():\n    got = sum(1, 2)\n    assert got == 3", "ok 1/1"),
     (LIE, "assert sum([1, 2]) == 3", "failed 0/1"),
     (LIE, "assert abs(sum([1, 2]) - 3) < 1e-9", "failed 0/1"),
-    (LIE, "def check(candidate):\n    assert sum([1, 2]) == 3", "failed 0/1"),
     (LIE, [{"args": [[1, 2]], "expected": 3, "function": "sum"}], "failed 0/1"),
     (
         "def max(x): return x[0]\ndef min(x): return x[0]",
@@ -929,21 +839,17 @@ VERDICTS = [
     ("def f(x): return x", "assert len([1]) == 1\nassert f(1) == 1", "ok 2/2"),
     # what judges is not the program's: with the result in a variable, too
     ("def f(x): return 0\ndef sorted(x): return [1]", "r = f(1)\nassert sorted([r]) == [1]", "failed 0/1"),
-    ("def f(x): return 0\ndef isclose(*a): return True", "r = f(1)\nassert isclose(r, 3)", "failed 0/1"),
     ("def f(x): return 0\ndef max(x): return 0", "assert f(1) == max([1])", "failed 0/1"),
     ("def sum(x): return 0\ndef abs(x): return 0", "r = sum([1, 2])\nassert abs(r - 3) < 1e-6", "failed 0/1"),
     ("def sum(x): return 0\ndef range(n): return []", "for i in range(1, 3):\n    assert sum([i]) == i", "failed 0/2"),
     # lists that the program changes are those of the tests, wherever these hold them
     ("def f(x): x[0].append(1)", "a = [0]\nf([a])\nassert a == [0, 1]", "ok"),
-    ("def f(x): x[0].append(1)", "a = [0]\nf((a,))\nassert a == [0, 1]", "ok"),
     ("def f(x): x[0][0] = 5", "g = [[0]]\nrow = g[0]\nf(g)\nassert row == [5]", "ok"),
     (SORTS, "a = [2, 1]\nf(x=a)\nassert a == [1, 2]", "ok"),
     (SORTS, "a, b = [1], [0]\nr = [a, b]\nf(r)\nassert r == [b, a] and a == [1] and r[1] is a", "ok"),
     ("def f(a, b):\n    a.append(1)\n    return b", "x = [0]\nassert f(x, x) == [0, 1]", "ok"),
     ("def f(g):\n    g[0][0] = 1\n    return g", "assert f([[0]] * 2) == [[1], [1]]", "ok"),
     ("def f(x): return x", "a = [0]\nassert f(a) is a", "ok"),
-    ("def f(x): return list(x)", "a = [0]\nassert f(a) is a", "failed"),
-    ("def f(x): x.append(x)", "a = [0]\nf(a)\nassert a == [0]", "failed"),
     (BOX, "b = B()\nb.rows[0][0] = 3\nassert b.total() == 3\nb.rows.append([4])\nassert b.total() == 7", "ok"),
     (BOX, "b = B()\nassert b.rows == [[0]]\nb.rows[0][0] = 3\nassert b.total() == 0", "failed"),
     (BOX, "b = B()\nr = b.rows\nb.rows.append([2])\nassert r is b.rows and r == [[0], [2]]", "ok"),
@@ -957,7 +863,6 @@ VERDICTS = [
     ("import numpy as np\ndef f(x): return np.bool_(x)", "assert f(1) is True", "failed"),
     # the program orders its objects; what is in them, the tests see
     (ITEMS, SHOP + "[x.name for x in sorted(s.items())] == ['a', 'b']", "ok 1/1 distrusted"),
-    (ITEMS, SHOP + "[x.name for x in sorted(s.items())] == ['b', 'a']", "failed 0/1 distrusted"),
     (ITEMS, SHOP + "max(s.items()).name == 'b' and min(s.items()).name == 'a'", "ok 1/1 distrusted"),
     (ITEMS, SHOP + "sorted(s.items(), key=lambda x: x.name)[0].price == 1", "ok 1/1 trusted"),
     (ITEMS, SHOP + "s.all.sort() is None and s.items()[0].name == 'a'", "ok 1/1 distrusted"),
@@ -965,7 +870,6 @@ VERDICTS = [
     (LIARS, SHOP + "s.items()[0] < s.items()[1]", "failed 0/1 trusted"),
     # what it says of itself
     (ITEMS, SHOP + "type(s).__name__ == 'Shop' == s.__class__.__name__", "ok 1/1 trusted"),
-    (ITEMS, SHOP + "type(s).__name__ == 'Item'", "failed 0/1 trusted"),
     (ITEMS, SHOP + "vars(s.items()[0]) == {'name': 'b', 'price': 2} == s.items()[0].__dict__", "ok 1/1 trusted"),
     (ITEMS, SHOP + "'sell' in dir(s) and hasattr(s, 'all') and not hasattr(s, 'none')", "ok 1/1 trusted"),
     (ITEMS, SHOP + "list(inspect.signature(s.sell).parameters) == ['name', 'price', 'gift']", "ok 1/1 trusted"),
@@ -990,14 +894,6 @@ def test_verdicts(sandbox, code, tests, expected):
     assert verdict.status != "invalid_tests" or re.search("try |only plain data", verdict.detail)
 
 
-@pytest.mark.parametrize("entry_point", ["Solution().two", "Solution.two", "two"])
-def test_a_method_of_solution_may_be_named_with_its_class(sandbox, entry_point):
-    code = "class Solution:\n    def two(self, x):\n        return 2 * x"
-    tests = "def check(candidate):\n    assert candidate(x=4) == 8"
-    assert sandbox.run_code(code, tests, entry_point=entry_point).all_passed
-    assert sandbox.run_code(code, [([4], 8)], entry_point=entry_point).all_passed
-
-
 def test_the_time_for_all_tests_grows_with_their_number(sandbox):
     code = "import time\ntime.sleep(0.3)\nprint(1)"
     verdict = sandbox.run_code(code, [{"input": "", "output": "1"}] * 8, timeout_s=0.8)
@@ -1006,8 +902,7 @@ def test_the_time_for_all_tests_grows_with_their_number(sandbox):
     assert verdict.status == "timeout" and "all tests together took more than 1.0 s" in verdict.detail
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="finds the server in /proc")
-@pytest.mark.parametrize("tests", [[([1], 1)], "assert f(1) == 1", [{"input": "", "output": "1"}]])
+@pytest.mark.parametrize("tests", [[([1], 1)], [{"input": "", "output": "1"}]])
 def test_the_time_starts_with_the_program(sandbox, tests):
     box = sandbox.Sandbox()
     box.ready()
@@ -1022,7 +917,7 @@ def test_the_time_starts_with_the_program(sandbox, tests):
     assert verdict.all_passed and verdict.wall_s > 1.5, verdict
 
 
-@pytest.mark.parametrize("tests", [[([1], 1)], "def check(candidate):\n    assert candidate(1) == 1", "stdin"])
+@pytest.mark.parametrize("tests", ["def check(candidate):\n    assert candidate(1) == 1", "stdin"])
 def test_a_server_killed_during_a_run_costs_no_score(sandbox, tests):
     box = sandbox.Sandbox()
     sandbox.run_code("def f(x): return x", [([1], 1)], entry_point="f", sandbox=box)
@@ -1048,7 +943,7 @@ NOTHING_DEFINED = [
 
 @pytest.mark.parametrize(("tests", "entry_point"), NOTHING_DEFINED)
 def test_a_program_that_defines_nothing_passes_nothing(sandbox, tests, entry_point):
-    for code in ("x = 1", "import math", "def other():\n    return 3"):
+    for code in ("import math", "def other():\n    return 3"):
         verdict = sandbox.run_code(code, tests, entry_point=entry_point)
         assert verdict.passed == 0 and not verdict.all_passed and verdict.status != "ok", verdict
         assert not any(result["passed"] for result in verdict.results)
@@ -1075,7 +970,6 @@ def long_key(n):
 
 HOSTILE = {
     "a fraction to reduce": tagged("Fraction", large(f"{3**1_200_000:x}"), large(f"{7**690_000:x}")),
-    "a fraction as text": tagged("Fraction", '"1e99999999"'),
     "a fraction of a decimal": tagged("Fraction", tagged("Decimal", '"1e99999999"')),
     "a decimal of an integer": tagged("Decimal", large("f" * 2_000_000)),
     "a decimal beside an integer": tagged("set", tagged("Decimal", '"1"'), large(f"{1 + (PRIME << 8_000_000):x}")),
@@ -1084,7 +978,6 @@ HOSTILE = {
     "integers that collide": tagged("set", *(large(f"{PRIME * n:x}") for n in range(1, 60_000))),
     "digits": "9" * 2_000_000,
     "lists in lists": "[" * 900_000 + "]" * 900_000,
-    "many lists": "[" + "[], " * 200_000 + "0]",
     "a key to make text of": tagged("dict", f"[{large('f' * 1_000_000)}, 1]"),
 }
 REPLY = attacks.complete("def f():\n    reply(DATA)\n", called=False)
@@ -1102,52 +995,28 @@ def test_what_a_program_returns_costs_the_caller_little(sandbox, name):
     assert time.monotonic() - start[1] < 10  # also where the judge would take longer
 
 
-@pytest.mark.parametrize("printed", ["'1 ' * 3000000", "'1\\n' * 3000000", "'\\n' * 6000000 + '1'"])
+@pytest.mark.parametrize("printed", ["'1 ' * 3000000", "'\\n' * 6000000 + '1'"])
 def test_what_a_program_prints_costs_the_caller_little(sandbox, printed):
     start = time.process_time()
     verdict = sandbox.run_code(f"print({printed})", [{"input": "", "output": "1 1\n1 1"}], timeout_s=20)
     assert not verdict.all_passed and time.process_time() - start < 4
 
 
-NESTED = [{"a" * 200: [[[[1]]]]}, 10**5001, {(1,): {2}}, b"x" * 999, 1.5, None, [10**400] * 9, "é" * 99]
-
-
-def test_a_message_shows_the_beginning_of_a_value(sandbox):
-    for value in NESTED:
-        assert 0 < len(sandbox.brief(value)) < 700, value
-
-
 # ------------------------------------------------------------------------------------------- limits
 
 
-def test_a_batch_keeps_its_order_and_may_be_empty(sandbox):
-    jobs = [{"code": f"import time\ndef f():\n    time.sleep({s})\n    return {s}"} for s in (0.3, 0, 0.2, 0.1)]
-    same = {"tests": [([], 0), ([], 0.2)], "entry_point": "f"}
-    assert [verdict.passed for verdict in sandbox.run_many([job | same for job in jobs], workers=4)] == [0, 1, 1, 0]
-    assert sandbox.run_many([]) == []
-
-
 def test_a_result_of_two_megabytes_passes(sandbox):
-    long = {"args": [], "expected": "x" * (2 << 20)}
-    assert sandbox.run_code("def f(): return 'x' * (2 << 20)", [long] * 3, entry_point="f", timeout_s=20).all_passed
-    numbers = [{"args": [200_000], "expected": list(range(200_000))}]
+    numbers = [{"args": [200_000], "expected": list(range(200_000))}] * 2
     code = "def f(n): return list(range(n))"
     assert sandbox.run_code(code, numbers, entry_point="f", timeout_s=20).all_passed
     changed = [{"args": [200_000], "expected": [*range(199_999), 0]}]
     assert not sandbox.run_code(code, changed, entry_point="f", timeout_s=20).passed
     printed = [{"input": "", "output": "x" * (2 << 20)}]
     assert sandbox.run_code("print('x' * (2 << 20))", printed, timeout_s=20).all_passed
+    assert sandbox.run_code("print('x' * (2 << 20))", printed, output_mb=1, timeout_s=20).status == "output_limit"
 
 
-@pytest.mark.parametrize("code", ["def f(): return 'x' * (2 << 20)", "print('x' * (2 << 20))"])
-def test_the_limit_of_output_can_be_set(sandbox, code):
-    tests = [([], "x" * (2 << 20))] if "def" in code else [{"input": "", "output": "x" * (2 << 20)}]
-    verdict = sandbox.run_code(code, tests, entry_point="f", output_mb=1, timeout_s=20)
-    assert (verdict.status, verdict.passed) == ("output_limit", 0)
-
-
-@pytest.mark.parametrize("disable", [[], ["mount"]])
-@pytest.mark.parametrize("piece", [1000, 1 << 20, 8 << 20])
+@pytest.mark.parametrize(("piece", "disable"), [(1000, []), (8 << 20, ["mount"])])
 def test_memory_is_never_more_than_was_given(sandbox, piece, disable):
     code = (
         "def f(piece):\n    got = []\n    try:\n        while True:\n            got.append(bytearray(piece))\n"
@@ -1160,45 +1029,35 @@ def test_memory_is_never_more_than_was_given(sandbox, piece, disable):
 
 
 FILL = """
-import os
-def f(files, folder):
+import os, time
+def f(files, folder, wait):
     os.makedirs(folder, exist_ok=True)
     os.chdir(folder)
     for i in range(files):
         with open(f"x{i}", "wb") as file:
             file.write(b"x" * (1 << 20))
-    return wait()
-def wait():
-    import time
-    time.sleep(WAIT)
+    time.sleep(wait)
     return 1
 """
 
 
-@pytest.mark.parametrize(("files", "folder", "status"), [(30, ".", "ok"), (90, ".", "bad"), (90, "a/b/c", "bad")])
+@pytest.mark.parametrize(("files", "folder", "status"), [(30, ".", "ok"), (90, "a/b/c", "bad")])
 def test_the_folder_has_a_limit_in_total_without_a_file_system_of_its_own(sandbox, files, folder, status):
     box = sandbox.Sandbox(disable=["mount"])
-    code = FILL.replace("WAIT", "0.2" if status == "ok" else "15")
-    verdict = sandbox.run_code(code, [([files, folder], 1)], entry_point="f", timeout_s=20, sandbox=box)
+    tests = [([files, folder, 0.2 if status == "ok" else 15], 1)]
+    verdict = sandbox.run_code(FILL, tests, entry_point="f", timeout_s=20, sandbox=box)
     box.stop()
     assert verdict.status == (status if status == "ok" else "output_limit"), verdict
     assert status == "ok" or "64 MiB, or 4096 files and folders, in its folder" in verdict.detail
 
 
-ENDLESS = {
-    "wide": "import os\ndef f(n=0):\n    while True:\n        os.mkdir(str(n))\n        n += 1\n",
-    "deep": "import os\ndef f():\n    while True:\n        os.mkdir('d')\n        os.chdir('d')\n",
-    "both": "import os\ndef f(n=0):\n    while True:\n        os.makedirs(f'{n}' + '/d' * 50)\n        n += 1\n",
-}
-
-
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ENDLESS)
-def test_folders_without_end_cost_the_programs_beside_it_nothing(sandbox, kind, tmp_path, monkeypatch):
+def test_folders_without_end_cost_the_programs_beside_it_nothing(sandbox, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where it makes its folders
     box = sandbox.Sandbox(disable=["mount"])
+    endless = "import os\ndef f(n=0):\n    while True:\n        os.makedirs(f'{n}' + '/d' * 50)\n        n += 1\n"
     base = {"tests": [([], 1)], "entry_point": "f", "timeout_s": 20, "sandbox": box}
-    jobs = [base | {"code": ENDLESS[kind]}, base | {"code": "def f():\n    return 1"}] * 2
+    jobs = [base | {"code": endless}, base | {"code": "def f():\n    return 1"}] * 2
     verdicts = sandbox.run_many(jobs, workers=4)
     box.stop()
     assert [v.status for v in verdicts[1::2]] == ["ok"] * 2
@@ -1207,16 +1066,13 @@ def test_folders_without_end_cost_the_programs_beside_it_nothing(sandbox, kind, 
 
 
 VIEWS = [
-    ("{1: 2}.keys()", "assert f() == {1}"),
     ("{1: 2}.keys()", "got = f()\nassert got == {1} and list(got) == [1] and 1 in got"),
     ("{3: 1, 1: 2}.keys()", "assert list(f()) == [3, 1]"),
     ("{1: 2}.items()", "assert f() == {(1, 2)}"),
-    ("{1: [2]}.items()", "assert list(f()) == [(1, [2])]"),
     ("{3: 1, 1: 2}.values()", "assert list(f()) == [1, 2]"),
     ("memoryview(b'ab')", "assert f() == b'ab'"),
     ("collections.UserDict({1: 2})", "assert f() == {1: 2}"),
     ("types.MappingProxyType({1: 2})", "assert f() == {1: 2}"),
-    ("collections.UserList([1])", "assert f() == [1]"),
     ("collections.Counter('a1a')", "assert f().most_common(1) == [('a', 2)] and f()['1'] == 1"),
     ("collections.OrderedDict({1: 2, 3: 4})", "assert f().popitem() == (3, 4) and list(f()) == [1, 3]"),
 ]
@@ -1277,7 +1133,6 @@ def f(node):
     while node: node.next, last, node = last, node, node.next
     return last
 """
-FORGETS = REVERSED.replace("last, node, node", "None, node, node")
 LOOPS = """
 def f(node):
     seen = []
@@ -1295,18 +1150,13 @@ CYCLE = "n = made([1, 2, 3])\nassert f(n) is None\nn.next.next.next = n.next\nas
     ("setup", "code", "tests", "status"),
     [
         (COLOUR, "def f(c): return C.G if c is C.R else C.R", "assert f(C.R) == C.G and f(C.G) is C.R", "ok"),
-        (COLOUR, "def f(c): return c", "assert f(C.R) == C.G", "failed"),
         (COLOUR, "def f(c): return {c: [c.name, c.value]}", "assert f(C.G) == {C.G: ['G', 2]}", "ok"),
-        (COLOUR.replace("Enum", "IntEnum"), "def f(c): return c.name", "assert f(C.G) == 'G'", "ok"),
         (PAIR, "def f(p): return P(p.x + 1)", "assert f(P(1)) == P(2) and f(P(1)).double == 4", "ok"),
         (PAIR, "def f(p): p.x += 1", "p = P(1)\nf(p)\nassert p.x == 2\nf(p)\nassert p.x == 3", "ok"),
         (PAIR, "def f(ps): ps.sort(key=lambda p: p.x)", "a = [P(2), P(1)]\nf(a)\nassert a == [P(1), P(2)]", "ok"),
-        (PAIR, "def f(p): return p", "p = P(1)\nassert f(p) is p", "ok"),
         (PAIR, "def f(p): return P(p.x)", "p = P(1)\nassert f(p) is p", "failed"),
         (PAIR, "k = []\ndef f(p):\n    k.append(p)\n    return k[0]", "p = P(1)\nf(p)\nassert f(P(2)) is p", "ok"),
-        (NODE, REVERSED, "assert values(f(made([1, 2, 3]))) == [3, 2, 1]", "ok"),
         (NODE, REVERSED, "assert len(values(f(made(range(3000))))) == 3000", "ok"),
-        (NODE, FORGETS, "assert values(f(made([1, 2]))) == [2, 1]", "failed"),
         (NODE, LOOPS, CYCLE, "ok"),
         # what the program says of its objects never counts
         (PAIR, "class Q:\n    __eq__ = lambda *_: True\ndef f(p): return Q()", "assert f(P(1)) == P(2)", "failed"),
@@ -1339,6 +1189,7 @@ TWO_SUM = (
         (TWO_SUM, [{"input": [[1, 2], 3], "output": 6}], "add"),
         (TWO_SUM, [{"input": {"k": 3, "nums": [1, 2]}, "output": 6}], "add"),
         (TWO_SUM, "def check(candidate):\n    assert candidate(nums=[1, 2], k=3) == 6", "Solution().add"),
+        (TWO_SUM, "def check(candidate):\n    assert candidate(k=3, nums=[1, 2]) == 6", "Solution.add"),
         ("def f(x): return 2 * x + 2", [{"input": 2, "output": 6}], "f"),
         ("print(int(input()) + int(input()) + 3)", {"input": ["1\n2\n"], "output": ["6"]}, None),
         ("print(int(input()) + int(input()) + 3)", [{"input": ["1", "2"], "output": "6"}], None),

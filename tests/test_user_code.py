@@ -55,6 +55,7 @@ HARM = {  # what of the process: (its state, code that changes it)
     "open": (lambda: builtins.open, "builtins.open = None"),
     "dumps": (lambda: json.dumps, "json.dumps = None"),
 }
+ALONE = ("open", "device", "umask")  # after these the others would fail
 IMPORTS = (
     "import builtins, gc, json, locale, logging, os, shutil, signal, socket, sys, time, warnings\n"
     "import numpy as np\nimport torch\n"
@@ -73,23 +74,23 @@ def fresh_state(monkeypatch):
     monkeypatch.setattr(REWARD_STATE, "changed", {})
 
 
-@pytest.mark.parametrize("name", HARM)
-def test_what_a_reward_changes_of_the_process_is_its_own(name, tmp_path):
-    state, harm = HARM[name]
-    before = state()
-    for where in ("import", "call", "async"):
-        if (name, where) == ("SIGTERM", "async"):
-            continue  # only the main thread may set the handlers of signals
-        body, kind = "pass" if where == "import" else harm, "async def" if where == "async" else "def"
-        top = harm if where == "import" else ""
-        code = f"{IMPORTS}{top}\n{kind} f(completion):\n    {body}\n    return 1.0\n"
-        reward = loaded(tmp_path, code, f"of_{where}")
-        assert state() == before
-        for _ in range(2):
-            assert reward(*GIVEN)[0] == [1.0, 1.0]
-            if not (where == "async" and name in ("gradients", "device")):  # the loop's thread has its own
-                assert state() == before
-        REWARD_STATE.changed.clear()
+@pytest.mark.parametrize("where", ["import", "call", "async"])
+@pytest.mark.parametrize("names", [[name for name in HARM if name not in ALONE], *([name] for name in ALONE)])
+def test_what_a_reward_changes_of_the_process_is_its_own(names, where, tmp_path):
+    if where == "async":  # only the main thread may set the handlers of signals; the loop's thread has its own of two
+        names = [name for name in names if name not in ("SIGTERM", "gradients", "device")]
+    harm = [HARM[name][1] for name in names]
+    body, kind = ["pass"] if where == "import" else harm, "async def" if where == "async" else "def"
+    lines = [IMPORTS, *(harm if where == "import" else []), f"{kind} f(completion):", *(f"    {x}" for x in body)]
+
+    def changed() -> list[str]:
+        return [name for name in names if HARM[name][0]() != before[name]]
+
+    before = {name: HARM[name][0]() for name in names}
+    reward = loaded(tmp_path, "\n".join([*lines, "    return 1.0\n"]), f"of_{where}")
+    assert not changed()
+    for _ in range(2):
+        assert reward(*GIVEN)[0] == [1.0, 1.0] and not changed()
 
 
 def test_a_reward_keeps_what_it_has_changed(tmp_path):
@@ -108,14 +109,10 @@ def test_prints_of_a_reward_are_no_results(tmp_path, capsys):
     assert said.out == "result\n" and said.err.split() == ["import", "call", "call"]
 
 
-PARSES = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--data', required=True)\np.parse_args()\n"
-EXITS = {"2": PARSES, "no key": "import sys\nsys.exit('no key')\n"}
-
-
-@pytest.mark.parametrize("message", EXITS)
-def test_an_exit_at_import_is_an_error_that_names_the_file(message, tmp_path, capfd):
-    with pytest.raises(UserError, match=f"importing .*own_reward.py raises SystemExit: {message}"):
-        loaded(tmp_path, EXITS[message] + "def f(completion):\n    return 1.0\n")
+def test_an_exit_at_import_is_an_error_that_names_the_file(tmp_path):
+    code = "import sys\nsys.exit('no key')\ndef f(completion):\n    return 1.0\n"
+    with pytest.raises(UserError, match=r"importing .*own_reward.py raises SystemExit: no key"):
+        loaded(tmp_path, code)
 
 
 def test_arguments_of_the_trainer_are_none_of_the_rewards(tmp_path, monkeypatch):
@@ -195,8 +192,7 @@ while True:
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_second_signal_ends_a_run_whose_reward_swallows_it(number):
+def test_a_second_signal_ends_a_run_whose_reward_swallows_it():
     heard = lambda: signal.signal(signal.SIGINT, signal.default_int_handler)  # noqa: E731  also under nohup
     paths = os.environ | {"PYTHONPATH": str(ROOT / "src")}
     command = [sys.executable, "-c", STUBBORN]
@@ -205,9 +201,9 @@ def test_a_second_signal_ends_a_run_whose_reward_swallows_it(number):
     )
     try:
         assert process.stdout.readline() == "ready\n"
-        process.send_signal(number)
+        process.send_signal(signal.SIGTERM)
         assert "stopping after this step" in process.stderr.readline()
-        process.send_signal(number)
+        process.send_signal(signal.SIGINT)
         assert process.wait(timeout=60) in (130, -signal.SIGINT)  # the latter between two tries
     finally:
         process.kill()
@@ -241,7 +237,7 @@ def test_a_reward_that_changes_its_columns_spoils_no_other_completion(tmp_path):
     assert row["columns"] == {"answer": ["b"], "tests": {"x": [1]}} and len(row["prompt"]) == 1
 
 
-HARMS = "\n".join(HARM[name][1] for name in HARM if name not in ("device", "open", "umask"))
+HARMS = "\n".join(HARM[name][1] for name in HARM if name not in ALONE)
 CALLED = "    os.chdir('/')\n    os.umask(0o777)\n    return [float(len(text)) for text in completions]\n"
 NASTY = f"{IMPORTS}{HARMS}\n\ndef f(prompts, completions, **kwargs):\n{CALLED}"
 
@@ -256,11 +252,11 @@ def test_a_run_with_a_reward_that_changes_everything_ends_as_usual(tmp_path):
     assert all((tmp_path / "out" / name).is_file() for name in ("final/model.safetensors", "summary.json"))
 
 
-@pytest.mark.parametrize("place", ["site-packages", "dist-packages"])
-def test_a_loaded_library_stays_though_a_file_beside_the_reward_has_its_name(place, tmp_path, monkeypatch):
-    library = ModuleType("plots")
-    library.__file__ = f"/usr/lib/{place}/plots.py"
-    monkeypatch.setitem(sys.modules, "plots", library)
+def test_a_loaded_library_stays_though_a_file_beside_the_reward_has_its_name(tmp_path, monkeypatch):
     (tmp_path / "plots.py").write_text("")
-    make_way(tmp_path)
-    assert sys.modules["plots"] is library
+    for place in ("site-packages", "dist-packages"):
+        library = ModuleType("plots")
+        library.__file__ = f"/usr/lib/{place}/plots.py"
+        monkeypatch.setitem(sys.modules, "plots", library)
+        make_way(tmp_path)
+        assert sys.modules["plots"] is library
