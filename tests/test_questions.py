@@ -4,7 +4,7 @@ import re
 from types import SimpleNamespace
 
 import pytest
-from conftest import TINY_LM, run_script, write_lines
+from conftest import TINY_LM, load_script, write_lines
 from transformers import AutoTokenizer
 
 from parts.data.prompts import load_prompts
@@ -31,15 +31,13 @@ def rows_file(tmp_path, *rows):
 # ------------------------------------------------------------------------------------------------------- passages
 
 
-def test_the_command_names_it_and_a_file_of_its_own_is_silent(tmp_path):
+def test_the_command_names_it_and_a_file_of_its_own_is_silent(tmp_path, capsys):
     path, out = rows_file(tmp_path, {"question": "How many?", "hint": "Seven.", "answer": "7"}), tmp_path / "out.jsonl"
-    done = run_script("data_loader", path, "--validate")
-    assert done.returncode == 1 and "the column hint" in done.stderr
-    done = run_script("data_loader", path, "--inspect")
-    assert done.returncode == 0 and "the column hint, which looks like a part of the question" in done.stderr
-    assert "the column hint" in run_script("data_loader", path, "--out", out).stderr
-    done = run_script("data_loader", out, "--validate")
-    assert (done.returncode, done.stderr) == (0, "")
+    main = load_script("data_loader").main
+    for flags, code in ((["--validate"], 1), (["--inspect"], 0), (["--out", str(out)], 0)):
+        assert main([path, *flags]) == code
+        assert "the column hint, which looks like a part of the question" in capsys.readouterr().err
+    assert main([str(out), "--validate"]) == 0 and capsys.readouterr().err == ""
 
 
 NOTES = {
@@ -87,10 +85,7 @@ def test_a_json_schema_is_for_the_reward_and_tables_are_for_the_question(name, s
         (["12,50\u202f€", "12,34,567"], "2 of 2 values of answer look like .*and no groups"),
         ([" " + "a" * 50], r"like ' a+\.+a+', which"),
         ([[["5"], ["6"]]], "list several .* truth values, like .*'6'"),
-        (
-            [["true", "false"], ["True", "true"]],
-            "1 of 2 values of answer list several .* truth values, like .*'false'",
-        ),
+        ([["true", "false"], ["True", "true"]], "1 of 2 values of answer list several .* values, like .*'false'"),
         (["1.500,0", "3,125 cm", "7", "8", "9", "10"], "1 of 6 values of answer look like '1.500,0'"),
         (["#N/A", float("nan"), "5", "\\N"], "3 of 4 values of answer look like '#N/A'"),
         ([True, False], "2 of 2 values of answer are truth values, 'TRUE'"),
@@ -100,10 +95,7 @@ def test_a_json_schema_is_for_the_reward_and_tables_are_for_the_question(name, s
         (["€1.200", "950 €", "1.50 €"], "1 of 3 values of answer look like '€1.200': .*write 1200"),
         (["01/fev", "4. Mär", "01-févr.", "1,2E+11", "5 mar", "3-fold"], "4 of 6 values .*'01/fev', as spread"),
         (["b'6\\n'", 'b"x"', "b"], "2 of 3 values of answer are bytes as Python prints them"),
-        (
-            ["٥", "१२ km", "x²", "５", "5"],
-            "2 of 5 values of answer have digits that some graders take for text, like '٥'",
-        ),
+        (["٥", "१२ km", "x²", "５", "5"], "2 of 5 values of answer have digits that some graders .*, like '٥'"),
         (["04-Mar", "2024-03-04 00:00:00", "1.2E+11", "-5"], "3 of 4 values of answer look like '04-Mar', as spread"),
         (["We add two and two. " * 6 + "It is 4.", "5"], "1 of 2 values of answer have over 20 words and no marked"),
         (["We add two and two. " * 6 + "\n#### 4", "5"], ""),
@@ -112,12 +104,9 @@ def test_a_json_schema_is_for_the_reward_and_tables_are_for_the_question(name, s
         (["['a', 'b']", "[1, 2]"], "1 of 2 values of answer are lists as text"),
         (
             ["{'text': array(['a'], dtype=object)}", "np.array([1])", "print(array(['a']))"],
-            "1 of 3 values of answer are lists as text",
+            "1 of 3 .* are lists as text",
         ),
-        (
-            [["1", "2"], ["42", "forty-two"], ["1,000", "1000"]],
-            "1 of 3 values of answer list several numbers, letters or truth",
-        ),
+        ([["1", "2"], ["42", "forty-two"], ["1,000", "1000"]], "1 of 3 values of answer list several numbers"),
         ([["A", "C"], ["B"]], "1 of 2 values of answer list several .* truth values, like .*'C'"),
         (["x = \frac{1}{2}", "\boxed{5}", "1\n2"], "2 of 3 values of answer have lost backslashes, like .*x0crac"),
         (["4", "", "5"], "1 of 3 values of answer are empty"),
@@ -130,20 +119,13 @@ def test_a_json_schema_is_for_the_reward_and_tables_are_for_the_question(name, s
 def test_answers_that_may_be_read_otherwise_are_noted(values, line):
     lines = odd_answers("answer", values)
     assert len(lines) == bool(line) and re.search(line, "".join(lines))
-
-
-def test_truth_values_are_no_odd_answers_where_prompts_ask_for_them():
-    assert odd_answers("answer", [True, False], ["True or false?"] * 2) == []
-    assert odd_answers("answer", [True, False], ["Yes or no?"] * 2)
+    if values == [True, False]:
+        assert odd_answers("answer", values, ["True or false?"] * 2) == []  # where prompts ask for them
 
 
 def test_an_image_placeholder_is_said_where_no_image_goes_to_the_model(capsys):
     prompts = ["<image>\nHow many?", [{"role": "user", "content": "[IMG] How many?"}], "What is <image> in HTML?"]
-    prompts += [
-        "Mend this HTML:\n<video>\n<source src=x>\n</video>",
-        "Picture <image>\nHow many?",
-        "Alt text for [image]",
-    ]
+    prompts += ["Mend this HTML:\n<video>\n<source>\n</video>", "Picture <image>\nHow many?", "Alt text for [image]"]
     warn_unread("d.jsonl", [({"prompt": prompt}, prompt) for prompt in prompts])
     assert "3 of 6 prompts have an image placeholder, but no image" in capsys.readouterr().err
 
@@ -184,9 +166,8 @@ def test_prompts_that_end_with_an_answer_or_name_roles_otherwise(capsys):
 
 
 def test_trainers_name_what_they_do_not_read(tmp_path, capsys):
-    config = SimpleNamespace(
-        prompt_column="prompt", max_prompt_tokens=999, chat=False, model="m", chat_template_kwargs=""
-    )
+    settings = {"prompt_column": "prompt", "max_prompt_tokens": 999, "chat": False, "chat_template_kwargs": ""}
+    config = SimpleNamespace(**settings, model="m")
     tokenizer = AutoTokenizer.from_pretrained(TINY_LM)
     load_prompts(config, tokenizer, str(rows_file(tmp_path, UNREAD_CHOICES)))
     lines = [line for line in capsys.readouterr().err.splitlines() if "part of the question" in line]
@@ -206,13 +187,6 @@ def test_an_evaluation_names_choices_that_its_task_does_not_read(task, is_named,
     config = Config(data=str(path), model=[str(TINY_LM)], task=[task])
     task_rows(config, make_task(task, config))
     assert ("choices (in 1 of 1 rows)" in capsys.readouterr().err) == is_named
-
-
-# -------------------------------------------------------------------------------------------------------- choices
-
-FOUR = {"A": "gas", "B": "solid", "C": "hot", "D": "salty"}
-TEXTS, LETTERS = list(FOUR.values()), list(FOUR)
-ASK = {"question": "Ice is"}
 
 
 # ---------------------------------------------------------------------------------------------------------- marks
