@@ -123,7 +123,6 @@ def test_a_control_token_inside_of_a_text_is_counted_and_no_sign_of_the_template
 SYSTEM = {"role": "system", "content": "Be brief. "}
 TURN = "{% for m in messages if m.role != 'system' %}<|{{ m.role }}|>{{ m.content }}{% endfor %}"
 DATED = "{{ date_string or strftime_now('%Y') }}" + TURN
-KNOWN = ("llama3_1", "qwen3", "qwen2_5", "deepseekv3", "tiny")
 
 
 @pytest.mark.parametrize(
@@ -140,13 +139,6 @@ def test_what_a_template_leaves_out_or_takes_from_the_clock_is_said(capsys, temp
     check(tokenizer, [[QUESTION], [SYSTEM, QUESTION], [{"role": "assistant", "content": "So"}]], settings=settings)
     told = capsys.readouterr().err
     assert says in told and ("today's date" in told) == ("today's date" in says)
-
-
-@pytest.mark.parametrize("name", KNOWN)
-def test_templates_that_write_all_are_not_warned_of(capsys, name):
-    answered = [QUESTION, {"role": "assistant", "content": "<think>\nhm\n</think>\n\n5"}, QUESTION]
-    check(chat_tokenizer(name, "<|end|>"), [[SYSTEM, QUESTION], answered])
-    assert "leaves out" not in capsys.readouterr().err
 
 
 ENDS = {"llama3_1": "<|eot_id|>", "gemma": "<end_of_turn>", "mistral": "</s>", "tiny": "<|end|>"}

@@ -90,18 +90,12 @@ def add_up(counts: dict) -> bool:
 COLOUR, RIVER = [user("Name a colour.")], [user("Name a river.")]
 ABSENT = object()
 SOLUTION = "1000+3=<<1000+3=1003>>1,003\n#### 1,003"
-APPS_CASES = {"inputs": ["1\n", "4\n"], "outputs": ["2\n", "8\n"]}
 
 # file: kind detected, rows, what the first normalised row holds (ABSENT: a key it must not hold)
 GOOD = {
-    "prompts.jsonl": ("prompts", 2, {"prompt": [user("Say hi.")], "answer": ABSENT}),
     "gsm8k.jsonl": (
         *("math", 3),
         {"prompt": [user("Ann has 1000 pens and buys 3. How many?")], "answer": "1003", "solution": SOLUTION},
-    ),
-    "apps.jsonl": (
-        *("code", 1),
-        {"prompt": [user("Read n, print 2n.")], "tests": APPS_CASES, "difficulty": "interview"},
     ),
     "lines.txt": ("prompts", 3, {"prompt": [user("First prompt")]}),
     "comma.csv": (
@@ -109,18 +103,12 @@ GOOD = {
         {"prompt": [user('two\nlines, and "quotes"')], "answer": "NA", "note": "2024-01-01"},
     ),
     "line_separators.jsonl": ("prompts", 2, {"prompt": [user("a\u2028b\u2029c\x85d")]}),
-    "one_list.json": ("prompts", 2, {"prompt": COLOUR}),
     "extra_columns.jsonl": (
         *("prompts", 1),
         {
             "meta": {"tags": ["a", None, 1.5], "deep": {"x": []}},
             **{"n": 9007199254740993, "small": 1e-05, "flag": True, "answer_type": "text"},
         },
-    ),
-    "ours.jsonl": (None, 1, {"prompt": [user("6*7?")], "answer": "42", "source": "mine", "id": "q1"}),
-    "verl.jsonl": (
-        *(None, 1),
-        {"prompt": [user("6*7?")], "answer": "42", "source": "openai/gsm8k", "ability": "math"},
     ),
     "answer_numbers.jsonl": ("math", 3, {"answer": "42"}),  # written as JSON writes it
     "short_solutions.jsonl": ("math", 4, {"answer": "42", "solution": "x\n#### 42"}),
@@ -270,11 +258,7 @@ UNREADABLE = {
     "bad_suffix.xyz": "(?s)xyz.*jsonl",
 }
 EMPTY = ("bad_empty.jsonl", "bad_only_blank_lines.jsonl", "bad_header_only.csv")
-
-
-def report_text(bad: dict) -> str:
-    """What a rejected row's report says."""
-    return " | ".join(str(bad[key]) for key in ("field", "got", "expected", "try"))
+UNREADABLE |= {name: rf"(?s)no usable row.*{name} \(0 read\)" for name in EMPTY}
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -290,7 +274,7 @@ def test_bad_rows_are_rejected_with_line_and_field(loader, name):
         assert Path(bad["file"]).name == name
         assert line is None or bad["line"] == line
         assert field is None or re.match(rf"{field}\b", bad["field"] or ""), bad
-        assert re.search(words, report_text(bad)), bad
+        assert re.search(words, " | ".join(str(bad[key]) for key in ("field", "got", "expected", "try"))), bad
         assert bad["expected"] and bad["try"]
         json.dumps(bad, allow_nan=False).encode("ascii")
     with pytest.raises(loader.BadRows, match=rf"{re.escape(name)}:{loaded.rejected[0]['line']}: ") as raised:
@@ -300,7 +284,7 @@ def test_bad_rows_are_rejected_with_line_and_field(loader, name):
 
 def test_every_other_file_is_read_whole_and_a_bad_one_is_not(loader):
     for path in sorted(
-        {*FILES.iterdir()} - {FILES / name for name in {"custom_columns.jsonl", *GOOD, *BAD, *UNREADABLE, *EMPTY}}
+        {*FILES.iterdir()} - {FILES / name for name in {"custom_columns.jsonl", *GOOD, *BAD, *UNREADABLE}}
     ):
         try:
             rejected = loader.load_rows(path, on_bad="skip").rejected
@@ -320,12 +304,6 @@ def test_unreadable_file(loader, name):
         return
     assert loaded.rejected and add_up(loaded.counts)
     assert all(row["prompt"] == COLOUR for row in loaded.rows)  # what stood before the flaw
-
-
-@pytest.mark.parametrize("name", EMPTY)
-def test_a_file_without_rows_is_an_error(loader, name):
-    with pytest.raises(loader.UserError, match=rf"(?s)no usable row.*{name} \(0 read\)"):
-        loader.load_rows(FILES / name)
 
 
 # ------------------------------------------------------------------------------------------------ targets and back

@@ -159,14 +159,6 @@ def test_versions_that_were_not_tested_are_noted(flags, noted, generate):
     assert code == 0 and (note in said) == bool(said) == noted, said
 
 
-def test_a_copy_of_the_script_alone_has_nothing_to_copy(tmp_path):
-    shutil.copy(ROOT / "scripts" / "generate_dockerfile.py", tmp_path)
-    command = [sys.executable, str(tmp_path / "generate_dockerfile.py"), "--output", "-", "--style"]
-    base, trl = (subprocess.run([*command, style], capture_output=True, text=True) for style in ("base", "trl"))
-    assert base.returncode == 2 and "expected the whole bundle" in base.stderr
-    assert trl.returncode == 0 and "FROM" in trl.stdout
-
-
 # ------------------------------------------------------------------------------------------------ the files beside it
 
 

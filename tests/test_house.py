@@ -178,13 +178,3 @@ def test_no_file_names_a_path_of_one_machine():
         if machine.search(line)
     ]
     assert found == []
-
-
-def test_an_installation_has_nothing_to_import():
-    from setuptools import Distribution
-
-    distribution = Distribution({"src_root": str(ROOT)})
-    distribution.parse_config_files([str(ROOT / "pyproject.toml")])
-    distribution.set_defaults(name=False)  # looks for packages where none are given
-    assert distribution.metadata.name == "rl-training-code"
-    assert not distribution.packages and not distribution.py_modules

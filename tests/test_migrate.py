@@ -151,11 +151,12 @@ def test_one_form(case, tmp_path, capsys):
     code = migrate.main([str(old), "--from", case["from"], *flags, "--out", str(new), "--json"])
     out, err = capsys.readouterr()
     assert code == case["code"], out + err
-    table = json.loads(out) if code != 2 else {"not_expressible": []}
-    text, report = new.read_text() if code != 2 else "", json.dumps(table) + err
-    refused = [x["setting"] for x in table["not_expressible"]]
-    assert len(refused) == len({*refused}) and missing(case.get("has", []), text) == [], text
-    assert missing(case.get("refused", []), json.dumps(table["not_expressible"])) == []
+    text = new.read_text() if new.exists() else ""
+    table = json.loads(out) if new.exists() else {"not_expressible": []}
+    report, refused = json.dumps(table) + out + err, table["not_expressible"]
+    assert missing(case.get("has", []), text) == [], text
+    assert missing(case.get("refused", []), json.dumps(refused)) == []
+    assert old.suffix == ".py" or len(refused) == len({x["setting"] for x in refused}), refused
     assert missing(case.get("said", []), report) == []
     assert not [word for word in case.get("hasnt", []) if word in text], text
     assert not [word for word in case.get("unsaid", []) if word in report]
@@ -163,12 +164,12 @@ def test_one_form(case, tmp_path, capsys):
         compile(text, "new.py", "exec")
 
 
-@pytest.mark.parametrize("text", [case["text"] for case in FORMS if "With" in "".join(case.get("has", []))])
-def test_lines_of_dos_stay(text, tmp_path, capsys):
+@pytest.mark.parametrize("case", [case for case in FORMS if "With" in "".join(case.get("has", []))])
+def test_lines_of_dos_stay(case, tmp_path, capsys):
     news = []
     for newline in ("\n", "\r\n"):
-        (tmp_path / "old.py").write_text(text, newline=newline)
-        migrated(tmp_path, capsys, tmp_path / "old.py", "--from", "trl==0.17")
+        (tmp_path / "old.py").write_text(case["text"], newline=newline)
+        migrated(tmp_path, capsys, tmp_path / "old.py", "--from", case["from"])
         news.append((tmp_path / "new.py").read_bytes().decode())
     assert news[1] == news[0].replace("\n", "\r\n")
 
@@ -323,7 +324,7 @@ def test_a_changed_line_names_the_old_packages_source(tmp_path, capsys):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", "grpo_0.14_gsm8k sft_0.13_formatting dpo_0.11_arguments gkd_0.15".split())
+@pytest.mark.parametrize("name", "grpo_0.14_gsm8k sft_0.13_formatting dpo_0.11_arguments".split())
 def test_the_new_script_trains_one_step(name, tmp_path, capsys, monkeypatch):
     """GRPO's in a process of its own, as users have it; the others in forks of one that has TRL loaded."""
 
