@@ -12,8 +12,6 @@ from parts.data.held_out import asked_words, hold_out, mark_trained, mirrored, o
 from parts.data.prompts import evaluated_rows
 from parts.foundation.messages import UserError
 
-SPLITS = ("train", "test")
-
 
 def config(count: int, seed: int = 0):
     return SimpleNamespace(eval_rows=count, seed=seed)
@@ -42,8 +40,8 @@ def test_the_trainers_read_no_more_held_out_rows_than_asked(tmp_path):
         return list(map(len, script.load_splits(config, tokenizer)))
 
     verl = load_script("verl_train")
-    rows_of = {split: verl.job_rows(verl.parse_config(["--eval_rows=3"]), None, str(few), split)[0] for split in SPLITS}
-    assert [len(rows_of[split]) for split in SPLITS] == [8, 3]
+    for split, count in (("train", 8), ("test", 3)):
+        assert len(verl.job_rows(verl.parse_config(["--eval_rows=3"]), None, str(few), split)[0]) == count
     assert parse([]).eval_rows == 512 and sizes("--eval_rows=3") == [8, 3] and sizes("--eval_rows=0") == [8, 8]
 
 

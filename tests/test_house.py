@@ -87,8 +87,8 @@ def pep723(source: str) -> dict:
 OPTIONAL = {"wandb", "trackio", "vllm"}  # each asked for by a flag, with a message where it is missing
 OPTIONAL |= {"huggingface_hub", "safetensors"}  # transformers brings them
 # --check and --run say how to install verl, which brings the others; trl knows more chat templates
-OF_VERL, OF_TRL = {"verl", "hydra", "omegaconf", "ray", "tensordict", "trl"}, {"trl"}
-OF_SCRIPTS = {"verl_train": OF_VERL, "migrate": OF_VERL}
+OF_VERL, OF_TRL = {"verl", "hydra", "omegaconf", "ray", "tensordict"}, {"trl"}
+OF_SCRIPTS = {"verl_train": OF_VERL | OF_TRL, "migrate": OF_VERL}
 OF_SCRIPTS |= {"ppo_train": OF_TRL, "evaluation": OF_TRL, "reward_preflight": OF_TRL}
 IMPORT = r"(?m)^ *(?:from (?=\S+ import )|import )(\w+)"
 REGISTERED = {"yaml": "pyyaml", "math_verify": "math-verify"}
