@@ -1,6 +1,5 @@
 """Tokenizers with the chat template of a model family: the embedded model's bytes, and the template's own tokens."""
 
-import copy
 import functools
 import json
 import re
@@ -62,17 +61,11 @@ def template_of(name: str) -> str:
     return own.get(name) or (Path(trl.__file__).parent / "chat_templates" / f"{name}.jinja").read_text("utf-8")
 
 
-@functools.cache
-def plain_tokenizer():
-    """The embedded model's tokenizer."""
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(TINY_LM)
-
-
 def chat_tokenizer(name: str, *ends: str):
     """A tokenizer with a family's template, whose tokens and ends are tokens; the first end is its eos."""
-    tokenizer = copy.deepcopy(plain_tokenizer())
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(TINY_LM)
     tokenizer.chat_template, tokenizer.model_max_length = template_of(name), 10**6
     new = {*re.findall(MARKS, tokenizer.chat_template), *ends, "<s>"} - {*tokenizer.get_vocab()}
     tokenizer.add_tokens(sorted(new), special_tokens=True)
