@@ -1,5 +1,6 @@
 """What a prompt becomes: no second BOS, tool arguments written once, an assistant's turn gone on with."""
 
+import functools
 import json
 import re
 from types import SimpleNamespace
@@ -24,8 +25,13 @@ QUESTION = {"role": "user", "content": "What is 2 + 3?"}
 PAGES = [(ROOT / "templates" / f"{page}.py").read_text(encoding="utf-8") for page in ("ppo", "grpo", "distillation")]
 
 
+@functools.cache
+def page():
+    return load_module(ROOT / "templates" / "ppo.py", "page_ppo")
+
+
 def encode_by_page(tokenizer, prompt, chat=False):
-    return load_module(ROOT / "templates" / "ppo.py", "page_ppo").encode(SimpleNamespace(chat=chat), tokenizer, prompt)
+    return page().encode(SimpleNamespace(chat=chat), tokenizer, prompt)
 
 
 ENCODERS = {"scripts": encode_prompt, "page": encode_by_page}
