@@ -69,15 +69,11 @@ def test_script_holds_what_it_uses_and_nothing_else(tree):
     assert lines[3] == "# /// script" and ast.get_docstring(ast.parse(one)) == "One sentence."
 
 
-def test_sections_stand_in_the_order_of_the_floors_and_the_programs_own_come_last(tree):
-    two = tree()["two"]
-    places = [two.index(text) for text in ("def half", "def setting", "TABLE =", "SIZE =", "def main")]
-    assert places == sorted(places)
-    assert "settings (src/programs/two/settings.py)" in two
-
-
-def test_the_table_of_contents_gives_the_lines_of_each_section(tree):
-    for text in tree().values():
+def test_sections_stand_in_the_order_of_the_floors_and_the_table_of_contents_gives_their_lines(tree):
+    built = tree()
+    places = [built["two"].index(text) for text in ("def half", "def setting", "TABLE =", "SIZE =", "def main")]
+    assert places == sorted(places) and "settings (src/programs/two/settings.py)" in built["two"]
+    for text in built.values():
         lines = text.split("\n")
         table = lines[lines.index("# Contents") + 1 : lines.index("", lines.index("# Contents"))]
         headings = {i: line for i, line in enumerate(lines, 1) if line.startswith("# ----")}
@@ -88,43 +84,46 @@ def test_the_table_of_contents_gives_the_lines_of_each_section(tree):
             assert place == f"{start}-{following - 3}" and f"- {title} (src/" in heading
 
 
-def test_building_twice_gives_the_same_bytes_in_the_formatters_form(tree):
-    first = tree()
-    assert list(build.differences(tree.root)) == [] and tree() == first
-    ruff = [sys.executable, "-m", "ruff"]
-    settings = ["--config", str(ROOT / "pyproject.toml"), str(tree.root / "scripts")]
-    for command in (["format", "--check", "--no-cache"], ["check", "--no-cache", "--select", "F,I,W"]):
-        done = subprocess.run([*ruff, *command, *settings], capture_output=True, text=True)
+def check_form(path) -> None:
+    """What was built has the formatter's form and imports what it uses."""
+    for command in (["format", "--check"], ["check", "--select", "F,I,W,E9"]):
+        ruff = [sys.executable, "-m", "ruff", *command, "--no-cache", "--config", str(ROOT / "pyproject.toml")]
+        done = subprocess.run([*ruff, str(path)], capture_output=True, text=True)
         assert done.returncode == 0, done.stdout
 
 
-TEXTS = {
-    "plain": "<p>one</p>\n  two\n",
-    "backslashes": "/\\d+\\\\/\n\\\n",
-    "quotes": 'say """yes"""\n',
-    "both": "\"\"\" and ''' and \\n \u2028 \x0c \x00 \t {x}\r\n'a' \"b\"\n",
-    "quote at the end": 'a "b"',
-    "backslash at the end": "C:\\",
-    "program": '"""A program."""\n\nWORD = r"\\d\\n"\n',
-    "empty": "",
-}
+def test_building_twice_gives_the_same_bytes_in_the_formatters_form(tree):
+    first = tree()
+    assert list(build.differences(tree.root)) == [] and tree() == first
+    check_form(tree.root / "scripts")
 
 
-@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
-def test_a_script_holds_the_text_of_a_file(tree, text):
-    room = '"""Its run."""\n\nfrom parts.low.file_text import file_text\n\n# the page\nPAGE = file_text("page.txt")\n'
-    room += "\n\ndef main():\n    return PAGE\n"
-    files = {"programs/two/page.txt": text}
+TEXTS = [
+    "<p>one</p>\n  two\n",
+    "/\\d+\\\\/\n\\\n",
+    'say """yes"""\n',
+    "\"\"\" and ''' and \\n \u2028 \x0c \x00 \t {x}\r\n'a' \"b\"\n",
+    'a "b"',
+    "C:\\",
+    '"""A program."""\n\nWORD = r"\\d\\n"\n',
+    "",
+]
+
+
+def test_a_script_holds_the_texts_of_files(tree):
+    room = '"""Its run."""\n\nfrom parts.low.file_text import file_text\n\n'
+    room += "".join(f'# text {i}\nTEXT_{i} = file_text("{i}.txt")\n' for i in range(len(TEXTS)))
+    room += "\n\ndef main():\n    return " + ", ".join(f"TEXT_{i}" for i in range(len(TEXTS))) + "\n"
+    files = {f"programs/two/{i}.txt": text for i, text in enumerate(TEXTS)}
     files["parts/low/__init__.py"] = '"""."""\nROOMS = ("words", "settings", "file_text")'
     part = (ROOT / "src/parts/foundation/file_text.py").read_text()
     tree(files, programs_two_run=room, file_text=part)
     script = tree.root / "scripts/two.py"
-    assert "\n# the page\nPAGE = " in script.read_text() and "file_text(" not in script.read_text()
-    built = load_module(script, "script_with_a_text")
-    assert built.PAGE == (tree.root / "src/programs/two/page.txt").read_text()
-    for command in (["format", "--check"], ["check", "--select", "F,I,E9"]):
-        done = subprocess.run([sys.executable, "-m", "ruff", *command, "--no-cache", script], capture_output=True)
-        assert done.returncode == 0, done.stdout
+    assert "\n# text 0\nTEXT_0 = " in script.read_text() and "file_text(" not in script.read_text()
+    built = load_module(script, "script_with_texts")
+    for i in range(len(TEXTS)):
+        assert vars(built)[f"TEXT_{i}"] == (tree.root / f"src/programs/two/{i}.txt").read_text()
+    check_form(script)
 
 
 @pytest.mark.parametrize(
@@ -133,13 +132,10 @@ def test_a_script_holds_the_text_of_a_file(tree, text):
         ("a.html", "{% if x %}<p>{{ x }}</p>{% endif %}<br>\n", ""),
         ("a.html", "{% if x %}<p>\n", "Unexpected end of template"),
         ("a.html", "<p>\n<b></p>\n", "line 2: got </p>; expected </b> of line 2"),
-        ("a.html", "<p>\n", "line 1: <p> is not closed"),
         ("a.css", "/* { */ a:hover { color: red } @media (x) { b { color: red; } }\n", ""),
-        ("a.css", "a { color: red;\n", "a { is not closed"),
         ("a.css", "a {\n color red;\n}\n", "line 2: got 'color red'"),
         ("a.sh", "words=(\n{words}\n)\n", ""),
         ("a.sbatch", "if true; then\n", "syntax error"),
-        ("a.js", "const a = 1;\n", ""),
         pytest.param("a.js", "const a = ;\n", "SyntaxError", marks=needs_node),
     ],
 )
@@ -160,21 +156,16 @@ def test_a_texts_places_are_filled_once():
         ({"parts_low_words": "from math import *\n"}, "no star"),
         ({"parts_low_words": "import json as j\n"}, "no alias"),
         ({"parts_low_words": "print(1)\n"}, "runs at import"),
-        ({"parts_low_words": "for x in ():\n    pass\n"}, "runs at import"),
         ({"parts_low_words": "import parts.high.tables\n"}, "try from parts.high.tables import"),
         ({"parts_low_words": "def half(x):\n    from parts.high.tables import TABLE\n"}, "inside a function"),
         ({"parts_low_words": "from parts.high.tables import TABLE\n\nhalf = TABLE\n"}, "one of the floors below"),
-        ({"programs_two_settings": "from programs.one import main\n\nSIZE = main\n"}, "one of the floors below"),
         ({"programs_two_settings": "from programs.two.run import main\n\nSIZE = main\n"}, "one of the floors below"),
         ({"programs_two_settings": "from parts.low.settings import other\n\nSIZE = other\n"}, "does not define it"),
         ({"programs_two_settings": "def f():\n    return missing\n\n\nSIZE = 1\n"}, "neither defined nor imported"),
         ({"programs_two_settings": "def half():\n    pass\n\n\nSIZE = 1\n"}, "expected one thing of a name"),
         ({"programs_two_settings": "SIZE = 1\nSIZE = 2\n"}, "a second SIZE"),
-        ({"programs_two_settings": "from json import half\n\nSIZE = half\n"}, "expected one thing of a name"),
         ({"programs_two_settings": "SIZE = later()\n\n\ndef later():\n    return 1\n"}, "used at import"),
-        ({"programs_two___init__": HEAD + '\nROOMS = ("run",)\n'}, "without or beyond settings"),
         ({"parts_low_words": 'TWO = file_text("none.txt")\n'}, "none.txt; expected such a file in low/"),
-        ({"parts_low_words": "TWO = file_text(half)\n"}, "expected NAME = file_text"),
         ({"parts_low_words": 'TWO = {1: file_text("words.py")}\n'}, "expected NAME = file_text"),
         ({"extra": '"""A part that no floor names."""\n'}, "without or beyond extra"),
     ],
@@ -210,9 +201,9 @@ def test_files_that_are_not_as_built_are_named(tree, monkeypatch, capsys):
 def test_the_picture_of_the_floors_shows_their_imports():
     drawn = set(re.findall(r"^  (\w+) --> (\w+)$", (ROOT / "src/README.md").read_text("utf-8"), re.M))
     imported = set()
-    for room in build.read_parts(ROOT):
-        sources = {module.split(".")[1] for module in room.inside.values()}
-        imported |= {(source, room.name.split(".")[1]) for source in sources}
+    for path in (ROOT / "src" / "parts").glob("*/*.py"):
+        sources = re.findall(r"^from parts\.(\w+)", path.read_text("utf-8"), re.M)
+        imported |= {(source, path.parent.name) for source in sources}
     between = {(source, floor) for source, floor in imported if source not in ("foundation", floor)}
     assert {edge for edge in drawn if edge[1] != "programs"} == between
     assert all(build.FLOORS.index(source) < build.FLOORS.index(floor) for source, floor in between)

@@ -1,6 +1,8 @@
 """What a prompt becomes: no second BOS, tool arguments written once, an assistant's turn gone on with."""
 
+import functools
 import json
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -20,15 +22,24 @@ from programs.evaluation.settings import Config
 from programs.warm_start.solutions import solution_ids
 
 QUESTION = {"role": "user", "content": "What is 2 + 3?"}
-PAGES = ("ppo", "grpo", "distillation")
+PAGES = [(ROOT / "templates" / f"{page}.py").read_text(encoding="utf-8") for page in ("ppo", "grpo", "distillation")]
 
 
-def by_page(page):
-    module = load_module(ROOT / "templates" / f"{page}.py", f"page_{page}")
-    return lambda tokenizer, prompt: module.encode(SimpleNamespace(chat=False), tokenizer, prompt)
+@functools.cache
+def page():
+    return load_module(ROOT / "templates" / "ppo.py", "page_ppo")
 
 
-ENCODERS = {"scripts": encode_prompt, **{page: by_page(page) for page in PAGES}}
+def encode_by_page(tokenizer, prompt, chat=False):
+    return page().encode(SimpleNamespace(chat=chat), tokenizer, prompt)
+
+
+ENCODERS = {"scripts": encode_prompt, "page": encode_by_page}
+
+
+def test_pages_have_the_same_way_to_encode():
+    ways = {re.search(r"^def encode\(.*?(?=^def )", page, re.DOTALL | re.MULTILINE)[0] for page in PAGES}
+    assert len(ways) == 1
 
 
 @pytest.fixture(params=ENCODERS)
@@ -55,12 +66,12 @@ def beginning(tokenizer, *tokens: str, end: str = ""):
 # ------------------------------------------------------------------------------------------------ BOS
 
 
-@pytest.mark.parametrize("name", ["llama3", "gemma", "tiny"])
-@pytest.mark.parametrize("text", ["<s>2+3=", "<s><|user|>2+3=<|end|>", "2+3=", "<s>", "1 <s> 2"])
-def test_bos_is_never_doubled(encode, name, text):
+@pytest.mark.parametrize("name", ["llama3", "tiny"])
+def test_bos_is_never_doubled(encode, name):
     tokenizer = beginning(chat_tokenizer(name, "<|end|>"), "<s>")
-    expected = [tokenizer.bos_token_id, *tokenizer.encode(text.removeprefix("<s>"), add_special_tokens=False)]
-    assert encode(tokenizer, text) == expected
+    for text in ("<s>2+3=", "<s><|user|>2+3=<|end|>", "2+3=", "<s>", "1 <s> 2"):
+        expected = [tokenizer.bos_token_id, *tokenizer.encode(text.removeprefix("<s>"), add_special_tokens=False)]
+        assert encode(tokenizer, text) == expected, text
 
 
 @pytest.mark.parametrize("text", ["[gMASK]<sop>2+3=", "2+3="])
@@ -79,66 +90,52 @@ def test_an_end_token_that_the_tokenizer_appends_is_left_out(encode, starts):
     assert encode(tokenizer, "2+3=<|end|>")[: len(expected) + 1] == [*expected, eos], "the text's own stays"
 
 
-def test_a_template_that_writes_bos_gets_no_second_one(encode):
+def test_a_template_that_writes_bos_gets_no_second_one():
     tokenizer = beginning(chat_tokenizer("llama3", "<|eot_id|>"), "<s>")
-    ids = encode(tokenizer, [QUESTION])
+    ids = encode_prompt(tokenizer, [QUESTION])
     assert ids.count(tokenizer.bos_token_id) == 1 and ids[0] == tokenizer.bos_token_id
 
 
 @pytest.mark.parametrize("name", ["llama3_1", "deepseekv3", "gptoss", "qwen3"])
-@pytest.mark.parametrize("last", ["user", "assistant"])
-def test_an_empty_list_of_calls_is_no_call(name, last):
+def test_an_empty_list_of_calls_is_no_call(name):
     tokenizer = chat_tokenizer(name, "<|end|>")
-    turns = [QUESTION, {"role": "assistant", "content": "5"}, QUESTION, {"role": "assistant", "content": "So"}]
-    turns = turns if last == "assistant" else turns[:-1]
-    assert encode_prompt(tokenizer, [turn | {"tool_calls": []} for turn in turns]) == encode_prompt(tokenizer, turns)
+    talk = [QUESTION, {"role": "assistant", "content": "5"}, QUESTION, {"role": "assistant", "content": "So"}]
+    for turns in (talk, talk[:-1]):
+        empty = [turn | {"tool_calls": []} for turn in turns]
+        assert encode_prompt(tokenizer, empty) == encode_prompt(tokenizer, turns)
 
 
 @pytest.mark.parametrize("name", ["llama3", "gemma", "qwen3", "deepseek_r1_distill", "mistral", "tiny"])
-@pytest.mark.parametrize("chat", [False, True])
-def test_a_string_in_the_templates_form_is_not_wrapped_again(capsys, name, chat):
+def test_a_string_in_the_templates_form_is_not_wrapped_again(capsys, name):
     tokenizer = chat_tokenizer(name, "<|im_end|>")
     text = tokenizer.apply_chat_template([QUESTION], tokenize=False, add_generation_prompt=True)
-    if chat:
-        with pytest.raises(UserError, match=r"already have the form of the chat template.*try without --chat"):
-            check(tokenizer, ["plain", text], chat)
-    else:
-        check(tokenizer, [text])
-        assert "try --chat" not in capsys.readouterr().err
-    page = load_module(ROOT / "templates" / "ppo.py", "page_ppo")
-    assert page.encode(SimpleNamespace(chat=True), tokenizer, text) == tokenizer.encode(text, add_special_tokens=False)
+    with pytest.raises(UserError, match=r"already have the form of the chat template.*try without --chat"):
+        check(tokenizer, ["plain", text], chat=True)
+    check(tokenizer, [text])
+    assert "try --chat" not in capsys.readouterr().err
+    assert encode_by_page(tokenizer, text, chat=True) == tokenizer.encode(text, add_special_tokens=False)
 
 
 @pytest.mark.parametrize(("name", "token"), [("llama3", "<|eot_id|>"), ("qwen3", "<|im_end|>"), ("mistral", "[/INST]")])
 def test_a_control_token_inside_of_a_text_is_counted_and_no_sign_of_the_templates_form(capsys, name, token):
     prompts = [f"What does {token} mean?", "What is 2 + 3?", f"{token}s: when?"]
     check(chat_tokenizer(name, "<|im_end|>"), prompts, chat=True)
-    assert f"2 of 3 prompts have control tokens such as {token!r}" in capsys.readouterr().err
-
-
-def test_plain_strings_still_get_the_advice(capsys):
-    tokenizer = chat_tokenizer("qwen3", "<|im_end|>")
-    prompts = ["Write in <think> and </think> tags: 2+3?", "A: 2\nB: 3"]
-    check(tokenizer, prompts, chat=True)
-    check(tokenizer, prompts)
-    assert "2 of 2 prompts are strings" in capsys.readouterr().err
+    check(chat_tokenizer(name, "<|im_end|>"), ["Write in <think> and </think> tags: 2+3?"])  # plain: the advice
+    said = capsys.readouterr().err
+    assert "1 of 1 prompts are strings" in said
+    assert f"2 of 3 prompts have control tokens such as {token!r}" in said
 
 
 SYSTEM = {"role": "system", "content": "Be brief. "}
 TURN = "{% for m in messages if m.role != 'system' %}<|{{ m.role }}|>{{ m.content }}{% endfor %}"
 DATED = "{{ date_string or strftime_now('%Y') }}" + TURN
-KNOWN = ("llama3_1", "qwen3", "qwen2_5", "deepseekv3", "tiny")
 
 
 @pytest.mark.parametrize(
     ("template", "settings", "says"),
     [
         (TURN, "", "of m leaves out system messages; try --chat_template FILE"),
-        (
-            DATED,
-            "",
-            "may write today's date, so another day gives other prompts; try --chat_template FILE, or a date_s",
-        ),
+        (DATED, "", "may write today's date, so another day gives other prompts"),
         (DATED, '{"date_string": "1 May"}', ""),
     ],
 )
@@ -150,15 +147,8 @@ def test_what_a_template_leaves_out_or_takes_from_the_clock_is_said(capsys, temp
     assert says in told and ("today's date" in told) == ("today's date" in says)
 
 
-@pytest.mark.parametrize("name", KNOWN)
-def test_templates_that_write_all_are_not_warned_of(capsys, name):
-    answered = [QUESTION, {"role": "assistant", "content": "<think>\nhm\n</think>\n\n5"}, QUESTION]
-    check(chat_tokenizer(name, "<|end|>"), [[SYSTEM, QUESTION], answered])
-    assert "leaves out" not in capsys.readouterr().err
-
-
 ENDS = {"llama3_1": "<|eot_id|>", "gemma": "<end_of_turn>", "mistral": "</s>", "tiny": "<|end|>"}
-ENDS |= dict.fromkeys(("qwen3", "qwen2_5"), "<|im_end|>") | {"deepseekv3": "<｜end▁of▁sentence｜>"}
+ENDS |= {"qwen3": "<|im_end|>", "deepseekv3": "<｜end▁of▁sentence｜>"}
 
 
 @pytest.mark.parametrize("name", ENDS)
@@ -209,19 +199,14 @@ def called(arguments, **more) -> list[dict]:
     return [QUESTION, answer, {"role": "tool", "name": "weather", "tool_call_id": "call12345", "content": "Rain"}]
 
 
-@pytest.mark.parametrize("name", ["qwen2_5", "qwen3", "llama3_1", "gptoss", "mistral", "tiny_tools", "deepseekv3"])
-@pytest.mark.parametrize("arguments", [ARGUMENTS, json.dumps(ARGUMENTS)], ids=["object", "text"])
-def test_tool_arguments_are_written_once(name, arguments):
-    tokenizer = chat_tokenizer(name, "<|im_end|>")
-    assert JSON_ONCE in chat_text(tokenizer, called(arguments))
-    assert JSON_ONCE in tokenizer.decode(encode_prompt(tokenizer, called(arguments)))
-
-
-def test_a_template_that_prints_arguments_gets_json():
-    tokenizer = chat_tokenizer("tiny_tools", "<|end|>")
-    tokenizer.chat_template = tokenizer.chat_template.replace("c.function.arguments | tojson", "c.function.arguments")
+@pytest.mark.parametrize("name", ["qwen2_5", "llama3_1", "gptoss", "mistral", "tiny_tools", "deepseekv3", "prints"])
+def test_tool_arguments_are_written_once(name):
+    tokenizer = chat_tokenizer(name if name != "prints" else "tiny_tools", "<|im_end|>")
+    if name == "prints":
+        tokenizer.chat_template = tokenizer.chat_template.replace(".arguments | tojson", ".arguments")
     for arguments in (ARGUMENTS, json.dumps(ARGUMENTS)):
         assert JSON_ONCE in chat_text(tokenizer, called(arguments))
+        assert JSON_ONCE in tokenizer.decode(encode_prompt(tokenizer, called(arguments)))
 
 
 def test_arguments_that_are_no_object_are_refused():
@@ -231,8 +216,6 @@ def test_arguments_that_are_no_object_are_refused():
 
 # ------------------------------------------------------------------------------------------------ the assistant's turn
 
-PREFILLS = ("Let me solve this", "<think>\n", "Step 1: ")
-
 
 def going_on(text: str) -> list[dict]:
     """A prompt that ends in an assistant's turn."""
@@ -240,11 +223,11 @@ def going_on(text: str) -> list[dict]:
 
 
 @pytest.mark.parametrize("name", ["qwen2_5", "phi3", "qwen3_instruct_2507", "tiny", "smollm3"])
-@pytest.mark.parametrize("text", PREFILLS)
-def test_an_assistants_turn_is_gone_on_with(encode, name, text):
+def test_an_assistants_turn_is_gone_on_with(encode, name):
     tokenizer = chat_tokenizer(name, "<|im_end|>")
     new = tokenizer.apply_chat_template([QUESTION], tokenize=False, add_generation_prompt=True)
-    assert encode(tokenizer, going_on(text)) == tokenizer.encode(new + text, add_special_tokens=False)
+    for text in ("Let me solve this", "<think>\n", "Step 1: "):
+        assert encode(tokenizer, going_on(text)) == tokenizer.encode(new + text, add_special_tokens=False)
 
 
 @pytest.mark.parametrize(
@@ -300,9 +283,6 @@ def test_servers_go_on_with_it(monkeypatch):
     monkeypatch.setattr(preflight, "server_json", lambda url, body, hint: sent.update(body) or answer)
     preflight.server_text("http://h/v1", going_on("So"), {"model": "m"}, "")
     assert (sent["add_generation_prompt"], sent["continue_final_message"]) == (False, True)
-    sent.clear()
-    preflight.server_text("http://h/v1", [QUESTION], {"model": "m"}, "")
-    assert "continue_final_message" not in sent
 
 
 GAME = """
@@ -361,10 +341,8 @@ def test_trl_gets_the_ids_that_the_trainers_have(tmp_path, monkeypatch):
     trainer = seen.value.args[0]
     tokenizer = trainer.processing_class
     texts = [tokenizer.decode(ids) for ids in trainer._tokenize_prompts(trainer.train_dataset[:]["prompt"])[0]]
-    call, result = (
-        '<tool_call>\n{"name": "weather", "arguments": %s}\n</tool_call>',
-        "<|end|><|user|>Rain<|end|><|assistant|>",
-    )
+    call = '<tool_call>\n{"name": "weather", "arguments": %s}\n</tool_call>'
+    result = "<|end|><|user|>Rain<|end|><|assistant|>"
     ends = {call % arguments + result for arguments in ('{"city": "Rome"}', '{"day": 3}')} | {"So"}
     assert {text.partition("?<|end|><|assistant|>")[2] for text in texts} == ends
 

@@ -1,6 +1,5 @@
 """The annotated settings in assets/ load into their trainers, which read every key and refuse what is wrong."""
 
-import ast
 import dataclasses
 import json
 import re
@@ -73,14 +72,6 @@ def test_verl_file_names_settings_and_all_that_only_verl_has():
     assert {"hardware", "verl_rollout", "offload", "override", "ship"} <= set(keys)
 
 
-def test_verl_file_means_what_its_comments_say():
-    config = parse("verl_train", "--config", ASSETS / FILES["verl_train"])
-    assert (config.nodes, config.gpus_per_node, config.gpu_memory, config.vllm_memory) == (1, 8, 80.0, 0.6)
-    assert (config.precision, config.gradient_checkpointing, config.offload) == ("bf16", True, "none")
-    prompts = config.batch_size // config.group_size
-    assert (prompts, prompts // config.minibatches, config.lr, config.kl_coef) == (128, 32, 1e-6, 0.001)
-
-
 def test_verl_reads_the_file_of_ppo_train_too(tmp_path):
     path = ASSETS / FILES["ppo_train"]
     ours, verls = parse("ppo_train", "--config", path), parse("verl_train", "--config", path)
@@ -106,31 +97,17 @@ def test_commented_lines_are_settings_too(name):
 # ------------------------------------------------------------------------------------------------ who reads what
 
 
-def names_read(source: str) -> set[str]:
-    """Names that code reads as an attribute, or has as a string to look one up; declaring or checking is no reading."""
-    tree = ast.parse(source)
-    for node in tree.body:
-        if getattr(node, "name", "") == "Config":
-            node.body = [part for part in node.body if not isinstance(part, ast.AnnAssign)]
-    found = {n.attr for n in ast.walk(tree) if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load)}
-    return found | {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
-
-
 @trainers
 def test_script_reads_every_key(name):
-    read = names_read((SCRIPTS / f"{name}.py").read_text(encoding="utf-8"))
+    """As an attribute, or by its name as a string; to assign or declare it is no reading."""
+    script = (SCRIPTS / f"{name}.py").read_text(encoding="utf-8")
+    read = {*re.findall(r"\.(\w+)\b(?! = )", script), *re.findall(r"[\"'](\w+)[\"']", script)}
     if name == "grpo_train":
-        from trl import GRPOConfig
-
-        read |= {field.name for field in dataclasses.fields(GRPOConfig)}  # handed on by name
+        defaults = json.loads((ROOT / "src" / "parts" / "data" / "trl_names.json").read_text(encoding="utf-8"))[
+            "defaults"
+        ]
+        read |= {*defaults["TrainingArguments"], *defaults["GRPOConfig"]}  # handed on by name
     assert set(KEY.findall(text(name))) - read == set()
-
-
-def test_a_key_that_nobody_reads_is_noticed():
-    source = (
-        'class Config:\n    a: int = setting(1, "b")\n    b: int = setting(2, "as a")\n\n\ndef f(c):\n    c.b = c.a\n'
-    )
-    assert {"a", "b"} - names_read(source) == {"b"}
 
 
 # ------------------------------------------------------------------------------------------------ --config
@@ -158,18 +135,12 @@ def load(tmp_path, capsys):
     ("content", "says"),
     [
         ("steps: 4.5\n", r"mine\.yaml: got steps '4\.5'; expected a whole number$"),
-        ("steps: true\n", r"got steps 'true'; expected a whole number$"),
         ("learning_rate: fast\n", r"mine\.yaml: got learning_rate 'fast'; expected a number$"),  # as it is written
         ("temperature: yes\n", r"got temperature 'true'; expected a number$"),
-        ("steps: [x]\n", r"got steps 'x'; expected a whole number$"),
-        ("logits_chunk: all\n", r"got logits_chunk 'all'; expected a whole number or auto$"),
         ("steps: [1, 2]\n", r"mine\.yaml: got a list of values for 'steps'"),
         ("steps: 1\nseed: 1\nsteps: 2\n", r"mine\.yaml: got the key 'steps' twice"),
         ("model: {a: 1}\nsteps: {b: 2}\n", r"got steps '{\"b\": 2}'; expected a whole"),
-        ("gradient_checkpointing: perhaps\n", "got gradient_checkpointing 'perhaps'; expected true or false$"),
         ("precision: fp64\n", r"mine\.yaml: got precision 'fp64'; expected one of auto, fp32, bf16, fp16$"),
-        ("config: other.yaml\n", "got unknown key 'config'"),
-        ("steps: 3\ntemprature: 1\n", r"mine\.yaml: got unknown key 'temprature'.*try temperature"),
         (
             "model: x\ntorch_dtype: bf16\ntemprature: 1\n",
             "unknown keys 'torch_dtype', 'temprature'.*--precision.*; try temp",
@@ -198,16 +169,10 @@ def test_flags_win_and_lists_repeat(load):
     assert load("seed: 1\n", "--stop", "none", name="evaluation").stop == ["none"]
     for flags, value in ((["--gradient_checkpointing"], "true"), (["--gradient_checkpointing", "false"], "false")):
         assert load("steps: 3\n", *flags, name="grpo_train").gradient_checkpointing == value
-    assert yaml.safe_load("x: 5e-6") == {"x": "5e-6"}  # what PyYAML alone makes of it
     assert load("lr: 5e-6\n").lr == 5e-6 == load("learning_rate: 5e-6\n", name="grpo_train").learning_rate
-    code, said = load("steps: 3\n", "--config", "nothing.yaml")
-    assert code == 2 and "nothing.yaml" in said and "expected a readable YAML file" in said
 
 
-@pytest.mark.parametrize(
-    ("placed", "order"),
-    [({}, "abxyz"), ({"x": "a", "z": ""}, "zaxyb"), ({"y": "a"}, "ayzbx"), ({"a": "b"}, "baxyz")],
-)
+@pytest.mark.parametrize(("placed", "order"), [({"x": "a", "z": ""}, "zaxyb"), ({"a": "b"}, "baxyz")])
 def test_settings_of_a_subclass_stand_where_it_says(placed, order):
     base = dataclasses.make_dataclass("Base", [(name, int, setting(0, "")) for name in "ab"])
     names = "axyz" if "a" in placed else "xyz"

@@ -7,7 +7,7 @@ import re
 import zlib
 
 import pytest
-from conftest import load_script, read_lines, run_script, write_lines
+from conftest import load_script, read_lines, write_lines
 
 loader, sandbox = load_script("data_loader"), load_script("sandbox")
 
@@ -17,9 +17,15 @@ VERL_COLUMNS = ("data_source", "prompt", "ability", "reward_model", "extra_info"
 ON_STDIN = {"input": "1 2\n", "output": "3\n"}
 
 
-def command(*arguments):
-    """The command, finished."""
-    return run_script("data_loader", *map(str, arguments))
+@pytest.fixture
+def command(capsys):
+    """Run the command in this process: its exit code, stdout and stderr."""
+
+    def run(*arguments) -> tuple[int, str, str]:
+        capsys.readouterr()
+        return loader.main([*map(str, arguments)]), *capsys.readouterr()
+
+    return run
 
 
 def in_verl(truth, **more) -> dict:
@@ -54,55 +60,48 @@ def test_the_further_tests_of_mbpp_plus_count():
     assert right.all_passed and wrong.passed == 1 and not wrong.all_passed
 
 
-def test_private_tests_that_are_pickled_stay_closed_and_it_is_said(tmp_path):
+def test_private_tests_that_are_pickled_stay_closed_and_it_is_said(tmp_path, capsys):
     path = write_lines(tmp_path / "live.jsonl", [LIVE])
     (row,) = loader.load_rows(path).rows
     assert row["private_test_cases"] == PACKED and row["tests"] == [{"function": "add", "args": [1, 2], "expected": 3}]
-    assert "1 rows have pickled private_test_cases" in command(path, "--validate").stderr
+    assert "1 rows have pickled private_test_cases" in capsys.readouterr().err
     both = {**LIVE, "private_test_cases": json.dumps([{"input": "5\n6", "output": "11", "testtype": "functional"}])}
     assert [test["expected"] for test in loader.normalise(both)["tests"]] == [3, 11]
 
 
-def test_few_prompts_beside_many_unused_texts_fail_validation(tmp_path):
+def test_few_prompts_beside_many_unused_texts_fail_validation(command, tmp_path):
     rows = [{"prompt": "Solve the problem.", "problem": f"What is {n} + 1?", "answer": str(n + 1)} for n in range(12)]
-    done = command(write_lines(tmp_path / "same.jsonl", rows), "--validate")
-    assert done.returncode == 1 and "1 distinct prompts in 12 rows, and 12 distinct problem" in done.stderr
-    done = command(tmp_path / "same.jsonl", "--validate", "--drop", "prompt", "--map", "prompt=problem")
-    assert done.returncode == 0, done.stderr  # the advice works
+    code, _, said = command(write_lines(tmp_path / "same.jsonl", rows), "--validate")
+    assert code == 1 and "1 distinct prompts in 12 rows, and 12 distinct problem" in said
+    advised = command(tmp_path / "same.jsonl", "--validate", "--drop", "prompt", "--map", "prompt=problem")
+    assert advised[0] == 0, advised  # the advice works
 
 
 # ------------------------------------------------------------------------------------------------ gold answers
 
-SYSTEM, PAIR = {"role": "system", "content": "Be brief."}, ("chosen", "rejected")
-TURNS = [{"role": "user", "content": "4+0?"}, {"role": "assistant", "content": "4"}]
-
-
 SPLIT = {  # where the split stands: rows of files
     "set": {"all.jsonl": [{"question": "1+1?", "answer": "2", "set": name} for name in ("train", "Test")]},
     "split": {"all.jsonl": [in_verl("3"), in_verl("4", extra_info={"index": 8, "split": "train"})]},
+    "words of other columns": {
+        "all.jsonl": [{"question": f"{name}?", "topic": name, "answer": "2", "2019": 3} for name in ("train", "test")]
+    },
     "file name": {f"{name}.jsonl": [{"question": f"{name}?", "answer": "2"}] for name in ("train", "test")},
 }
 
 
 @pytest.mark.parametrize("column", SPLIT)
-def test_rows_of_several_splits_in_one_output_are_said(column, tmp_path):
+def test_rows_of_several_splits_in_one_output_are_said(column, command, tmp_path):
     for name, rows in SPLIT[column].items():
         write_lines(tmp_path / "in" / name, rows)
-    done = command(tmp_path / "in", "--out", tmp_path / "out.jsonl")
-    assert re.findall("rows of several splits go into one output, by (.*): 1 .*, 1 ", done.stderr) == [column]
+    _, _, said = command(tmp_path / "in", "--out", tmp_path / "out.jsonl")
+    found = re.findall("rows of several splits go into one output, by (.*): 1 .*, 1 ", said)
+    assert found == ([] if column == "words of other columns" else [column])
 
 
-def test_words_that_also_name_splits_are_none(tmp_path):
-    rows = [{"question": f"Which is a {word}?", "topic": word, "answer": "2", "2019": 3} for word in ("train", "test")]
-    write_lines(tmp_path / "all.jsonl", rows)
-    done = command(tmp_path / "all.jsonl", "--out", tmp_path / "out.jsonl")
-    assert done.returncode == 0 and "splits" not in done.stderr
-
-
-def test_a_prompt_with_other_answers_in_other_rows_is_said(tmp_path):
+def test_a_prompt_with_other_answers_in_other_rows_is_said(command, tmp_path):
     rows = [{"question": "1+1?", "answer": "2"}, {"question": "1+1?", "answer": "3"}, {"question": "2?", "answer": "2"}]
-    done = command(write_lines(tmp_path / "rows.jsonl", rows), "--validate")
-    assert "warning: 1 prompts have another answer in another row" in done.stderr
+    _, _, said = command(write_lines(tmp_path / "rows.jsonl", rows), "--validate")
+    assert "warning: 1 prompts have another answer in another row" in said
 
 
 @pytest.mark.parametrize(("name", "other"), [("reward_model", "extra_info"), ("extra_info", "reward_model")])
@@ -112,16 +111,16 @@ def test_a_text_under_a_name_of_verls_is_refused(name, other, tmp_path):
         loader.write_rows([row], tmp_path / "v.jsonl", "verl")
 
 
-@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
-def test_verl_without_ground_truth_is_said_with_the_columns_that_could_be_it(tmp_path, suffix):
+def test_verl_without_ground_truth_is_said_with_the_columns_that_could_be_it(command, tmp_path):
     rows = [{"prompt": "Q?", "reply": "4", "n": 1}, {"prompt": "R?", "reply": "5", "answer": "5"}]
     path = write_lines(tmp_path / "d.jsonl", rows)
-    done = command(path, "--for", "verl", "--json", "--out", tmp_path / f"v.{suffix}")
-    assert done.returncode == 0 and "1 of 2 rows have no ground truth" in done.stderr
-    assert json.loads(done.stdout)["outputs"][0]["without_ground_truth"] == 1
-    done = command(path, "--for", "verl", "--drop", "answer", "--map", "answer=reply", "--out", tmp_path / "w.jsonl")
-    assert done.returncode == 0 and "ground truth" not in done.stderr  # the advice works
-    assert [row["reward_model"]["ground_truth"] for row in read_back(tmp_path / "w.jsonl")] == ["4", "5"]
+    code, out, said = command(path, "--for", "verl", "--json", "--out", tmp_path / "v.parquet")
+    assert code == 0 and "1 of 2 rows have no ground truth" in said
+    assert json.loads(out)["outputs"][0]["without_ground_truth"] == 1
+    advice = ("--drop", "answer", "--map", "answer=reply")
+    code, _, said = command(path, "--for", "verl", *advice, "--out", tmp_path / "w.jsonl")
+    assert code == 0 and "ground truth" not in said  # the advice works
+    assert [row["reward_model"]["ground_truth"] for row in read_lines(tmp_path / "w.jsonl")] == ["4", "5"]
 
 
 # ------------------------------------------------------------------------------------------------ verl's own rows

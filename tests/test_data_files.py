@@ -10,6 +10,7 @@ import sys
 import zipfile
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
 from conftest import ROOT, load_script
 
@@ -66,11 +67,7 @@ NESTED = {
     "pandas.json": {"prompt": {"0": "2+2?", "1": "3+3?"}, "answer": {"0": "4", "1": "6"}},
     "pandas_table.json": {"schema": {"fields": [{"name": "prompt"}]}, "data": ROWS},
     "pandas_index.json": {"0": ROWS[0], "1": ROWS[1]},
-    "viewer.json": {
-        "features": [],
-        "rows": [{"row_idx": i, "row": row} for i, row in enumerate(ROWS)],
-        "partial": False,
-    },
+    "viewer.json": {"features": [], "rows": [{"row_idx": i, "row": row} for i, row in enumerate(ROWS)]},
     "array.jsonl": ROWS,
 }
 
@@ -153,16 +150,9 @@ REFUSED = {  # what: (file, value of JSON, text or bytes; words of the message)
     },
     "two separators": ("set.csv", "prompt;a|answer\nx;y|1\nz;w|2\n", r"';' or '\|'.*with commas"),
     "Excel's mark": ("set.csv", "sep=;\nprompt;answer\n2+2?;4\n", "Excel's mark .*deleting the line"),
-    "Excel's mark for commas": ("set.csv", "sep=,\nprompt,answer\n2+2?,4\n", "Excel's mark .*deleting the line"),
     "Python's notation": ("set.jsonl", "\n".join(map(repr, ROWS)), r"set\.jsonl:1: .*Python's notation"),
-    "joined tables": (
-        *("set.csv", "prompt,answer\n2+2?,4\n\ufeffprompt,answer\n3+3?,6\n"),
-        r"set\.csv:3: row: got the header again",
-    ),
-    "no quoting": (
-        *("set.csv", 'prompt\tanswer\n2+2?\t4\n"3+3\t6\n4+4"\t8\n'),
-        r"set\.csv:3: row: got .*closed in another row",
-    ),
+    "joined": ("set.csv", "prompt,answer\n2+2?,4\n\ufeffprompt,answer\n3+3?,6\n", r"set\.csv:3: row: got the header"),
+    "no quoting": ("set.csv", 'prompt\tanswer\n2+2?\t4\n"3+3\t6\n4+4"\t8\n', r"csv:3: row: got .*closed in another"),
     **{  # UTF-8 that was cut or mixed is never guessed to be something else
         f"UTF-8, {what}": ("set.csv", data, rf"set\.csv:{line}: .*not UTF-8.*--encoding")
         for what, data, line in (
@@ -201,7 +191,6 @@ NO_DATA = {
     "lfs": (LFS, "Git LFS pointer.*git lfs pull"),
     "annex": ("/annex/objects/SHA256E-s123--9f86d081.jsonl\n", "git-annex.*git annex get"),
     "page": (PAGE, "HTML or XML page"),
-    "one line": ("<html><body><h1>403 Forbidden</h1></body></html>", "HTML or XML page"),
     "xml": ('<?xml version="1.0"?>\n<Error><Code>AccessDenied</Code></Error>', "HTML or XML page"),
     "pdf": (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", "a binary file"),
     "pickle": (pickle.dumps(ROWS), "a binary file"),
@@ -212,16 +201,15 @@ NO_DATA = {
 }
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".txt", ".csv"])
 @pytest.mark.parametrize("name", NO_DATA)
-def test_what_is_no_data_is_refused_by_what_it_is(pairs_of, tmp_path, name, suffix):
+def test_what_is_no_data_is_refused_by_what_it_is(pairs_of, tmp_path, name):
     data, words = NO_DATA[name]
     data = data(tmp_path) if callable(data) else data
-    path = tmp_path / f"set{suffix}"
-    path.write_bytes(data if isinstance(data, bytes) else data.encode())
-    with pytest.raises(UserError, match=r"(?s)set\.\w+" if suffix == ".txt" else f"(?s){words}") as raised:
-        pairs_of(path)
-    assert ("ending in" in str(raised.value)) or re.search(f"(?s){words}", str(raised.value))  # trainers read no .txt
+    for suffix in (".jsonl", ".csv"):
+        path = tmp_path / f"set{suffix}"
+        path.write_bytes(data if isinstance(data, bytes) else data.encode())
+        with pytest.raises(UserError, match=f"(?s){words}"):
+            pairs_of(path)
 
 
 @pytest.mark.parametrize(
@@ -263,17 +251,14 @@ def write_cell(path: Path, column: str, cell: str) -> Path:
         with path.open("w", newline="") as f:
             csv.writer(f).writerows([[column, "note"], [cell, "x"]])
     elif path.suffix == ".parquet":
-        import pyarrow
-        from pyarrow import parquet
-
-        parquet.write_table(pyarrow.Table.from_pylist([{column: cell, "note": "x"}]), path)
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist([{column: cell, "note": "x"}]), path)
     else:
         path.write_text(json.dumps({column: cell, "note": "x"}))
     return path
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
-@pytest.mark.parametrize(("column", "messages"), [("prompt", TURN), ("messages", TURN), ("conversations", SHARED_GPT)])
+@pytest.mark.parametrize(("column", "messages"), [("prompt", TURN), ("conversations", SHARED_GPT)])
 def test_messages_as_json_text_are_messages(loader, tmp_path, suffix, column, messages):
     path = write_cell(tmp_path / f"rows{suffix}", column, json.dumps(messages))
     assert read_rows(str(path))[0][column] == messages
@@ -298,19 +283,16 @@ def test_messages_in_broken_json_are_refused(pairs_of, tmp_path, suffix, text, w
 
 
 def test_keys_that_parquet_adds_to_calls_and_tools_are_left_out(loader, tmp_path):
-    import pyarrow
-    from pyarrow import parquet
-
     replies = [{"role": "tool", "content": "4"}, {"role": "assistant", "content": "4"}]
     rows = [{"tools": [{"function": call}]} for call in CALLS]
     for row in rows:
         row["messages"] = [*TURN, {"role": "assistant", "tool_calls": row["tools"]}, *replies]
-    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "calls.parquet")
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "calls.parquet")
     for read in (loader.load_rows(tmp_path / "calls.parquet").rows, read_rows(str(tmp_path / "calls.parquet"))):
         calls = [row.get("messages", row.get("prompt"))[1]["tool_calls"][0]["function"] for row in read]
         assert calls == CALLS and [row["tools"][0]["function"] for row in read] == CALLS
     rows = [{"prompt": "As JSON", "output": [{"x": 1, "y": y}]} for y in (None, 2)]  # no messages: nulls stay
-    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "rows.parquet")
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "rows.parquet")
     assert read_rows(str(tmp_path / "rows.parquet")) == rows
 
 
@@ -357,18 +339,14 @@ def test_cells_that_look_torn_and_are_not_are_read(pairs_of, tmp_path):
 
 
 def test_a_first_row_that_may_be_data_is_named_even_if_flags_take_it_for_names(loader, tmp_path, capsys):
-    path = tmp_path / "set.csv"
-    path.write_text("What is 2+2?,4\nWhat is 3+3?,6\n")
-    loader.load_rows(path, mapping={"prompt": "What is 2+2?", "answer": "4"})
+    (tmp_path / "set.csv").write_text("What is 2+2?,4\nWhat is 3+3?,6\n")
+    loader.load_rows(tmp_path / "set.csv", mapping={"prompt": "What is 2+2?", "answer": "4"})
     assert "set.csv:1: got the column name 'What is 2+2?'; if it is data, put a line of" in capsys.readouterr().err
 
 
 def test_a_column_name_twice_in_parquet_is_refused(pairs_of, tmp_path):
-    import pyarrow
-    from pyarrow import parquet
-
     table = pyarrow.table([["2+2?"], ["4"], ["5"]], names=["prompt", "answer", "answer"])
-    parquet.write_table(table, tmp_path / "set.parquet")
+    pyarrow.parquet.write_table(table, tmp_path / "set.parquet")
     with pytest.raises(UserError, match=r"set\.parquet: got the column \['answer'\] twice"):
         pairs_of(tmp_path / "set.parquet")
 
@@ -450,10 +428,8 @@ def test_a_table_named_txt_is_refused(loader, tmp_path):
     [
         ({"prompts": "2+2?"}, "got columns prompts; expected 'prompt'; try --prompt_column prompts"),
         ({"messages": [], "b": 1}, "got columns messages, b; expected 'prompt'; try data_loader.py"),
-        ({"a": "2+2?", "b": 1}, "got columns a, b; expected 'prompt'; try --prompt_column NAME, or data_loader.py"),
         ({"question": "2+2?"}, "got columns question; expected 'prompt'; try --prompt_column question, or data_loader"),
         ({"prompt": None}, "got an empty cell in the column 'prompt'; expected a prompt; try filling it"),
-        ({"prompt": ""}, "got an empty cell"),
         ({"prompt": "\u200b"}, "got prompt '\\u200b'; expected a non-empty string"),
         ({"prompt": 5}, "got prompt '5'; expected a non-empty string or a list"),
     ],

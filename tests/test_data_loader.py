@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, TINY_LM, load_script, read_lines, run_script, script_command, script_env, write_lines
+from conftest import ROOT, TINY_LM, load_script, read_lines, script_command, script_env, write_lines
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -51,18 +51,14 @@ def test_wrong_use_exits_2(loader, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     data, to_file = str(FILES / "gsm8k.jsonl"), ["--out", "x.jsonl"]
     for flags, words in (
-        (["no_such.jsonl", "--validate"], "no_such.jsonl"),
         ([str(FILES / "bad_suffix.xyz"), "--validate"], "try unpacking or renaming it"),
-        ([data, "--no_such_flag"], "no_such_flag"),
         ([data, "--kind", "maths", "--validate"], "math"),
-        ([data, "--out", "x.docx"], "jsonl"),
         ([data, *to_file, "--split", "eval=3"], "3"),
         ([data, *to_file, "--split", "1.0"], "try --split 0.1"),
         ([data, *to_file, "--seed", "1"], "got --seed without --split"),
         ([data, *to_file, "--data_source", "a"], "expected --for verl"),
         ([data, *to_file, "--system_prompt", "no_such.txt"], "no_such.txt"),
         ([data, *to_file, "--map", "prompt"], "field=column"),
-        ([data, *to_file, "--limit", "0"], "limit"),
         ([data, "--inspect", "--plot", "x.png"], "try --inspect"),
     ):
         try:
@@ -94,18 +90,12 @@ def add_up(counts: dict) -> bool:
 COLOUR, RIVER = [user("Name a colour.")], [user("Name a river.")]
 ABSENT = object()
 SOLUTION = "1000+3=<<1000+3=1003>>1,003\n#### 1,003"
-APPS_CASES = {"inputs": ["1\n", "4\n"], "outputs": ["2\n", "8\n"]}
 
 # file: kind detected, rows, what the first normalised row holds (ABSENT: a key it must not hold)
 GOOD = {
-    "prompts.jsonl": ("prompts", 2, {"prompt": [user("Say hi.")], "answer": ABSENT}),
     "gsm8k.jsonl": (
         *("math", 3),
         {"prompt": [user("Ann has 1000 pens and buys 3. How many?")], "answer": "1003", "solution": SOLUTION},
-    ),
-    "apps.jsonl": (
-        *("code", 1),
-        {"prompt": [user("Read n, print 2n.")], "tests": APPS_CASES, "difficulty": "interview"},
     ),
     "lines.txt": ("prompts", 3, {"prompt": [user("First prompt")]}),
     "comma.csv": (
@@ -113,19 +103,12 @@ GOOD = {
         {"prompt": [user('two\nlines, and "quotes"')], "answer": "NA", "note": "2024-01-01"},
     ),
     "line_separators.jsonl": ("prompts", 2, {"prompt": [user("a\u2028b\u2029c\x85d")]}),
-    "one_list.json": ("prompts", 2, {"prompt": COLOUR}),
-    "lines.json": ("prompts", 2, {"prompt": COLOUR}),
     "extra_columns.jsonl": (
         *("prompts", 1),
         {
             "meta": {"tags": ["a", None, 1.5], "deep": {"x": []}},
             **{"n": 9007199254740993, "small": 1e-05, "flag": True, "answer_type": "text"},
         },
-    ),
-    "ours.jsonl": (None, 1, {"prompt": [user("6*7?")], "answer": "42", "source": "mine", "id": "q1"}),
-    "verl.jsonl": (
-        *(None, 1),
-        {"prompt": [user("6*7?")], "answer": "42", "source": "openai/gsm8k", "ability": "math"},
     ),
     "answer_numbers.jsonl": ("math", 3, {"answer": "42"}),  # written as JSON writes it
     "short_solutions.jsonl": ("math", 4, {"answer": "42", "solution": "x\n#### 42"}),
@@ -193,9 +176,7 @@ BINARIES = {
     "utf16le.jsonl": lambda: codecs.BOM_UTF16_LE + LINES.decode().encode("utf-16-le"),
     "utf16.csv": lambda: "prompt\r\ncafé\r\nName a river.\r\n".encode("utf-16"),
     "utf8_bom_crlf.jsonl": lambda: codecs.BOM_UTF8 + LINES.replace(b"\n", b"\r\n"),
-    "lines.jsonl.gz": lambda: gzip.compress(LINES),
     "members.jsonl.gz": lambda: gzip.compress(LINES[:20]) + gzip.compress(LINES[20:]),
-    "table.csv.gz": lambda: gzip.compress("prompt\ncafé\nName a river.\n".encode()),
     "array.json.gz": lambda: gzip.compress(json.dumps([json.loads(x) for x in LINES.splitlines()]).encode()),
     "rows.parquet": lambda: parquet([{"prompt": "café"}, {"prompt": "Name a river."}]),
     "not_packed.jsonl.gz": lambda: LINES,  # what is packed is told from the bytes, as names are often wrong
@@ -277,11 +258,7 @@ UNREADABLE = {
     "bad_suffix.xyz": "(?s)xyz.*jsonl",
 }
 EMPTY = ("bad_empty.jsonl", "bad_only_blank_lines.jsonl", "bad_header_only.csv")
-
-
-def report_text(bad: dict) -> str:
-    """What a rejected row's report says."""
-    return " | ".join(str(bad[key]) for key in ("field", "got", "expected", "try"))
+UNREADABLE |= {name: rf"(?s)no usable row.*{name} \(0 read\)" for name in EMPTY}
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -297,7 +274,7 @@ def test_bad_rows_are_rejected_with_line_and_field(loader, name):
         assert Path(bad["file"]).name == name
         assert line is None or bad["line"] == line
         assert field is None or re.match(rf"{field}\b", bad["field"] or ""), bad
-        assert re.search(words, report_text(bad)), bad
+        assert re.search(words, " | ".join(str(bad[key]) for key in ("field", "got", "expected", "try"))), bad
         assert bad["expected"] and bad["try"]
         json.dumps(bad, allow_nan=False).encode("ascii")
     with pytest.raises(loader.BadRows, match=rf"{re.escape(name)}:{loaded.rejected[0]['line']}: ") as raised:
@@ -307,7 +284,7 @@ def test_bad_rows_are_rejected_with_line_and_field(loader, name):
 
 def test_every_other_file_is_read_whole_and_a_bad_one_is_not(loader):
     for path in sorted(
-        {*FILES.iterdir()} - {FILES / name for name in {"custom_columns.jsonl", *GOOD, *BAD, *UNREADABLE, *EMPTY}}
+        {*FILES.iterdir()} - {FILES / name for name in {"custom_columns.jsonl", *GOOD, *BAD, *UNREADABLE}}
     ):
         try:
             rejected = loader.load_rows(path, on_bad="skip").rejected
@@ -327,12 +304,6 @@ def test_unreadable_file(loader, name):
         return
     assert loaded.rejected and add_up(loaded.counts)
     assert all(row["prompt"] == COLOUR for row in loaded.rows)  # what stood before the flaw
-
-
-@pytest.mark.parametrize("name", EMPTY)
-def test_a_file_without_rows_is_an_error(loader, name):
-    with pytest.raises(loader.UserError, match=rf"(?s)no usable row.*{name} \(0 read\)"):
-        loader.load_rows(FILES / name)
 
 
 # ------------------------------------------------------------------------------------------------ targets and back
@@ -362,22 +333,6 @@ def test_every_good_file_is_written_and_comes_back_or_parquet_cannot_hold_it(loa
     assert len(refused) <= (3 if suffix == ".parquet" else 0), refused
 
 
-VERL_COLUMNS = ["data_source", "prompt", "ability", "reward_model", "extra_info"]
-
-
-def test_verl_columns_are_exact(loader, tmp_path):
-    import pyarrow.parquet
-
-    loader.write_rows(loader.load_rows(FILES / "gsm8k.jsonl").rows, tmp_path / "v.parquet", target="verl")
-    table = pyarrow.parquet.read_table(tmp_path / "v.parquet")
-    assert table.column_names == VERL_COLUMNS
-    first = table.to_pylist()[0]
-    assert first["prompt"] == [user("Ann has 1000 pens and buys 3. How many?")]
-    assert first["reward_model"] == {"style": "rule", "ground_truth": "1003"}
-    assert isinstance(first["data_source"], str) and first["data_source"] and first["ability"] == "math"
-    assert [row["extra_info"]["index"] for row in table.to_pylist()] == [0, 1, 2]
-
-
 @pytest.mark.parametrize("target", ["trl", "verl"])
 def test_dates_stay_text_in_parquet(loader, tmp_path, target):
     datasets = pytest.importorskip("datasets")
@@ -388,7 +343,7 @@ def test_dates_stay_text_in_parquet(loader, tmp_path, target):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["alpaca.json", "openai.jsonl", "preferences.jsonl"])
+@pytest.mark.parametrize("name", ["alpaca.json", "preferences.jsonl"])
 def test_other_trainers_of_trl_train_from_the_file(loader, tokenizer, tmp_path, name):
     import datasets
     import trl
@@ -415,22 +370,24 @@ def test_a_column_that_trl_takes_for_itself_is_refused(loader, tmp_path):
 # ------------------------------------------------------------------------------------------------ the command line
 
 
-def command(*flags, stdin: str | None = None, cwd=None) -> subprocess.CompletedProcess:
-    """Run the command, with a text on standard input where one is given."""
-    if stdin is None:
-        done = run_script("data_loader", *flags, cwd=cwd)
-    else:
-        captured = {"input": stdin, "capture_output": True, "text": True, "timeout": 120}
-        done = subprocess.run(script_command("data_loader", *flags), env=script_env(), cwd=cwd, **captured)
-    assert "Traceback" not in done.stderr
-    return done
+@pytest.fixture
+def command(loader, capsys):
+    """Run the command in this process: its JSON and what it says on stderr."""
+
+    def run(*flags) -> tuple[dict, str]:
+        capsys.readouterr()
+        code = loader.main([*map(str, flags), "--json"])
+        said = capsys.readouterr()
+        assert code == 0, said.err
+        return json.loads(said.out), said.err
+
+    return run
 
 
-def test_command_writes_counts_and_reports(tmp_path):
+def test_command_writes_counts_and_reports(command, tmp_path):
     out = tmp_path / "out.jsonl"
-    done = command(FILES / "duplicates.jsonl", FILES / "bad_empty.jsonl", "--out", out, "--dedup", "--json")
-    assert done.returncode == 0 and re.search(r"warning: .*bad_empty\.jsonl has no rows\n", done.stderr)
-    report = json.loads(done.stdout)
+    report, said = command(FILES / "duplicates.jsonl", FILES / "bad_empty.jsonl", "--out", out, "--dedup")
+    assert re.search(r"warning: .*bad_empty\.jsonl has no rows\n", said)
     assert {"kind", "why", "counts", "outputs", "errors", "stats"} <= set(report) and report["errors"] == []
     assert report["counts"] == {"read": 4, "kept": 2, "rejected": 0, "deduplicated": 2}
     assert [row["prompt"] for row in read_lines(out)] == [COLOUR, RIVER]
@@ -454,11 +411,9 @@ def test_what_fails_writes_nothing_and_leaves_the_old_file(loader, tmp_path, mon
         assert "… and 10 more; --on_bad skip with --out FILE lists all in FILE.rejected.jsonl" in said.err
 
 
-def test_on_bad_skip_writes_the_good_and_a_file_of_the_rejected(tmp_path):
+def test_on_bad_skip_writes_the_good_and_a_file_of_the_rejected(command, tmp_path):
     out = tmp_path / "out.jsonl"
-    done = command(FILES / "bad_json.jsonl", "--out", out, "--on_bad", "skip", "--json")
-    assert done.returncode == 0, done.stderr
-    counts = json.loads(done.stdout)["counts"]
+    counts = command(FILES / "bad_json.jsonl", "--out", out, "--on_bad", "skip")[0]["counts"]
     assert (counts["read"], counts["kept"], counts["rejected"]) == (3, 2, 1) and add_up(counts)
     assert [row["prompt"] for row in read_lines(out)] == [COLOUR, RIVER]
     (rejected,) = read_lines(tmp_path / "out.rejected.jsonl")
@@ -466,7 +421,7 @@ def test_on_bad_skip_writes_the_good_and_a_file_of_the_rejected(tmp_path):
     assert rejected["row"].rstrip() == '{"prompt": "cut' and rejected["expected"] and rejected["try"]
 
 
-def test_split_keeps_rows_of_one_prompt_together(tmp_path):
+def test_split_keeps_rows_of_one_prompt_together(command, tmp_path):
     """Alike but for case, white space, Unicode form or system prompt is one prompt; the order of the data stays."""
     rows = [{"prompt": f"Question {i}", "answer": str(i)} for i in range(30)]
     rows += [{"prompt": text, "answer": "again"} for text in ("question  3", "QUESTION 4\n", "\uff31uestion 5")]
@@ -474,9 +429,8 @@ def test_split_keeps_rows_of_one_prompt_together(tmp_path):
     path, out = write_lines(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
 
     def split(*flags) -> tuple[list, list, dict]:
-        done = command(path, "--out", out, "--split", *flags, "--json")
-        assert done.returncode == 0, done.stderr
-        return read_lines(out), read_lines(tmp_path / "out.eval.jsonl"), json.loads(done.stdout)
+        report, _ = command(path, "--out", out, "--split", *flags)
+        return read_lines(out), read_lines(tmp_path / "out.eval.jsonl"), report
 
     def asked(found: list) -> set[str]:
         texts = (row["prompt"][-1]["content"] for row in found)
@@ -493,15 +447,17 @@ def test_split_keeps_rows_of_one_prompt_together(tmp_path):
     assert kept[0] != kept[1] == kept[2] and len(split("eval=11", "--shuffle", 3)[1]) == 11
 
 
-def test_a_split_says_which_held_out_questions_swap_the_numbers_of_training_ones(tmp_path):
+def test_a_split_says_which_held_out_questions_swap_the_numbers_of_training_ones(command, tmp_path):
     rows = [{"prompt": f"{a}+{b}=?", "answer": str(a + b)} for a, b in ((3, 41), (41, 3), (7, 22), (22, 7))]
-    done = command(write_lines(tmp_path / "in.jsonl", rows), "--out", tmp_path / "out.jsonl", "--split", "1")
-    assert "warning: 1 rows are held out; 1 of them swap the numbers of a training question (a+b, b+a)" in done.stderr
+    path = write_lines(tmp_path / "in.jsonl", rows)
+    _, said = command(path, "--out", tmp_path / "out.jsonl", "--split", "1")
+    assert "warning: 1 rows are held out; 1 of them swap the numbers of a training question (a+b, b+a)" in said
 
 
 def test_map_and_stdin(tmp_path):
     out, data = tmp_path / "out.jsonl", (FILES / "custom_columns.jsonl").read_text()
-    done = command("-", "--map", "prompt=q", "--map", "answer=gold", "--out", out, stdin=data)
+    command = script_command("data_loader", "-", "--map", "prompt=q", "--map", "answer=gold", "--out", out)
+    done = subprocess.run(command, input=data, env=script_env(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert [row["answer"] for row in read_lines(out)] == ["42", "2"]
     assert read_lines(out)[0]["prompt"] == [user("6*7?")]
@@ -583,9 +539,10 @@ def test_the_order_is_the_files_or_a_permutation_given_by_the_seed(numbers):
     assert all(Counter(order) == Counter(in_order) for order in orders)
 
 
-@pytest.mark.parametrize("options", [{}, {"shuffle_seed": 3}], ids=["order", "seed"])
-@pytest.mark.parametrize("stop", [0, 3, 7, 9])  # an epoch has 7 batches
-def test_resumed_equals_uninterrupted_over_two_epochs(numbers, options, stop):
+@pytest.mark.parametrize(("stop", "options"), [(3, {}), *((n, {"shuffle_seed": 3}) for n in (0, 7, 9))])
+def test_resumed_equals_uninterrupted_over_two_epochs(numbers, stop, options):
+    """Of 7 batches each."""
+
     def answers(made):
         return (batch["answer"] for _ in range(2) for batch in made)
 
@@ -598,7 +555,7 @@ def test_resumed_equals_uninterrupted_over_two_epochs(numbers, options, stop):
     assert list(itertools.islice(answers(resumed), 14 - stop)) == expected[stop:]
 
 
-@pytest.mark.parametrize("state", [{}, None, [], {"epoch": 0, "position": 0}])
+@pytest.mark.parametrize("state", [None, {"epoch": 0, "position": 0}])
 def test_a_position_of_another_loader_is_refused(loader, numbers, state):
     made = numbers(shuffle_seed=1)
     with pytest.raises(loader.UserError, match=r"; expected what state_dict returned$"):
@@ -616,15 +573,6 @@ def test_prompts_too_long_are_counted_and_said(loader, tokenizer, tmp_path, caps
         assert ("left out 1 of 2 prompts" in capsys.readouterr().err) == (kept == 1)
     with pytest.raises(loader.UserError, match="no prompt within max_prompt_tokens 1"):
         loader.create_dataloader("auto", path, tokenizer, batch_size=4, max_prompt_tokens=1)
-
-
-def test_torchs_data_loader_takes_the_collator(loader, tokenizer):
-    import torch
-
-    rows = loader.load_rows(FILES / "numbers.jsonl").rows
-    batches = list(torch.utils.data.DataLoader(rows, batch_size=8, collate_fn=loader.Collator(tokenizer)))
-    assert column(batches, "answer") == [str(2 * i) for i in range(20)]
-    assert all(batch["input_ids"].shape == batch["attention_mask"].shape for batch in batches)
 
 
 # ------------------------------------------------------------------------------------------------ safety
@@ -721,16 +669,13 @@ RAW_ROWS = {
     ),
     "code": st.fixed_dictionaries(
         {
-            "task_id": WORDS,
-            "prompt": WORDS,
+            **{"task_id": WORDS, "prompt": WORDS, "entry_point": st.just("f"), "canonical_solution": TEXT},
             "test": WORDS.map("assert candidate() == {!r}".format),
-            "entry_point": st.just("f"),
-            "canonical_solution": TEXT,
         }
     ),
 }
 PROPERTY = settings(
-    max_examples=25,
+    max_examples=10,
     **{"deadline": None, "derandomize": True, "database": None},
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
@@ -755,7 +700,7 @@ def test_normalise_write_read_is_normalise(loader, tmp_path, kind, data):
     assert list(map(without_none, back)) == list(map(without_none, rows))
 
 
-@PROPERTY
+@settings(PROPERTY, max_examples=25)
 @given(extras=st.lists(st.dictionaries(st.sampled_from(["meta", "x1"]), NESTED, max_size=2), min_size=1, max_size=3))
 def test_parquet_never_changes_mixed_columns_in_silence(loader, tmp_path, extras):
     rows = [complete(loader.normalise({"prompt": "x", **extra}, "prompts"), i) for i, extra in enumerate(extras)]
@@ -769,15 +714,16 @@ def test_parquet_never_changes_mixed_columns_in_silence(loader, tmp_path, extras
 
 SUFFIXES = [".jsonl", ".json", ".csv", ".tsv", ".txt", ".parquet", ".jsonl.gz"]
 PIECES = b'{"prompt": |"x"|}|\n|[|]|,|NaN|\\ud800|\xff|\x00|\r|"|1e999|{"messages": [|\xef\xbb\xbf|\xff\xfe'.split(b"|")
-PIECES += [b"prompt,answer\n"]
-PIECES += [b'{"role": "user", "content": "x"}', b"9" * 4400]
+PIECES += [b"prompt,answer\n", b'{"role": "user", "content": "x"}', b"9" * 4400]
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
-@PROPERTY
-@given(data=st.binary(max_size=60) | st.lists(st.sampled_from(PIECES), max_size=12).map(b"".join))
-@example(data=b"")
-@example(data=b'{"prompt": "x"}\n' * 3 + b'{"prompt": {"a": [[[[]]]]}}')
+@settings(PROPERTY, max_examples=80)
+@given(
+    suffix=st.sampled_from(SUFFIXES),
+    data=st.binary(max_size=60) | st.lists(st.sampled_from(PIECES), max_size=12).map(b"".join),
+)
+@example(suffix=".jsonl", data=b"")
+@example(suffix=".jsonl", data=b'{"prompt": "x"}\n' * 3 + b'{"prompt": {"a": [[[[]]]]}}')
 def test_arbitrary_bytes_raise_only_the_declared_errors(loader, tmp_path, suffix, data):
     path = tmp_path / f"data{suffix}"
     path.write_bytes(gzip.compress(data) if suffix.endswith(".gz") else data)
@@ -792,23 +738,21 @@ def test_arbitrary_bytes_raise_only_the_declared_errors(loader, tmp_path, suffix
 
 
 FUNCTION_NAMES = st.sampled_from(["f", "", "f(1)", "Solution().f", None, 5])
-CALLS = st.fixed_dictionaries(
-    {}, optional={"args": NESTED, "kwargs": NESTED, "expected": NESTED, "function": FUNCTION_NAMES, "input": SCALAR}
-)
+CALL = {"args": NESTED, "kwargs": NESTED, "expected": NESTED, "function": FUNCTION_NAMES, "input": SCALAR}
 CHECK = "def check(candidate):\n    assert candidate(2) == 4\n"
 CASE = "import unittest\n\nclass Test(unittest.TestCase):\n    def test_it(self):\n        self.assertEqual(f(2), 4)\n"
 SOURCES = st.sampled_from(["assert f() == 1", "f()", CHECK, "def g():\n    assert f()", "assert candidate()", CASE])
 ANY_TESTS = (
-    st.lists(CALLS | SOURCES | st.tuples(NESTED, NESTED).map(list), max_size=3)
+    st.lists(st.fixed_dictionaries({}, optional=CALL) | SOURCES | st.tuples(NESTED, NESTED).map(list), max_size=3)
     | SOURCES
-    | st.fixed_dictionaries({"inputs": st.lists(NESTED, max_size=2), "outputs": st.lists(NESTED, max_size=2)})
+    | st.fixed_dictionaries(dict.fromkeys(("inputs", "outputs"), st.lists(NESTED, max_size=2)))
     | st.fixed_dictionaries(
         {"inputs": st.lists(NESTED, max_size=1), "outputs": st.just([1]), "fn_name": FUNCTION_NAMES}
     )
 )
 
 
-@settings(PROPERTY, max_examples=300)
+@settings(PROPERTY, max_examples=100)
 @given(tests=ANY_TESTS, entry_point=FUNCTION_NAMES)
 def test_tests_that_are_kept_are_tests_that_the_sandbox_takes(loader, tests, entry_point):
     try:

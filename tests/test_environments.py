@@ -76,11 +76,6 @@ class Tools:
         """Print 10 MB."""
         return "x" * 10_000_000
 
-    def spin(self) -> str:
-        """Never return."""
-        while True:
-            pass
-
     def sleep(self) -> str:
         """Sleep in a call that nothing interrupts."""
         OPENED.wait()
@@ -137,12 +132,10 @@ def test_kinds_are_what_their_classes_offer_with_trls_tools_and_schemas(file):
 
 def test_a_dictionary_mixes_by_a_column(file):
     environments = load_environments(f"{file()}:MIXED")
-    assert environments.kind_of({"environment": "talk"}).talks
     assert environments.reset_arguments("p", {"environment": "talk", "answer": "4"}) == {"prompt": "p", "answer": "4"}
-    with pytest.raises(UserError, match=r"environment 'tolk'; expected one of talk, tools; try talk"):
-        environments.kind_of({"environment": "tolk"})
-    with pytest.raises(UserError, match=r"environment \['talk'\]; expected one of talk, tools"):
-        environments.kind_of({"environment": ["talk"]})
+    for name, said in (("tolk", r"'tolk'; expected one of talk, tools; try talk"), (["talk"], r"\['talk'\]; expected")):
+        with pytest.raises(UserError, match=f"environment {said}"):
+            environments.kind_of({"environment": name})
     numbered = load_environments(f"{file(ENVIRONMENTS + 'BY_NUMBER = {1: Talk, 2: Tools}')}:BY_NUMBER")
     assert numbered.kind_of({"environment": 1}).talks and numbered.kind_of({"environment": 2}).tools
     with pytest.raises(UserError, match=r"Talk|talk: reset does not take this data.*'answer'.*try def reset"):
@@ -157,25 +150,17 @@ REFUSED = {
     "no reset": ("class E:\n    pass\n", "without reset"),
     "no hints": (RESET + "    def f(self, x):\n" + WORDS, "type hint"),
     "no docstring": (RESET + "    def f(self, x: int): pass\n", "no docstring"),
-    "argument without words": (
-        RESET + '    def f(self, x: int):\n        """F."""\n',
-        "no description for the argument",
-    ),
     "type among the words": (
         RESET + "    def f(self, x: int):\n" + WORDS.replace("x:", "x (int):"),
         r"`name: text` \(no type\) for each argument",
     ),
     "gymnasium's step": (RESET + "    def step(self, action):\n        return 1\n", "type hints .*try GameEnvironment"),
-    "unknown hint": (RESET + "    def f(self, x: object):\n" + WORDS, "no schema"),
     "any arguments": (RESET + "    def f(self, **x: int):\n" + WORDS, "by name"),
     "generator": (RESET + '    def f(self):\n        """F."""\n        yield 1\n', "is a generator"),
-    "reply of two": (RESET + "    def reply(self, text, more): pass\n", r"expected def reply\(self, text\)"),
     "reward of one": (RESET + "    def get_reward(self, x): pass\n", r"expected def get_reward\(self\)"),
     "arguments": ("class E:\n    def __init__(self, x): pass\n    def reset(self): pass\n", "without arguments"),
     "one object": (RESET + "one = E()\n\n\ndef E():\n    return one\n", "the same object twice"),
     "no class": ("E = 3\n", "got a int; expected a class"),
-    "empty": ("E = {}\n", "an empty dictionary"),
-    "no import": ("1 / 0\n", "raises ZeroDivisionError"),
     "raises": ("class E:\n    def __init__(self):\n        1 / 0\n", r"Error: division by zero at .*own0.py:3;"),
 }
 
@@ -228,30 +213,21 @@ def test_what_calls_raise_is_their_outcome():
 
 
 def spin() -> None:
-    """Never return."""
+    """Never return, whatever exception is raised in it."""
     while True:
-        pass
+        try:
+            time.sleep(0.01)
+        except Exception:
+            pass
 
 
 def test_a_call_that_never_returns_is_left_behind():
     kept = []
-    found = run_jobs([[lambda: 1, spin, lambda: kept.append(1)], [lambda: 2]], 2)
+    found = run_jobs([[lambda: 1, spin, lambda: kept.append(1)], [lambda: 2]], 1)
     assert [o.value for o in found[0]] == [1, None, None] and found[1][0].value == 2
     assert all(isinstance(o.error, OutOfTime) for o in found[0][1:])
-    assert str(found[0][1].error) == "no answer in 2 s" and "not called" in str(found[0][2].error)
-    assert ended() and kept == []
-
-
-def test_leaving_behind_passes_through_what_catches_exceptions():
-    def stubborn():
-        while True:
-            try:
-                time.sleep(0.01)
-            except Exception:
-                pass
-
-    assert isinstance(run_jobs([[stubborn]], 0.2)[0][0].error, OutOfTime)
-    assert ended() and issubclass(LeftBehind, SystemExit)
+    assert str(found[0][1].error) == "no answer in 1 s" and "not called" in str(found[0][2].error)
+    assert ended() and kept == [] and issubclass(LeftBehind, SystemExit)
 
 
 def test_async_functions_share_one_loop_and_have_the_limit():
@@ -415,18 +391,13 @@ def test_half_a_surrogate_pair_ends_no_run(file):
 
 
 def test_tools_and_replies_together_and_async_rewards(file):
+    (last,) = Play(f"{file()}:Tools", turns=2)([row()], [[call("note", text="a")]])  # the call of its last turn is not
+    assert last.environment.log == ["a"] and (last.ended_by, len(last.spans), last.calls) == ("turns", 2, 1)
     playing = Play(f"{file()}:Both")
     (talk,) = playing([row()], [[call("note", text="a"), "hm", call("later", text="b"), "bye"]])
     said = [m["content"] for m in talk.messages if m["role"] in ("tool", "user")]
     assert said == ["2+2=", "1 noted", "Go on.", "2 noted"]
     assert (talk.score, talk.turn_rewards, talk.ended_by) == (2.0, [1, 0, 1, 0], "reply")
-
-
-def test_calls_of_the_last_turn_are_not_made(file):
-    playing = Play(f"{file()}:Tools", turns=2)
-    (talk,) = playing([row()], [[call("note", text="a")]])
-    assert talk.environment.log == ["a"] and (talk.ended_by, len(talk.spans), talk.calls) == ("turns", 2, 1)
-    assert talk.response_mask[-1] == 1
 
 
 def test_a_result_that_leaves_no_room_ends_the_conversation(file):
@@ -438,26 +409,16 @@ def test_a_result_that_leaves_no_room_ends_the_conversation(file):
         playing([row("x" * 700)], [["x"]])
 
 
-@pytest.mark.long
 def test_hanging_tools_leave_the_rest_of_the_batch_unharmed(file):
-    playing = Play(f"{file()}:Tools", seconds=5, characters=100)
-    kinds = ["note", "sleep", "wait", "huge", "fail"]
-    kinds_of, answers = ["spin" if i % 32 == 0 else kinds[i % len(kinds)] for i in range(64)], []
-    for i, kind in enumerate(kinds_of):
-        answers.append([call(kind, **({"text": str(i)} if kind == "note" else {})), call("note", text="b"), "done"])
-    talks = playing([row()] * 64, answers)
-    for kind, talk in zip(kinds_of, talks, strict=True):
+    playing, kinds = Play(f"{file()}:Tools", seconds=2, characters=100), ["note", "sleep", "wait", "note"]
+    answers = [[call(kind, **({"text": "a"} if kind == "note" else {})), call("note", text="b"), "x"] for kind in kinds]
+    talks = playing([row()] * 4, answers)
+    for kind, talk in zip(kinds, talks, strict=True):
         check_lists(talk)
         first, second = [m["content"] for m in talk.messages if m["role"] == "tool"]
-        expected = {"note": "1 noted", "huge": "x" * 20, "fail": "{'error': \"'x'\"}"}.get(kind)
-        assert first.startswith(expected or "{'error': 'no answer in 5 s'}"), (kind, first[:100])
-        assert second == ("2 noted" if kind == "note" else "1 noted") and talk.ended_by == "answer"
-    for _ in range(600):  # those in a call into C are left, until it returns; a loop in Python ends
-        if len(threads()) == kinds_of.count("sleep"):
-            break
-        time.sleep(0.1)
-    assert len(threads()) == kinds_of.count("sleep")
-    sys.modules[type(talks[0].environment).__module__].OPENED.set()
+        assert (first, second) in (("1 noted", "2 noted"), ("{'error': 'no answer in 2 s'}", "1 noted"))
+        assert (first == "1 noted") == (kind == "note") and talk.ended_by == "answer"
+    sys.modules[type(talks[0].environment).__module__].OPENED.set()  # of a call into C, which nothing interrupts
     assert ended()
 
 
@@ -492,6 +453,8 @@ def test_what_reset_returns_goes_after_the_prompt(file):
     assert decoded == ["<|system|>s<|end|>" + asked.format("u"), asked.format("")]
     with pytest.raises(UserError, match="a prompt of the assistant's turn alone; expected a user's turn before it"):
         playing([row([{"role": "assistant", "content": "So"}], answer="4", hint="even")], [["4"]])
+    with pytest.raises(UserError, match=r"row 1 of the batch, .*got a prompt that the template refuses"):
+        Play(f"{file()}:Talk", template="gemma")([row(turns, answer="a")], [["b"]])  # it has no system message
 
 
 def test_an_answer_of_no_tokens_is_one_that_was_cut_off(file):
@@ -502,22 +465,11 @@ def test_an_answer_of_no_tokens_is_one_that_was_cut_off(file):
     check_lists(talk)
 
 
-def test_a_prompt_that_the_template_refuses_is_named(file):
-    playing = Play(f"{file()}:Talk", template="gemma")
-    turns = [{"role": "system", "content": "s"}, {"role": "user", "content": "u"}]
-    with pytest.raises(UserError, match=r"row 1 of the batch, .*got a prompt that the template refuses"):
-        playing([row(turns, answer="a")], [["b"]])
-
-
 FAULTS = {
     "reset": ("        raise ValueError('no')", "", "", r"reset raised ValueError: no at .*own0\.py:3"),
     "reply": ("        pass", "        return 1 / 0", "", r"reply raised ZeroDivisionError.* at .*own0\.py:5"),
     "reply of a number": ("        pass", "        return 3", "", "reply returned a int; expected a string or None"),
-    "reset of a list": ("        return [1]", "", "", "reset returned a list; expected a string or None"),
-    "reward": ("        pass", "", "        return self.x", r"get_reward raised AttributeError.* at .*own0\.py:7"),
-    "reward is text": ("        pass", "", "        return '1'", "got get_reward '1'; expected a finite number"),
     "reward is nan": ("        pass", "", "        return float('nan')", "got get_reward nan"),
-    "reset exits": ("        raise SystemExit(0)", "", "", r"reset raised SystemExit: 0 at .*own0\.py:3"),
     "reward exits": ("        pass", "", "        raise SystemExit(0)", "get_reward raised SystemExit: 0 at"),
     "reward of two": ("        pass", "", "        import numpy; return numpy.ones(2)", r"got get_reward array\("),
     "reward too large": ("        pass", "", "        return 10**400", "got get_reward 10000"),
@@ -563,10 +515,6 @@ class E:
         print("made")
     def reset(self, **row):
         print("reset")
-    def look(self) -> str:
-        "Look."
-        print("tool")
-        return "3"
     def get_reward(self):
         print("reward")
         return 1.0
@@ -574,12 +522,10 @@ class E:
 
 
 def test_prints_of_an_environment_are_no_results(file, capsys):
-    playing = Play(f"{file(PRINTS)}:E", turns=2)
-    playing.environments.check_row("a", {})
-    (talk,) = playing([row()], [[call("look"), "3"]])
+    (talk,) = Play(f"{file(PRINTS)}:E", turns=1)([row()], [["3"]])
     said = capsys.readouterr()
     assert talk.score == 1 and not said.out
-    assert said.err.split() == ["import", *["made"] * 4, "reset", "tool", "reward"]
+    assert said.err.split() == ["import", *["made"] * 3, "reset", "reward"]
 
 
 def test_a_reward_of_none_leaves_nothing_to_its_turns(file):

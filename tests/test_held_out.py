@@ -1,5 +1,6 @@
 """Held-out evaluations: which rows they take, the interval of the accuracy."""
 
+import inspect
 import json
 from types import SimpleNamespace
 
@@ -38,14 +39,10 @@ def test_the_trainers_read_no_more_held_out_rows_than_asked(tmp_path):
         config = parse([f"--data={few}", f"--eval_data={few}", "--allow_overlap", *flags])
         return list(map(len, script.load_splits(config, tokenizer)))
 
-    assert parse([]).eval_rows == 512 and sizes("--eval_rows=3") == [8, 3] and sizes("--eval_rows=0") == [8, 8]
-
-
-def test_verl_gets_no_more_held_out_rows_than_asked():
     verl = load_script("verl_train")
-    config = verl.parse_config(["--eval_rows=3"])
-    assert len(verl.job_rows(config, None, str(EVAL_DATA), "test")[0]) == 3
-    assert len(verl.job_rows(config, None, str(EVAL_DATA), "train")[0]) == 256
+    for split, count in (("train", 8), ("test", 3)):
+        assert len(verl.job_rows(verl.parse_config(["--eval_rows=3"]), None, str(few), split)[0]) == count
+    assert parse([]).eval_rows == 512 and sizes("--eval_rows=3") == [8, 3] and sizes("--eval_rows=0") == [8, 8]
 
 
 def test_the_accuracy_comes_with_its_interval():
@@ -71,7 +68,6 @@ def user(text: str) -> list[dict]:
         ("What is 3 + 4?", user("what IS 3+4?"), True),
         ("What is 3 + 4?", [{"role": "system", "content": "Be brief."}, *user("What is\u00a03 + \uff14?")], True),
         ("What is 3 + 4?", "What is 3 + 41?", False),
-        ([{"role": "system", "content": "A"}], [{"role": "system", "content": "B"}], False),
         ([*user("1"), {"role": "assistant", "content": "2"}], user("12"), False),
     ],
 )
@@ -106,15 +102,16 @@ def dry(name: str, tmp_path, *flags: str) -> int:
 
 
 @pytest.mark.parametrize("name", TRAINERS)
-def test_a_trainer_counts_held_out_prompts_that_train_and_refuses_a_set_of_them(name, files, tmp_path, capsys):
-    assert dry(name, tmp_path, *files([user("3 + 1 ="), user("30+1="), user("31+1=")])) == 0
-    assert "1 of 3 evaluation prompts also occur in training; the accuracy is inflated" in capsys.readouterr().err
+def test_a_trainer_refuses_held_out_prompts_that_all_train(name, files, tmp_path, capsys):
     flags = files(TRAINED[::-1])
     assert dry(name, tmp_path, *flags) == 2
     told = capsys.readouterr().err
     assert "20 evaluation prompts all occur" in told and "data_loader.py" in told and "--split 0.1" in told
-    assert dry(name, tmp_path, *flags, "--allow_overlap") == 0
-    assert "20 of 20 evaluation prompts also occur" in capsys.readouterr().err
+    if name == "ppo_train":
+        assert dry(name, tmp_path, *flags, "--allow_overlap") == 0
+        assert "20 of 20 evaluation prompts also occur" in capsys.readouterr().err
+        assert dry(name, tmp_path, *files([user("3 + 1 ="), user("30+1="), user("31+1=")])) == 0
+        assert "1 of 3 evaluation prompts also occur in training; the accuracy is inflated" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("environment", "count"), [("", 2), ("game.py:Game", 1)])
@@ -125,9 +122,12 @@ def test_an_environments_columns_tell_its_tasks_apart(environment, count):
     assert overlap_metric(held_out) == {"eval/trained_rows": count} and overlap_metric(rows) == {}
 
 
-@pytest.mark.parametrize("page", ["grpo", "ppo", "distillation", "multi_turn"])
+@pytest.mark.parametrize("page", ["ppo", "multi_turn"])  # the others' function has the same text
 def test_a_page_counts_held_out_prompts_that_train(page, capsys):
     page = load_module(ROOT / "templates" / f"{page}.py", f"{page}_overlap")
+    code = inspect.getsource(page.count_trained)
+    others = [] if "multi" in page.__name__ else ["grpo", "distillation"]
+    assert all(code in (ROOT / "templates" / f"{other}.py").read_text(encoding="utf-8") for other in others)
     rows, held_out = ([{"columns": {"prompt": x}} for x in part] for part in (["1+1=", "2+1="], ["2 + 1=", "3+1="]))
     asked, own = SimpleNamespace(allow_overlap=True), SimpleNamespace(allow_overlap=False)
     assert page.count_trained(own, rows, held_out) == {"eval/trained_rows": 1}
@@ -197,7 +197,7 @@ def test_a_split_that_cannot_be_is_refused(count, settings, prompts, says):
 
 @pytest.mark.parametrize("name", TRAINERS)
 def test_the_trainers_hold_rows_out(name, files, tmp_path, capsys):
-    data, evaluation = files([user("30+1=")])
+    data, _ = files([user("30+1=")])
     assert dry(name, tmp_path, data, "--hold_out=5") == 0
     told = capsys.readouterr()
     assert "held out: 5 of 20 rows" in told.err
@@ -206,9 +206,6 @@ def test_the_trainers_hold_rows_out(name, files, tmp_path, capsys):
         assert sizes == [15, 5] and "trainer.val_before_train=True" in told.out
     else:
         assert '"held_out_prompts": 5' in told.out and '"prompts": 15' in told.out
-    for flags, says in (([evaluation, "--hold_out=5"], "beside --eval_data"), (["--hold_out=20"], "none for training")):
-        assert dry(name, tmp_path, data, *flags) == 2
-        assert says in capsys.readouterr().err
 
 
 def test_held_out_rows_replace_those_of_the_embedded_task(capsys):
@@ -219,17 +216,6 @@ def test_held_out_rows_replace_those_of_the_embedded_task(capsys):
     assert not script.idle_settings(config, 4)
 
 
-def log_of_a_run(folder, trained: dict, settings: dict):
-    """A log of 40 steps whose score and held-out accuracy rise."""
-    rows = [{"step": s, "reward/mean": 0.2 + s / 80, "reward/std": 0.3} for s in range(1, 41)]
-    for step, accuracy in ((0, 0.6), (40, 0.93)):
-        rows.append({"step": step, "eval/accuracy": accuracy, "eval/rows": 60} | trained)
-    folder.mkdir()
-    write_lines(folder / "metrics.jsonl", rows)
-    (folder / "config.json").write_text(json.dumps({"ppo_epochs": 1, "group_size": 8} | settings))
-    return str(folder)
-
-
 @pytest.mark.parametrize(
     ("trained", "settings", "saw"),
     [
@@ -238,12 +224,12 @@ def log_of_a_run(folder, trained: dict, settings: dict):
         ({}, {"data": "x.jsonl", "eval_data": "y.jsonl"}, None),
     ],
 )
-def test_diagnose_and_report_say_that_held_out_prompts_train(trained, settings, saw, tmp_path, capsys):
-    folder = log_of_a_run(tmp_path / "run", trained, settings)
-    load_script("diagnose").main([folder, "--json"])
+def test_diagnose_says_that_held_out_prompts_train(trained, settings, saw, tmp_path, capsys):
+    rows = [{"step": s, "reward/mean": 0.2 + s / 80, "reward/std": 0.3} for s in range(1, 41)]
+    evaluated = [{"step": s, "eval/accuracy": x, "eval/rows": 60} | trained for s, x in ((0, 0.6), (40, 0.93))]
+    write_lines(tmp_path / "metrics.jsonl", rows + evaluated)
+    (tmp_path / "config.json").write_text(json.dumps({"ppo_epochs": 1, "group_size": 8} | settings))
+    load_script("diagnose").main([str(tmp_path), "--json"])
     [run] = json.loads(capsys.readouterr().out)["runs"]
     found = [(cause["cause"], cause["evidence"][0]["text"]) for cause in run["causes"]][:1]
     assert (bool(saw) and found[0][0] == "other_eval_task" and saw in found[0][1]) or not (saw or found)
-    assert load_script("report").main([folder, "--output", str(tmp_path / "page.html")]) == 0
-    page = (tmp_path / "page.html").read_text()
-    assert (not saw or saw in page) and ("other_eval_task" in page) == bool(saw)

@@ -4,7 +4,7 @@ import re
 from types import SimpleNamespace
 
 import pytest
-from conftest import TINY_LM, run_script, write_lines
+from conftest import ROOT, TINY_LM, load_script, read_lines, write_lines
 from transformers import AutoTokenizer
 
 from parts.data.prompts import load_prompts
@@ -17,10 +17,8 @@ from programs.data_loader.row_reader import load_rows
 from programs.evaluation.rows import task_rows
 from programs.evaluation.run import make_task
 
-
-def asked(row: dict) -> str:
-    """The last message of a row's prompt."""
-    return normalise(row)["prompt"][-1]["content"]
+# a column of answers, and the note about it (a pattern; empty: none); a solution, and the answer that it marks
+CASES = read_lines(ROOT / "tests" / "data" / "answer_cases.jsonl")
 
 
 def rows_file(tmp_path, *rows):
@@ -31,15 +29,13 @@ def rows_file(tmp_path, *rows):
 # ------------------------------------------------------------------------------------------------------- passages
 
 
-def test_the_command_names_it_and_a_file_of_its_own_is_silent(tmp_path):
+def test_the_command_names_it_and_a_file_of_its_own_is_silent(tmp_path, capsys):
     path, out = rows_file(tmp_path, {"question": "How many?", "hint": "Seven.", "answer": "7"}), tmp_path / "out.jsonl"
-    done = run_script("data_loader", path, "--validate")
-    assert done.returncode == 1 and "the column hint" in done.stderr
-    done = run_script("data_loader", path, "--inspect")
-    assert done.returncode == 0 and "the column hint, which looks like a part of the question" in done.stderr
-    assert "the column hint" in run_script("data_loader", path, "--out", out).stderr
-    done = run_script("data_loader", out, "--validate")
-    assert (done.returncode, done.stderr) == (0, "")
+    main = load_script("data_loader").main
+    for flags, code in ((["--validate"], 1), (["--inspect"], 0), (["--out", str(out)], 0)):
+        assert main([path, *flags]) == code
+        assert "the column hint, which looks like a part of the question" in capsys.readouterr().err
+    assert main([str(out), "--validate"]) == 0 and capsys.readouterr().err == ""
 
 
 NOTES = {
@@ -79,71 +75,18 @@ def test_a_json_schema_is_for_the_reward_and_tables_are_for_the_question(name, s
     assert bool(unread_parts({"prompt": "Who is it?", name: schema}, "Who is it?")) is unread
 
 
-@pytest.mark.parametrize(
-    ("values", "line"),
-    [
-        (["3,5", "4,25", "12"], "2 of 3 values of answer look like '3,5'.*write a decimal point"),
-        (["1,2", "3,4"], "look like '1,2': .*write a decimal point"),
-        (["12,50\u202f€", "12,34,567"], "2 of 2 values of answer look like .*and no groups"),
-        ([" " + "a" * 50], r"like ' a+\.+a+', which"),
-        ([[["5"], ["6"]]], "list several .* truth values, like .*'6'"),
-        (
-            [["true", "false"], ["True", "true"]],
-            "1 of 2 values of answer list several .* truth values, like .*'false'",
-        ),
-        (["1.500,0", "3,125 cm", "7", "8", "9", "10"], "1 of 6 values of answer look like '1.500,0'"),
-        (["#N/A", float("nan"), "5", "\\N"], "3 of 4 values of answer look like '#N/A'"),
-        ([True, False], "2 of 2 values of answer are truth values, 'TRUE'"),
-        (["TRUE", "no"], "1 of 2 values of answer are truth values, 'TRUE'"),
-        (["WAHR", "FAUX", "VERO"], "3 of 3 values of answer are truth values, 'WAHR'"),
-        (["true", "false"], ""),
-        (["€1.200", "950 €", "1.50 €"], "1 of 3 values of answer look like '€1.200': .*write 1200"),
-        (["01/fev", "4. Mär", "01-févr.", "1,2E+11", "5 mar", "3-fold"], "4 of 6 values .*'01/fev', as spread"),
-        (["b'6\\n'", 'b"x"', "b"], "2 of 3 values of answer are bytes as Python prints them"),
-        (
-            ["٥", "१२ km", "x²", "５", "5"],
-            "2 of 5 values of answer have digits that some graders take for text, like '٥'",
-        ),
-        (["04-Mar", "2024-03-04 00:00:00", "1.2E+11", "-5"], "3 of 4 values of answer look like '04-Mar', as spread"),
-        (["We add two and two. " * 6 + "It is 4.", "5"], "1 of 2 values of answer have over 20 words and no marked"),
-        (["We add two and two. " * 6 + "\n#### 4", "5"], ""),
-        (["proof", "notfound", "7"], "2 of 3 values of answer look like 'proof', a missing value"),
-        ([{"value": "Rome", "aliases": []}, "7"], "1 of 2 values of answer are objects, like .*data_loader.py"),
-        (["['a', 'b']", "[1, 2]"], "1 of 2 values of answer are lists as text"),
-        (
-            ["{'text': array(['a'], dtype=object)}", "np.array([1])", "print(array(['a']))"],
-            "1 of 3 values of answer are lists as text",
-        ),
-        (
-            [["1", "2"], ["42", "forty-two"], ["1,000", "1000"]],
-            "1 of 3 values of answer list several numbers, letters or truth",
-        ),
-        ([["A", "C"], ["B"]], "1 of 2 values of answer list several .* truth values, like .*'C'"),
-        (["x = \frac{1}{2}", "\boxed{5}", "1\n2"], "2 of 3 values of answer have lost backslashes, like .*x0crac"),
-        (["4", "", "5"], "1 of 3 values of answer are empty"),
-        ([2.0, None, 3.0], "2 of 3 values of answer look like '2.0': .*Int64"),
-        (["4", " 5", "6\u200b"], "2 of 3 values of answer have blanks around them, like ' 5'"),
-        (['="4"', "'5", "6"], "2 of 3 values of answer have a spreadsheet's mark of text, like '=\"4\"'"),
-        (["1,000", "3.5", 2.5, 2, None, "True", "a, b", "def f(): pass\n"], ""),
-    ],
-)
-def test_answers_that_may_be_read_otherwise_are_noted(values, line):
+@pytest.mark.parametrize("case", [case for case in CASES if "values" in case])
+def test_answers_that_may_be_read_otherwise_are_noted(case):
+    values, note = case["values"], case["note"]
     lines = odd_answers("answer", values)
-    assert len(lines) == bool(line) and re.search(line, "".join(lines))
-
-
-def test_truth_values_are_no_odd_answers_where_prompts_ask_for_them():
-    assert odd_answers("answer", [True, False], ["True or false?"] * 2) == []
-    assert odd_answers("answer", [True, False], ["Yes or no?"] * 2)
+    assert len(lines) == bool(note) and re.search(note, "".join(lines))
+    if values == [True, False]:
+        assert odd_answers("answer", values, ["True or false?"] * 2) == []  # where prompts ask for them
 
 
 def test_an_image_placeholder_is_said_where_no_image_goes_to_the_model(capsys):
     prompts = ["<image>\nHow many?", [{"role": "user", "content": "[IMG] How many?"}], "What is <image> in HTML?"]
-    prompts += [
-        "Mend this HTML:\n<video>\n<source src=x>\n</video>",
-        "Picture <image>\nHow many?",
-        "Alt text for [image]",
-    ]
+    prompts += ["Mend this HTML:\n<video>\n<source>\n</video>", "Picture <image>\nHow many?", "Alt text for [image]"]
     warn_unread("d.jsonl", [({"prompt": prompt}, prompt) for prompt in prompts])
     assert "3 of 6 prompts have an image placeholder, but no image" in capsys.readouterr().err
 
@@ -184,9 +127,8 @@ def test_prompts_that_end_with_an_answer_or_name_roles_otherwise(capsys):
 
 
 def test_trainers_name_what_they_do_not_read(tmp_path, capsys):
-    config = SimpleNamespace(
-        prompt_column="prompt", max_prompt_tokens=999, chat=False, model="m", chat_template_kwargs=""
-    )
+    settings = {"prompt_column": "prompt", "max_prompt_tokens": 999, "chat": False, "chat_template_kwargs": ""}
+    config = SimpleNamespace(**settings, model="m")
     tokenizer = AutoTokenizer.from_pretrained(TINY_LM)
     load_prompts(config, tokenizer, str(rows_file(tmp_path, UNREAD_CHOICES)))
     lines = [line for line in capsys.readouterr().err.splitlines() if "part of the question" in line]
@@ -208,68 +150,12 @@ def test_an_evaluation_names_choices_that_its_task_does_not_read(task, is_named,
     assert ("choices (in 1 of 1 rows)" in capsys.readouterr().err) == is_named
 
 
-# -------------------------------------------------------------------------------------------------------- choices
-
-FOUR = {"A": "gas", "B": "solid", "C": "hot", "D": "salty"}
-TEXTS, LETTERS = list(FOUR.values()), list(FOUR)
-ASK = {"question": "Ice is"}
-
-
 # ---------------------------------------------------------------------------------------------------------- marks
 
-GOLD = {
-    "2 + 2 = 4\n#### 4": "4",
-    "2 + 2 = 4 #### 4": "4",
-    "#### $1,004.50": "1004.50",
-    "x\n#### -7\nThe answer is: -7": "-7",
-    "Which?\n#### yes": "yes",
-    "#### 3 hours": "3 hours",
-    "#### Step 1\nWe add, so \\boxed{5}.": "5",
-    "#### Step 1: add\nIt is 5.\n#### Step 2: check\nIt is right.": None,
-    "#### 1\nWe add.\n#### 2\nWe check.": None,
-    "The plan:\n#### Therefore we can see that she has 42 apples left": None,
-    "def f():\n    return 1\n#### helpers": None,
-    "```\n#### 4\n```": None,
-    "##### 4": None,
-    "It is so.\n\n#### Conclusion": None,
-    "We add.\n#### Step 2": None,
-    "We add.\n#### Answer: 42": "42",
-    "We add.\n#### The answer is **42**": "42",
-    "We add.\n#### -1,234.5": "-1234.5",
-    "We add. <answer> 42 </answer>\n": "42",
-    "First \\boxed{3 wrong. Then \\boxed{5}.": "5",
-    "Thus.\nThe answer is $\\boxed{\\frac{1}{2": None,
-    "\\boxed\\frac12, \\boxed\\text{B}": "\\text{B}",
-    "So \\boxed\\frac{\\sqrt{3}}2.": "\\frac{\\sqrt{3}}2",
-    "So \\boxed\\left(1, 2\\right).": "",
-    "We add.\nSo the answer is 12.": "12",
-    "We add 5 and 7, and therefore the correct answer is 12, which is even.": "12",
-    "We add.\nFinal Answer: The final answer is $12$. I hope it is correct.": "$12$",
-    "We add.\nAnswer: 12 because 3*4=12": "12",
-    "We choose.\nThe answer is (B). This is because A is wrong.": "(B)",
-    "Rats are prey. So the answer is yes.": "yes",
-    "The answer is J. K. Rowling.": "J. K. Rowling",
-    "We add.\n**Result:** 12": "12",
-    "We add.\n**Answer** = 12": "12",
-    "So x = 3.\nThe final answer = 2x": "2x",
-    "x = 3\ny = 4\nanswer = x * y": None,
-    "let x = 3;\nanswer = x;": None,
-    "SELECT name FROM quiz WHERE answer = 5": None,
-    "SELECT name\nFROM quiz\nWHERE id = 2\nAND answer = 5": None,
-    "https://quiz.example/check?ans=5": None,
-    "assert answer == 5": None,
-    "print(answer=5)": None,
-    "Full credit if the answer is 12.": None,
-    "If the answer is 5, add 2 to get 7.": None,
-    "I choose happiness every day.": None,
-    "She praised his answer: clever and concise.": None,
-    'x = 1\nprint("The answer is", x)': None,
-}
 
-
-@pytest.mark.parametrize("text", GOLD)
-def test_a_mark_counts_at_the_end_and_before_a_short_answer(text):
-    assert gold_of(text) == GOLD[text]
+@pytest.mark.parametrize("case", [case for case in CASES if "text" in case])
+def test_a_mark_counts_at_the_end_and_before_a_short_answer(case):
+    assert gold_of(case["text"]) == case["gold"]
 
 
 # ------------------------------------------------------------------------------------------------------ dialogues

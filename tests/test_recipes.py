@@ -143,9 +143,8 @@ def test_the_reward_for_verl_pays_what_it_pays_in_trl(folder):
 
 
 def test_recipes_are_listed():
-    for name in RECIPES:
-        anchor = re.sub(r"[^\w\- ]", "", name.lower()).replace(" ", "-")
-        assert f"(#{anchor})" in HEAD, name
+    anchors = [re.sub(r"[^\w\- ]", "", name.lower()).replace(" ", "-") for name in RECIPES]
+    assert [anchor for anchor in anchors if f"(#{anchor})" not in HEAD] == []
 
 
 def test_settings_of_the_quickstart_are_those_of_trl_of_ours_and_of_the_launcher(folder, tmp_path):

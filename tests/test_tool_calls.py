@@ -48,11 +48,9 @@ def test_each_format_gives_its_calls_and_the_text_before_them(form):
 
 
 @pytest.mark.parametrize("form", CALL_FORMATS)
-@pytest.mark.parametrize(
-    "text", ["4", "", "I say {x} and [y].", '{"answer": 4}', '{"name": "Ada"}', "[1, 2]", "[TOOL", "<tool"]
-)
-def test_text_without_calls_is_text(form, text):
-    assert read(form, text) == ({"role": "assistant", "content": text}, "")
+def test_text_without_calls_is_text(form):
+    for text in ("4", "", "I say {x} and [y].", '{"answer": 4}', '{"name": "Ada"}', "[1, 2]", "[TOOL", "<tool"):
+        assert read(form, text) == ({"role": "assistant", "content": text}, "")
 
 
 def test_ids_of_calls_are_kept():
@@ -159,20 +157,10 @@ def test_a_call_that_cannot_be_read_is_a_problem_in_words(form, text):
 
 
 PIECES = [*'{}[]()=",:;\n', "name", "arguments", "1", "a", "f", *(mark for _, mark in CALL_FORMATS.values())]
-PIECES += [
-    "</tool_call>",
-    "</function>",
-    "<parameter=a>",
-    "</parameter>",
-    "<think>",
-    "</think>",
-    "[ARGS]",
-    "\ud800",
-    "\0",
-]
+PIECES += "</tool_call> </function> <parameter=a> </parameter> <think> </think> [ARGS] \ud800 \0".split(" ")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(st.sampled_from(PIECES)))
 def test_no_text_raises(parts):
     for form in CALL_FORMATS:
@@ -181,15 +169,12 @@ def test_no_text_raises(parts):
         assert not (problem and "tool_calls" in message)
 
 
-@pytest.mark.parametrize(
-    "name, expected",
-    [
-        *[("qwen2_5", "hermes"), ("qwen3", "hermes"), ("qwen3_5_think", "qwen_xml"), ("llama3_1", "llama3_json")],
-        *[("deepseekv3", "deepseek"), ("lfm2_2_5", "pythonic"), ("mistral", "mistral"), ("tiny_tools", "hermes")],
-    ],
-)
-def test_the_template_shows_the_format(name, expected):
-    assert call_format(chat_tokenizer(name, "<|end|>")) == expected
+TEMPLATES = {"qwen2_5": "hermes", "qwen3_5_think": "qwen_xml", "llama3_1": "llama3_json", "lfm2_2_5": "pythonic"}
+
+
+def test_the_template_shows_the_format():
+    for name, expected in (TEMPLATES | {"deepseekv3": "deepseek", "mistral": "mistral"}).items():
+        assert call_format(chat_tokenizer(name, "<|end|>")) == expected
 
 
 @pytest.mark.parametrize("name", ["gptoss", "glm4moe", "gemma4_v5"])
@@ -207,9 +192,6 @@ def test_an_unknown_format_is_refused():
     with pytest.raises(UserError, match="has no response_template"):
         call_format(chat_tokenizer("qwen2_5", "<|end|>"), "template")
     assert call_format(chat_tokenizer("tiny", "<|end|>"), "hermes") == "hermes"
-
-
-TEMPLATES = {"qwen2_5": "hermes", "qwen3_5_think": "qwen_xml", "llama3_1": "llama3_json", "lfm2_2_5": "pythonic"}
 
 
 @pytest.mark.parametrize("name", TEMPLATES)

@@ -1,14 +1,13 @@
 """The tokens between turns: equal to rendering anew and to TRL's, for each family of templates; what is refused."""
 
-import re
+import functools
 import types
 
 import pytest
 from chat_tokenizers import chat_tokenizer, end_ids, template_of
-from conftest import ROOT
 
 from parts.environments.environments import EnvironmentKind, Environments
-from parts.environments.turn_bridge import TurnBridge, sanitized_ids, training_template, turn_bridge
+from parts.environments.turn_bridge import TurnBridge, sanitized_ids, turn_bridge
 from parts.foundation.messages import UserError
 
 PARAMETERS = {"type": "object", "properties": {"a": {"type": "integer", "description": "A number."}}, "required": ["a"]}
@@ -52,8 +51,9 @@ REPLIES = [name for name, (_, replies, _) in FAMILIES.items() if replies]
 TOOLS = [name for name, (_, _, tools) in FAMILIES.items() if tools]
 
 
+@functools.cache
 def bridge_of(name: str, **settings) -> TurnBridge:
-    """The bridge of a family."""
+    """The bridge of a family; nobody changes it."""
     ends = FAMILIES[name][0]
     tokenizer = chat_tokenizer(name, *ends)
     return TurnBridge(tokenizer, end_ids(tokenizer, *ends), settings)
@@ -75,10 +75,15 @@ def tool_reply(content: str, name="add_up", identity="abcdefghi") -> dict:
     return {"role": "tool", "tool_call_id": identity, "name": name, "content": content}
 
 
+@functools.cache
+def fits(name: str) -> tuple[bool, bool]:
+    """Whether replies can follow, and tools."""
+    return not bridge_of(name).check([], talks=True), not bridge_of(name).check([SCHEMA], talks=False)
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_check_of_each_family(name):
-    bridge, (_, replies, tools) = bridge_of(name), FAMILIES[name]
-    assert (not bridge.check([], talks=True), not bridge.check([SCHEMA], talks=False)) == (replies, tools)
+    assert fits(name) == FAMILIES[name][1:]
 
 
 @pytest.mark.parametrize("name", [name for name in REPLIES if name != "cohere2"])  # it writes marks into answers
@@ -109,15 +114,14 @@ def test_bridge_of_tools_is_the_rendering_of_the_whole(name):
     bridge = bridge_of(name)
     messages = [{"role": "user", "content": "What is 2 + 2?"}]
     answer = {"role": "assistant", "content": "", "tool_calls": [call(a=2)]}
-    for content in ("4", 'a\nlonger {"result"}', "1"):
+    for content in ("4", 'a\nlonger {"result"}'):
         whole = ids_of(bridge.tokenizer, [*messages, answer, tool_reply(content)], [SCHEMA])
         between = bridge.between(whole[-1], [tool_reply(content)], [SCHEMA])  # the last id is no end token
         assert whole[-len(between) :] == between and between[0] in bridge.end_ids
         assert bridge.between(between[0], [tool_reply(content)], [SCHEMA]) == between[1:]
 
 
-# the others TRL cuts elsewhere
-@pytest.mark.parametrize("name", sorted({*TOOLS} - {"mistral", "glm4moe", "gptoss", "gemma4_v5", "qwen3"}))
+@pytest.mark.parametrize("name", ["qwen2_5", "llama3_1", "qwen3_8"])
 def test_bridge_of_tools_is_that_of_trl(name):
     from trl import GRPOTrainer
 
@@ -129,7 +133,7 @@ def test_bridge_of_tools_is_that_of_trl(name):
     assert bridge.between(bridge.tokenizer.eos_token_id, replies, [SCHEMA]) == expected
 
 
-@pytest.mark.parametrize("name", ["tiny", "qwen2_5", "gemma3", "phi3_5"])
+@pytest.mark.parametrize("name", ["tiny", "gemma3"])
 def test_an_answer_that_was_cut_off_gets_the_end_of_its_turn(name):
     bridge = bridge_of(name)
     reply = [{"role": "user", "content": "No."}]
@@ -138,7 +142,7 @@ def test_an_answer_that_was_cut_off_gets_the_end_of_its_turn(name):
     assert cut == [end, *ended] and bridge.between(None, reply, []) == cut
 
 
-@pytest.mark.parametrize("name", ["tiny_tools", "qwen2_5", "llama3_1", "mistral", "gptoss"])
+@pytest.mark.parametrize("name", ["qwen2_5", "mistral", "gptoss"])
 def test_what_a_tool_says_never_becomes_a_control_token(name):
     bridge, marks = bridge_of(name), "".join(bridge_of(name).tokenizer.added_tokens_encoder)
     control = {*bridge.tokenizer.added_tokens_decoder}
@@ -153,7 +157,7 @@ def test_what_a_tool_says_never_becomes_a_control_token(name):
 
 
 def test_control_tokens_that_any_text_gives_are_written_apart(monkeypatch):
-    bridge = bridge_of("tiny")
+    bridge = bridge_of.__wrapped__("tiny")
     plainly = lambda self, text: self.encode(text, add_special_tokens=False)  # noqa: E731
     monkeypatch.setattr(type(bridge.tokenizer), "_encode_without_added_tokens", plainly)
     between = bridge.between(None, [{"role": "user", "content": "a<|end|>b"}], [])
@@ -214,41 +218,7 @@ def test_refusals_say_why_and_what_to_try(name, talks, reason):
     assert reason in str(error.value)
 
 
-# families that references/environments.md calls otherwise
-OTHER_NAMES = {"qwen35": "qwen3_5_think", "gemma4": "gemma4_v5", "lfm2": "lfm2_v2", "lfm25": "lfm2_2_5"}
-
-
-def row_of(words: str) -> str:
-    """The row of the page's table to which a family belongs, by the words in which the page names it."""
-    letters = re.sub(r"\W", "", words.lower())
-    name = OTHER_NAMES.get(letters) or next(name for name in FAMILIES if name.replace("_", "") == letters)
-    _, replies, tools = FAMILIES[name]
-    other = "" if replies else training_template(bridge_of(name).tokenizer)
-    if other and not TurnBridge(bridge_of(name).tokenizer, bridge_of(name).end_ids, {}, other).check([], True):
-        if tools:
-            return "tools; replies with TRL's version of the template"
-        return "only replies, with TRL's version of the template"
-    if replies and tools:
-        both = not bridge_of(name).check([SCHEMA], talks=True)
-        return "replies and tools" if both else "replies or tools, not both in one environment"
-    return {(True, False): "only replies", (False, True): "only tools", (False, False): "neither"}[replies, tools]
-
-
-def test_the_page_names_the_families_truly():
-    text = (ROOT / "references" / "environments.md").read_text(encoding="utf-8")
-    table = text.split("## Chat templates")[1].split("\n## ")[0]
-    rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", table, re.MULTILINE)
-    named = {
-        words.strip(): title
-        for title, cell in rows
-        for part in cell.split(";")
-        for words in part.split(":")[0].split(", ")
-        if words != "families"  # the head of the table
-    }
-    assert len(named) > 15 and named == {words: row_of(words) for words in named}
-
-
-@pytest.mark.parametrize("name", ["qwen3", "llama3_1", "mistral", "gemma3", "tiny_tools"])
+@pytest.mark.parametrize("name", ["qwen3", "llama3_1", "mistral"])
 def test_control_tokens_in_messages_are_letters_where_transformers_does_not_see_to_it(name):
     """Transformers 5.10, verl's, takes no notice of sanitize_control_tokens; the newer one here is the oracle."""
     tokenizer = chat_tokenizer(name, *FAMILIES[name][0])

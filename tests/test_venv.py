@@ -119,28 +119,21 @@ def test_an_interrupted_set_up_starts_afresh(tree):
     assert tree.setup().returncode == 0 and tree.log() == ["venv", *INSTALL]
 
 
-def test_a_folder_without_a_working_python_is_replaced(tree):
-    (tree.root / ".venv" / "bin").mkdir(parents=True)
-    (tree.root / ".venv" / "bin" / "python").symlink_to("/nowhere/python3")
+def test_an_environment_that_works_is_kept_another_is_replaced_or_named(tree):
+    folder, python = tree.root / ".venv", tree.root / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to("/nowhere/python3")
     assert tree.setup().returncode == 0 and tree.log() == ["venv", *INSTALL]
-
-
-def test_an_environment_made_by_something_else_is_kept(tree):
-    bin_folder = tree.root / ".venv" / "bin"
-    bin_folder.mkdir(parents=True)
-    shutil.copy(tree.path / "python3", bin_folder / "python")
-    (tree.root / ".venv" / "mine").touch()
-    assert tree.setup().returncode == 0 and tree.log() == INSTALL
-    assert (tree.root / ".venv" / "mine").exists()
-
-
-def test_an_environment_of_an_old_python_is_named_and_kept(tree):
+    shutil.rmtree(folder)
+    python.parent.mkdir(parents=True)
+    shutil.copy(tree.path / "python3", python)  # made by something else
+    (folder / "mine").touch()
+    assert tree.setup().returncode == 0 and tree.log() == INSTALL and (folder / "mine").exists()
     tree.add_python("python3.9", "3.9.1")
-    (tree.root / ".venv" / "bin").mkdir(parents=True)
-    shutil.copy(tree.path / "python3.9", tree.root / ".venv" / "bin" / "python")
+    shutil.copy(tree.path / "python3.9", python)
     done = tree.setup()
     assert done.returncode == 1 and "got .venv with Python 3.9.1" in done.stderr and "try" in done.stderr
-    assert (tree.root / ".venv" / "bin" / "python").exists() and tree.log() == []
+    assert python.exists() and tree.log() == []
 
 
 def test_too_old_a_python_or_none_gets_a_clear_message(tmp_path):
