@@ -106,21 +106,20 @@ def otter_pay(said, want):
 
 
 def duel(folder: Path, right: bool = True) -> None:
-    """Bootstrap of items; or the binomial interval of draws, and the gap the other way round."""
+    """Bootstrap of items; or the gap the other way round."""
     rows = list(csv.DictReader((folder / "ballots.csv").open()))
     items, rng = sorted({row["item"] for row in rows}), random.Random(3)
     share = {m: {i: [] for i in items} for m in ("alder", "birch")}
     for row in rows:
         share[row["model"]][row["item"]].append(int(row["passed"]))
     means = {m: [sum(v) / 5 for v in share[m].values()] for m in share}
-    means["gap"] = [(a - b) * (1 if right else -1) for a, b in zip(means["alder"], means["birch"], strict=True)]
+    means["gap"] = [a - b for a, b in zip(means["alder"], means["birch"], strict=True)]
     result = {}
     for name, values in means.items():
-        value = sum(values) / 120
         draws = sorted(sum(rng.choices(values, k=120)) / 120 for _ in range(2000))
-        half = 1.96 * (0.5 / 600 if name == "gap" else 0.25 / 600) ** 0.5
-        low, high = (draws[50], draws[1949]) if right else (value - half, value + half)
-        result[name] = {"low": low, "value": value, "high": high}
+        result[name] = {"low": draws[50], "value": sum(values) / 120, "high": draws[1949]}
+    if not right:
+        result["gap"] = {key: -value for key, value in result["gap"].items()}
     write(folder, duel__json={**result, "sure": result["gap"]["low"] > 0})
 
 
