@@ -52,9 +52,6 @@ PRINTED = {
         "shares 0": 0.9,
         "shares 1": 1,
     },
-    '{"base": {"batch": 2}, "points": [{"axis": "batch", "value": 64, "update_s": 1.5}]}': {
-        "points batch 64 update_s": 1.5
-    },
     "| arm | seed | first |\n|---|---|---|\n| before | | 0.5 |\n| turn | 1 | 1,024 |\n\n| seed | s |\n| 0 | – |": {
         "before first": 0.5,
         "turn 1 first": 1024.0,
@@ -84,20 +81,6 @@ def test_a_run_goes_on_past_what_cannot_run(benchmarks, tmp_path, monkeypatch):
     page = (tmp_path / "figures.md").read_text()
     assert "| math_graders | ours agreement % | 100 | 100 | 1.00 |" in page
     assert "| broken | not measured: exit code 2" in page
-
-
-def test_the_sides_of_distill_memory_compute_one_loss():
-    measure = load_module(FOLDER / "distill_memory.py", "distill_memory").measure
-    sizes = {"tokens": 6, "vocabulary": 20, "hidden": 4, "teacher_hidden": 5}
-    plain, pieces = (measure(SimpleNamespace(side=side, **sizes)) for side in ("plain", "pieces"))
-    assert plain["loss"] == pytest.approx(pieces["loss"], abs=2e-5) and plain["loss"] > 0
-    assert plain["gradient"] == pytest.approx(pieces["gradient"], abs=2e-6)
-
-
-def test_time_that_is_over_ends_a_benchmark(benchmarks, tmp_path):
-    args = SimpleNamespace(quick=True, output=tmp_path, trl112=None, lm_eval=None)
-    one = benchmarks.Benchmark("sandbox_speed", makes={"never": f"-c 'import time; time.sleep(60)' {sys.argv[0]!r}"})
-    assert "not done within 1 s" in benchmarks.run("slow", one, args, 1)["why"]
 
 
 ENDLESS = """

@@ -198,51 +198,36 @@ def learns(first: float, last: float) -> dict:
 
 # cause, words: "log" is without settings, "none" may name none | whether the run is flat | figures at step n
 FIGURES = """
-none, few of the first batches are cut, log | flat | rollout/truncated_frac = 0.16 + 0.1 * (n < 3)
-none, a quarter cut in a run that learns | learns | rollout/truncated_frac = 0.3 - n / 250
 none, single updates that round in bf16 | learns | optim/updates = 1.0; policy/ratio_max = 1.0; policy/clip_frac =
     0.002 * (n == 9)
 sampler_mismatch, from step 26 on | flat | optim/updates = 1.0; policy/ratio_max = 1.4 if n > 25 else 1.0;
     policy/clip_frac = 0.0
 limit_too_short, a quarter at every step, log | flat | rollout/truncated_frac = 0.25
 stale_weights | flat | mismatch/kl = 0.0003 * n
-none, a critic that still learns | flat | value/explained_variance = 0.008 * n - 0.3
 critic_useless, log | learns | value/explained_variance = 1e-07 * n
 none, few answers are right, log | flat | reward/mean = 0.016 * (n in (12, 13, 15, 16, 20, 30)) if n else None;
     reward/std = 0.1 * (10 < n < 21); reward/zero_std_frac = 0.5
-none, a narrow clip | flat | policy/clip_frac = 0.5; kl/approx = 0.002
 none, a schedule with restarts | learns | optim/lr = 0.0001 * (1.1 - n % 10 / 10)
 none, harder prompts from step 20 on | flat | reward/mean = (0.6 if n < 20 else 0.2) + 0.003 * (n % 3) if n else
     None; eval/accuracy = None if n % 10 else 0.3 + n / 100; eval/rows = None if n % 10 else 128
-updates_too_large, log | flat | reward/mean = {1: 0.4, 21: 0.0}.get(n, '-'); eval/accuracy = {0: 0.5, 40:
-    0.0}.get(n); eval/rows = {0: 128, 40: 128}.get(n)
 limit_too_short, none ends though cut ones are paid, log | flat | rollout/truncated_frac = 1.0
 none, ever fewer are cut while the score rises | flat | score = 0.05 to 0.5; rollout/truncated_frac = 0.9 - n / 60
 none, a critic that begins far below 0 | flat | value/explained_variance = -3 * 0.94 ** n
-none, a small rise beside a held-out figure that stands | flat | score = 0.45 to 0.52; eval/accuracy = None if n %
-    10 else 0.44 + n / 4000
 none, a warm-up that is on, log | flat | optim/lr = 2e-08 * n
 nothing_moves, rate of 0 from step 8 on | flat | optim/lr = 0.0001 * (n < 8)
 nothing_moves, KL | flat | kl/ref = 1e-07; optim/lr = 1e-12
-nothing_moves, log | flat | optim/lr = 1e-09
 too_easy, log | learns | reward/correctness_reward = 0.98; eval/accuracy = 0.99; policy/entropy = 0.01
 part_dies | learns | reward/second = 0.5 if n < 12 else 0.01
 conversation_fails | learns | tool/calls_mean = 0.0; tool/seconds = 0.0
-jump_at_restart | learns | policy/entropy = (0.5 if back(n) else 0.2) + 0.001 * (n % 3); reward/mean = (0.3 if
-    back(n) else 0.7) + 0.003 * (n % 3)
-none, one group a step, log | flat | reward/zero_std_frac = float(n < 6 or n % 2)
 none, a last dip of answers that were learnt | flat | score = 0.5 to 0.9; reward/correct = min(0.3 + n / 25, 1 - n /
     800); reward/tags = 0.9 + n / 500
 none, a form that is still being learnt | flat | score = 0.3 to 0.6; reward/correct = 0.3 + 0.01 * (n % 3);
     reward/tags = 0.3 + n / 60
-none, entropy alone stays | flat | policy/entropy = 0.4 + 0.01 * (n % 3); kl/ref = '-'
 nothing_moves, entropy is frozen | flat | policy/entropy = 0.4; kl/ref = '-'
-none, held out 64 rows | flat | score = 0.55 to 0.75; eval/accuracy = 0.5 + n / 800
 memorised_prompts, cut and paid in training only, log | flat | score = 0.4 to 0.85; eval/correct = None if n % 10
     else 0.4 - n / 100; eval/accuracy = None if n % 10 else 0.4 - n / 100; rollout/truncated_frac = float(n > 4);
     reward/correct = learns(0.4, 0.85)['reward/mean'](n)
 other_eval_task, log | flat | score = 0.45 to 0.8; eval/accuracy = None if n % 10 else 0.0
-gold_mismatch, the form is paid | flat | score = 0.3 to 0.9; reward/correct = 0.0; reward/tags = 0.3 + n / 50
 gold_mismatch, the form is paid and an answer now and then, log | flat | score = 0.3 to 0.9; reward/correct = 0.02 *
     (n in (9, 20)); reward/tags = 0.5 + n / 70
 answer_form, no form is paid | flat | score = 0.3 to 0.4; reward/correct = 0.0; reward/tags = 0.3 + n / 200
@@ -251,7 +236,6 @@ too_hard, few are right and the form is not there yet, log | flat | score = 0.3 
 no_group_variance, partial credit | flat | reward/mean = min(0.5, 0.1 + 0.02 * n) if n else None; reward/std =
     max(0.001, 0.3 - 0.015 * n) if n else None; reward/zero_std_frac = min(1.0, 0.05 * n) if n else None;
     eval/accuracy = None if n % 10 else 0.0
-constant_reward | flat | score = 0.3 to 0.9; reward/correct = 0.5; reward/tags = 0.3 + n / 70
 none, a critic near 0 in a run that learns, log | flat | score = 0.3 to 0.6; value/explained_variance = 0.001 * (n %
     3)
 none, KL that scatters, log | flat | kl/ref = (0.0, 0.6, 0.3, 0.5, 0.4, 0.35, 0.45)[n % 7 - 1] if n < 26 else 0.4
@@ -261,14 +245,8 @@ none, one evaluation prompt also trains | learns | eval/trained_rows = None if n
     n % 10 else 128.0
 other_eval_task, beside a format, log | flat | score = 0.45 to 0.8; eval/correct = None if n % 10 else 0.0;
     reward/correct = learns(0.45, 0.8)['reward/mean'](n); reward/tags = 0.9
-memorised_prompts, beside a format, log | flat | score = 0.45 to 0.95; eval/accuracy = None if n % 10 else 0.5 - n /
-    800; eval/accuracy_reward = None if n % 10 else 0.5 - n / 800; reward/accuracy_reward = learns(0.45,
-    0.95)['reward/mean'](n); reward/tags = 0.9 + n / 500
 inverted_reward, shorter and more random is better, log | flat | score = 0.3 to 0.9; policy/entropy = 0.1 + 0.005 *
     n + 0.002 * (n % 3); rollout/length_mean = 20 - 0.3 * n + 0.1 * (n % 3); rollout/truncated_frac = 0.0
-inverted_reward, a penalty that is 0 after a few steps, log | flat | reward/mean = -max(0.0, 0.4 - 0.1 * n) if n
-    else None; policy/entropy = 0.1 + 0.1 * min(n, 4) + 0.01 * (n % 3); rollout/length_mean = 20 - 4 * min(n, 4) +
-    0.1 * (n % 3); rollout/truncated_frac = 0.0
 none, a score that rises while entropy falls, log | flat | score = 0.3 to 0.9; policy/entropy = 0.4 - 0.005 * n;
     rollout/length_mean = 20 - 0.3 * n + 0.1 * (n % 3); rollout/truncated_frac = 0.0
 noisy_reward, the policy moves for nothing, log | flat | reward/mean = 0.5 + 0.1 * chance(n) if n else None; kl/ref
@@ -330,12 +308,8 @@ equal scores in float32 | console 1 20 - | constant_reward + | reward = 0.1; rew
     frac_reward_zero_std = 1.0; rewards/f/std = 7e-9
 two rollouts in 20 steps | console 1 20 - | updates_too_large + | loss = 0.1; kl = 0.1;
     reward = {1: 0.6, 11: 0.0}.get(n)
-form for answers in eight steps | console 1 8 - | part_bought + | reward = 0.5 + n / 20;
-    rewards/format = 0.1 + n / 10; rewards/accuracy = max(0.0, 0.4 - n / 20)
 training and held-out accuracy | console 1 20 - | memorised_prompts + | train_acc = 0.3 + n / 40; val_acc = 0.3;
     mean_kl = n / 500
-length is paid | console 1 20 - | part_bought + | reward = n / 20 + 0.01 * (n % 3); acc = 0.3 + 0.01 * (n % 3);
-    truncate_ratio = n / 30
 a base model that rambles past its answer | console 1 200 - | learned | completions/clipped_ratio = 0.85; kl = n * 1e-5;
     reward = 0.2 + 0.003 * n + 0.02 * (n % 5); reward_std = 0.4; rewards/correct/mean = 0.25 + 0.003 * n
 the KL's weight | verl 1 30 - | kl_holds_policy | critic/score/mean = 0.5; actor/kl_loss = 4e-4; actor/kl_coef = 5.0;
@@ -349,10 +323,6 @@ a part with the name of a penalty, paid | json 1 200 - | part_dies | reward_std 
     rewards/correct/mean = 0.2 + 0.003 * n + 0.02 * (n % 5); rewards/no_penalty_bonus/mean = 0.15 * math.exp(-n / 30)
 a penalty | json 1 200 - | - | reward_std = 0.4; reward = 0.2 + 0.003 * n + 0.02 * (n % 5) - 0.15 * math.exp(-n / 30);
     rewards/correct/mean = 0.2 + 0.003 * n + 0.02 * (n % 5); rewards/repetition_penalty/mean = 0.15 * math.exp(-n / 30)
-a penalty of weight 0 | json 1 200 - | - | reward_std = 0.4; reward = 0.2 + 0.003 * n + 0.02 * (n % 5);
-    rewards/correct/mean = 0.2 + 0.003 * n + 0.02 * (n % 5); rewards/overlong_punishment/mean = 0.15 * math.exp(-n / 30)
-a short run that goes on from another | json 1001 1020 - | + too short |
-    reward = 0.5 + 0.1 * math.sin(n) + (n - 1001) / 600
 a run that goes on from another | json 1001 1060 - | + no verdict | reward = 0.5 + 0.1 * math.sin(n) + (n - 1001) / 600
 fifty steps | json 1 60 - | + no verdict | reward = 0.5 + 0.1 * math.sin(n) + n / 600; kl = 0.01 * n
 single tokens of the sampler differ | json 1 100 - | learned | reward = 0.4 + 0.01 * (n % 5) + 0.003 * n;
@@ -369,8 +339,6 @@ lengths at the limit | verl 1 6 - | limit_too_short | response_length/clip_ratio
 copies, or prompts always or never solved, verl | verl 1 40 - | near_greedy_sampling? no_group_variance? |
     critic/score/mean = 0.5 + 0.01 * (n % 7); critic/advantages/max = 0.0; critic/advantages/min = 0.0;
     actor/grad_norm = 0.0; actor/kl_loss = 0.0
-the same, a tracker | json 1 40 - | near_greedy_sampling? no_group_variance? | reward = 0.5 + 0.01 * (n % 7);
-    reward_std = 0.0; grad_norm = 0.0
 the same, TRL | json 1 40 - | near_greedy_sampling? no_group_variance? | reward = 0.5 + 0.01 * (n % 7);
     frac_reward_zero_std = 1.0; reward_std = 0.0; rewards/f/mean = 0.5; rewards/f/std = 0.5; grad_norm = 0.0
 """
@@ -414,7 +382,7 @@ def test_a_reward_that_pays_the_form_ignores_the_answer(tmp_path):
     assert names(run) == ["reward_ignores_answer"]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_run_that_drifts_from_its_reference_and_loses_its_score_is_broken_where_it_loses_it(seed, tmp_path):
     numbers, rows = random.Random(seed), []
     for n in range(1, 121):  # of 32 completions: a single early step may be the best of all
@@ -426,24 +394,8 @@ def test_a_run_that_drifts_from_its_reference_and_loses_its_score_is_broken_wher
     assert 62 <= said["since_step"] <= 69  # at step 65 half of it is lost
 
 
-def test_groups_that_are_large_enough_get_no_advice_to_be_as_large(tmp_path):
-    rows = [{"step": n, "reward": 0.11, "frac_reward_zero_std": 0.7, "reward_std": 0.1} for n in range(1, 41)]
-    [cause] = judged(write_lines(tmp_path / "log.jsonl", rows), group_size=8)["causes"]
-    # 0.89^8 = 39 %: prompts differ in their pass rates
-    assert cause["cause"] == "too_sparse" and "39% of groups of 8" in str(cause) and "of 8 would" not in str(cause)
-
-
-def test_a_run_that_learned_shows_why_it_stopped_and_that_its_length_rose(tmp_path, capsys):
-    rows = [{"step": n, "reward": min(0.2 + n / 100, 0.6) + 0.01 * (n % 3)} for n in range(1, 101)]
-    rows = [row | {"frac_reward_zero_std": min(1.0, row["step"] / 40), "reward_std": 0.2} for row in rows]
-    rows = [row | {"completion_length": 100.0 + 4 * row["step"]} for row in rows]
-    assert diagnose.main([str(write_lines(tmp_path / "log.jsonl", rows))]) == 0
-    said = capsys.readouterr().out
-    assert "seen: 100% of the groups score all alike" in said and "seen: completion_length went from 142 to 462" in said
-
-
-@pytest.mark.parametrize("prefix", ["", "\x1b[36m(Runner pid=1)\x1b[0m "])
-def test_the_error_that_ended_a_log_is_named(prefix, tmp_path, capsys):
+def test_the_error_that_ended_a_log_is_named(tmp_path, capsys):
+    prefix = "\x1b[36m(Runner pid=1)\x1b[0m "
     trace = [
         "Traceback (most recent call last):",
         '  File "a.py", line 8',
@@ -803,14 +755,6 @@ def test_the_weight_of_verls_kl_is_that_of_the_term_that_is_on():
     assert diagnose.verl_settings(usual)["kl"] == 0.0  # verl's default is neither
 
 
-@pytest.mark.parametrize(("batch", "updates"), [("256", 4), ("$BATCH", None)])
-def test_a_variable_in_verls_command_is_a_setting_that_is_not_known(batch, updates, tmp_path):
-    command = f"verl data.train_batch_size={batch} actor_rollout_ref.actor.ppo_mini_batch_size=64 rollout.n=8"
-    (tmp_path / "run.sh").write_text(command)
-    run = diagnose.load_run(str(DATA / "verl_critic.log"), settings=str(tmp_path / "run.sh"))
-    assert (run.settings.get("updates"), run.number("group_size")) == (updates, 8)
-
-
 @pytest.mark.parametrize("odd", [{}, [], "many", math.nan, True, -1])
 def test_odd_values_of_settings_are_not_known(odd, tmp_path):
     config = config_of("ppo_healthy") | {"minibatches": odd, "batch_size": odd, "temperature": odd}
@@ -864,9 +808,6 @@ def test_ranks_that_print_the_same_and_numbers_in_wrappers(tmp_path):
     log, rows = tmp_path / "train.log", [printed(n) for n in range(1, 41)]
     log.write_text("".join(f"[rank0]: {row}\n[rank1]: {row}\n" for row in rows))
     assert diagnose.load_run(str(log)).steps() == [*range(1, 41)]
-    dead = [str({"reward": 0.0, "reward_std": 0.0, "completion_length": 90.0 + n % 7}) for n in range(120)]
-    log.write_text("\n".join(dead))
-    assert (judged(log)["verdict"], judged(log)["steps"]) == ("did not learn", [1, 120])
     wrapped = [
         row.replace("0.4,", "np.float64(0.4),").replace("{", "{'loss': tensor(0.1, device='cuda:0'), ") for row in rows
     ]
@@ -972,11 +913,11 @@ def test_trend_by_hand():
     assert diagnose.repeats("abcdef" * 10) == pytest.approx(1 - 6 / 55)  # 55 pieces, 6 of them different
 
 
-@pytest.mark.parametrize(("kind", "steps"), [("binomial", 150), ("persistent", 40), ("heavy", 150)])
+@pytest.mark.parametrize(("kind", "steps"), [("persistent", 40), ("heavy", 100)])
 def test_no_trend_is_found_in_flat_noise(kind, steps):
     """Once in 300 logs at most, at a true rate of 0.5 %; the best stretch against the last gave it in 40 of 100."""
     simulation, numbers = load_module(ROOT / "benchmarks" / "false_alarms.py", "false_alarms"), random.Random(5)
-    runs = [simulation.diagnose(simulation.noise_log(kind, steps, numbers)) for _ in range(60)]
+    runs = [simulation.diagnose(simulation.noise_log(kind, steps, numbers)) for _ in range(40)]
     assert sum(bool(run["causes"]) for run in runs) <= 2
 
 
@@ -1117,19 +1058,11 @@ def test_exit_codes_and_text(tmp_path):
 
 def test_json_schema(capsys):
     assert diagnose.main(["--json", str(DATA / "ppo_lr_high"), str(DATA / "no_such_run")]) == 2
-    data = json.loads(capsys.readouterr().out)
-    run, failed = data["runs"]
-    assert set(data) == {"runs", "exit_code"} and set(failed) == {"path", "verdict", "error"}
-    assert failed["verdict"] == "unreadable" and {"had", "lacked", "unexplained", "remarks"} <= set(run)
+    run, failed = json.loads(capsys.readouterr().out)["runs"]
+    assert set(failed) == {"path", "verdict", "error"} and failed["verdict"] == "unreadable"
     assert (run["verdict"], run["since_step"], run["steps"]) == ("broken", 1, [1, 25])
-    cause = run["causes"][0]
-    kinds = {"evidence": list, "explains": list, **dict.fromkeys(("cause", "certainty", "says", "source"), str)}
-    assert {key: type(cause[key]) for key in kinds} == kinds and cause["decide_with"] is None
-    assert all(set(item) == {"text", "figure", "step", "samples"} for item in cause["evidence"])
-    assert "--lr" in cause["change"]
-    diagnose.main([str(DATA / "ppo_lr_high"), "--json", "-"])
-    alone = json.loads(capsys.readouterr().out)
-    assert alone["causes"] == run["causes"] and alone["runs"] == [run]
+    assert {"had", "lacked", "unexplained", "remarks"} <= set(run) and "--lr" in run["causes"][0]["change"]
+    assert all(set(item) == {"text", "figure", "step", "samples"} for item in run["causes"][0]["evidence"])
 
 
 # ------------------------------------------------------------------------------------------------ bad input
@@ -1137,20 +1070,16 @@ def test_json_schema(capsys):
 
 BAD_FILES = {
     "empty.jsonl": (b"", "empty"),
-    "blank.jsonl": (b"\n  \n", "empty"),
     "model.safetensors": (bytes(range(256)) * 40, "binary"),
     "prose.txt": (b"Training went well.\nThen it did not.\n", "none of the known formats"),
     "rows.jsonl": (b'{"prompt": "1+1=", "answer": "2"}\n' * 3, "expected"),
     "unscored.jsonl": (b'{"step": 1, "prompt": "1+1=", "completion": "2"}\n' * 3, "samples without scores"),
-    "list.json": (b"[1, 2, 3]", "expected"),
-    "state.json": (b'{"log_history": []}', "expected"),
     "only_eval.jsonl": (b'{"step": 0, "eval/accuracy": 0.5}\n', "expected"),
     "two.csv": (b"Step,a - train/reward,b - train/reward\n1,0.1,0.2\n", "one run"),
     "sft.jsonl": (b'{"step": 1, "loss": 2.0, "learning_rate": 1e-5, "mean_token_accuracy": 0.5}\n' * 9, "such as SFT"),
     "mlflow.csv": (b"run_id,key,value,step\na,reward,0.1,1\nb,reward,0.1,1\n", "one run"),
     "scalar.csv": (b"Wall time,Step,Value\n17.5,1,0.1\n17.6,2,0.2\n", "--columns reward=Value"),
     "kto.log": (b"{'loss': 0.7, 'kl': 3.0, 'rewards/chosen': 0.1, 'rewards/margins': 0.2}\n" * 9, "or DPO"),
-    "reward_model.log": (b"{'loss': 0.7, 'mean_reward': 0.1, 'max_reward': 1.0, 'margin': 0.2}\n" * 9, "or DPO"),
 }
 
 
@@ -1295,76 +1224,16 @@ def test_causes_stand_in_the_troubleshooting_page():
 
 # ----------------------------------------------------------------------------- names of the last two years
 
-NAMED = {  # who logs it: its names of score, length and held-out figure or part
-    "TRL 0.15 GRPO": ("reward", "completion_length", "rewards/accuracy_reward"),
-    "TRL 0.17 GRPO": ("reward", "completions/mean_length", "rewards/accuracy_reward/mean"),
-    "TRL in a tracker": ("train/reward", "train/completions/mean_length", "train/rewards/accuracy_reward/mean"),
-    "TRL's PPO": ("objective/scores", "objective/kl", "policy/approxkl_avg"),  # its KL is a sum over tokens: not read
-    "OpenRLHF 0.8": ("train/reward", "train/response_length", "train/return"),
-    "verl 0.2": ("critic/rewards/mean", "response_length/mean", "val/test_score/gsm8k"),
-    "verl 0.9": ("critic/score/mean", "response_length/mean", "val-core/gsm8k/acc/mean@1"),
-}
 
-
-@pytest.mark.parametrize("name", NAMED)
-def test_a_run_that_falls_to_nothing_is_found_under_every_name(name, tmp_path):
-    score, length, other = NAMED[name]
-    rows = [{"step": n + 1, length: 380 - 16.5 * n} | dict.fromkeys((score, other), 0.16 - n / 125) for n in range(21)]
-    run = judged(write_lines(tmp_path / "log.jsonl", rows))
-    assert run["verdict"] == "broken" and any("fell from" in text for c in run["causes"] for text in c["explains"])
-    assert "kl" not in diagnose.load_run(str(tmp_path / "log.jsonl")).series
-
-
-BARS = "\x1b[32m{0}/30\x1b[0m [00:12<00:09, ppo_kl=0.01, reward={1:.3f}, kl={2:.4f}]\r"
-STYLES = {  # how logs come here: a line, what stands above it, the steps of 30 lines
-    "a notebook's table": (
-        "{0} | 0.000000 | {1:.6f} | {2:.6f}\n",
-        "Step | Training Loss | reward | kl\n-- | -- | --\n",
-        1,
-    ),
-    "a Markdown table": ("| {0} | {1:.6f} | {2:.6f} |\n", "| Step | reward | kl |\n|---|---|---|\n", 1),
-    "columns of spaces": ("{0}     {1:.3f}      {2:.4f}\n", "Step  reward  kl\n", 1),
-    "ms-swift": ('{{"reward": {1:.8f}, "kl": {2:.8f}, "global_step/max_steps": "{3}/150"}}\n', "", 5),
-    "a progress bar": (BARS, "", 1),
-    "two ranks": ("[rank0]: {{'reward': '{1:.3f}', 'kl': '{2:.4f}'}}\n[rank1]: a warning {{'a': 1}}\n", "", 1),
-    "a dumped log_history": ('{{\n "step": {0},\n "reward": {1:.6f},\n "kl": {2:.6f}\n}},\n', "[", 1),
-    "Windows": ("step={0:04d} | reward={1:.3f} | kl={2:.4f}\r\n", "Started\r\n", 1),
-    "NeMo-RL": ("=== Step {0}/30 ===\n  • Avg Reward: {1:.4f}\n  • KL: {2:.4f}\n  • generation: 51.1s (55%)\n", "", 1),
-    "prime-rl": (
-        "\x1b[32mStep {0} | Reward: {1:.3f} | Val. Reward: {1:.3f} | Mismatch KL: 0.0009 | KL: {2:.4f}\x1b[0m\n",
-        "",
-        1,
-    ),
-    "AReaL": ("Step {0}/30\n│ ppo_actor/task_reward/avg │ {1:.4e} │ kl │ {2:.4E} │\n│ a │ 1 │\n", "╭──╮\n", 1),
-    "slime": ("a: rollout {0}: {{'rollout/raw_reward': {1}}}\nb: step {0}: {{'train/kl_loss': {2}, 'x': 1}}\n", "", 1),
-    "EasyR1": (
-        "(Runner pid=1) Step {0}\n(Runner pid=1) actor:\n(Runner pid=1)   kl_loss: {2:.4f}\n"
-        "(Runner pid=1) critic:\n(Runner pid=1)   score:\n(Runner pid=1)     mean: {1:.3f}\n",
-        "",
-        1,
-    ),
-    "nested JSON": ('{{"step": {0}, "actor": {{"kl_loss": {2}}}, "reward": {{"overall": {1}}}}}\n', "", 1),
-    "Megatron": (" iteration {0:8d}/ 30 | reward: {1:.6E} | kl: {2:.6E} | number of nan iterations:   0 |\n", "", 1),
-}
-
-
-@pytest.mark.parametrize("style", STYLES)
-def test_logs_of_every_style_are_read(style, tmp_path):
-    line, above, every = STYLES[style]
-    rows = [(n, 0.1 + 0.02 * n, 0.001 * n, 5 * n) for n in range(1, 31)]
-    (tmp_path / "log").write_bytes((above + "".join(line.format(*row) for row in rows) + "1/15").encode())
-    run = diagnose.load_run(str(tmp_path / "log"))
-    assert run.series["score"] == {every * n: pytest.approx(score, abs=6e-4) for n, score, *_ in rows}
-    assert run.values("kl") == pytest.approx([kl for _, _, kl, _ in rows], abs=6e-5)
-    assert judged(tmp_path / "log")["verdict"] == "learned"
-
-
-def lines(form: str, count: int = 30) -> str:
-    """Lines of steps 1 to `count`: {n} is the step, {r} a score that rises, {k} a KL, {c} the score with a comma."""
-    rows = [(n, 0.1 + 0.02 * n, 0.001 * n) for n in range(1, count + 1)]
+def lines(form: str, first: int = 1, last: int = 30) -> str:
+    """Lines of steps: {n} is the step, {r} a score that rises ({c}: with a comma, {p}: in per cent), {k} a KL."""
+    steps = [(n, f"{0.1 + 0.02 * n:.3f}", 0.001 * n) for n in range(first, last + 1)]
+    form = form.replace("\\n", "\n").replace("\\r", "\r").replace("\\e", "\x1b")
     return "".join(
-        form.format(n=n, m=10 * n, r=f"{r:.3f}", k=f"{k:.3f}", c=f"{r:.3f}".replace(".", ","), p=100 * r)
-        for n, r, k in rows
+        form.format(
+            n=n, m=10 * n, f=5 * n, r=r, k=f"{k:.3f}", c=r.replace(".", ","), p=100 * float(r), e=n // 10, s=n % 10
+        )
+        for n, r, k in steps
     )
 
 
@@ -1372,253 +1241,153 @@ def curve(base: float = 0.1, slope: float = 0.02, every: int = 1) -> dict:
     return {every * n: base + slope * n for n in range(1, 31)}
 
 
-EVERY, TENTH, KLS = curve(), curve(every=10), curve(0.0, 0.001)
-OLD = lines("step={n} reward=0.9 kl=0.5\n", 40)
-READINGS = {  # who writes it: (file, text, common name -> its figures; None: not read)
-    "OpenRLHF": (
-        "a.log",
-        lines("INFO Global step {m}: {{'policy_loss': 0.1, 'actor_lr': 5e-07, 'reward': {r}, 'kl': {k}}}\n"),
-        {"score": TENTH, "kl": curve(0.0, 0.001, 10)},
-    ),
-    "OpenRLHF's bar": (
-        "a.log",
-        lines("1%| | {n}/30 [00:01, pg=0.01, rm={r}, glen=210, kl={k}, act_lr=5e-7]\n"),
-        {"score": EVERY},
-    ),
-    "SkyRL": (
-        "a.jsonl",
-        lines(
-            '{{"trainer/global_step": {n}, "reward/avg_raw_reward": {r}, "policy/policy_kl": {k}, '
-            '"policy/policy_entropy": 0.5, "eval/all/avg_score": 0.25}}\n'
-        ),
-        {"score": EVERY, "kl": KLS, "entropy": dict.fromkeys(EVERY, 0.5), "held_out": dict.fromkeys(EVERY, 0.25)},
-    ),
-    "torchtune, whose KL is a sum": (
-        "a.log",
-        lines("Step {n} | scores:{r} rlhf_reward:{r} kl:12.{n} clipfrac:0.02 approx_policy_kl:{k}\n"),
-        {"score": EVERY, "kl": None, "clip_frac": dict.fromkeys(EVERY, 0.02), "kl_step": KLS},
-    ),
-    "trlX, whose reward/mean is held out": (
-        "a.jsonl",
-        lines('{{"step": {n}, "rollout_scores/mean": {r}, "reward/mean": 0.9, "policy/sqrt_kl": 3.0}}\n'),
-        {"score": EVERY, "kl": None},
-    ),
-    "earlier TRL's PPO": (
-        "a.jsonl",
-        lines('{{"step": {n}, "env/reward_mean": {r}, "objective/kl": 5.0, "ppo/policy/entropy": 0.5}}\n'),
-        {"score": EVERY, "kl": None, "entropy": dict.fromkeys(EVERY, 0.5)},
-    ),
-    "prime-rl": (
-        "a.csv",
-        "_step,reward/mean,entropy/mean,mismatch_kl/mean,is_truncated/mean,optim/lr\n"
-        + lines("{n},{r},0.5,{k},0.1,1e-6\n"),
-        {"score": EVERY, "mismatch_kl": KLS, "truncated": dict.fromkeys(EVERY, 0.1)},
-    ),
-    "LLaMA-Factory": (
-        "a.jsonl",
-        lines('{{"current_steps": {m}, "total_steps": 300, "reward": {r}}}\n'),
-        {"score": TENTH},
-    ),
-    "DeepSpeed-Chat": (
-        "a.log",
-        lines(
-            "Epoch: 0 | Step: {n} | Actor Loss: 0.1 | Critic Loss: 0.2\nLatency: 1s, x: 2\nAverage reward score: {r}\n"
-        ),
-        {"score": EVERY},
-    ),
-    "MLflow": (
-        "a.csv",
-        "run_id,key,value,step,timestamp\n" + lines("ab,reward,{r},{n},17\n") + lines("ab,kl,{k},{n},17\n"),
-        {"score": EVERY, "kl": KLS},
-    ),
-    "a history by columns": (
-        "a.json",
-        json.dumps({"step": [*EVERY], "reward": [*EVERY.values()], "kl": [*KLS.values()]}, indent=1),
-        {"score": EVERY, "kl": KLS},
-    ),
-    "a tracker's calls beside the steps": (
-        "a.csv",
-        "_step,train/global_step,train/reward\n" + lines("{n},{m},{r}\n"),
-        {"score": TENTH},
-    ),
-    "steps of each epoch": (
-        "a.jsonl",
-        "".join(f'{{"epoch": {n // 10}, "step": {n % 10}, "reward": {r}}}\n' for n, r in EVERY.items()),
-        {"score": EVERY},
-    ),
-    "decimal commas": ("a.csv", "step;reward\n" + lines("{n};{c}\n"), {"score": EVERY}),
-    "per cent": (
-        "a.log",
-        lines("step {n}: reward: {p:.1f}%, truncated: 30%\n"),
-        {"score": EVERY, "truncated": dict.fromkeys(EVERY, 0.3)},
-    ),
-    "a count under the name of a share": (
-        "a.log",
-        lines("step {n}: reward: {r}, truncated: 30\n"),
-        {"score": EVERY, "truncated": None},
-    ),
-    "thousands": (
-        "a.log",
-        lines("step={n} reward={r} response_length=1,210.5\n"),
-        {"length": dict.fromkeys(EVERY, 1210.5)},
-    ),
-    "epochs and steps above figures": (
-        "a.log",
-        "".join(
-            f"Epoch [{1 + (n - 1) // 10}/3], Step [{1 + (n - 1) % 10}/10], Reward: {r}\n" for n, r in EVERY.items()
-        ),
-        {"score": EVERY},
-    ),
-    "newest first": (
-        "a.csv",
-        "step,reward,kl\n" + "".join(lines("{n},{r},{k}\n").splitlines(True)[::-1]),
-        {"score": EVERY, "kl": KLS},
-    ),
-    "a comment above the columns": ("a.csv", "# mine\nstep,reward\n" + lines("{n},{r}\n"), {"score": EVERY}),
-    "an agent's steps": ("a.jsonl", lines('{{"reward": {r}, "steps": 8.{n:02d}1}}\n'), {"score": EVERY}),
-    "completions in between": (
-        "a.log",
-        lines("Step 1: add 3.\nThe final reward: 9 points\nstep={n} reward={r} kl={k}\n"),
-        {"score": EVERY, "kl": KLS},
-    ),
-    "seconds of a step": ("a.log", lines("iter {n} reward={r} kl={k} step 12.3s\n"), {"score": EVERY}),
-    "arrays": ("a.log", lines("step={n} reward=array({r}, dtype=float32) kl={k}\n"), {"score": EVERY}),
-    "entropy as a term of the loss": (
-        "a.log",
-        lines("step={n} reward={r} entropy_loss=-0.5\n"),
-        {"entropy": dict.fromkeys(EVERY, 0.5)},
-    ),
-    "NaN in empty cells": (
-        "a.csv",
-        "step,reward,eval_reward\n" + lines("{n},{r},NaN\n", 29) + "30,0.7,0.9\n",
-        {"score": EVERY, "held_out": {30: 0.9}},
-    ),
-    "tagged lines": (
-        "a.log",
-        lines("[train] step={n} reward={r} kl={k}\n[eval] step={n} reward=0.9 kl=0.5\n"),
-        {"score": EVERY, "kl": KLS, "held_out": dict.fromkeys(EVERY, 0.9)},
-    ),
-    "a word before the name": (
-        "a.log",
-        lines("step={n} reward={r} eval reward: 0.9\n"),
-        {"score": EVERY, "held_out": dict.fromkeys(EVERY, 0.9)},
-    ),
-    "a sentence of an evaluation": (
-        "a.log",
-        lines("Step {n} | reward: {r} | kl: {k}\nValidation at step {n}: reward: 0.9, x: 1\n"),
-        {"score": EVERY},
-    ),
-    "a column of the split": (
-        "a.jsonl",
-        lines('{{"step": {n}, "split": "train", "reward": {r}}}\n{{"step": {n}, "split": "eval", "reward": 0.9}}\n'),
-        {"score": EVERY, "held_out": dict.fromkeys(EVERY, 0.9)},
-    ),
-    "a second run": ("a.log", OLD + lines("step={n} reward={r} kl={k}\n"), {"score": EVERY, "kl": KLS}),
-    "a second run of one row": (
-        "a.log",
-        lines("step={n} reward={r} kl={k}\n") + "Before: step=1 reward=0.1 kl=0.0\n",
-        {"score": EVERY, "kl": KLS},
-    ),
-    "a second run without steps": (
-        "a.log",
-        "".join(f"{printed(n, 40)}\n" for n in range(1, 41))
-        + lines("{{'reward': {r}, 'kl': {k}, 'epoch': 0.{n:02d}}}\n"),
-        {"score": EVERY, "kl": KLS},
-    ),
-    "a run that goes on from a checkpoint": (
-        "a.log",
-        lines("{{'reward': {r}, 'kl': {k}, 'epoch': 0.{n:02d}}}\n", 20)
-        + "".join(lines("{{'reward': {r}, 'kl': {k}, 'epoch': 0.{n:02d}}}\n").splitlines(True)[15:]),
-        {"score": EVERY, "kl": KLS},
-    ),
-    "a run that goes on from its second entry": (
-        "a.log",
-        lines("step={m} reward={r} kl={k}\n", 20) + lines("step={m} reward={r} kl={k}\n").partition("\n")[2],
-        {"score": TENTH, "kl": curve(0.0, 0.001, 10)},
-    ),
-    "a list of the steps": ("a.log", lines("{n}:\n  step: {n}\n  reward: {r}\n"), {"score": EVERY}),
-    "two names of the step, of equal rank": (
-        "a.jsonl",
-        lines('{{"rollout/step": {n}, "train/step": {m}, "reward": {r}, "kl": {k}}}\n'),
-        {"score": EVERY, "kl": KLS},
-    ),
-    "a resumed run of which the beginning is lost": (
-        "a.log",
-        "".join(lines("step={m} reward={r} kl={k}\n").splitlines(True)[11:25])
-        + "".join(lines("step={m} reward={r} kl={k}\n").splitlines(True)[9:]),
-        {"score": {step: score for step, score in TENTH.items() if step >= 100}},
-    ),
-    "a printed log_history": (
-        "a.txt",
-        str([{"loss": 0.0, "reward": r, "grad_norm": None, "step": n} for n, r in EVERY.items()]),
-        {"score": EVERY, "loss": dict.fromkeys(EVERY, 0.0)},
-    ),
-    "objects over several lines": (
-        "a.log",
-        "".join(json.dumps({"step": n, "train": {"reward": r}}, indent=2) + "\n" for n, r in EVERY.items())
-        + '{\n  "step": 99,\n  "train": {',
-        {"score": EVERY},
-    ),
-    "settings as JSON over several lines": (
-        "a.log",
-        2 * '{\n  "seed": 1,\n  "beta": 0.1\n}\n' + lines("step={n} reward={r} kl={k}\n"),
-        {"score": EVERY, "kl": KLS},
-    ),
-    "CSV, with commas in its texts": (
-        "a.csv",
-        "step,reward,kl,text\n" + lines("{m},{r},{k},well, then\n"),
-        {"score": TENTH},
-    ),
-    "pandas, with an index that has no name": (
-        "a.txt",
-        "    step  reward      kl\n" + lines("{m}  {n}   {r}  {k}\n"),
-        {"score": EVERY, "kl": KLS},
-    ),
-    "Docker": (
-        "a.log",
-        lines('{{"log": "step={n} reward={r} kl={k}\\n", "stream": "stderr", "time": "2026-01-02T10:00:00Z"}}\n'),
-        {"score": EVERY, "kl": KLS},
-    ),
-    "figures beside a message": (
-        "a.jsonl",
-        "{}\n" + lines('{{"message": "step 1 of 9: done=1", "step": {n}, "reward": {r}}}\n'),
-        {"score": EVERY},
-    ),
-    "events with their step among the figures": (
-        "a.jsonl",
-        lines('{{"event": "train", "data": {{"step": {m}, "reward": {r}, "kl": {k}}}}}\n'),
-        {"score": TENTH},
-    ),
-    "times of day": (
-        "a.log",
-        lines("2026-01-02 10:{n:02d}:07,1{n:02d} INFO step {n}: reward={r} kl={k}\n"),
-        {"score": EVERY, "kl": KLS},
-    ),
-    "a wrapped dict": (
-        "a.log",
-        lines("{{'loss': 0.1, 'reward': {r}, 'completion_len\ngth': 99.5, 'kl': {k}}}\n"),
-        {"score": EVERY, "kl": KLS},
-    ),
-}
+# who writes it | file | what stands above => a line of each step | "x10": steps; what else than the score is read
+READINGS = r"""
+OpenRLHF | log | INFO Global step {m}: {{'policy_loss': 0.1, 'actor_lr': 5e-07, 'reward': {r}, 'kl': {k}}}\n | x10 kl
+OpenRLHF's bar | log | 1%| | {n}/30 [00:01, pg=0.01, rm={r}, glen=210, kl={k}, act_lr=5e-7]\n |
+SkyRL | jsonl | {{"trainer/global_step": {n}, "reward/avg_raw_reward": {r}, "policy/policy_kl": {k}, \
+"policy/policy_entropy": 0.5, "eval/all/avg_score": 0.25}}\n | kl entropy=0.5 held_out=0.25
+torchtune, whose KL is a sum | log | Step {n} | scores:{r} rlhf_reward:{r} kl:12.{n} clipfrac:0.02 \
+approx_policy_kl:{k}\n | kl=- clip_frac=0.02
+trlX, whose reward/mean is held out | jsonl | {{"step": {n}, "rollout_scores/mean": {r}, "reward/mean": 0.9, \
+"policy/sqrt_kl": 3.0}}\n | kl=-
+TRL's PPO | jsonl | {{"step": {n}, "objective/scores": {r}, "objective/kl": 5.0, "policy/approxkl_avg": 0.1}}\n | kl=-
+earlier TRL's PPO | jsonl | {{"step": {n}, "env/reward_mean": {r}, "objective/kl": 5.0, "ppo/policy/entropy": 0.5}}\n \
+| kl=- entropy=0.5
+prime-rl's CSV | csv | _step,reward/mean,entropy/mean,mismatch_kl/mean,is_truncated/mean,optim/lr\n => \
+{n},{r},0.5,0.2,0.1,1e-6\n | mismatch_kl=0.2 truncated=0.1
+LLaMA-Factory | jsonl | {{"current_steps": {m}, "total_steps": 300, "reward": {r}}}\n | x10
+DeepSpeed-Chat | log | Epoch: 0 | Step: {n} | Actor Loss: 0.1 | Critic Loss: 0.2\nLatency: 1s, x: 2\nAverage reward \
+score: {r}\n |
+a tracker's calls beside the steps | csv | _step,train/global_step,train/reward\n => {n},{m},{r}\n | x10
+steps of each epoch | jsonl | {{"epoch": {e}, "step": {s}, "reward": {r}}}\n |
+decimal commas | csv | step;reward\n => {n};{c}\n |
+per cent | log | step {n}: reward: {p:.1f}%, truncated: 30%\n | truncated=0.3
+a count under the name of a share | log | step {n}: reward: {r}, truncated: 30\n | truncated=-
+thousands | log | step={n} reward={r} response_length=1,210.5\n | length=1210.5
+a comment above the columns | csv | # mine\nstep,reward\n => {n},{r}\n |
+an agent's steps | jsonl | {{"reward": {r}, "steps": 8.{n:02d}1}}\n |
+completions in between | log | Step 1: add 3.\nThe final reward: 9 points\nstep={n} reward={r} kl={k}\n | kl
+seconds of a step | log | iter {n} reward={r} kl={k} step 12.3s\n | kl
+arrays | log | step={n} reward=array({r}, dtype=float32) kl={k}\n | kl
+entropy as a term of the loss | log | step={n} reward={r} entropy_loss=-0.5\n | entropy=0.5
+tagged lines | log | [train] step={n} reward={r} kl={k}\n[eval] step={n} reward=0.9 kl=0.5\n | kl held_out=0.9
+a word before the name | log | step={n} reward={r} eval reward: 0.9\n | held_out=0.9
+a sentence of an evaluation | log | Step {n} | reward: {r} | kl: {k}\nValidation at step {n}: reward: 0.9, x: 1\n | kl
+a column of the split | jsonl | {{"step": {n}, "split": "train", "reward": {r}}}\n{{"step": {n}, "split": "eval", \
+"reward": 0.9}}\n | held_out=0.9
+a list of the steps | log | {n}:\n  step: {n}\n  reward: {r}\n |
+two names of the step, of equal rank | jsonl | {{"rollout/step": {n}, "train/step": {m}, "reward": {r}}}\n |
+objects over several lines | log | {{\n "step": {n},\n "train": {{\n  "reward": {r}\n }}\n}}\n |
+settings as JSON over several lines | log | {{\n  "seed": 1,\n  "beta": 0.1\n}}\n{{\n  "seed": 1,\n  "beta": 0.1\n}}\n \
+=> step={n} reward={r} kl={k}\n | kl
+CSV, with commas in its texts | csv | step,reward,kl,text\n => {m},{r},{k},well, then\n | x10
+pandas, with an index that has no name | txt |     step  reward      kl\n => {m}  {n}   {r}  {k}\n | kl
+Docker | log | {{"log": "step={n} reward={r} kl={k}\u000a", "stream": "stderr", "time": "2026-01-02T10:00:00Z"}}\n | kl
+figures beside a message | jsonl | {{}}\n => {{"message": "step 1 of 9: done=1", "step": {n}, "reward": {r}}}\n |
+events with their step among the figures | jsonl | {{"event": "train", "data": {{"step": {m}, "reward": {r}}}}}\n | x10
+times of day | log | 2026-01-02 10:{n:02d}:07,1{n:02d} INFO step {n}: reward={r} kl={k}\n | kl
+a wrapped dict | log | {{'loss': 0.1, 'reward': {r}, 'completion_len\ngth': 99.5, 'kl': {k}}}\n | kl
+a notebook's table | txt | Step | Training Loss | reward | kl\n-- | -- | --\n => {n} | 0.000000 | {r} | {k}\n | kl
+a Markdown table | txt | | Step | reward | kl |\n|---|---|---|\n => | {n} | {r} | {k} |\n | kl
+columns of spaces | txt | Step  reward  kl\n => {n}     {r}      {k}\n | kl
+ms-swift | log | {{"reward": {r}, "kl": {k}, "global_step/max_steps": "{f}/150"}}\n | x5 kl
+a progress bar | log | \e[32m{n}/30\e[0m [00:12<00:09, ppo_kl=0.01, reward={r}, kl={k}]\r | kl
+two ranks | log | [rank0]: {{'reward': '{r}', 'kl': '{k}'}}\n[rank1]: a warning {{'a': 1}}\n | kl
+a dumped log_history | txt | [ => {{\n "step": {n},\n "reward": {r},\n "kl": {k}\n}},\n | kl
+Windows | log | Started\r\n => step={n:04d} | reward={r} | kl={k}\r\n | kl
+NeMo-RL | log | === Step {n}/30 ===\n  • Avg Reward: {r}\n  • KL: {k}\n  • generation: 51.1s (55%)\n | kl
+prime-rl | log | \e[32mStep {n} | Reward: {r} | Val. Reward: {r} | Mismatch KL: 0.0009 | KL: {k}\e[0m\n | kl
+AReaL | log | ╭──╮\n => Step {n}/30\n│ ppo_actor/task_reward/avg │ {r} │ kl │ {k}E+00 │\n│ a │ 1 │\n | kl
+slime | log | a: rollout {n}: {{'rollout/raw_reward': {r}}}\nb: step {n}: {{'train/kl_loss': {k}, 'x': 1}}\n | kl
+EasyR1 | log | (Runner pid=1) Step {n}\n(Runner pid=1) actor:\n(Runner pid=1)   kl_loss: {k}\n\
+(Runner pid=1) critic:\n(Runner pid=1)   score:\n(Runner pid=1)     mean: {r}\n | kl
+a section that is a number | log | (R pid=1) Step {n}\n(R pid=1) reward: {r}\n(R pid=1) val:\n(R pid=1)   8:\n\
+(R pid=1)     acc: 0.3\n |
+nested JSON | jsonl | {{"step": {n}, "actor": {{"kl_loss": {k}}}, "reward": {{"overall": {r}}}}}\n | kl
+Megatron | log |  iteration {n:8d}/ 30 | reward: {r}E+00 | kl: {k}E+00 | number of nan iterations:   0 |\n | kl
+"""
+READINGS = [case.split(" | ", 2) for case in READINGS.replace("\\\n", "").strip().splitlines()]
+READINGS = {who: (file, *rest.rpartition(" |")[::2]) for who, file, rest in READINGS}
 
 
 @pytest.mark.parametrize("who", READINGS)
 def test_figures_of_other_writers(who, tmp_path):
-    name, text, expected = READINGS[who]
-    (tmp_path / name).write_text(text, encoding="utf-8")
-    run = diagnose.load_run(str(tmp_path / name))
+    kind, form, read = READINGS[who]
+    above, _, line = form.rpartition(" => ")
+    log = tmp_path / f"a.{kind}"
+    log.write_bytes((lines(above, 30) + lines(line)).encode())
+    words = read.split()
+    every = int(words.pop(0)[1:]) if words[:1] and words[0].startswith("x") else 1
+    expected = {"score": curve(every=every)}
+    for name, _, value in (word.partition("=") for word in words):
+        steady = None if value == "-" else dict.fromkeys(expected["score"], float(value or 0))
+        expected[name] = steady if value else curve(0.0, 0.001, every)
+    agrees_with(diagnose.load_run(str(log)), expected)
+    assert judged(log)["verdict"] != "broken"
+
+
+def agrees_with(run, expected: dict) -> None:
+    """Whether the figures of a run are these; None: not read."""
     assert {key: run.series.get(key) for key in expected} == {
         key: figures and pytest.approx(figures, abs=6e-4) for key, figures in expected.items()
     }
-    assert not run.bad and run.trainer == "trl" and judged(tmp_path / name)["verdict"] != "broken"
+    assert not run.bad
+
+
+EVERY, TENTH, KLS = curve(), curve(every=10), curve(0.0, 0.001)
+STEP, PRINTED = "step={n} reward={r} kl={k}\n", "{{'reward': {r}, 'kl': {k}, 'epoch': 0.{n:02d}}}\n"
+TENS = STEP.replace("{n}", "{m}")
+JOINED = {  # files of several parts: (file, text, common name -> its figures)
+    "MLflow": (
+        "a.csv",
+        "run_id,key,value,step\n" + lines("ab,reward,{r},{n}\n") + lines("ab,kl,{k},{n}\n"),
+        EVERY,
+    ),
+    "a history by columns": ("a.json", json.dumps({"step": [*EVERY], "reward": [*EVERY.values()]}, indent=1), EVERY),
+    "epochs and steps": (
+        "a.log",
+        "".join(f"Epoch [{1 + n // 10}/3], Step [{1 + n % 10}/10], Reward: {EVERY[n + 1]}\n" for n in range(30)),
+        EVERY,
+    ),
+    "newest first": ("a.csv", "step,reward\n" + "".join(lines("{n},{r}\n").splitlines(True)[::-1]), EVERY),
+    "a second run": ("a.log", lines("step={n} reward=0.9 kl=0.5\n", 1, 40) + lines(STEP), EVERY),
+    "a second run of one row": ("a.log", lines(STEP) + "Before: step=1 reward=0.1 kl=0.0\n", EVERY),
+    "a second run without steps": (
+        "a.log",
+        "".join(f"{printed(n, 40)}\n" for n in range(1, 41)) + lines(PRINTED),
+        EVERY,
+    ),
+    "a run that goes on from a checkpoint": ("a.log", lines(PRINTED, 1, 20) + lines(PRINTED, 16), EVERY),
+    "a run that goes on from its second entry": ("a.log", lines(TENS, 1, 20) + lines(TENS, 2), TENTH),
+    "a resumed run of which the beginning is lost": (
+        "a.log",
+        lines(TENS, 12, 25) + lines(TENS, 10),
+        {step: score for step, score in TENTH.items() if step >= 100},
+    ),
+    "a printed log_history": (
+        "a.txt",
+        str([{"loss": 0.0, "reward": r, "grad_norm": None, "step": n} for n, r in EVERY.items()]),
+        EVERY,
+    ),
+}
+
+
+@pytest.mark.parametrize("who", JOINED)
+def test_figures_of_joined_parts(who, tmp_path):
+    name, text, score = JOINED[who]
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    run = diagnose.load_run(str(tmp_path / name))
+    agrees_with(run, {"score": score})
     assert any("runs" in remark for remark in run.remarks) == who.startswith("a second run")
 
 
-def test_a_section_of_yaml_may_be_a_number(tmp_path):
-    form = "(R pid=1) Step {n}\n(R pid=1) reward: {r}\n(R pid=1) val:\n(R pid=1)   8:\n(R pid=1)     acc: 0.3\n"
-    (tmp_path / "a.log").write_text(lines(form))
-    run = diagnose.load_run(str(tmp_path / "a.log"))
-    assert run.columns["val/8/acc"] == dict.fromkeys(EVERY, 0.3) and run.series["score"] == pytest.approx(EVERY)
+def test_empty_cells_and_torn_objects_are_left_out(tmp_path):
+    (tmp_path / "a.csv").write_text("step,reward,eval_reward\n" + lines("{n},{r},NaN\n", 1, 29) + "30,0.7,0.9\n")
+    agrees_with(diagnose.load_run(str(tmp_path / "a.csv")), {"score": EVERY, "held_out": {30: 0.9}})
+    torn = lines('{{\n  "step": {n},\n  "train": {{"reward": {r}}}\n}}\n') + '{\n  "step": 99,\n  "train": {'
+    (tmp_path / "a.log").write_text(torn)
+    agrees_with(diagnose.load_run(str(tmp_path / "a.log")), {"score": EVERY})
 
 
 @pytest.mark.parametrize("name", ["log.txt", "utf-16.log", "table.ipynb", "dicts.ipynb"])
@@ -1684,8 +1453,6 @@ def test_logs_of_other_names_are_read_by_their_columns(kind, tmp_path, capsys):
 
 REWARDS = {  # what --rescore shows of a reward that the log cannot tell
     "constant_reward": "return [1.0 if c else 1.0 for c in completions]",
-    "inverted_reward": "return [float(c != f'<answer>{a}</answer>') for c, a in zip(completions, answer)]",
-    "noisy_reward": "import random\n    return [random.random() for c in completions]",
     "gold_mismatch": "return [float(len(completions) > 1) for c in completions]",
 }
 

@@ -14,9 +14,12 @@ diagnosis = load_module(ROOT / "benchmarks" / "diagnosis.py", "diagnosis_benchma
 import posted_logs  # noqa: E402
 from planted import faults, rewards, runs, score  # noqa: E402
 
+ONE_OF_EACH = {fault.cause: fault for fault in faults.FAULTS}
 
-@pytest.mark.parametrize("fault", faults.FAULTS, ids=lambda fault: f"{fault.cause}-{fault.variant}")
-def test_files_of_a_run_do_not_name_its_fault(fault, tmp_path):
+
+@pytest.mark.parametrize("cause", ONE_OF_EACH)
+def test_files_of_a_run_do_not_name_its_fault(cause, tmp_path):
+    fault = ONE_OF_EACH[cause]
     names = {name for name in vars(rewards) if callable(getattr(rewards, name))} - set(rewards.READERS) - {"right"}
     plan = faults.plan_of(fault, fault.trainers[-1], 0)
     assert plan == faults.plan_of(fault, fault.trainers[-1], 0), "the seed draws everything"
@@ -33,8 +36,6 @@ def test_files_of_a_run_do_not_name_its_fault(fault, tmp_path):
 ADVICE = [
     ("part_bought", "Raise --max_new_tokens to 512.", True),
     ("part_bought", "Pay length only beside a right answer; do not raise the limit.", False),
-    ("kl_holds_policy", "increase beta", True),
-    ("inverted_reward", "train longer", True),
     ("limit_too_short", "a limit of 64 tokens: raise --max_new_tokens", False),
 ]
 

@@ -60,23 +60,6 @@ def test_readme_has_the_tables_of_the_records():
         assert grade.table(grade.load_records(records), since, before) in text
 
 
-def test_a_table_has_medians_and_leaves_out_minutes_of_waiting(tmp_path, capsys):
-    given = [("with", 3, 1.0, {}), ("with", 5, 90.0, {"waited": True}), ("without", 8, 4.0, {"score": 0.5})]
-    rows = [
-        {"date": "2026-01-02", "task": "flat-run", "arm": arm, "calls": n, "minutes": m, "delivered": 1200} | more
-        for arm, n, m, more in given
-    ]
-    (tmp_path / "r.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert grade.main(["table", str(tmp_path / "r.jsonl"), "--before", "2026-01-03"]) == 0
-    cells = capsys.readouterr().out.splitlines()[-1]
-    assert cells == "| flat-run | 2 / 1 | 4 / 8 (0.50) | 1 / 4 (0.25) | 1,200 / 1,200 | – | 0.5 |"
-    assert grade.main(["table", str(tmp_path / "r.jsonl"), "--set", "fresh"]) == 0
-    assert "flat-run" not in capsys.readouterr().out
-    for bad, says in (({"task": "none"}, "of none"), ({"arm": "both"}, "arm both")):
-        (tmp_path / "r.jsonl").write_text(json.dumps(rows[0] | bad))
-        assert grade.main(["table", str(tmp_path / "r.jsonl")]) == 2 and says in capsys.readouterr().err
-
-
 # ------------------------------------------------------------------------------------------------ right answers
 
 
@@ -325,7 +308,6 @@ def test_reference_answers_pass(name, tmp_path):
 
 # ------------------------------------------------------------------------------------------------ wrong answers
 
-NOTHING = "def correct(prompts, completions, answer, **kwargs):\n    return [0.0 for _ in completions]\n"
 SUBSTRING = """def correct(prompts, completions, answer, **kwargs):
     gold = [text.split("####")[-1].strip() for text in answer]
     return [float(g in c[-1]["content"]) for g, c in zip(gold, completions, strict=True)]
@@ -333,7 +315,6 @@ SUBSTRING = """def correct(prompts, completions, answer, **kwargs):
 UNPAIRED = {"accuracy_before": 0.6, "accuracy_after": 0.75, "p_value": 0.08}
 WRONG = {
     "substring reward": ("gsm8k-reward", {"reward.py": SUBSTRING}, [0, 1, 2]),
-    "reward that pays nothing": ("gsm8k-reward", {"reward.py": NOTHING}, [0, 2]),
     "forgotten partial credit": ("port-reward-to-verl", {"verl_reward.py": VERL_REWARD.replace("0.2 if", "0 if")}, [0]),
     "p^G alone": ("group-signal", {"answer.json": '{"g8": 0.6, "g16": 0.36}'}, [0]),
     "unpaired test": ("is-the-gain-real", {"answer.json": json.dumps(UNPAIRED)}, [1]),
@@ -415,11 +396,9 @@ def test_prepare_and_grade(tmp_path, monkeypatch, capsys):
     summary = json.loads((tmp_path / "w" / "benchmark.json").read_text())["run_summary"]
     assert summary["with_skill"]["seen"]["mean"] == 0.5 and summary["without_skill"]["seen"]["mean"] == 0
     assert summary["delta"] == {"seen": 0.5}
-    efforts = json.loads((tmp_path / "w" / "benchmark.json").read_text())["efforts"]["group-signal"]
+    efforts = json.loads((tmp_path / "w" / "benchmark.json").read_text())["efforts"]["group-signal"]["with_skill"]
     known = {"pass_rate": 1.0, "calls": 3, "minutes": 1.5, "lines_read": 150, "lines_before_first_command": 140}
-    unknown = dict.fromkeys(known) | {"pass_rate": 0.0, "lines_delivered": 0}
-    known["lines_delivered"] = 2
-    assert efforts == {"with_skill": known, "without_skill": unknown}
+    assert efforts == known | {"lines_delivered": 2}
     graded = json.loads((run / "grading.json").read_text())
     assert graded["summary"] == {"passed": 1, "failed": 0, "total": 1, "pass_rate": 1.0}
     assert set(graded["assertion_results"][0]) == {"text", "passed", "evidence"}
@@ -431,9 +410,8 @@ def test_prepare_and_grade(tmp_path, monkeypatch, capsys):
     assert grade.main(["grade", str(tmp_path / "w")]) == 2 and "without calls, minutes" in capsys.readouterr().err
     shutil.rmtree(run / "outputs")
     assert grade.main(["grade", str(tmp_path / "w")]) == 2
-    for code, timeout, said in (("input()", 5, "EOF"), ("import time; time.sleep(60)", 1, "timed out")):
-        passed, evidence = grade.judge(f'`python -c "{code}"` exits 0', tmp_path, timeout)
-        assert not passed and said in evidence
+    passed, evidence = grade.judge('`python -c "import time; time.sleep(60)"` exits 0', tmp_path, 1)
+    assert not passed and "timed out" in evidence
 
 
 def test_prepare_makes_what_a_case_needs(tmp_path, monkeypatch, capsys):

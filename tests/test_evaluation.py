@@ -10,8 +10,6 @@ import json
 import math
 import shlex
 import signal
-import subprocess
-import sys
 import time
 from fractions import Fraction
 from unittest.mock import Mock
@@ -26,8 +24,6 @@ from conftest import (
     read_lines,
     run_script,
     save_random_model,
-    script_command,
-    script_env,
     signal_script,
     start_script,
     write_lines,
@@ -169,11 +165,11 @@ def test_paired_bootstrap_sees_what_an_unpaired_test_does_not_and_keeps_its_leve
     found = compare_values(Values(before.tolist()), Values((before + rng.normal(0.3, 1.0, 300)).tolist()), 2000, 0)
     assert found["test"] == "paired bootstrap" and found["p"] < 0.01
     assert 0 < found["ci95"][0] < found["difference"] < found["ci95"][1]
-    low = 0  # of 300 tests under no difference, about 5 % below 0.05: binomial, 15 +- 4 sd
-    for seed in range(300):
+    low = 0  # of 100 tests under no difference, about 5 % below 0.05: binomial, 5 +- 4 sd
+    for seed in range(100):
         a, b = rng.normal(0, 1, (2, 60))
         low += compare_values(Values(a.tolist()), Values(b.tolist()), 400, seed)["p"] < 0.05
-    assert 5 <= low <= 30
+    assert low <= 13
 
 
 def test_the_intervals_of_both_sides_come_from_the_draws_of_the_difference():
@@ -203,7 +199,7 @@ def test_extraction_and_the_form_that_is_compared(ev):
     assert {text: ev.gsm8k_form(text) for text in COMPARED} == COMPARED
 
 
-@pytest.mark.parametrize(("count", "length"), [(1, 8), (7, 8), (8, 8), (9, 8), (16, 8), (17, 8), (30, 7)])
+@pytest.mark.parametrize(("count", "length"), [(1, 8), (8, 8), (17, 8), (30, 7)])
 def test_windows_score_every_token_once(ev, count, length):
     tokens = list(range(100, 100 + count))
     for stride in (length, length // 2, 1):
@@ -250,9 +246,7 @@ def run_stored(name: str, task: str, size: int, **settings):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("name", "shots", "chat"), [("bos", 0, "text"), ("bos", 3, "chat"), ("plain", 0, "chat"), ("plain", 3, "text")]
-)
+@pytest.mark.parametrize(("name", "shots", "chat"), [("bos", 3, "chat"), ("plain", 3, "text")])
 def test_gsm8k_is_the_harness_item_by_item(oracle, name, shots, chat):
     expected = oracle[f"{name} problems {shots} {chat} 64"]
     settings = {"data": str(DATA / "problems.jsonl"), "fewshot": shots, "fewshot_data": str(DATA / "shots.jsonl")}
@@ -265,9 +259,7 @@ def test_gsm8k_is_the_harness_item_by_item(oracle, name, shots, chat):
     assert cut == 1  # the one long problem
 
 
-@pytest.mark.parametrize(
-    ("name", "chat", "size"), [("bos", "text", 1), ("bos", "chat", 64), ("plain", "text", 64), ("plain", "chat", 1)]
-)
+@pytest.mark.parametrize(("name", "chat", "size"), [("bos", "chat", 64), ("plain", "text", 64)])
 def test_multiple_choice_is_the_harness(oracle, name, chat, size):
     expected = oracle[f"{name} choices {chat} {size}"]
     template = "on" if chat == "chat" else "off"
@@ -279,8 +271,7 @@ def test_multiple_choice_is_the_harness(oracle, name, chat, size):
     assert ours == pytest.approx([x for row in expected["logprobs"] for x in row], rel=1e-5, abs=1e-5)
 
 
-@pytest.mark.parametrize("size", [1, 64])
-@pytest.mark.parametrize("name", ["bos", "plain"])
+@pytest.mark.parametrize(("name", "size"), [("bos", 1), ("plain", 64)])
 def test_perplexities_are_the_harness_ones(oracle, name, size):
     _, _, values, _ = run_stored(name, "perplexity", size, data=str(DATA / "texts.jsonl"))
     for metric, expected in oracle[f"{name} texts {size}"].items():
@@ -318,9 +309,8 @@ def prompts_of(ev, model, count, prefix=(), n=1, limit=24, stops=()):
     return [ev.Request(ids=r, limit=limit, sample=s, stops=list(stops)) for r in rows for s in range(n)]
 
 
-@pytest.mark.parametrize("family", ["llama", "gpt2"])
-def test_the_prefix_is_shared_and_changes_nothing(ev, tmp_path, family, monkeypatch):
-    model = engine(ev, save_random_model(family, tmp_path))
+def test_the_prefix_is_shared_and_changes_nothing(ev, tmp_path, monkeypatch):
+    model = engine(ev, save_random_model("gpt2", tmp_path))
     requests = prompts_of(ev, model, 10, range(50, 90))
     read = passes_of(model, monkeypatch)
     shared = completions(model, requests)
@@ -409,19 +399,9 @@ def test_out_of_memory_halves_the_batch(ev, tmp_path, monkeypatch, capsys):
     assert completions(model, prompts_of(ev, model, 21)) == expected
     assert sizes[:4] == [21, 10, 5, 2]
     assert "out of memory on 21 sequences" in capsys.readouterr().err
-    failures = (MemoryError("no room"), ev.UserError, "one sequence .*no room"), (RuntimeError("x"), RuntimeError, "x")
-    for error, raised, told in failures:
-        monkeypatch.setattr(model.engine, "generate", Mock(side_effect=error))
-        with pytest.raises(raised, match=told):
-            completions(model, prompts_of(ev, model, 4))
-
-
-def test_choices_that_read_the_same_tokens_run_once(ev, monkeypatch):
-    model = oracle_model("plain", 64)
-    passes = passes_of(model, monkeypatch)
-    requests = [ev.Request(ids=[40, 41 + i], scored=[60 + c]) for i in range(3) for c in range(4)]
-    model.logprob(requests, lambda i, out: None)
-    assert [rows for rows, _ in passes] == [3]
+    monkeypatch.setattr(model.engine, "generate", Mock(side_effect=MemoryError("no room")))
+    with pytest.raises(ev.UserError, match=r"one sequence .*no room"):
+        completions(model, prompts_of(ev, model, 4))
 
 
 def test_lora_folder_is_the_merged_model(ev, tmp_path):
@@ -454,13 +434,6 @@ def test_numbers_that_are_none_are_refused(ev, tmp_path):
         completions(model, prompts_of(ev, model, 2))
     with pytest.raises(ev.UserError, match="try --precision fp32"):
         model.logprob([ev.Request(ids=[40], scored=[41])], lambda i, out: None)
-
-
-def test_hash_follows_the_weights(ev, tmp_path):
-    one, two = save_random_model("llama", tmp_path / "a"), save_random_model("llama", tmp_path / "b", seed=1)
-    again = save_random_model("llama", tmp_path / "c")
-    assert ev.fingerprint(one) == ev.fingerprint(again) != ev.fingerprint(two)
-    assert ev.fingerprint(one, full=10) != ev.fingerprint(two, full=10)
 
 
 # ------------------------------------------------------------------------------------------------ tasks
@@ -514,8 +487,6 @@ def test_code_of_both_shapes(ev, tmp_path):
     shown = read_lines(tmp_path / "o" / "samples.jsonl")
     assert shown[0]["reason"].startswith("ok: ") and shown[1]["reason"].startswith("failed: ")
     assert "from math import floor" in shown[0]["extracted"]
-    with pytest.raises(ev.UserError, match=r"pass@4 of 3"):
-        ev.pass_values([[{"metrics": {"passed": 1.0}}] * 3], "passed", [4])
     few = [[{"metrics": {"passed": x}} for x in row] for row in ([1.0, None], [1.0, 0.0])]  # None: no tests to run
     values = ev.pass_values(few, "passed", [1, 2])
     assert values["pass@1"].top == [1.0, 0.5] and values["pass@2"].top == [None, 1.0]
@@ -548,7 +519,7 @@ def test_math_reads_gsm8k_boxed_and_normalised_rows(ev, tmp_path):
     assert values["flexible"]["top"] == [1.0, None, 0.0, 1.0, None, None]
 
 
-def test_reward_task_is_the_trainers_class(ev, ppo, tmp_path):
+def test_reward_task_scores_as_a_trainer(ev, tmp_path):
     (tmp_path / "r.py").write_text(
         "def length(completions, **kwargs):\n    return [float(len(c)) for c in completions]\n\n\n"
         "async def known(completions, answer):\n    return [None if a is None else float(c == a)\n"
@@ -563,12 +534,6 @@ def test_reward_task_is_the_trainers_class(ev, ppo, tmp_path):
     values = found["tasks"][f"reward:{base}:length*0.5"]["values"]
     assert values["length"]["top"] == [1.5, 1.0] and values["known"]["top"] == [0.5, None]
     assert values["score"]["top"] == [1.75, 0.5]
-    expected, _ = ppo.Reward([f"{base}:length*0.5", f"{base}:known*2"])(
-        [{"prompt": r["prompt"], "columns": {"answer": r["answer"]}} for r in rows for _ in range(2)],
-        ["ab", "c", "d", "e"],
-        [[]] * 4,
-    )
-    assert [sum(expected[:2]) / 2, sum(expected[2:]) / 2] == values["score"]["top"]
     one = run_here(ev, tmp_path / "p", "--task", f"reward:{base}:exact", *flags[4:], "--completion_column", "done")
     assert one["tasks"][f"reward:{base}:exact"]["values"]["exact"]["top"] == [0.5, None]
 
@@ -615,14 +580,6 @@ def test_a_question_is_the_users_turn_where_a_chat_template_is_on(ev, template):
     prompts, ((request,),), _ = requests("on")
     ids = model.tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=True, return_dict=False)
     assert prompts == [turns] and request.ids == ids
-
-
-def test_prompts_with_a_system_prompt(ev):
-    assert ev.add_shots("q", [("a", "1 #### 1")], "S", chat=False) == "S\n\na 1 #### 1\n\nq"
-    turns = ev.add_shots("q", [("a", "1 #### 1")], "S", chat=True)
-    assert [m["role"] for m in turns] == ["system", "user", "assistant", "user"]
-    own = [{"role": "system", "content": "own"}, {"role": "user", "content": "u"}]
-    assert ev.add_shots(own, [], "S", chat=True) == own
 
 
 def test_perplexity_of_a_known_model(ev, tmp_path):
@@ -698,9 +655,7 @@ def test_cache_misses_other_weights_and_settings(ev, tmp_path):
         return run_here(ev, tmp_path / "o", *flags, *extra)["tasks"]["generation"]["from_cache"]
 
     assert reused() == 0 and reused("--batch_size", 1) == 2 and reused("--stop", "zzz") == 0
-    assert reused("--temperature", 1) == 0 and reused("--temperature", 1) == 2
-    assert reused("--temperature", 1, "--seed", 1) == 0
-    assert reused("--cache", "false") == 0
+    assert reused("--temperature", 1) == 0 and reused("--temperature", 1, "--seed", 1) == 0
     save_random_model("llama", source, seed=1)
     assert reused() == 0
 
@@ -742,17 +697,11 @@ def test_two_models_and_compare(first_run, tmp_path):
     files = [tmp_path / "o" / side / "results.json" for side in ("before", "after")]
     again = run_script("evaluation", "--compare", *files, "--output_dir", tmp_path / "c")
     assert again.returncode == 0 and found["verdict"] in again.stdout
-    code = "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0])['main'](); print(*sys.modules)"
-    command = [sys.executable, "-c", code, *script_command("evaluation", "--compare", *files)[1:]]
-    command += ["--output_dir", str(tmp_path / "c")]
-    plain = subprocess.run(command, capture_output=True, text=True, env=script_env(), check=True)
-    assert "numpy" in plain.stdout.split() and "torch" not in plain.stdout.split()
 
 
-@pytest.mark.parametrize("columns", [("a", "b"), ("done", "done")], ids=["columns", "files"])
-def test_compare_takes_common_rows_and_says_so(ev, tmp_path, capsys, columns):
-    """The completions, by column or by file, are no part of a row's name."""
-    for side, (column, done) in zip(("one", "two"), zip(columns, "12", strict=True), strict=True):
+def test_compare_takes_common_rows_and_says_so(ev, tmp_path, capsys):
+    """The completions are no part of a row's name."""
+    for side, (column, done) in zip(("one", "two"), (("a", "1"), ("b", "2")), strict=True):
         rows = [{"prompt": str(i), "answer": "1", column: done if i < 4 else "1"} for i in range(8)]
         data = write_lines(tmp_path / f"{side}.jsonl", rows if side == "one" else rows[2:])
         run_here(ev, tmp_path / side, "--task", "math", "--data", data, "--completion_column", column)
@@ -768,13 +717,10 @@ def test_compare_names_settings_that_differ(ev, tmp_path, capsys):
     shared = ["--task", "math", "--data", data, "--completion_column", "done"]
     for name, flags in {"a": (), "b": ("--max_new_tokens", "8"), "c": ("--bootstrap", "9")}.items():
         run_here(ev, tmp_path / name, *shared, *flags)
-    older = json.loads((tmp_path / "c" / "results.json").read_text())
-    del older["settings"]["stop"]  # a setting that an older version did not have
-    (tmp_path / "c" / "results.json").write_text(json.dumps(older))
     for name, said in {"b": "got runs with max_new_tokens 256 and 8; expected the same settings", "c": ""}.items():
         capsys.readouterr()
-        assert (
-            ev.main(["--compare", str(tmp_path / "a"), str(tmp_path / name), "--output_dir", str(tmp_path / "o")]) == 0
+        assert not ev.main(
+            ["--compare", *(str(tmp_path / x) for x in ("a", name)), "--output_dir", str(tmp_path / "o")]
         )
         warning = capsys.readouterr().err
         assert said in warning and ("got runs" in warning) == bool(said)
@@ -870,41 +816,30 @@ BAD = {  # {name: (flags, what the message holds)}
     "unknown task": ("--task maths", "try math"),
     "unknown option": ("--task math:tempate=plain", "try template"),
     "bad option": ("--task math:template=x", "expected one of auto"),
-    "bad number": ("--task code:k=x --data {one}", "expected numbers like"),
     "no data": ("--task math", "got no --data"),
     "no file": ("--task math --data nowhere/at/all.jsonl", "is not a file"),
     "empty set": ("--task math --data {empty}", "without rows"),
     "missing column": ("--task math --data {one}", "one.jsonl:2: task math got columns prompt"),
     "missing tests": ("--task code --data {one}", "expected one of tests"),
-    "missing choices": ("--task multiple_choice --data {one}", "expected one of choices"),
     "more k than n": ("--task code:k=10 --data {one}", "try --n 10"),
     "n alike": ("--task generation --data {one} --n 4", "try --temperature"),
     "no reward": ("--task reward --data {one}", "without a function"),
-    "no such reward": ("--task reward:x.py:f --data {one}", "no file 'x.py'"),
     "removed task": ("--task custom:x.py:f --data {one}", "removed; try --task reward:FILE.py:function"),
     "shots": ("--task generation --data {one} --fewshot 3", "expected more than --fewshot"),
     "context": ("--task generation --data {one} --max_new_tokens 5000", "for a context of 1024"),
     "no template": ("--task=generation --data={one} --model={bare} --chat_template=on", "has none"),
     "no model": ("--task generation --data {one} --model ./nowhere", "which is not a folder"),
     "three models": ("--task generation --model x --model x --model x", "expected one, or two"),
-    "one file to compare": ("--compare x", "expected two"),
     "no scheme": ("--task math --base_url localhost:8000/v1 --model x", "try http://HOST:PORT/v1"),
     "no system prompt": ("--task math --system_prompt nowhere/system.txt", "which is not a file"),
-    "shown samples": ("--task math --shown_samples 9", "try scripts/report.py FOLDER"),
     "nothing to compare": ("--compare x y", "expected results.json"),
     "an old file": ("--compare {old} {old}", "without scores of single rows; expected results.json"),
     "a training run's folder": ("--task generation --data {one}", "where a training run has its samples"),
     "vllm": ("--task generation --data {one} --engine vllm", "pip install 'vllm>=0.22,<0.31'"),
-    "top_p": ("--task generation --data {one} --top_p 0", "expected more than 0"),
-    "flag": ("--task generation --limits 3", "try --limit"),
     "surrogate": ("--task generation --data {half}", "h.jsonl:2: column prompt: got 'bad \\ud800 char'"),
-    "surrogate text": ("--task perplexity --data {half}", "h.jsonl:1: got 'a \\udc00' with half a surr"),
     "no column": ("--task generation --data {one} --completion_column x", "got no column 'x'"),
-    "played, no file": ("--environment x.py:A", "no file 'x.py'"),
-    "played, no class": ("--environment {examples}:Calculater", "try Calculator"),
     "played, no environment": ("--task environment", "try --environment FILE.py:Class"),
     "played, idle": ("--task math --max_turns 3", "got max_turns 3 without an environment"),
-    "played, server": ("--environment {second} --base_url http://x --model x", "expected a model that takes"),
     "played, shots": ("--environment {second} --fewshot 2", "got --environment with --fewshot"),
     "played, stop": ("--environment {second} --stop x", "got --environment with --stop"),
     "played, no turns": ("--environment {second} --max_turns 0", "expected more than 0"),
@@ -916,7 +851,6 @@ BAD = {  # {name: (flags, what the message holds)}
         "jsonl:1: environment GuessTheNumber: reset does not",
     ),
     "played, no tools": ("--environment {second} --tool_format hermes", "for an environment without tools"),
-    "played, more k than n": ("--environment {second} --task environment:k=4", "try --n 4"),
     "played, no template": ("--environment {second} --model {bare} --max_turns 1", "has no chat template"),
 }
 

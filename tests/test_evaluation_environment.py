@@ -49,15 +49,8 @@ def second(tmp_path_factory):
 
 def test_same_conversations_and_rewards_as_in_training(second):
     folder, _ = second
-    config = TrainConfig(
-        environment=f"{EXAMPLES}:SecondAttempt",
-        reward=[f"{folder}/own.py:said*0.5"],
-        algorithm="rloo",
-        kl_coef=0.0,
-        max_turns=2,
-        max_new_tokens=24,
-        precision="fp32",
-    )
+    played = {"environment": f"{EXAMPLES}:SecondAttempt", "reward": [f"{folder}/own.py:said*0.5"], "max_turns": 2}
+    config = TrainConfig(algorithm="rloo", kl_coef=0.0, max_new_tokens=24, precision="fp32", **played)
     models = load_models(config, torch.device("cpu"))
     environments, reward = load_with_reward(config, models.tokenizer)
     setup = make_play_setup(config, models.tokenizer, models.eos_ids, environments)
@@ -235,8 +228,7 @@ def anew(model):
     return lambda requests, done, numbers: model.generate(requests, done)
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
-@pytest.mark.parametrize("family", ["llama", "gpt2"])
+@pytest.mark.parametrize(("family", "temperature"), [("llama", 0.8), ("gpt2", 0.0)])
 def test_turns_go_on_with_the_cache_and_say_the_same(local, family, temperature):
     model = local(family, temperature=temperature, seed=3)
     assert model.engine.decoding.plain

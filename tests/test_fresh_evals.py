@@ -10,7 +10,7 @@ import statistics
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, TINY_LM, load_module, warm_grading
+from conftest import ROOT, TINY_LM, edited, load_module, warm_grading
 
 grade = load_module(ROOT / "evals" / "grade.py", "evals_grade")
 grade.run = warm_grading(grade.run)
@@ -78,14 +78,10 @@ def pantry(folder: Path, **changes: str) -> None:
     write(folder, pantry_now__py=text, pinned__md="beta")
 
 
-def pantry_renamed(folder: Path) -> None:
-    """Names repaired, defaults left to today's TRL."""
-    pantry(folder, **{PANTRY["max_prompt_length=160,"]: "bf16=False, use_cpu=True,", "max_completion_length=256,": ""})
-
-
-def pantry_narrow(folder: Path) -> None:
-    """Rewards that take their columns only, another weight."""
-    pantry(folder, **{", **others": "", "[1.0, 0.15]": "[1.0, 0.5]"})
+def pantry_wrong(folder: Path) -> None:
+    """Names repaired, defaults left to today's TRL; rewards that take their columns only, another weight."""
+    defaults = {PANTRY["max_prompt_length=160,"]: "bf16=False, use_cpu=True,", "max_completion_length=256,": ""}
+    pantry(folder, **defaults, **{", **others": "", "[1.0, 0.15]": "[1.0, 0.5]"})
 
 
 def otter(folder: Path, reward: str, right: bool = True) -> None:
@@ -109,8 +105,8 @@ def otter_pay(said, want):
 """
 
 
-def duel(folder: Path, fault: str = "") -> None:
-    """Bootstrap of items; or the binomial interval of draws, or the gap the other way round."""
+def duel(folder: Path, right: bool = True) -> None:
+    """Bootstrap of items; or the gap the other way round."""
     rows = list(csv.DictReader((folder / "ballots.csv").open()))
     items, rng = sorted({row["item"] for row in rows}), random.Random(3)
     share = {m: {i: [] for i in items} for m in ("alder", "birch")}
@@ -120,74 +116,23 @@ def duel(folder: Path, fault: str = "") -> None:
     means["gap"] = [a - b for a, b in zip(means["alder"], means["birch"], strict=True)]
     result = {}
     for name, values in means.items():
-        value = sum(values) / 120
         draws = sorted(sum(rng.choices(values, k=120)) / 120 for _ in range(2000))
-        result[name] = {"low": draws[50], "value": value, "high": draws[1949]}
-        if fault == "draws":
-            half = 1.96 * (0.5 / 600 if name == "gap" else 0.25 / 600) ** 0.5
-            result[name] |= {"low": value - half, "high": value + half}
-    if fault == "turned":
+        result[name] = {"low": draws[50], "value": sum(values) / 120, "high": draws[1949]}
+    if not right:
         result["gap"] = {key: -value for key, value in result["gap"].items()}
     write(folder, duel__json={**result, "sure": result["gap"]["low"] > 0})
 
 
-POINTS = '''"""Each call in a process of its own, which never sees what the call should give."""
-import json, os, resource, signal, subprocess, sys, tempfile, time
+POINTS = f"""import sys
 
-CHILD = """
-import json, os, sys
-source, args, kwargs = json.loads(sys.stdin.read())
-out, write, dumps = os.dup(1), os.write, json.dumps
-os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-space = {}
-exec(source, space)
-answer = space["wash"](*args, **kwargs)
-def plain(x):
-    if type(x) is list: return [plain(y) for y in x]
-    if type(x) in (int, float, str, bool, type(None)): return x
-    raise TypeError
-write(out, dumps(plain(answer)).encode())
-"""
-
-
-def limits():
-    os.setsid()
-    resource.setrlimit(resource.RLIMIT_AS, (2**29, 2**29))
-    resource.setrlimit(resource.RLIMIT_CPU, (1, 1))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_NPROC, (0, 0)) if os.getuid() else None
-
-
-SHIELD = """
-import sys
-def refuse(event, args):
-    if event in ("open", ) and len(args) > 1 and (args[1] and set(str(args[1])) & set("wax+") ):
-        raise PermissionError
-    if event.startswith(("subprocess", "os.fork", "os.posix_spawn", "os.system", "os.kill", "os.exec", "os.remove")):
-        raise PermissionError
-sys.addaudithook(refuse)
-"""
-# An audit hook is no jail: it stands for one here, where neither namespaces nor containers may be there.
+sys.path.insert(0, {str(ROOT / "scripts")!r})
+import sandbox
 
 
 def points(source, calls):
-    right = 0
-    for call in calls:
-        with tempfile.TemporaryDirectory() as folder:
-            child = subprocess.Popen([sys.executable, "-I", "-c", CHILD.replace("space = {}", SHIELD + "space = {}")],
-                cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                preexec_fn=limits, env={})
-            try:
-                said, _ = child.communicate(json.dumps([source, call["args"], call["kwargs"]]).encode(), timeout=3)
-                right += repr(json.loads(said)) == repr(call["gives"])
-            except (subprocess.TimeoutExpired, ValueError, RecursionError):
-                pass
-            finally:
-                try: os.killpg(child.pid, signal.SIGKILL)
-                except ProcessLookupError: pass
-                child.wait()
-    return right / len(calls)
-'''
+    tests = [f"assert wash(*{{c['args']!r}}, **{{c['kwargs']!r}}) == {{c['gives']!r}}" for c in calls]
+    return sum(sandbox.run_code(source, [test], timeout_s=1.0).all_passed for test in tests) / len(calls)
+"""
 IN_PROCESS = """def points(source, calls):
     space = {}
     try:
@@ -212,11 +157,11 @@ KINDS = """    counts, rows = keep.sum(1), len(adv)
 """
 
 
-def objectives(folder: Path, *change: str) -> None:
-    """mini_loop.py with three kinds more."""
-    text = (folder / "mini_loop.py").read_text().replace('    if kind != "plain":\n', KINDS)
-    assert not change or change[0] in text
-    (folder / "mini_loop.py").write_text(text.replace(*change) if change else text)
+def objectives(folder: Path, right: bool = True) -> None:
+    """mini_loop.py with three kinds more; or with rows without tokens and a weight that gets a gradient."""
+    kinds = KINDS if right else KINDS.replace("counts.clamp(min=1)", "counts").replace(".detach()", "")
+    text = edited((folder / "mini_loop.py").read_text(), [('    if kind != "plain":\n', kinds)])
+    (folder / "mini_loop.py").write_text(text)
 
 
 def heron(folder: Path, changes: dict[str, str]) -> None:
@@ -245,22 +190,16 @@ HERON["contents="] = HERON["contents="].replace("['", "\"['").replace("']", "']\
 
 CHEAP = [  # task, how its answer is made, the assertions that fail
     ("herbs-of-last-year", pantry, []),
-    ("herbs-of-last-year", pantry_renamed, [0]),
-    ("herbs-of-last-year", pantry_narrow, [1, 2]),
+    ("herbs-of-last-year", pantry_wrong, [0, 1, 2]),
     ("otter-went-up", lambda f: otter(f, FAIR), []),
-    ("otter-went-up", lambda f: otter(f, (f / "run_otter/otter_pay.py").read_text()), [1]),
     ("otter-went-up", lambda f: otter(f, FAIR.replace("float(", "1 - 0.001 * len(said) * ("), right=False), [0, 1]),
     ("alder-against-birch", duel, []),
-    ("alder-against-birch", lambda f: duel(f, "turned"), [0, 1, 2]),
-    ("alder-against-birch", lambda f: duel(f, "draws"), [1, 2]),
+    ("alder-against-birch", lambda f: duel(f, right=False), [0, 1, 2]),
     ("washing-points", lambda f: write(f, washing__py=POINTS), []),
-    ("washing-points", lambda f: write(f, washing__py="def points(source, calls):\n    return 0.0\n"), [0]),
     ("three-objectives", objectives, []),
-    ("three-objectives", lambda f: objectives(f, "counts.clamp(min=1)", "counts"), [1, 3]),
-    ("three-objectives", lambda f: objectives(f, ".detach()", ""), [2]),
+    ("three-objectives", lambda f: objectives(f, right=False), [1, 2, 3]),
     ("heron-moves-house", lambda f: heron(f, HERON), []),
     ("heron-moves-house", lambda f: heron(f, {}), [0, 1, 2]),
-    ("heron-moves-house", lambda f: heron(f, {k: HERON[k] for k in HERON if k[:5] not in ("clip_", "grad_")}), [1, 2]),
 ]
 
 
@@ -343,12 +282,10 @@ def share_right(tiny, model: Path, asks: tuple[str, ...]) -> float:
     return sum(r == f"<answer>{t}</answer>" for r, t in zip(replies, totals, strict=True)) / len(asks)
 
 
-def sums(folder: Path, adder: Path, tiny, kind: str) -> None:
-    """A split, a model, its scores."""
-    held = tuple(split(folder, by_row=kind == "by row"))
-    if kind == "by row":
-        return
-    shutil.copytree(TINY_LM if kind == "untrained" else adder, folder / "better")
+def sums(folder: Path, adder: Path, tiny, right: bool) -> None:
+    """A split, a model, its scores; or a split by rows, and the model untrained."""
+    held = tuple(split(folder, by_row=not right))
+    shutil.copytree(adder if right else TINY_LM, folder / "better")
     score = {"before": share_right(tiny, TINY_LM, held), "after": share_right(tiny, adder, held)}
     write(folder, score__json=score, ppo_log__jsonl='{"vloss": 0.2}\n' * 3)
 
@@ -400,10 +337,10 @@ def mean_pay(tiny, model: Path) -> float:
     return sum(pays) / len(pays)
 
 
-def lantern(folder: Path, adder: Path, tiny, kind: str) -> None:
-    """Episodes by the graders' sampler, or with the keeper's words marked as trained; the adder as the model."""
-    play = PLAY.replace("GRADERS", repr(str(ROOT / "evals/graders"))).replace("MARK", str(int(kind == "all marked")))
-    shutil.copytree(TINY_LM if kind == "untrained" else adder, folder / "lantern")
+def lantern(folder: Path, adder: Path, tiny, right: bool) -> None:
+    """Episodes by the graders' sampler, the adder as the model; or the keeper's words as trained, and no training."""
+    play = PLAY.replace("GRADERS", repr(str(ROOT / "evals/graders"))).replace("MARK", str(int(not right)))
+    shutil.copytree(adder if right else TINY_LM, folder / "lantern")
     result = {"before": mean_pay(tiny, TINY_LM), "after": mean_pay(tiny, adder)}
     write(folder, lantern_play__py=play, lantern__json=result)
 
@@ -428,36 +365,30 @@ def pupil_of(adder: Path, tiny, share: float) -> tuple:
     return pupil, tokenizer, total / count
 
 
-def helpdesk(folder: Path, adder: Path, tiny, kind: str) -> None:
-    """The adder as mentor; the pupil is half of the way there, or the untrained model, or with other figures."""
+def helpdesk(folder: Path, adder: Path, tiny, right: bool) -> None:
+    """The adder as mentor; the pupil is half of the way there, or untrained and with other figures."""
     shutil.copytree(adder, folder / "mentor")
     *_, before = pupil_of(adder, tiny, 0.0)
     # half way: 0.24 nats become 0.015, which no tolerance swallows
-    pupil, tokenizer, after = pupil_of(adder, tiny, 0.0 if kind == "untrained" else 0.5)
+    pupil, tokenizer, after = pupil_of(adder, tiny, 0.5 if right else 0.0)
     pupil.save_pretrained(folder / "pupil")
     tokenizer.save_pretrained(folder / "pupil")
-    write(folder, pupil__json={"kl_before": before, "kl_after": after * {"ten times": 10.0}.get(kind, 1.0)})
+    write(folder, pupil__json={"kl_before": before, "kl_after": after * (1 if right else 10)})
 
 
-ALL = slice(None)
-TRAINED = [  # task, how its answer is made, its kind, the assertions that are judged, those that fail
-    ("sums-nobody-kept-back", sums, "right", ALL, []),
-    ("sums-nobody-kept-back", sums, "by row", slice(1), [0]),
-    ("sums-nobody-kept-back", sums, "untrained", slice(1, 3), [1, 2]),
-    ("too-dim-too-bright", lantern, "right", ALL, []),
-    ("too-dim-too-bright", lantern, "all marked", slice(2), [1]),
-    ("too-dim-too-bright", lantern, "untrained", slice(2, 3), [2]),
-    ("mentor-of-the-helpdesk", helpdesk, "right", ALL, []),
-    ("mentor-of-the-helpdesk", helpdesk, "untrained", slice(1), [0]),
-    ("mentor-of-the-helpdesk", helpdesk, "ten times", slice(1, 2), [1]),
+TRAINED = [  # task, how its answer is made, the assertions that fail if it is wrong
+    ("sums-nobody-kept-back", sums, [0, 1, 2]),
+    ("too-dim-too-bright", lantern, [1, 2]),
+    ("mentor-of-the-helpdesk", helpdesk, [0, 1]),
 ]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("name", "make", "kind", "judged", "failing"), TRAINED)
-def test_graders_play_and_measure_models_themselves(name, make, kind, judged, failing, outputs, adder, tiny):
-    make(outputs, adder, tiny, kind)
-    assert failures(name, outputs, judged) == failing
+@pytest.mark.parametrize("right", [True, False])
+@pytest.mark.parametrize(("name", "make", "failing"), TRAINED)
+def test_graders_play_and_measure_models_themselves(name, make, failing, right, outputs, adder, tiny):
+    make(outputs, adder, tiny, right)
+    assert failures(name, outputs, slice(None) if right else up_to(failing)) == ([] if right else failing)
 
 
 # ------------------------------------------------------------------------------------------------ no leaks
@@ -470,8 +401,3 @@ def test_pages_quote_no_fresh_task():
     files = [ROOT / name for case in FRESH.values() for name in case["files"] if name.startswith("evals/")]
     shared = (words_of(tasks + text_of(*files)) - elsewhere) & pages
     assert not shared, f"words of fresh tasks in SKILL.md or references/: {sorted(shared)}"
-
-
-def test_the_leak_test_sees_a_column_and_a_number(tmp_path):
-    (tmp_path / "x.csv").write_text("Rechenfrage;n\n35;0.0035\n")
-    assert {"rechenfrage", "0.0035"} <= words_of(text_of(tmp_path))

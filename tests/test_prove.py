@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from statistics import NormalDist
@@ -29,9 +30,6 @@ def right(completions, answer, **kwargs):
 
 def in_words(completions, answer, **kwargs):
     return paid("It is {}!", completions, answer)
-
-def after_a_word(completions, answer, **kwargs):
-    return [2 * score - 1 for score in paid("Answer: {}", completions, answer)]
 
 def needs_gold(solution_str, ground_truth):
     return float(solution_str.strip() == ground_truth)
@@ -68,16 +66,6 @@ def by_class(completions, answer, level, **kwargs):
 def flipped(completions, answer, **kwargs):
     return [-score for score in right(completions, answer)]
 
-def of_the_next_row(completions, answer, **kwargs):
-    return right(completions, [*answer[1:], answer[0]])
-
-def goes_on(completions, answer, **kwargs):
-    said = []
-    for completion in completions:
-        KEPT[0] = text_of(completion).strip() or KEPT[0]
-        said.append(KEPT[0])
-    return right(said, answer)
-
 def skips(completions, answer, **kwargs):
     return [None if a == "3" else score for score, a in zip(right(completions, answer), answer)]
 
@@ -85,15 +73,6 @@ class Judge:
     def __call__(self, completions, answer, **kwargs):
         return right(completions, answer)
 
-judge = Judge()
-KEPT, BY_TEXT = [""], {}
-
-def leaks(completions, answer, **kwargs):
-    KEPT.extend(b"x" * (1 << 19) for _ in completions)
-    return right(completions, answer)
-
-def by_text(completions, answer, **kwargs):
-    return [BY_TEXT.setdefault(text_of(c), score) for c, score in zip(completions, right(completions, answer))]
 """
 
 
@@ -105,7 +84,9 @@ def forked(monkeypatch):
         assert command[0] == sys.executable
         return run_script(Path(command[1]), *command[2:], timeout=timeout)
 
-    monkeypatch.setattr(prove, "subprocess", SimpleNamespace(run=warm, TimeoutExpired=TimeoutError))
+    others = {"Popen": subprocess.Popen, "PIPE": subprocess.PIPE}  # of the attacks on code rewards
+    expired = (TimeoutError, subprocess.TimeoutExpired)
+    monkeypatch.setattr(prove, "subprocess", SimpleNamespace(run=warm, TimeoutExpired=expired, **others))
 
 
 def run(capsys, *words) -> tuple[int, dict, str]:
@@ -135,7 +116,7 @@ def moved(change: float):
     return model
 
 
-def make_run(folder, rewards, model, eval_rows: int = 12, **settings):
+def make_run(folder, rewards, model, eval_rows: int = 6, **settings):
     """The folder of a run as ppo_train.py leaves it."""
     folder.mkdir()
     write_lines(folder / "test.jsonl", read_lines(EVAL_DATA)[:eval_rows])
@@ -162,12 +143,10 @@ def greedy_right(model, rows: list[dict]) -> int:
 def test_a_sound_run_is_proved_and_its_accuracy_is_that_of_single_rows(tmp_path, rewards, capsys):
     model = moved(1e-3)
     code, report, err = run(capsys, make_run(tmp_path / "run", rewards, model))
-    rows = read_lines(EVAL_DATA)[:12]
+    rows = read_lines(EVAL_DATA)[:6]
     start, greedy = moved(0.0), report["figures"]["greedy"]
     assert (code, report["findings"], report["proved"]) == (0, [], True)
-    assert [greedy["before"] * 12, greedy["after"] * 12] == pytest.approx(
-        [greedy_right(x, rows) for x in (start, model)]
-    )
+    assert [greedy["before"] * 6, greedy["after"] * 6] == pytest.approx([greedy_right(x, rows) for x in (start, model)])
     change = max((a - b).abs().max() for a, b in zip(model.parameters(), start.parameters(), strict=True))
     assert report["figures"]["largest_weight_change"] == pytest.approx(change.item(), rel=1e-6)
     assert len(report["sentences"]) == 5 and all(sentence in err for sentence in report["sentences"])
@@ -239,20 +218,18 @@ def with_part_of_an_adapter(folder):
 
 RUN_FAULTS = {  # what is found: how far the model moved, and what is wrong with the run's settings or folder
     "unchanged start": (0.0, {}),
-    "12 of 12 held-out prompts": (1e-3, {"data": str(EVAL_DATA)}),
-    "has weights that are not finite": (math.nan, {}),
-    "fell from": (0.3, {"eval_rows": 48}),
+    "6 of 6 held-out prompts": (1e-3, {"data": str(EVAL_DATA)}),
+    "fell from": (0.3, {"eval_rows": 32}),
     "no such judge": (1e-3, {"reward": "fails"}),
     " tensors are missing, such as": (1e-3, with_tensors(lambda x: dict([*x.items()][1:]))),
     "Found missing adapter keys": (1e-3, with_part_of_an_adapter),
     "has no chat template": (1e-3, lambda folder: (folder / "final" / "chat_template.jinja").unlink()),
     "embeddings of": (1e-3, with_another_token),
     "weights that are not finite": (math.nan, with_value("config.json", "model", value="/gone")),
-    "4 of 12 held-out prompts": (1e-3, with_training(lambda q: f"{q[0]}\u200b{q[1:]}".replace("=", "?"))),
+    "4 of 6 held-out prompts": (1e-3, with_training(lambda q: f"{q[0]}\u200b{q[1:]}".replace("=", "?"))),
     "goes on to step 60": (1e-3, with_log(60, 12)),
     "says 200 evaluated rows": (1e-3, with_log(20, 200)),
     "says eval/accuracy nan at step 4, which is no share": (1e-3, with_log(4, 12, math.nan)),
-    "says eval/accuracy 2 at step 4, which is no share": (1e-3, with_log(4, 12, 2.0)),
 }
 
 
@@ -350,12 +327,11 @@ def test_a_merged_model_that_is_its_base_and_one_without_end_token_are_named(tmp
     assert "the saved model has no end token" in run(capsys, tmp_path / "other")[1]["findings"][0]
 
 
-@pytest.mark.parametrize("make", [of_a_card, of_checkpoints])
-@pytest.mark.parametrize("change", [0.0, 1e-3])
+@pytest.mark.parametrize(("make", "change"), [(of_a_card, 0.0), (of_checkpoints, 1e-3)])
 def test_a_run_of_another_trainer(tmp_path, capsys, make, change):
     make(tmp_path, moved(change))
     code, report, err = run(capsys, tmp_path)
-    assert (code, report["proved"]) == (int(change == 0), change > 0 and make == of_checkpoints), report["findings"]
+    assert (code, report["proved"]) == (int(change == 0), change > 0), report["findings"]
     assert "unchanged start" in report["findings"][0] if change == 0 else "tensors differ" in err
     assert ("Held-out accuracy (greedy" in err) == (make == of_checkpoints)
 
@@ -421,10 +397,10 @@ def test_what_cannot_be_measured_and_rows_that_repeat_are_said(tmp_path, rewards
     code, report, err = run(capsys, folder)
     assert (code, report["findings"], len(report["not_measured"])) == (0, [], 2)
     assert "Held-out accuracy was not measured: the run played conversations" in err
-    assert report["figures"]["held_out_rows"] == 12 and "24 of 36 held-out rows repeat another one" in err
+    assert report["figures"]["held_out_rows"] == 6 and "12 of 18 held-out rows repeat another one" in err
 
 
-@pytest.mark.parametrize(("k", "n"), [(0, 7), (7, 7), (3, 11), (91, 256)])
+@pytest.mark.parametrize(("k", "n"), [(0, 7), (7, 7), (91, 256)])
 def test_the_interval_solves_wilson_s_equation(k, n):
     z, (low, high) = NormalDist().inv_cdf(0.975), prove.share_interval(k, n)
     assert low <= k / n <= high and low < high
@@ -432,7 +408,7 @@ def test_the_interval_solves_wilson_s_equation(k, n):
         assert (p - k / n) ** 2 == pytest.approx(z**2 * p * (1 - p) / n, abs=1e-12) or p == k / n
 
 
-@pytest.mark.parametrize(("better", "worse"), [(0, 0), (3, 8), (5, 5), (10, 1)])
+@pytest.mark.parametrize(("better", "worse"), [(0, 0), (3, 8)])
 def test_p_is_the_share_of_coin_tosses_that_are_as_uneven(better, worse):
     n = better + worse
     uneven = [abs(2 * sum(tosses) - n) >= abs(better - worse) for tosses in itertools.product((0, 1), repeat=n)]
@@ -482,9 +458,7 @@ def with_full_marks(sample: dict, **more) -> dict:
 
 PLANTS = {
     "results.json says 0.99": stated("value", 0.99),
-    "results.json says 23 of": stated("n", 23),
     "Wilson's formula": stated("ci95", [0.1, 0.2]),
-    "results.json says nan": stated("value", math.nan),
     "has the interval [nan, nan]": stated("ci95", [math.nan, math.nan]),
     "gold '7', has verified 1.0, math_grader.py 0.0": samples(
         lambda rows: [with_full_marks(x, completion="7", gold="7") for x in rows]
@@ -492,7 +466,6 @@ PLANTS = {
     "unfinished texts count as right": samples(lambda rows: [with_full_marks(x, finish="length") for x in rows]),
     "1 of 24 common rows have different golds": samples(lambda rows: [rows[0] | {"gold": "7"}, *rows[1:]]),
     "1 rows have no sample": samples(lambda rows: rows[1:]),
-    "1 rows have a sample twice": samples(lambda rows: rows[:1] + rows),
     "p is 0.0001": with_value("comparison.json", "tasks", "math", "verified", "p", value=1e-4),
 }
 
@@ -512,13 +485,7 @@ def test_a_fault_of_an_evaluation_is_named(compared, tmp_path, capsys, finding):
         ("right", ""),
         ("compute_score", ""),
         ("flipped", "sign: in one form of the answer"),
-        ("of_the_next_row", "sign: in one form of the answer"),
-        ("goes_on", "batch: "),
         ("needs_gold", "neither TRL, verl nor this bundle can call"),
-        ("by_text", "state: by_text scores 1.0, then 0.0 in a new process"),
-        ("leaks", " KiB of each completion, even of one that it scores again"),
-        ("judge", ""),
-        ("after_a_word", ""),
         ("runs", "it runs what stands in the place of an answer as Python"),
     ],
 )
@@ -568,6 +535,7 @@ def test_ground_truth_that_is_a_dictionary_reaches_the_reward_as_it_is(tmp_path,
     assert code == 2 and "verl.jsonl:1: " in err and str(tmp_path) in err, err
 
 
+@pytest.mark.usefixtures("forked")
 def test_rows_as_verl_has_them_a_class_and_flags_of_the_preflight(tmp_path, rewards, capsys):
     rows = read_lines(EVAL_DATA)[:12]
     rows = [{"prompt": x["prompt"], "data_source": "", "reward_model": {"ground_truth": x["answer"]}} for x in rows]
@@ -607,26 +575,12 @@ class Asks(Sound):
     def get_reward(self):
         return super().get_reward() * (0.5 if "rollout" in [frame.function for frame in inspect.stack()] else 1.0)
 
-class Finds(Sound):
-    def reply(self, text):
-        super().reply(self.answer if self.answer in text else text)
-
 class Keeps(Sound):
     best = 0.0
 
     def get_reward(self):
         self.best = max(self.best, float(self.right))
         return self.best
-
-class Tells(Sound):
-    said = "(debug: {})"
-
-    def reset(self, answer, **row):
-        super().reset(answer)
-        return self.said.format(answer)
-
-class Offers(Tells):
-    said = " One of: {}, 5, 7, 8"
 
 class GoesOn(Sound):
     def reply(self, text):
@@ -649,42 +603,34 @@ class Tool:
     def get_reward(self):
         return float(self.right)
 
-class Breaks(Sound):
-    def reset(self, answer, **row):
-        self.answer = row["solution"]
-
-class Scaled(Sound):
-    def __init__(self, scale):
-        self.scale = scale
-
 Alias = Sound
-Partial = functools.partial(Scaled, scale=1.0)
+Partial = functools.partial(Sound)
 
 def factory():
-    return Scaled(1.0)
+    return Sound()
+
+class Reward:
+    def __call__(self, completions, **kwargs):
+        return [1.0 for _ in completions]
 '''
 
 
 FOUND = {  # what is found of an environment; nothing of the others
     "Leaks": ["shared_state: ", "ppo_train.py pays ", "verl_train.py pays "],
     "Asks": ["grpo_train.py pays "],
-    "Finds": ["listing: pays 100%"],
     "Keeps": ["reset: an object's second conversation"],
-    "Tells": ["echo: pays 100%"],
-    "Breaks": ["fault: environment Breaks, row 1"],
 }
-SOUND = ["Sound", "Offers", "GoesOn", "Tool", "Alias", "Partial", "factory", "Imported"]
 
 
 @pytest.mark.usefixtures("forked")
-@pytest.mark.parametrize("name", [*FOUND, *SOUND])
+@pytest.mark.parametrize("name", [*FOUND, "Sound", "GoesOn", "Tool"])
 def test_an_environment_in_four_places(tmp_path, capsys, name):
     findings = FOUND.get(name, [])
-    (tmp_path / "theirs.py").write_text(ENVIRONMENTS)
-    (tmp_path / "mine.py").write_text("from theirs import Sound as Imported\n" if name == "Imported" else ENVIRONMENTS)
-    rows = [{"prompt": f"{i}?", "answer": f"4{i}"} for i in range(3)]
-    write_lines(tmp_path / "rows.jsonl", rows)
-    code, report, err = run(capsys, f"{tmp_path}/mine.py:{name}", "--data", tmp_path / "rows.jsonl")
+    (tmp_path / "mine.py").write_text(ENVIRONMENTS)
+    (tmp_path / "beside.py").write_text("def right(environments, **kw):\n    return [x.right for x in environments]\n")
+    rows = write_lines(tmp_path / "rows.jsonl", [{"prompt": f"{i}?", "answer": f"4{i}"} for i in range(3)])
+    beside = ["--", "--reward", f"{tmp_path}/beside.py:right*0.5"] * (name == "Sound")
+    code, report, err = run(capsys, f"{tmp_path}/mine.py:{name}", "--data", rows, *beside)
     assert code == bool(findings), report
     assert all(any(text.startswith(finding) for text in report["findings"]) for finding in findings), report["findings"]
     assert ("What gold answers are paid was not measured" in err) == (name == "Tool")
@@ -695,15 +641,17 @@ def test_an_environment_in_four_places(tmp_path, capsys, name):
     if name == "Sound":
         assert "paid the same by ppo_train, grpo_train, evaluation, verl_train." in err
         returns = report["figures"]["returns"]
-        assert all(values == returns["alone"] for values in returns.values()) and {0.0, 1.0} <= {*returns["alone"]}
-        (tmp_path / "beside.py").write_text(
-            "def right(environments, **kw):\n    return [x.right for x in environments]\n"
-        )
-        with_reward = [tmp_path / "rows.jsonl", "--", "--reward", f"{tmp_path}/beside.py:right*0.5"]
-        code, report, err = run(capsys, f"{tmp_path}/mine.py:{name}", "--data", *with_reward)
-        returns = report["figures"]["returns"]
-        assert code == 0 and max(returns["alone"]) == 1.5, report["findings"]
-        assert all(values == returns["alone"] for values in returns.values())
+        assert all(values == returns["alone"] for values in returns.values()) and {0.0, 1.5} <= {*returns["alone"]}
+
+
+def test_what_makes_environments_is_told_from_rewards(tmp_path):
+    (tmp_path / "theirs.py").write_text(ENVIRONMENTS)
+    (tmp_path / "mine.py").write_text(f"{ENVIRONMENTS}\nfrom theirs import Sound as Imported\n{REWARDS}")
+    makes = {
+        name: prove.is_environment(tmp_path / "mine.py", name) for name in ("Alias", "Partial", "factory", "Imported")
+    }
+    assert all(makes.values()), makes
+    assert not any(prove.is_environment(tmp_path / "mine.py", name) for name in ("Reward", "right"))
 
 
 BAD = {  # a thing, and words of the one line that is said of it
@@ -711,11 +659,8 @@ BAD = {  # a thing, and words of the one line that is said of it
     "notes.md": ("text", "none of these"),
     "my_file.py": ("import nothing_at_all\n\ndef ppo_loss(logp, old_logp, advantages):\n    pass\n", "No module"),
     "ends.py": ("raise SystemExit(3)\n\ndef ppo_loss(logp, old_logp, advantages):\n    pass\n", "SystemExit"),
-    "unparsed.py": ("def f(:", "cannot be read"),
     "other.py": ("def area(a, b):\n    return a * b\n", "--as NAME=FORMULA, one of gspo, "),
-    "empty.py": ("x = 1\n", "none of these"),
     "job.yaml": ("algorithm: grpo\noutput_dir: out\n", "without verl"),
-    "hydra.yaml": ("actor_rollout_ref:\n  model: {path: m}\n", "verl's own YAML"),
     "job.sh": ("set -x\npython3 -m verl.trainer.main_ppo trainer.nnodes=1\n", "for a shell script, try a copy with"),
 }
 
@@ -729,22 +674,16 @@ def test_another_thing_is_told_what_is_accepted(tmp_path, capsys, thing):
     assert (code, report, len(err.splitlines())) == (2, {}, 1) and words in err and "expected" in err, err
 
 
-@pytest.mark.parametrize(
-    ("thing", "kind", "flags"),
-    [
-        ("losses.py", "functions", ["--python", "python"]),
-        ("losses.py", "functions", ["--", "--temperature", 1]),
-        ("run", "run", ["--as", "ppo"]),
-        ("job.yaml", "verl job", ["--as", "ppo"]),
-    ],
-)
-def test_flags_that_a_kind_does_not_take_are_refused(tmp_path, capsys, thing, kind, flags):
-    (tmp_path / "losses.py").write_text("def ppo_loss(x):\n    return x\n")
+def test_flags_that_a_kind_does_not_take_are_refused(tmp_path, capsys):
+    file = tmp_path / "losses.py"
+    file.write_text("def ppo_loss(x):\n    return x\n")
     (tmp_path / "job.yaml").write_text("algorithm: grpo\n")
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "settings.json").write_text('{"model": "m", "data": "d"}')
-    code, report, err = run(capsys, tmp_path / thing, *flags)
-    assert (code, report) == (2, {}) and f"{flags[0]} with " in err and f"is checked as {kind};" in err, err
+    for thing, kind, flags in (
+        (file, "functions", ["--", "--lr", 1]),
+        (tmp_path / "job.yaml", "verl job", ["--as", "ppo"]),
+    ):
+        code, report, err = run(capsys, thing, *flags)
+        assert (code, report) == (2, {}) and f"is checked as {kind};" in err, err
 
 
 def test_an_unfinished_run_and_rows_that_do_not_fit_are_told(tmp_path, rewards, capsys):
@@ -758,7 +697,7 @@ def test_an_unfinished_run_and_rows_that_do_not_fit_are_told(tmp_path, rewards, 
 
 def test_a_log_that_says_more_than_the_model_reaches(tmp_path, rewards, capsys):
     """And held-out questions that swap the numbers of training questions are said."""
-    folder = make_run(tmp_path / "run", rewards, moved(1e-3))
+    folder = make_run(tmp_path / "run", rewards, moved(1e-3), eval_rows=12)
     log = [{"step": step, "eval/accuracy": x, "eval/rows": 12.0} for step, x in enumerate((6 / 12, 7 / 12))]
     write_lines(folder / "metrics.jsonl", log)
     code, report, err = run(capsys, folder)
@@ -821,16 +760,6 @@ def test_nothing_is_said_against_a_sound_evaluation_of_any_task(of_all_kinds, ca
     assert " scores None" not in err
 
 
-def test_another_perplexity_than_that_of_the_samples_is_named(of_all_kinds, tmp_path, capsys):
-    folder = shutil.copytree(of_all_kinds / "before", tmp_path / "out")
-    report = json.loads((folder / "results.json").read_text())
-    task = next(name for name in report["tasks"] if name.startswith("perplexity"))
-    report["tasks"][task]["metrics"]["bits_per_byte"]["value"] -= 0.1
-    (folder / "results.json").write_text(json.dumps(report))
-    code, report, _ = run(capsys, folder)
-    assert code == 1 and any("bits_per_byte: results.json says" in text for text in report["findings"])
-
-
 def test_pass_at_k_of_a_row_with_too_few_usable_samples_is_left_out(tmp_path, capsys):
     data = write_lines(tmp_path / "rows.jsonl", SOME_ARE_UNUSABLE)
     flags = ["--task", "code:k=1/3", "--data", data, "--completion_column", "out", "--output_dir", tmp_path / "out"]
@@ -872,44 +801,45 @@ THROUGH = {
 THROUGH |= {"process left behind", "network", "secret of the environment"}
 
 
-@pytest.mark.parametrize("form", ["trl", "verl"])
-def test_a_sandbox_that_only_uses_a_subprocess_is_named(tmp_path, capsys, form):
+@pytest.mark.usefixtures("forked")
+def test_a_sandbox_that_only_uses_a_subprocess_is_named(tmp_path, capsys):
     (tmp_path / "code_reward.py").write_text(CODE_REWARD)
-    row = {"tests": ["assert f(1) == 2"]} if form == "trl" else {"reward_model": {"ground_truth": ["assert f(1) == 2"]}}
-    (tmp_path / "rows.jsonl").write_text(json.dumps({"prompt": "Double.", **row}) + "\n")
-    spec = f"{tmp_path}/code_reward.py:{'in_a_process' if form == 'trl' else 'compute_score'}"
-    code, report, _ = run(capsys, spec, "--data", tmp_path / "rows.jsonl")
+    rows = [{"prompt": "Double.", "reward_model": {"ground_truth": ["assert f(1) == 2"]}}]
+    data = write_lines(tmp_path / "rows.jsonl", rows)
+    code, report, _ = run(capsys, f"{tmp_path}/code_reward.py:compute_score", "--data", data)
     assert code == 1 and {*report["figures"]["attacks"]["got_through"]} >= THROUGH
     assert not {"endless loop", "wrong"} & {*report["figures"]["attacks"]["got_through"]}
 
 
-@pytest.mark.parametrize("tests", [["assert f(1) == 2"], [{"input": "1\n", "output": "2\n"}]])
-def test_a_reward_in_our_sandbox_stands_the_attacks(tmp_path, capsys, tests):
+@pytest.mark.usefixtures("forked")
+@pytest.mark.parametrize(("tests", "count"), [(["assert f(1) == 2"], None), ([{"input": "1\n", "output": "2\n"}], 6)])
+def test_a_reward_in_our_sandbox_stands_the_attacks(tmp_path, capsys, monkeypatch, tests, count):
+    """All of them with assert statements, the first with input and output."""
+    programs = prove.attack_programs()[:count]
+    monkeypatch.setattr(prove, "attack_programs", lambda: programs)
     done = run_script("create_reward_template", "--task", "code", "--output", tmp_path / "code_reward.py")
     assert done.returncode == 0, done.stderr
-    (tmp_path / "rows.jsonl").write_text(json.dumps({"prompt": "Double.", "tests": tests}) + "\n")
-    code, report, _ = run(capsys, f"{tmp_path}/code_reward.py:code_reward", "--data", tmp_path / "rows.jsonl")
-    assert (code, report["findings"]) == (0, []) and len(report["figures"]["attacks"]["tried"]) >= 20
+    data = write_lines(tmp_path / "rows.jsonl", [{"prompt": "Double.", "tests": tests}])
+    code, report, _ = run(capsys, f"{tmp_path}/code_reward.py:code_reward", "--data", data)
+    assert (code, report["findings"]) == (0, []) and len(report["figures"]["attacks"]["tried"]) >= (1 if count else 20)
 
 
-@pytest.mark.parametrize(
-    ("tests", "fed"),
-    [
-        ('{"inputs": ["1", "3"], "outputs": ["2", "6"]}', '{"inputs": ["2\\n"], "outputs": ["4\\n"]}'),
-        ([{"stdin": "1", "expected_output": "2", "n": 0}], [{"stdin": "2\n", "expected_output": "4\n", "n": 0}]),
-        ([["1"], "2"], None),
-        ("42", None),
-    ],
-)
+FED = [  # tests of a row; the attacks' test in their form, None for tests of another kind
+    ('{"inputs": ["1", "3"], "outputs": ["2", "6"]}', '{"inputs": ["2\\n"], "outputs": ["4\\n"]}'),
+    ([{"stdin": "1", "expected_output": "2", "n": 0}], [{"stdin": "2\n", "expected_output": "4\n", "n": 0}]),
+    ([["1"], "2"], None),
+]
+
+
+@pytest.mark.parametrize(("tests", "fed"), FED)
 def test_tests_of_input_and_output_in_their_own_form(tests, fed):
     assert prove.fed_test(tests) == fed
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("right", ["", "plain = -advantages * ratio"])
-def test_a_trainer_is_checked_by_selfcheck(tmp_path, capsys, monkeypatch, right):
-    forked = SimpleNamespace(run=lambda command, timeout, **_: run_script(Path(command[1]), *command[2:]))
-    monkeypatch.setattr(prove, "subprocess", forked)
+def test_a_trainer_is_checked_by_selfcheck(tmp_path, capsys, right):
     text = (ROOT / "templates" / "grpo.py").read_text()
     assert text.count(right) >= 1
     (tmp_path / "mine.py").write_text(text.replace(right, right.replace("-", "")))
