@@ -14,7 +14,7 @@ from conftest import FEW, ROOT, read_lines, save_random_model, without_clock
 
 from parts.environments.environments import load_environments
 from parts.environments.play_setup import load_with_reward, make_play_setup
-from parts.learning.advantages import ADVANTAGES, advantages_by_turn, advantages_of, length_penalty
+from parts.learning.advantages import ADVANTAGES, advantages_by_turn, advantages_of
 from parts.networks.batches import collate
 from programs.ppo_train.models import load_models
 from programs.ppo_train.rollout import converse
@@ -141,11 +141,10 @@ def direct_loss(config, models, batch, samples):
     return total
 
 
-@pytest.mark.parametrize("budget", [10**6, 120])
 @pytest.mark.parametrize("algorithm", ["ppo", "grpo", "gspo"])
-def test_gradient_is_that_of_the_flattened_tokens(folder, algorithm, budget):
+def test_gradient_is_that_of_the_flattened_tokens(folder, algorithm):
     settings = {"kl_coef": 0.1, "clip_eps_high": 0.3} if algorithm == "ppo" else {"kl_coef": 0.0}
-    config, models, batch = setup(folder, algorithm=algorithm, micro_batch_tokens=budget, temperature=0.8, **settings)
+    config, models, batch = setup(folder, algorithm=algorithm, micro_batch_tokens=120, temperature=0.8, **settings)
     models.policy.double()
     got = gradients(config, models, batch)
     for network in filter(None, (models.policy, models.critic)):
@@ -156,11 +155,8 @@ def test_gradient_is_that_of_the_flattened_tokens(folder, algorithm, budget):
     assert ((got - expected).norm() / expected.norm()).item() < 1e-6
 
 
-ALGORITHMS = ["ppo", "grpo", "dr_grpo", "dapo", "rloo", "reinforce_pp", "reinforce_pp_baseline", "remax", "opo", "gpg"]
-ALGORITHMS += ["gdpo", "gspo", "cispo", "sapo", "gmpo", "dppo_tv", "dppo_kl", "clip_cov", "kl_cov"]
-
-
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+# of each way to use a completion's other tokens: none, their mean, their sum of KL, all of the batch
+@pytest.mark.parametrize("algorithm", ["ppo", "gspo", "gmpo", "reinforce_pp", "reinforce_pp_baseline", "clip_cov"])
 def test_tokens_of_the_environment_are_never_in_the_loss(folder, algorithm):
     """Whatever stands at them, log-probs, advantages, values: the same gradient, bit for bit."""
     more = {"mismatch": "seq_mask", "mismatch_low": 1e-9, "mismatch_high": 1e9, "entropy_coef": 0.01}
@@ -173,13 +169,6 @@ def test_tokens_of_the_environment_are_never_in_the_loss(folder, algorithm):
     for name in spoils.keys() & batch.keys():
         spoilt[name] = batch[name].masked_fill(gaps, spoils[name])
     assert torch.equal(gradients(config, models, spoilt), gradients(config, models, batch))
-
-
-def test_penalties_for_length_see_the_longest_answer():
-    config = Config(algorithm="dapo", max_new_tokens=10, overlong_share=0.5, missing_eos_penalty=1.0)
-    sample = {"response_ids": [9] * 40, "answer_lengths": [3, 8, 2], "finished": True}
-    assert length_penalty(config, sample) == pytest.approx(3 / 5)
-    assert length_penalty(config, {**sample, "answer_lengths": [3, 5], "finished": False}) == 1.0
 
 
 @pytest.mark.parametrize(("algorithm", "expected"), [("ppo", [0.5, 0.0, 1.5]), ("grpo", [0.0, 0.0, 2.0])])
@@ -393,9 +382,8 @@ def run(ppo, tmp_path, monkeypatch):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("flags", [[], ["--algorithm=remax"]], ids=str)
-def test_a_run_with_second_attempts_resumes_bit_for_bit(run, flags):
-    whole = run("whole", *flags)
+def test_a_run_with_second_attempts_resumes_bit_for_bit(run):
+    whole = run("whole", "--algorithm=remax")
     metrics, samples = without_clock(whole), read_lines(whole / "samples.jsonl")
     assert [line["step"] for line in metrics] == [0, 1, 2, 3]
     for line in metrics[1:]:
@@ -403,12 +391,12 @@ def test_a_run_with_second_attempts_resumes_bit_for_bit(run, flags):
         assert line["optim/skipped_updates"] == 0 and 1 <= line["rollout/turns_mean"] <= 2
         assert line["tool/calls_mean"] == 0 and line["reward/environment"] == line["reward/mean"]
     assert max(line["rollout/turns_mean"] for line in metrics[1:]) > 1
-    assert {"eval/environment", "eval/turns_mean", "eval/calls_mean"} < metrics[0].keys()
+    assert {"eval/environment", "eval/turns_mean"} < metrics[0].keys()
     second = next(s for s in samples if s["kind"] == "train" and len(s["pieces"]) == 3 and s["finished"])
     assert second["pieces"][1] == {"sampled": False, "text": "<|user|>Wrong. Try again.<|end|><|assistant|>"}
     assert [m["role"] for m in second["messages"]] == ["user", "assistant"] * 2
-    parts = run("parts", *flags, "--steps=1")
-    run("parts", *flags, "--resume")
+    parts = run("parts", "--algorithm=remax", "--steps=1")
+    run("parts", "--algorithm=remax", "--resume")
     assert [m for m in without_clock(parts)[1:] if m["step"] > 1] == [m for m in metrics if m["step"] > 1]
     a, b = ((f / "final" / "model.safetensors").read_bytes() for f in (whole, parts))
     assert a == b

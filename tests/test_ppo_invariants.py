@@ -20,7 +20,7 @@ LENGTHS = [3, 9, 1, 14, 6, 2]
 def setup(ppo, saved):
     """Return (config, models) for settings; batch size and rollout length fit PROMPTS."""
 
-    def make(model="tiny_lm", **settings):
+    def make(model="llama", **settings):
         defaults = {"batch_size": len(PROMPTS), "max_new_tokens": 24, "minibatches": 1, "ppo_epochs": 2, "seed": 3}
         folder = str(TINY_LM) if model == "tiny_lm" else saved(model)
         config = ppo.Config(model=folder, **{**defaults, **settings})
@@ -87,6 +87,11 @@ def logprobs_of(ppo, config, model, piece):
         return ppo.token_logprobs(config, model, ppo.predicting_states(model, piece), piece)
 
 
+def values_of(ppo, models, piece):
+    with torch.no_grad():
+        return ppo.token_values(models.critic, ppo.predicting_states(models.critic.backbone, piece))
+
+
 # ------------------------------------------------------------------------------------------------ padding, positions
 
 
@@ -109,8 +114,7 @@ def test_token_logprobs_equal_those_of_the_model_on_each_row_alone(ppo, setup, f
         assert (logprobs[i, ~where] == 0).all()
 
 
-@pytest.mark.parametrize("family", ["tiny_lm", "gpt2", "mistral"])
-@pytest.mark.parametrize(("left", "right"), [(0, 7), (7, 0), (13, 5)])
+@pytest.mark.parametrize(("family", "left", "right"), [("tiny_lm", 0, 7), ("gpt2", 7, 0), ("mistral", 13, 5)])
 def test_padding_side_and_amount_do_not_matter(ppo, setup, family, left, right):
     config, models = setup(family, kl_coef=0.0)
     piece = ppo.collate(made_up_samples(ppo, models.tokenizer), models.pad_id, CPU)
@@ -121,9 +125,7 @@ def test_padding_side_and_amount_do_not_matter(ppo, setup, family, left, right):
     ):
         torch.testing.assert_close(wide[:, left : left + plain.shape[1]], plain, rtol=0, atol=1e-5)
     randomize_head(models.critic)
-    with torch.no_grad():
-        values = ppo.token_values(models.critic, ppo.predicting_states(models.critic.backbone, piece))
-        wide = ppo.token_values(models.critic, ppo.predicting_states(models.critic.backbone, padded))
+    values, wide = (values_of(ppo, models, x) for x in (piece, padded))
     mask = piece["response_mask"]
     torch.testing.assert_close(wide[:, left : left + mask.shape[1]] * mask, values * mask, rtol=0, atol=1e-5)
 
@@ -135,10 +137,7 @@ def test_a_value_depends_on_the_text_before_its_token_only(ppo, setup):
     changed = {**piece, "input_ids": piece["input_ids"].clone()}
     t = piece["input_ids"].shape[1] - 6
     changed["input_ids"][0, t] = (changed["input_ids"][0, t] + 1) % 262
-    with torch.no_grad():
-        a, b = (
-            ppo.token_values(models.critic, ppo.predicting_states(models.critic.backbone, x)) for x in (piece, changed)
-        )
+    a, b = (values_of(ppo, models, x) for x in (piece, changed))
     torch.testing.assert_close(a[:, : t + 1], b[:, : t + 1], rtol=0, atol=1e-6)
     assert (a[:, t + 1] - b[:, t + 1]).abs() > 1e-4
 
@@ -161,25 +160,24 @@ def test_a_pad_token_that_is_the_end_token_changes_nothing(ppo, setup):
 
 
 @pytest.mark.parametrize("critic", ["separate", "shared"])
-@pytest.mark.parametrize(("family", "tolerance"), [("llama", 1e-6), ("tiny_lm", 1e-5)])  # the latter's logits are large
-def test_micro_batches_do_not_change_the_gradient(ppo, setup, family, tolerance, critic):
-    config, models = setup(family, critic=critic, entropy_coef=0.02)
+def test_micro_batches_do_not_change_the_gradient(ppo, setup, critic):
+    config, models = setup(critic=critic, entropy_coef=0.02)
     randomize_head(models.critic)
     batch = off_policy(experience(ppo, config, models))
     whole, sums = gradients(ppo, dataclasses.replace(config, micro_batch_tokens=10**6), models, batch)
-    for budget in (1, 60, 120):
+    for budget in (1, 60):
         pieces = dataclasses.replace(config, micro_batch_tokens=budget)
         assert len(ppo.micro_batches(batch, range(6), budget)) > 1
         got, got_sums = gradients(ppo, pieces, models, batch)
         for mine, expected in zip(got, whole, strict=True):
-            assert relative(mine, expected) < tolerance
+            assert relative(mine, expected) < 1e-6
         torch.testing.assert_close(got_sums, sums, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_tied_embeddings_add_their_gradient_to_that_of_the_head(ppo, setup, whole):
     """Oracle: the dense gradient of torch. Without a loss on tokens the embeddings alone have one."""
-    config, models = setup(critic="shared", micro_batch_tokens=60)
+    config, models = setup("tiny_lm", critic="shared", micro_batch_tokens=60)
     randomize_head(models.critic)
     embeddings, batch = models.policy.get_input_embeddings(), off_policy(experience(ppo, config, models))
 
@@ -196,7 +194,7 @@ def test_tied_embeddings_add_their_gradient_to_that_of_the_head(ppo, setup, whol
     assert not summed.is_sparse and relative(summed, gradient(False)) < 1e-6
 
 
-@pytest.mark.parametrize("budget", [1, 50, 10**6])
+@pytest.mark.parametrize("budget", [1, 50])
 def test_micro_batches_hold_every_row_once_within_the_budget(ppo, setup, budget):
     _, models = setup(kl_coef=0.0)
     batch = ppo.collate(made_up_samples(ppo, models.tokenizer), models.pad_id, CPU)
@@ -210,15 +208,7 @@ def test_micro_batches_hold_every_row_once_within_the_budget(ppo, setup, budget)
         assert piece["attention_mask"].any(0)[[0, -1]].all()
 
 
-def test_experience_does_not_depend_on_micro_batches(ppo, setup):
-    config, models = setup()
-    randomize_head(models.critic)
-    whole = experience(ppo, config, models)
-    for name, x in experience(ppo, dataclasses.replace(config, micro_batch_tokens=30), models).items():
-        torch.testing.assert_close(x, whole[name], rtol=1e-5, atol=1e-5, msg=name)
-
-
-@pytest.mark.parametrize("family", ["tiny_lm", "gpt2", "falcon"])
+@pytest.mark.parametrize("family", ["tiny_lm", "falcon"])
 def test_checkpointed_gradients_equal_plain_ones(ppo, setup, family):
     """A layer of Falcon takes its probability of dropout from the config."""
     config, models = setup(family, entropy_coef=0.02)
@@ -257,24 +247,14 @@ def test_prompt_tokens_get_no_loss(ppo, setup):
     assert all(torch.equal(a, b) for a, b in zip(got, plain, strict=True))
 
 
-@pytest.mark.parametrize(("epochs", "minibatches"), [(1, 1), (2, 3)])
-def test_first_update_has_ratio_one(ppo, setup, epochs, minibatches):
-    config, models = setup(ppo_epochs=epochs, minibatches=minibatches, temperature=0.7)
-    batch = experience(ppo, config, models)
-    sums = ppo.accumulate_gradients(config, models, batch, np.array([4, 0, 3]), SCALER).values
-    assert sums["policy/ratio_max"].item() == pytest.approx(1.0, abs=1e-5)
-    assert sums["policy/clip_frac"] == 0 and abs(sums["kl/approx"].item()) < 1e-6, (
-        "nothing is clipped, KL(old || new) is 0"
-    )
-
-
 @pytest.mark.parametrize("family", ["tiny_lm", "gpt2", "gpt_neox"])
-def test_dropout_is_off_in_training_mode_too(ppo, setup, family):
-    config, models = setup(family, gradient_checkpointing=True)
+def test_the_first_update_has_ratio_one_and_no_dropout_in_training_mode_too(ppo, setup, family):
+    config, models = setup(family, gradient_checkpointing=True, temperature=0.7, minibatches=2)
     batch = experience(ppo, config, models)
     models.policy.train()
-    sums = ppo.accumulate_gradients(config, models, batch, np.arange(6), SCALER)
-    assert sums.values["policy/ratio_max"].item() == pytest.approx(1.0, abs=1e-5)
+    sums = ppo.accumulate_gradients(config, models, batch, np.array([4, 0, 3]), SCALER).values
+    assert sums["policy/ratio_max"].item() == pytest.approx(1.0, abs=1e-5)
+    assert sums["policy/clip_frac"] == 0 and abs(sums["kl/approx"].item()) < 1e-6
 
 
 def test_a_single_optimizer_step_needs_no_old_logprobs(ppo, setup):
@@ -321,10 +301,9 @@ def uniform(config, rows, seed=0):
     return np.random.default_rng(seed).random((rows, config.max_new_tokens))
 
 
-@pytest.mark.parametrize("temperature", [0.7, 1.0])
 @pytest.mark.parametrize("family", ["tiny_lm", "gpt2", "mistral"])
-def test_sampler_and_trainer_agree_on_logprobs(ppo, setup, family, temperature):
-    config, models = setup(family, temperature=temperature)
+def test_sampler_and_trainer_agree_on_logprobs(ppo, setup, family):
+    config, models = setup(family, temperature=0.7, max_new_tokens=16)
     rows = chat_rows(ppo, models.tokenizer)
     outputs = sample(ppo, config, models, rows, uniform(config, len(rows)))
     given = {"finished": True, "score": 0.0, "rewards": {"r": 0.0}}
@@ -337,17 +316,17 @@ def test_sampler_and_trainer_agree_on_logprobs(ppo, setup, family, temperature):
     assert batch["old_logprobs"].min() < -0.1
 
 
-@pytest.mark.parametrize("family", ["tiny_lm", "gpt2", "gemma3"])
+@pytest.mark.parametrize("family", ["tiny_lm", "gemma3"])
 def test_greedy_decoding_equals_that_of_transformers(ppo, setup, family):
     """Rows end at different times here, so rows leave the batch while others go on."""
-    config, models = setup(family)
+    config, models = setup(family, max_new_tokens=16)
     rows = chat_rows(ppo, models.tokenizer)
     models.policy.generation_config.eos_token_id = models.eos_ids = [2, 62]  # 62 is a byte the model writes often
     got = sample(ppo, config, models, rows, None)
     for row, (ids, _) in zip(rows, got, strict=True):
         prompt = torch.tensor([row["prompt_ids"]])
         expected = models.policy.generate(
-            prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=24, do_sample=False, eos_token_id=[2, 62]
+            prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=16, do_sample=False, eos_token_id=[2, 62]
         )
         assert ids == expected[0, prompt.shape[1] :].tolist()
 
@@ -355,10 +334,8 @@ def test_greedy_decoding_equals_that_of_transformers(ppo, setup, family):
 @pytest.mark.parametrize("bias", [True, False])
 def test_large_linear_layers_run_in_onednn_with_the_weights_of_the_moment(bias):
     torch.manual_seed(0)
-    layers, x = (
-        torch.nn.Sequential(torch.nn.Linear(512, 600, bias), torch.nn.Linear(600, 8, bias)),
-        torch.randn(3, 1, 512),
-    )
+    layers = torch.nn.Sequential(torch.nn.Linear(512, 600, bias), torch.nn.Linear(600, 8, bias))
+    x = torch.randn(3, 1, 512)
     forms = onednn_linears(layers, CPU)
     layers[0].weight.data.mul_(2)
     expected = layers(x)
@@ -432,11 +409,10 @@ def test_the_reference_stays_as_it_was(ppo, setup):
 
 
 @pytest.mark.filterwarnings("ignore:fan_in_fan_out")  # peft says that it handles GPT-2's transposed layers
-@pytest.mark.parametrize("family", ["tiny_lm", "gpt2"])
-def test_the_reference_of_lora_is_the_base_model(ppo, setup, family):
-    config, models = setup(family, lora_rank=4, lr=1e-2)
+def test_the_reference_of_lora_is_the_base_model(ppo, setup):
+    config, models = setup("gpt2", lora_rank=4, lr=1e-2)
     assert models.reference is models.policy
-    base = experience(ppo, *setup(family))["old_logprobs"]
+    base = experience(ppo, *setup("gpt2"))["old_logprobs"]
     torch.testing.assert_close(experience(ppo, config, models)["old_logprobs"], base, rtol=0, atol=1e-5)
     one_update(ppo, config, models)
     batch = experience(ppo, config, models)

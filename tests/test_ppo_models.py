@@ -8,7 +8,7 @@ import peft
 import pytest
 import torch
 import transformers
-from conftest import FAMILIES, load_script, read_lines, save_random_model, write_lines
+from conftest import FEW, load_script, read_lines, save_random_model, write_lines
 
 from parts.data.rows import is_hub_id
 from parts.foundation.messages import UserError
@@ -61,7 +61,7 @@ def logits(folder):
         return load(folder)(input_ids=torch.tensor([[4, 22, 16, 22, 34, 2, 5]])).logits
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ["qwen2", "gemma3", "gpt2", "phi3"])
 def test_two_steps(two_steps, tmp_path, family):
     source = save_random_model(family, tmp_path / family)
     lines, folder = two_steps(source)
@@ -73,16 +73,19 @@ def test_two_steps(two_steps, tmp_path, family):
     assert not still, "every weight is trained"
 
 
-@pytest.mark.parametrize("family", ["llama", "gpt2"])
-def test_lora(two_steps, tmp_path, family):
+def test_lora(two_steps, tmp_path):
     """The adapters in final/ load with transformers alone; merged into the weights they give the same logits."""
-    source = save_random_model(family, tmp_path / family)
+    source = save_random_model("gpt2", tmp_path / "gpt2")
     _, adapters = two_steps(source, "--lora_rank=2", name="adapters")
     _, merged = two_steps(source, "--lora_rank=2", "--merge_lora", name="merged")
     assert (adapters / "final" / "adapter_config.json").exists()
     assert not (merged / "final" / "adapter_config.json").exists()
     torch.testing.assert_close(logits(adapters / "final"), logits(merged / "final"), rtol=0, atol=1e-4)
     assert (logits(source) - logits(merged / "final")).abs().max() > 1e-3
+    critic = torch.load(merged / "checkpoints" / "step-000002" / "critic.pt", weights_only=True)
+    assert {name.split(".")[0] for name in critic} == {"backbone", "head"}
+    assert all("lora_" in name for name in critic if name.startswith("backbone"))
+    assert all(x.abs().max() > 0 for x in critic.values()), "LoRA's B and the head start at 0"
 
 
 @pytest.mark.parametrize(("kind", "experts"), [("GptOss", False), ("Qwen3Moe", True)])
@@ -99,42 +102,14 @@ def test_experts_without_adapters_are_said(capsys, kind, experts):
     assert ("LoRA does not adapt the experts of GptOssForCausalLM" in capsys.readouterr().err) != experts
 
 
-def test_the_lora_critic_is_trained_and_resumes(ppo, two_steps, tmp_path):
-    source = save_random_model("llama", tmp_path / "llama")
-    _, folder = two_steps(source, "--lora_rank=2")
-    saved = torch.load(folder / "checkpoints" / "step-000002" / "critic.pt", weights_only=True)
-    assert {name.split(".")[0] for name in saved} == {"backbone", "head"}
-    assert all("lora_" in name for name in saved if name.startswith("backbone"))
-    assert all(x.abs().max() > 0 for x in saved.values()), "LoRA's B and the head start at 0"
-
-
-@pytest.mark.parametrize("prompts", [CHATS, QUESTIONS], ids=["chat", "text"])
-def test_a_model_without_a_chat_template(two_steps, tmp_path, capsys, prompts):
-    two_steps(save_random_model("llama", tmp_path / "llama", chat_template=False), prompts=prompts)
-    assert ("no chat template" in capsys.readouterr().err) == (prompts is CHATS)
-
-
-def test_a_model_without_a_pad_token(two_steps, tmp_path):
-    """The pad token changes nothing, so the run is the one with it."""
-    plain, _ = two_steps(save_random_model("gpt2", tmp_path / "with"), name="plain")
-    lines, folder = two_steps(save_random_model("gpt2", tmp_path / "without", pad=False))
-    timed = ("time/", "rollout/tokens_per_s", "memory/")
-    assert [{k: v for k, v in line.items() if not k.startswith(timed)} for line in lines] == [
-        {k: v for k, v in line.items() if not k.startswith(timed)} for line in plain
-    ]
+def test_a_model_without_a_chat_template_and_without_a_pad_token(two_steps, tmp_path, capsys):
+    _, folder = two_steps(save_random_model("gpt2", tmp_path / "gpt2", chat_template=False, pad=False))
+    assert "no chat template" in capsys.readouterr().err
     assert load(folder / "final").config.pad_token_id is None
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ("--critic=shared",),
-        ("--gradient_checkpointing",),
-        ("--critic=shared", "--gradient_checkpointing", "--lora_rank=2"),
-    ],
-    ids=" ".join,
-)
-def test_other_ways_to_hold_the_networks(two_steps, tmp_path, flags):
+def test_a_shared_critic_with_recomputation_and_adapters(two_steps, tmp_path):
+    flags = ("--critic=shared", "--gradient_checkpointing", "--lora_rank=2")
     two_steps(save_random_model("qwen3", tmp_path / "qwen3"), *flags)
 
 
@@ -189,10 +164,6 @@ def saved_by_peft(w: dict) -> dict:
 
 BROKEN = {  # what is wrong with a model's files -> (edit of the tensors, words of the message)
     "torch.compile": (renamed("_orig_mod.{}"), ("21 of 21 tensors are missing", "begins with '_orig_mod.'")),
-    "torch.compile, tied": (
-        lambda w: {f"_orig_mod.{name}": x for name, x in w.items() if name != "lm_head.weight"},
-        ("21 of 21", "begins with '_orig_mod.'"),
-    ),
     "DDP": (renamed("module.{}"), ("21 of 21", "21 others, such as module.", "begins with 'module.'")),
     "peft": (saved_by_peft, ("21 of 21", "begins with 'base_model.model.'")),
     "no head": (
@@ -232,16 +203,14 @@ def test_missing_weights_are_refused(damaged, kind):
     assert all(word in str(error.value) for word in ("damaged'", "; expected ", "; try ", *words)), error.value
 
 
-@pytest.mark.parametrize("kind", ["no head", "reward model"])
-def test_a_critic_needs_no_head(damaged, kind):
-    assert load_pretrained(transformers.AutoModel, damaged(BROKEN[kind][0])).get_output_embeddings() is None
+def test_a_critic_needs_no_head(damaged):
+    model = damaged(BROKEN["reward model"][0])
+    assert load_pretrained(transformers.AutoModel, model).get_output_embeddings() is None
 
 
-@pytest.mark.parametrize(
-    "edit", [lambda w: w, lambda w: w | {"mtp.0.weight": torch.ones(2), "visual.patch.weight": torch.ones(2)}]
-)
-def test_ignored_parts_are_no_fault(damaged, edit):
-    load_pretrained(transformers.AutoModelForCausalLM, damaged(edit))
+def test_ignored_parts_are_no_fault(damaged):
+    parts = {"mtp.0.weight": torch.ones(2), "visual.patch.weight": torch.ones(2)}
+    load_pretrained(transformers.AutoModelForCausalLM, damaged(lambda w: w | parts))
 
 
 def test_tied_heads_and_buffers_need_not_be_in_the_files(tmp_path):
@@ -252,19 +221,16 @@ def test_tied_heads_and_buffers_need_not_be_in_the_files(tmp_path):
     load_pretrained(transformers.AutoModelForCausalLM, str(tmp_path))
 
 
-@pytest.mark.parametrize("program", ["ppo_train", "grpo_train", "evaluation", "merge_adapter", "prove"])
+@pytest.mark.parametrize("program", ["ppo_train", "evaluation", "merge_adapter", "prove"])
 def test_every_program_refuses_missing_weights(damaged, tmp_path, capsys, program):
     model = damaged(BROKEN["torch.compile"][0])
-    (tmp_path / "rewards.py").write_text(REWARD)
-    data, reward = write_lines(tmp_path / "data.jsonl", [{"prompt": "1+1="}] * 8), f"{tmp_path / 'rewards.py'}:vowels"
     if program == "prove":
         with pytest.raises(UserError, match="21 of 21 tensors are missing"):
             load_plainly(model)
         return
-    flags = [f"--model={model}", f"--data={data}", f"--output_dir={tmp_path / 'out'}"]
-    flags.append(f"--task=reward:{reward}" if program == "evaluation" else f"--reward={reward}")
-    if program == "grpo_train":
-        flags += ["--per_device_train_batch_size=4", "--num_generations=4", "--gradient_accumulation_steps=1"]
+    flags = [f"--model={model}", *FEW, f"--output_dir={tmp_path / 'out'}"]
+    if program == "evaluation":
+        flags = [*flags[:2], "--task=math", flags[-1]]
     if program == "merge_adapter":
         base = load(save_random_model("llama", tmp_path / "base"))
         peft.get_peft_model(base, peft.LoraConfig(target_modules="all-linear")).save_pretrained(tmp_path / "adapter")
@@ -275,7 +241,7 @@ def test_every_program_refuses_missing_weights(damaged, tmp_path, capsys, progra
 
 def test_logits_that_are_not_finite_are_told(damaged, ppo, tmp_path, capsys):
     model = damaged(lambda w: w | {"model.norm.weight": w["model.norm.weight"] * float("nan")})
-    assert ppo.main([f"--model={model}", f"--output_dir={tmp_path / 'run'}"]) == 2
+    assert ppo.main([f"--model={model}", *FEW, f"--output_dir={tmp_path / 'run'}"]) == 2
     assert "logits are not finite" in capsys.readouterr().err
 
 
@@ -313,7 +279,7 @@ def test_code_of_a_model_is_refused_without_a_question(tmp_path):
         adapter_settings(str(folder))
 
 
-@pytest.mark.parametrize("file", ["model.safetensors", "tokenizer.json", "adapter_model.safetensors"])
+@pytest.mark.parametrize("file", ["model.safetensors", "adapter_model.safetensors"])
 def test_a_pointer_of_git_lfs_is_told(tmp_path, file):
     folder = Path(save_random_model("llama", tmp_path / "cloned"))
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 988097824\n"
@@ -328,12 +294,12 @@ def test_a_pointer_of_git_lfs_is_told(tmp_path, file):
 def test_an_architecture_that_is_no_causal_model_is_told_in_a_line(ppo, tmp_path, capsys):
     save_random_model("llama", tmp_path / "t5")
     transformers.T5Config(d_model=8, num_layers=1).save_pretrained(tmp_path / "t5")
-    assert ppo.main([f"--model={tmp_path / 't5'}", f"--output_dir={tmp_path / 'run'}"]) == 2
+    assert ppo.main([f"--model={tmp_path / 't5'}", *FEW, f"--output_dir={tmp_path / 'run'}"]) == 2
     said = capsys.readouterr().err
     assert "T5Config'> for this kind of AutoModel: AutoModelForCausalLM" in said and len(said) < 500
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen3", "gpt2", "gemma3"])
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
 def test_a_folder_without_a_tokenizer_is_told(tmp_path, family):
     """transformers builds an empty tokenizer of some families, and raises an error for others."""
     folder = Path(save_random_model(family, tmp_path / family))
@@ -344,13 +310,11 @@ def test_a_folder_without_a_tokenizer_is_told(tmp_path, family):
         read_tokenizer(str(folder))
 
 
-@pytest.mark.parametrize(
-    ("name", "is_one"),
-    [
-        *(("gpt2", True), ("Qwen/Qwen2.5-0.5B-Instruct", True), ("a/b_c.d", True), ("openai/gsm8k:main@test", True)),
-        *(("my models/Qwen 4", False), ("qwen3,", False), ("a/b/c", False), ("a--b", False), ("a/", False)),
-        *(("http://h/v1", False), ("C:/a/b", False), ("s3://b/x", False)),
-    ],
-)
-def test_names_that_could_be_on_the_hub(name, is_one):
-    assert is_hub_id(name) == is_one
+@pytest.mark.parametrize("name", ["gpt2", "Qwen/Qwen2.5-0.5B-Instruct", "a/b_c.d", "openai/gsm8k:main@test"])
+def test_names_that_could_be_on_the_hub(name):
+    assert is_hub_id(name)
+
+
+@pytest.mark.parametrize("name", ["my models/Qwen 4", "qwen3,", "a/b/c", "a--b", "a/", "http://h/v1", "C:/a/b"])
+def test_names_that_could_not(name):
+    assert not is_hub_id(name)
