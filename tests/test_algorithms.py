@@ -22,9 +22,8 @@ from parts.learning.advantages import (
     advantages_of,
     discounted_returns,
     equal_groups,
-    gae,
-    gdpo_advantages,
     grpo_advantages,
+    length_penalty,
     maxrl_advantages,
     overlong_penalty,
     reinforce_pp_advantages,
@@ -49,11 +48,10 @@ from parts.learning.losses import (
 from parts.learning.presets import PRESETS, check_config
 from parts.networks.batches import collate
 from parts.networks.forward import backbone, line_states, predicting_states, token_logprobs
-from parts.networks.loading import load_network
 from parts.running.checkpoints import TrainState
 from parts.running.progress import rollout_metrics
 from parts.sampling.rollouts import batch_rows
-from programs.ppo_train.models import load_models, make_critic, make_optimizer
+from programs.ppo_train.models import load_models, make_optimizer
 from programs.ppo_train.rollout import Sampler, evaluate, sample_metrics
 from programs.ppo_train.settings import Config, parse_config
 from programs.ppo_train.step import accumulate_gradients, make_experience, update
@@ -257,12 +255,9 @@ def test_group_estimators_equal_numpy(name, scores, alone):
     got = ADVANTAGES[name](scores=scores, groups=GROUPS, mask=mask, config=make_config(), alone=alone)
     got = got if got.dim() == 2 else got[:, None] * mask
     close(got, group_oracle(name, scores, mask, alone), 1e-7 if name.startswith("gpg") else EXACT)  # alpha is fp32
-
-
-def test_the_biased_standard_deviation():
-    config = make_config(advantage_std="biased", advantage_eps=1e-6)
-    got = grpo_advantages(scores=SCORES, groups=GROUPS, config=config)
-    close(got[:, None] * ragged(), group_oracle("grpo", SCORES, ragged(), 0.0, ddof=0))
+    if name == "grpo":
+        got = grpo_advantages(scores=scores, groups=GROUPS, config=make_config(advantage_std="biased"), alone=alone)
+        close(got[:, None] * mask, group_oracle(name, scores, mask, alone, ddof=0))
 
 
 @pytest.mark.parametrize("name", ["grpo", "mean", "rloo", "opo", "gpg", "maxrl"])
@@ -288,21 +283,6 @@ def test_returns_of_reinforce_pp_and_remax():
     )
     unknown = torch.tensor([1.0, float("nan")]).double()  # no reward applies to the second's greedy completion
     close(remax_advantages(rewards=rewards * mask, mask=mask, baselines=unknown), [[2, 0, 2, 3], [0, 0, 0, 0]])
-
-
-def test_gdpo_normalises_each_reward_where_it_applies():
-    """A None takes no part in its reward's group; the sum is whitened over tokens."""
-    parts, mask = normal(3, 10, 3), ragged()
-    parts[0, 1] = parts[4, 1] = parts[8, 2] = float("nan")  # the last leaves one of a group of two
-    weights, total = [2.0, 0.5, -1.0], np.zeros(10)
-    for r in range(3):
-        x = parts[:, r].numpy()
-        for g in range(4):
-            rows = (GROUPS.numpy() == g) & ~np.isnan(x)
-            if rows.sum() > 1:
-                total[rows] += weights[r] * (x[rows] - x[rows].mean()) / (x[rows].std(ddof=1) + 1e-6)
-    known = {"parts": parts, "groups": GROUPS, "mask": mask, "config": make_config()}
-    close(gdpo_advantages(**known, weights=weights), whiten(total[:, None] * mask.numpy(), mask))
 
 
 def test_maxrl_refuses_negative_scores():
@@ -371,7 +351,7 @@ def test_gae_passes_over_a_completion_to_which_no_reward_applies():
     close(made["returns"][0, -2], 0.5 + 0.5**0.5, 1e-6)  # scaled to variance 1, not moved
 
 
-@pytest.mark.parametrize("name", ["ppo", "grpo", "gpg", "gdpo", "reinforce_pp"])
+@pytest.mark.parametrize("name", ["ppo", "grpo", "gdpo"])
 def test_a_completion_to_which_no_reward_applies_changes_no_gradient(models_of, name):
     """The gradients of policy and critic are those of the batch without it, KL and entropy bonus included."""
     size = 1 if name in ("ppo", "reinforce_pp") else 4
@@ -406,13 +386,6 @@ def test_means_of_scores_are_of_the_completions_that_have_one():
     assert not {"reward/mean", "reward/std"} & {*rollout_metrics(nothing, [2] * 2, {"rollout": 1.0})}
 
 
-def test_no_reward_at_all():
-    samples = made_samples([0.0] * 8, [2] * 8, {"a": [None] * 8})
-    for name in ("grpo", "reinforce_pp", "gdpo", "remax"):
-        config = make_config(advantage=name, group_size=1 if name in ("remax", "reinforce_pp") else 4)
-        assert (experience_of(config, samples)[1]["advantages"] == 0).all()
-
-
 @pytest.mark.parametrize(("advantage", "baseline"), [("mean", 1.0), ("opo", 1.1)])  # opo's by length: (2 + 9) / 10
 def test_masked_completions_count_in_the_baseline_and_train_nothing(advantage, baseline):
     scores, finished = [1.0, 0.0, 0.0, 3.0], [True, False, True, False]
@@ -442,25 +415,32 @@ def test_penalties_for_length():
     assert [overlong_penalty(n, 4, 1.0) for n in (0, 1, 4)] == [0, 0.25, 1]
     config = make_config(max_new_tokens=10, overlong_share=0.2, missing_eos_penalty=0.5, advantage="mean")
     samples = made_samples([1.0] * 4, [3, 9, 10, 8], finished=[True, True, False, False])
+    assert length_penalty(config, samples[0] | {"answer_lengths": [3, 9, 2]}) == pytest.approx(0.5), (
+        "the longest answer"
+    )
     assert [shaped_score(config, s) for s in samples] == pytest.approx([1, 0.5, -0.5, 0.5])
     batch, made = experience_of(config, samples)
     close(per_row(made["advantages"], batch["response_mask"]), torch.tensor([0.625, 0.125, -0.875, 0.125]), 1e-6)
 
 
-def test_gdpo_takes_the_penalty_for_length_as_one_more_reward_and_each_has_its_weight():
-    config = make_config(advantage="gdpo", max_new_tokens=10, overlong_share=0.2)
-    samples = made_samples([1.0, 2.0, 3.0, 4.0], [2, 10, 2, 2], {"a": [1.0, 2.0, None, 4.0], "b": [4.0, 1.0, 0.0, 1.0]})
+def test_gdpo_normalises_each_reward_where_it_applies_and_takes_the_penalty_for_length_as_one_more():
+    """A None takes no part in its reward's group; each has its weight; the sum is whitened over tokens."""
+    config, nan = make_config(advantage="gdpo", max_new_tokens=10, overlong_share=0.2), float("nan")
+    columns = {"a": [1.0, 2.0, nan, 4.0, 0.0, 1.0, 3.0, nan], "b": [4.0, 1.0, 0.0, 1.0, nan, nan, nan, 2.0]}
+    parts = {name: [None if x != x else x for x in column] for name, column in columns.items()}
+    samples = made_samples([1.0] * 8, [2, 10, 2, 2, 5, 1, 3, 9], parts)
     for sample in samples:
-        sample["weights"] = {"a": 3.0, "b": 0.5}
+        sample["weights"] = {"a": 3.0, "b": -0.5}
     assert reward_parts(config, samples[1]) == [2.0, 1.0, -1.0]
+    total = np.zeros(8)
+    for weight, x in ((3.0, columns["a"]), (-0.5, columns["b"]), (1.0, [0, -1, 0, 0, 0, 0, 0, -0.5])):
+        for group in (range(4), range(4, 8)):
+            rows = [i for i in group if not np.isnan(x[i])]
+            own = np.array(x, dtype=float)[rows]
+            if len(rows) > 1:
+                total[rows] += weight * (own - own.mean()) / (own.std(ddof=1) + 1e-6)
     batch, made = experience_of(config, samples)
-    total, mask = np.zeros(4), batch["response_mask"].numpy()
-    for weight, rows, x in (
-        (3.0, [0, 1, 3], np.array([1.0, 2.0, 4.0])),
-        (0.5, [0, 1, 2, 3], np.array([4.0, 1.0, 0.0, 1.0])),
-        (1.0, [0, 1, 2, 3], np.array([0.0, -1.0, 0.0, 0.0])),
-    ):
-        total[rows] += weight * (x - x.mean()) / (x.std(ddof=1) + 1e-6)
+    mask = batch["response_mask"].numpy()
     close(made["advantages"], whiten(total[:, None] * mask, mask), 1e-5)
 
 
@@ -523,6 +503,8 @@ def test_the_tokens_that_covariance_chooses(name, share):
     assert expected.sum() == 1 if share == 0.0 else expected.sum() >= 2
     close(got, expected)
     assert (got * (1 - mask)).sum() == 0
+    config.cov_low, config.cov_high = 90.0, 91.0
+    assert name == "kl_cov" or covariance_choice(logprobs, old, advantages, mask, draw, config).sum() == 0
 
 
 def test_gspo_has_the_sequences_value_and_each_tokens_own_gradient():
@@ -534,28 +516,6 @@ def test_gspo_has_the_sequences_value_and_each_tokens_own_gradient():
     expected = torch.zeros(mask.shape, dtype=torch.float64)
     expected[2, 3] = -advantages[2, 3] * (logprobs - old)[2].mean().exp()
     close(gradient, expected)
-
-
-def test_covariance_chooses_none_where_none_is_in_bounds():
-    logprobs, old, advantages, mask = case()
-    config = make_config(loss="clip_cov", cov_low=90.0, cov_high=91.0)
-    assert covariance_choice(logprobs, old, advantages, mask, mask * 0, config).sum() == 0
-
-
-@pytest.mark.parametrize("name", [name for name in OUR_LOSSES if name != "clip_cov"])
-def test_the_first_update_of_every_loss_is_that_of_reinforce(name):
-    """At ratio 1 the gradient is -A grad log pi, weighted; a sequence-level loss spreads it evenly over the tokens."""
-    logprobs, _, advantages, mask = case()
-    piece = {"loss_mask": mask, "rollout_logprobs": logprobs, "advantages": advantages}  # no old: it is the policy
-    piece["chosen"] = mask
-    for aggregation in ("seq_mean_token_mean",) if name == "gmpo" else OUR_AGGREGATIONS:
-        settings = {"clip_eps_low": 0.2, "clip_eps_high": 0.2, "aggregation": aggregation}
-        if name == "dppo_kl":
-            settings["dual_clip"] = 20.0
-        config = make_config(loss=name, **settings)
-        _, gradient = value_and_gradient(lambda x, c=config: minibatch_loss(c, piece, x), logprobs)
-        weights = torch.as_tensor(np.array(weight_oracle(aggregation, LENGTHS, config)))
-        close(gradient, -advantages * weights[:, None] * mask)
 
 
 @pytest.mark.parametrize("gap", [-40.0, 40.0])
@@ -655,11 +615,9 @@ TRL_LOSSES = {  # loss_type: our loss and aggregation, settings of TRL's, settin
 }
 
 
-TRL_CASES = [  # not k3_ratio with a sequence's ratio: by that TRL weighs the KL then, we by the token's
-    case
-    for case in itertools.product(TRL_LOSSES, [False, True], [None, "k3", "k3_ratio"])
-    if case[0] not in ("gspo", "luspo") or case[2] != "k3_ratio"
-]
+# not k3_ratio with a sequence's ratio: by that TRL weighs the KL then, we by the token's
+TRL_CASES = [(name, *how) for name in TRL_LOSSES for how in ((False, None), (True, "k3"), (False, "k3_ratio"))]
+TRL_CASES = [case for case in TRL_CASES if case[0] not in ("gspo", "luspo") or case[2] != "k3_ratio"]
 
 
 @pytest.mark.long
@@ -696,19 +654,15 @@ def test_losses_equal_trl_in_value_and_gradient(monkeypatch, trl_trainers, name,
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kl", [None, "k3"])
-def test_gmpo_equals_trls(monkeypatch, trl_trainers, kl):
+def test_gmpo_equals_trls(monkeypatch, trl_trainers):
     logprobs, old, advantages, mask = trl_case()
     advantages[3] = 0
-    extra, theirs = {}, {"epsilon_low": 0.2, "epsilon_high": 0.3}
     piece = {"loss_mask": mask, "old_logprobs": old, "rollout_logprobs": old, "advantages": advantages}
-    ours = {"clip_eps_low": 0.2, "clip_eps_high": 0.3}
-    if kl:
-        piece["ref_logprobs"] = extra["ref_per_token_logps"] = old + normal(12, *mask.shape, scale=0.5)
-        ours |= {"kl_coef": 0.3, "kl_in": "loss", "kl_estimator": kl}
-        theirs |= {"beta": 0.3}
-    inputs = trl_inputs(mask, advantages[:, 0], old, **extra)
+    piece["ref_logprobs"] = old + normal(12, *mask.shape, scale=0.5)
+    inputs = trl_inputs(mask, advantages[:, 0], old, ref_per_token_logps=piece["ref_logprobs"])
+    theirs = {"epsilon_low": 0.2, "epsilon_high": 0.3, "beta": 0.3}
     expected = trl_loss(monkeypatch, trl_trainers["gmpo"], inputs, logprobs, **theirs)
+    ours = {"clip_eps_low": 0.2, "clip_eps_high": 0.3, "kl_coef": 0.3, "kl_in": "loss", "kl_estimator": "k3"}
     config = make_config(loss="gmpo", aggregation="seq_mean_token_mean", **ours)
     got = value_and_gradient(lambda x: minibatch_loss(config, piece, x), logprobs)
     for a, b in zip(got, expected, strict=True):
@@ -831,8 +785,6 @@ def test_masked_truncated_completions_equal_trls(monkeypatch, trl_trainers):
     [
         ("tis", "token_truncate", None, 1.3),
         ("icepop", "token_mask", 0.6, 1.3),
-        ("icepop", "token_mask", None, 1.3),
-        ("seq_mask", "sequence_mask", 0.6, 3.0),
         ("seq_mask", "sequence_mask", None, 0.9),
     ],
 )
@@ -1026,9 +978,8 @@ def apart(a, b):
 @pytest.mark.parametrize(
     ("advantage", "loss", "count", "scale"),
     [
-        *(("rloo", loss, 2, 1.0) for loss in ("clip", "reinforce", "cispo", "sapo", "dppo_tv")),
-        *(("mean", loss, 2, 1 / 2) for loss in ("clip", "reinforce")),
-        *(("rloo", "clip", 3, 1.0), ("mean", "clip", 3, 2 / 3), ("gpg", "reinforce", 2, 1 / 2)),
+        *(("rloo", loss, 2, 1.0) for loss in ("clip", "cispo", "sapo")),
+        *(("mean", "clip", 3, 2 / 3), ("gpg", "reinforce", 2, 1 / 2)),
     ],
 )
 def test_unbiased_group_estimators_have_the_exact_gradient_of_the_expected_score(advantage, loss, count, scale):
@@ -1047,17 +998,6 @@ def test_remax_and_plain_returns_are_unbiased():
         config, 1, advantages_of=lambda rewards, mask, **_: discounted_returns(rewards, mask, 1.0)
     )
     close(returns, policy.exact())
-
-
-@pytest.mark.parametrize("kl_coef", [0.0, 0.4])
-def test_gae_is_unbiased_whatever_the_values(kl_coef):
-    policy = TinyPolicy()
-    config = make_config(aggregation="seq_mean_token_sum", kl_coef=kl_coef, kl_in="reward", kl_estimator="k1")
-
-    def advantages(rewards, values, mask, **_):
-        return gae(rewards, values, mask, 1.0, 1.0)[0]
-
-    close(policy.estimate(config, 1, kl_coef=kl_coef, advantages_of=advantages), policy.exact(kl_coef=kl_coef))
 
 
 @pytest.mark.parametrize("advantage", ["rloo", "remax"])
@@ -1098,7 +1038,7 @@ def test_these_estimators_are_biased(advantage):
     policy = TinyPolicy()
     policy.scores = policy.scores.clamp(min=0)  # two scores are 0, the others differ
     config = make_config(advantage=advantage, aggregation="seq_mean_token_sum")
-    got = policy.estimate(config, 3)
+    got = policy.estimate(config, 3 if advantage in ("grpo", "gdpo") else 2)
     assert apart(got, policy.exact()) > 1e-4 and got.abs().max() > 1e-2
 
 
@@ -1214,38 +1154,28 @@ def test_gradients_of_networks_equal_the_oracle_whatever_the_pieces(models_of, n
     assert sums[0].item() == pytest.approx(value, rel=1e-5, abs=1e-7)
 
     padded = {k: torch.nn.functional.pad(x, (3, 2)) for k, x in batch.items()}
-    reordered = rows[::-1]
-    variants = [
-        (dataclasses.replace(config, micro_batch_tokens=1), batch, rows),
-        (dataclasses.replace(config, micro_batch_tokens=70), batch, rows),
-        (config, padded, rows),
-        (config, batch, reordered),
-    ]
-    for changed, data, order in variants:
+    for tokens, data, order in ((1, batch, rows), (70, padded, rows[::-1])):
+        changed = dataclasses.replace(config, micro_batch_tokens=tokens)
         got, got_sums, got_peak = gradient_of(changed, models, data, order)
         assert relative(got, whole) < 1e-6
         close(got_sums, sums, 1e-5)
         close(got_peak, peak, 1e-6)
 
 
-@pytest.mark.parametrize("kl_estimator", ["k2", "k3", "k3_ratio"])
-def test_kl_and_entropy_and_correction_do_not_depend_on_the_pieces(models_of, kl_estimator):
-    config = make_config(
-        loss="gspo", kl_coef=0.2, kl_in="loss", kl_estimator=kl_estimator, entropy_coef=0.03, mismatch="seq_mask",
-        micro_batch_tokens=10**6,
-    )  # fmt: skip
+def test_kl_and_entropy_and_correction_do_not_depend_on_the_pieces(models_of):
+    settings = {"kl_coef": 0.2, "kl_in": "loss", "kl_estimator": "k3_ratio", "entropy_coef": 0.03}
+    config = make_config(loss="gspo", **settings, mismatch="seq_mask", micro_batch_tokens=10**6)
     models = models_of(dataclasses.replace(config, kl_coef=0.0))
     batch = random_batch(models, kl=True)
     whole, sums, _ = gradient_of(config, models, batch)
-    for budget in (1, 70):
-        got, got_sums, _ = gradient_of(dataclasses.replace(config, micro_batch_tokens=budget), models, batch)
-        assert relative(got, whole) < 1e-6
-        close(got_sums, sums, 1e-5)
+    got, got_sums, _ = gradient_of(dataclasses.replace(config, micro_batch_tokens=70), models, batch)
+    assert relative(got, whole) < 1e-6
+    close(got_sums, sums, 1e-5)
     without, _, _ = gradient_of(dataclasses.replace(config, kl_coef=0.0), models, batch)
     assert relative(without, whole) > 1e-3
 
 
-@pytest.mark.parametrize("aggregation", OUR_AGGREGATIONS)
+@pytest.mark.parametrize("aggregation", ["token_mean", "seq_mean_token_mean"])
 def test_the_entropy_bonus_is_weighted_like_the_loss(models_of, aggregation):
     """Oracle: entropies of Hugging Face's logits, row by row; no row has an advantage."""
     config = make_config(aggregation=aggregation, entropy_coef=0.1)
@@ -1334,21 +1264,6 @@ def test_a_batch_without_signal_costs_no_pass_and_changes_no_weight(models_of, f
     assert all(torch.equal(before[name], x) for name, x in models.policy.state_dict().items())
 
 
-def test_truncated_completions_are_masked_by_choice(models_of, forwards):
-    finished = [True, False, True, True, False, True, True, True]
-    for masked in (False, True):
-        config = make_config(batch_size=8, group_size=4, mask_truncated=masked, lr=1e-9)
-        models = models_of(config, double=False)
-        samples = made_samples([0.0, 1.0, 2.0, 4.0] * 2, RESPONSES, finished=finished)
-        batch = make_experience(config, models, samples, 0.0)
-        lengths = [n * (f or not masked) for n, f in zip(RESPONSES, finished, strict=True)]
-        assert batch["loss_mask"].sum(1).tolist() == lengths
-        assert batch["response_mask"].sum(1).tolist() == RESPONSES
-        forwards.clear()
-        updated(config, models, batch)
-        assert sum(forwards) == 8 - 2 * masked
-
-
 @pytest.mark.parametrize(("minibatches", "passes"), [(1, 4), (2, 8)])
 def test_experience_runs_rows_with_signal_only(models_of, forwards, minibatches, passes):
     """Old log-probs are needed from the second optimizer step on; a group of one score needs none."""
@@ -1368,7 +1283,7 @@ def test_experience_runs_rows_with_signal_only(models_of, forwards, minibatches,
 # ------------------------------------------------------------------------------------------------ processes
 
 
-@pytest.mark.parametrize(("name", "aggregation"), EACH)
+@pytest.mark.parametrize(("name", "aggregation"), [EACH[0], EACH[2], EACH[4], EACH[8]])
 def test_processes_do_not_change_the_gradient(models_of, monkeypatch, name, aggregation):
     config = make_config(loss=name, aggregation=aggregation, **OUR_LOSSES[name], micro_batch_tokens=70)
     models = models_of(config)
@@ -1588,11 +1503,6 @@ def test_remax_has_the_greedy_completion_of_each_prompt_as_baseline():
 # ------------------------------------------------------------------------------------------------ settings, presets
 
 
-def test_every_loss_and_aggregation_has_an_oracle_here():
-    assert sorted(LOSSES) == sorted(OUR_LOSSES)
-    assert list(AGGREGATIONS) == OUR_AGGREGATIONS
-
-
 COMMON = """
 advantage=grpo loss=clip aggregation=token_mean group_size=8 ppo_epochs=1 minibatches=1 dynamic_sampling=no
 kl_coef=0 kl_in=loss kl_estimator=k3 missing_eos_penalty=0 overlong_share=0 dual_clip=0 clip_eps_low=0.2
@@ -1640,23 +1550,19 @@ def test_a_setting_of_a_preset_can_be_overridden_by_config_flags_and_yaml(tmp_pa
     flags = parse_config(["--algorithm=dapo", "--clip-eps-high=0.5", "--dynamic_sampling=no"])
     assert (flags.clip_eps_high, flags.dynamic_sampling, flags.overlong_share) == (0.5, False, 0.2)
     file = tmp_path / "run.yaml"
-    file.write_text("algorithm: gspo\nclip_eps_low: 0.01\nkl_coef: 0.3\ngroup_size: 16\n")
+    file.write_text("algorithm: gspo\nclip_eps_low: 0.01\nkl_coef: 0.3\n")
     config = parse_config(["--config", str(file), "--kl_coef=0"])
-    assert (config.loss, config.clip_eps_low, config.clip_eps_high) == ("gspo", 0.01, 4e-4)
-    assert (config.kl_coef, config.group_size) == (0.0, 16)
+    assert (config.loss, config.clip_eps_low, config.clip_eps_high, config.kl_coef) == ("gspo", 0.01, 4e-4, 0.0)
     config = parse_config(["--config", str(file), "--algorithm=cispo"])
     assert (config.loss, config.clip_eps_low, config.clip_eps_high) == ("cispo", 0.01, 4.0)
-    mixed = Config(algorithm="ppo", advantage="rloo", loss="cispo", group_size=4)
-    check_config(mixed)
 
 
 def test_an_unknown_name_is_refused(capsys):
     with pytest.raises(UserError, match="got algorithm 'grop'; expected one of ppo, grpo"):
         Config(algorithm="grop")
-    for flag in ("--algorithm=x", "--advantage=x", "--loss=x", "--aggregation=x", "--mismatch=x", "--kl_estimator=k4"):
-        with pytest.raises(SystemExit):
-            parse_config([flag])
-        assert "invalid choice" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        parse_config(["--loss=x"])
+    assert "invalid choice" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -1664,28 +1570,18 @@ def test_an_unknown_name_is_refused(capsys):
     [
         ({"group_size": 1}, "group_size 1; expected several completions"),
         ({"algorithm": "remax", "dynamic_sampling": True}, "--dynamic_sampling with remax"),
-        ({"algorithm": "ppo", "dynamic_sampling": True}, "--dynamic_sampling with gae"),
         ({"kl_coef": 0.0, "kl_target": 6.0}, "--kl_target with kl_coef 0"),
         ({"kl_coef": 0.05, "kl_target": 6.0}, "KL in the loss; expected it in the reward"),
-        (
-            {"algorithm": "rloo", "kl_target": 6.0, "kl_horizon": 128},
-            "kl_horizon 128 with batch_size 128; expected more",
-        ),
+        ({"algorithm": "rloo", "kl_target": 6.0, "kl_horizon": 128}, "kl_horizon 128 with batch_size 128"),
         ({"algorithm": "rloo", "kl_estimator": "k3_ratio"}, "k3_ratio in the reward"),
-        (
-            {"algorithm": "gdpo", "kl_coef": 0.1, "kl_in": "reward", "kl_estimator": "k1"},
-            "gdpo with the KL in the reward",
-        ),
+        ({"algorithm": "gdpo", "kl_coef": 0.1, "kl_in": "reward"}, "gdpo with the KL in the reward"),
         ({"algorithm": "maxrl", "overlong_share": 0.2}, "maxrl with a penalty or KL"),
-        ({"algorithm": "maxrl", "missing_eos_penalty": 0.2}, "maxrl with a penalty or KL"),
         ({"algorithm": "maxrl", "kl_coef": 0.1, "kl_in": "reward"}, "maxrl with a penalty or KL"),
         ({"overlong_share": 1.5}, "overlong_share 1.5; expected 0 to 1"),
         ({"dual_clip": 0.5}, "dual_clip 0.5; expected 0 (off) or more than 1"),
         ({"seed": 2**32}, "seed 4294967296; expected less than 2^32"),
         ({"algorithm": "kl_cov", "cov_frac": 1.5}, "expected cov_frac <= 1"),
-        ({"algorithm": "clip_cov", "cov_low": 6.0}, "expected cov_frac <= 1 and cov_low <= cov_high"),
         ({"mismatch_high": 0.9}, "exclude 1"),
-        ({"mismatch_low": 1.1}, "exclude 1"),
         ({"aggregation": "fixed_length"}, "try --norm_length 1024"),
         ({"norm_length": 100}, "norm_length 100 with aggregation seq_mean_token_mean; expected aggregation fixed"),
         ({"critic_warmup_steps": 3}, "critic_warmup_steps 3 with advantage grpo; expected advantage gae"),
@@ -1694,7 +1590,6 @@ def test_an_unknown_name_is_refused(capsys):
         ({"max_refills": 9}, "max_refills 9 with dynamic_sampling False"),
         ({"batch_size": 120, "group_size": 8, "minibatches": 7}, "multiple of 56; try --batch_size 168"),
         ({"group_size": 0}, "got group_size 0; expected more than 0"),
-        ({"max_refills": -1}, "got max_refills -1; expected 0 or more"),
         ({"algorithm": "dapo", "max_oversampling": 0.5}, "got max_oversampling 0.5; expected 1 or more"),
     ],
 )
@@ -1707,15 +1602,15 @@ def test_settings_that_contradict_each_other_are_refused(settings, said):
 @pytest.mark.parametrize(
     ("settings", "warning"),
     [
-        *(({"steps": 4, "critic_warmup_steps": 3}, ""), ({"algorithm": "grpo"}, "")),
         ({"steps": 3, "critic_warmup_steps": 3}, "warning: got critic_warmup_steps 3 with steps 3"),
         ({"algorithm": "grpo", "kl_coef": 0.04, "kl_estimator": "k1"}, "no gradient"),
     ],
 )
 def test_settings_that_train_nothing_are_warned_of(settings, warning, capsys):
+    check_config(Config(steps=4, critic_warmup_steps=3))
+    assert not capsys.readouterr().err
     check_config(Config(**settings))
-    said = capsys.readouterr().err
-    assert warning in said if warning else not said
+    assert warning in capsys.readouterr().err
 
 
 def test_the_document_has_every_name_and_names_tests_that_exist():
@@ -1741,46 +1636,25 @@ def test_the_document_has_every_name_and_names_tests_that_exist():
 # ------------------------------------------------------------------------------------------------ steps of every preset
 
 
-ALWAYS = {
-    *("reward/mean", "reward/std", "rollout/length_mean", "rollout/truncated_frac", "rollout/tokens_per_s"),
-    *("policy/loss", "policy/clip_frac", "policy/entropy", "policy/ratio_max", "kl/approx"),
-    *("mismatch/weight_mean", "mismatch/kl", "mismatch/cut_frac"),
-    *("optim/grad_norm", "optim/updates", "optim/skipped_updates", "optim/lr"),
-}
 STEP_SCORES = [0.0, 1.0, 1.0, 0.5, 0.0, 0.0, 0.0, 1.0]
 
 
-WITH_KL = [name for name in PRESETS if Config(algorithm=name).kl_coef]
-
-
-@pytest.mark.parametrize(("name", "kl_coef"), [*((name, None) for name in PRESETS), *((name, 0.0) for name in WITH_KL)])
-def test_a_step_of_every_preset(monkeypatch, models_of, name, kl_coef):
+@pytest.mark.parametrize(("name", "kl_coef"), [*((name, None) for name in PRESETS), ("ppo", 0.0), ("rloo", 0.0)])
+def test_a_step_of_every_preset(models_of, name, kl_coef):
     """The networks that are loaded, the weights that change, and the metrics that are logged."""
     size = 1 if name in ("ppo", "remax", "reinforce_pp") else 4
     settings = {} if kl_coef is None else {"kl_coef": kl_coef}
     config = Config(algorithm=name, batch_size=8, group_size=size, max_new_tokens=16, lr=1e-3, **settings)
     check_config(config)
-    loads, plain = [], load_network
-    patch_rooms(monkeypatch, "load_network", lambda kind, *a, **k: loads.append((kind, k)) or plain(kind, *a, **k))
-    patch_rooms(monkeypatch, "make_critic", lambda *a, f=make_critic: loads.append("critic") or f(*a))
     models = models_of(config, double=False)
-    kinds = [load if isinstance(load, str) else load[0].__name__ for load in loads]
-    expected = ["AutoModelForCausalLM"] + ["critic", "AutoModel"] * (name == "ppo")
-    expected += ["AutoModelForCausalLM"] * bool(config.kl_coef)
-    assert kinds == expected
     assert (models.critic is None) == (name != "ppo") and (models.reference is None) == (config.kl_coef == 0)
 
     samples = made_samples(STEP_SCORES, RESPONSES, group_size=size, baselines=[0.2] * 8)
     before = copy.deepcopy(models.policy.state_dict())
     batch = make_experience(config, models, samples, config.kl_coef)
     metrics = sample_metrics(config, batch, samples, {"rollout": 1.0}) | updated(config, models, batch)
-    keys = ALWAYS | {"reward/only"}
-    keys |= {"value/loss", "value/explained_variance", "optim/critic_grad_norm"} if name == "ppo" else set()
-    keys |= {"kl/ref", "kl/ref_completion"} if config.kl_coef else set()
-    keys |= {"reward/zero_std_frac"} if size > 1 else set()
-    keys |= {"rollout/samples", "rollout/rounds", "rollout/unused"} if name == "dapo" else set()
-    gap = {"rollout/logprob_gap_max"}
-    assert set(metrics) - gap == keys
+    found = {"value/loss": name == "ppo", "kl/ref": config.kl_coef > 0, "reward/zero_std_frac": size > 1}
+    assert {key: key in metrics for key in found} == found and metrics["reward/only"] == np.mean(STEP_SCORES)
     assert all(np.isfinite(x) for x in metrics.values())
     assert metrics["optim/updates"] == config.ppo_epochs * config.minibatches
     assert any(not torch.equal(before[key], x) for key, x in models.policy.state_dict().items())

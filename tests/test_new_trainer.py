@@ -136,15 +136,14 @@ def test_the_page_alone_is_the_template_with_the_settings(kind, folder, made):
     assert report["settings"] == ({"temperature": 0.7} if flags else {})
     lines = mine.splitlines()
     for name, said in report["functions"].items():
-        first, last, what = re.fullmatch(r"(\d+)-(\d+): (.*)", said).groups()
-        assert re.match(rf"(def|class) {name}\b", lines[int(first) - 1]) and int(last) <= len(lines) and what
+        first = re.fullmatch(r"(\d+)-\d+: .+", said)[1]
+        assert re.match(rf"(def|class) {name}\b", lines[int(first) - 1])
 
 
-@pytest.mark.parametrize(("kind", "change"), [("ppo", "lora"), ("multi_turn", "tools")])
-def test_a_page_does_not_leave_out_its_change(kind, change, folder, made):
-    made(kind, "mine.py", "--change", change)
+def test_a_page_does_not_leave_out_its_change(folder, made):
+    made("ppo", "mine.py", "--change", "lora")
     line = (folder / "mine.py").read_text().partition("Left out: ")[2].partition(".\n")[0]
-    assert change not in line.lower().split(", ") and "resume" in line.split(", ")
+    assert "lora" not in line.lower().split(", ") and "resume" in line.split(", ")
 
 
 def test_settings_of_every_type_become_defaults():
@@ -256,33 +255,26 @@ RUN = f"{DATA} train.jsonl --out"
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("grpo mine.txt", ["mine.txt", "expected a name ending in .py"]),
         ("grpo my.py", ["my.py, which exists", "--force"]),
         ("grpo no/mine.py", ["no/mine.py", "mkdir -p"]),
         ("grpo mine.py --change dr_grp", ["--change dr_grp", "try dr_grpo"]),
         ("grpo mine.py --change dr_grpo token_mean", ["touches the same line"]),
-        ("grpo mine.py --advantage idea.py:median --change rloo", ["touches the same line"]),
         ("grpo mine.py --advantage idea.py:needy", ["needs rewards", "among scores, groups"]),
         ("grpo mine.py --advantage idea.py:placed", ["takes scores by position", "without the /"]),
         ("grpo mine.py --loss idea.py:medan", ["idea.py:medan", "expected one of median, upper"]),
         ("ppo mine.py --advantage idea.py:median", ["without group_advantages", "grpo or multi_turn"]),
-        ("distillation mine.py --loss idea.py:upper", ["without policy_loss", "ppo, grpo or multi_turn"]),
         ("grpo mine.py --model m", ["got --model without --data, --reward"]),
         ("grpo mine.py --inline", ["--inline without"]),
         ("ppo mine.py --inline --reward double.py:gae", ["got gae in double.py", "other names"]),
         (f"{RUN} .", ["--out ., which exists and is not an earlier run"]),
-        ("grpo mine.py --temperature nan", ["got --temperature nan; expected 0.001 or more"]),
         ("ppo mine.py --lr=-1", ["got --lr -1.0; expected 0 or more, at most 1"]),
-        ("multi_turn mine.py --turn_baseline both", ["--turn_baseline both; expected", "turn or conversation"]),
         (f"{RUN} run --metrics_file run/metrics.jsonl", ["got --metrics_file run/metrics.jsonl", "the run's own log"]),
         ("grpo mine.py --hold_out 2", ["--hold_out 2 without a run"]),
         (f"{RUN} run --hold_out 8", ["--hold_out 8 with 8 rows", "none for training"]),
-        (f"{RUN} run --hold_out 2 --eval_data test.jsonl", ["--hold_out 2 beside --eval_data test.jsonl"]),
         ("grpo mine.py --vf_coef 0.1", ["got unknown argument '--vf_coef'; expected a flag of --list"]),
         ("ppo mine.py --resume", ["try ppo_train.py or on_policy_distillation.py"]),
         ("ppo mine.py --lora_rank 8", ["--lora_rank", "--change lora"]),
         (f"{DATA} rows.csv --prompt_column question", ["rows.csv:2: got columns prompt, answer; expected 'question'"]),
-        (f"{DATA} no.csv", ["got --data no.csv, which is not a file"]),
         (f"{DATA} asked.jsonl", ["asked.jsonl:2: got columns question, answer", "--out asked_read.jsonl"]),
         (f"{DATA} empty.jsonl", ["empty.jsonl without rows"]),
         (f"{DATA} gold.jsonl", ["reward takes 'answer'", "with the columns prompt, gold"]),
@@ -331,17 +323,15 @@ def test_returns_are_told_by_the_number_of_answers():
     assert new.by_answers(samples) == {1: one, 2: two}
 
 
-@pytest.mark.parametrize("kind", ["grpo", "multi_turn"])
-def test_an_own_estimator_is_called_by_the_page(kind, folder):
-    (folder / "mine.py").write_text(new.with_own(new.page_text(kind), "advantage", f"{folder}/idea.py:median"))
+def test_an_own_estimator_is_called_by_the_page(folder):
+    (folder / "mine.py").write_text(new.with_own(new.page_text("grpo"), "advantage", f"{folder}/idea.py:median"))
     (folder / "idea.py").unlink()
-    page = load_module(folder / "mine.py", f"{kind}_with_own_advantage")
+    page = load_module(folder / "mine.py", "grpo_with_own_advantage")
     scores = torch.tensor([3.0, 1.0, 2.0, 0.0, 0.0, 5.0])
-    assert page.group_advantages(scores, 3).tolist() == [1.0, -1.0, 0.0, 0.0, 0.0, 5.0]
     assert page.group_advantages(scores, 2).tolist() == [2.0, 0.0, 2.0, 0.0, 0.0, 5.0]  # torch takes the lower median
 
 
-@pytest.mark.parametrize("kind", ["ppo", "grpo", "multi_turn"])
+@pytest.mark.parametrize("kind", ["ppo", "grpo"])
 def test_an_own_loss_is_called_by_the_page(kind, folder):
     bounds = {"clip_eps_low": 0.1, "clip_eps_high": 0.3} | ({"dual_clip": 3.0} if kind == "ppo" else {})
     old, advantages = torch.tensor([[-1.0, -2.0, -0.5]]), torch.tensor([[1.0, -2.0, 1.0]])
@@ -423,16 +413,13 @@ STOP = "import os, signal, time; os.kill(PARENT, signal.NUMBER); time.sleep(600)
 EMPTY_RUN = "import pathlib; p = pathlib.Path('run'); p.mkdir(); (p / 'settings.json').write_text('{}')\n"
 
 
-@pytest.mark.parametrize(
-    ("phase", "number"), [("write", "SIGINT"), ("check", "SIGTERM"), ("train", "SIGINT"), ("saved", "SIGTERM")]
-)
+@pytest.mark.parametrize(("phase", "number"), [("check", "SIGTERM"), ("train", "SIGINT"), ("saved", "SIGTERM")])
 def test_a_signal_in_any_phase_ends_with_the_report(phase, number, folder, monkeypatch, capfd):
     stop = STOP.replace("NUMBER", number)
     page = EMPTY_RUN + (stop if phase == "train" else "")
     words = fake_phases(folder, monkeypatch, stop if phase == "check" else PASSED, page)
-    if phase in ("write", "saved"):
-        kill = lambda *_: os.kill(os.getpid(), getattr(signal, number))  # noqa: E731
-        monkeypatch.setattr(new, "outline" if phase == "write" else "saved", kill)
+    if phase == "saved":
+        monkeypatch.setattr(new, "saved", lambda *_: os.kill(os.getpid(), getattr(signal, number)))
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell starts `command &`
     try:
         assert new.main(words) == 128 + getattr(signal, number)
@@ -515,29 +502,25 @@ def test_a_setting_that_a_change_makes_brings_the_change(folder, made):
 
 
 def test_a_page_reads_the_users_column_and_logs_under_the_users_names(folder, made, capsys):
-    rows = [{"question": f"{a}+1=", "answer": str(a + 1)} for a in range(24)]
-    write_lines(folder / "asked.jsonl", rows)
-    flags = ["--prompt_column=question", "--metrics_file=mine.jsonl", "--max_new_tokens=4"]
+    rows = [{"question": f"{a}+1=", "answer": str(a + 1)} for a in range(8)]
+    asked = write_lines(folder / "asked.jsonl", rows)
+    flags = ["--prompt_column=question", "--metrics_file=mine.jsonl"]
     names = "--metric_names=reward=reward/mean, loss=policy/loss"
     assert made("grpo", "own.py", *flags, names)["changes"] == ["prompt_column", "metrics_file"]
-    run = ["--model", TINY_LM, "--data", "asked.jsonl", "--eval_data", "asked.jsonl", "--reward", "my.py:reward"]
-    done = run_script(folder / "own.py", *map(str, run), "--steps=2", "--prompts=2", "--allow_overlap", cwd=folder)
-    assert done.returncode == 0, done.stderr
-    logged = read_lines(folder / "mine.jsonl")
+    page, given = load_module(folder / "own.py", "own_names"), {"max_new_tokens": 4, "prompts": 2, "group_size": 2}
+    page.train(page.Config(str(TINY_LM), asked, "my.py:reward", steps=2, **given))
     every = read_lines(folder / "out" / "metrics.jsonl")
-    updates = [row for row in every if "policy/loss" in row]
-    assert logged == [{"step": x["step"], "reward": x["reward/mean"], "loss": x["policy/loss"]} for x in updates]
-    assert [row["step"] for row in logged] == [1, 2] and len(every) == 4
-    done = run_script(folder / "own.py", *map(str, run), "--steps=2", "--out=second", cwd=folder)
-    assert "got metrics_file 'mine.jsonl', a folder, not empty or the run's own log" in done.stderr
-    assert not (folder / "second").exists()
-    again = ["--model", str(TINY_LM), "--data", "asked.jsonl", "--reward", "my.py:reward", "--out=second"]
-    assert new.main(["grpo", "no.py", *flags, *again]) == 2
-    assert "got --metrics_file mine.jsonl" in capsys.readouterr().err and not (folder / "no.py").exists()
+    logged = [{"step": x["step"], "reward": x["reward/mean"], "loss": x["policy/loss"]} for x in every]
+    assert read_lines(folder / "mine.jsonl") == logged and len(logged) == 2
     samples = read_lines(folder / "out" / "samples.jsonl")
     assert samples[0]["prompt"] in [row["question"] for row in rows] and "question" not in samples[0]
-    assert new.main(["ppo", "no.py", "--metric_names", "loss=policy/los"]) == 2
-    assert "try policy/loss" in capsys.readouterr().err and not (folder / "no.py").exists()
+    again = ["--model", str(TINY_LM), "--data", "asked.jsonl", "--reward", "my.py:reward", "--out=second"]
+    for words, said in (
+        (["grpo", "no.py", *flags, *again], "got --metrics_file mine.jsonl"),
+        (["ppo", "no.py", "--metric_names", "loss=policy/los"], "try policy/loss"),
+    ):
+        assert new.main(words) == 2
+        assert said in capsys.readouterr().err and not (folder / "no.py").exists()
 
 
 def test_the_settings_and_changes_that_the_skill_names_are_those_of_the_pages():
@@ -557,25 +540,15 @@ def test_the_settings_and_changes_that_the_skill_names_are_those_of_the_pages():
 @pytest.mark.parametrize(
     ("kind", "flags", "noted"),
     [
-        ("grpo", "--change token_mean --clip_eps_high 0.28", ["clip_eps_high 0.28"]),
         ("grpo", "--change gspo", ["change gspo"]),
         ("grpo", "--change gspo --clip_eps_high 0.28 --epochs 2", []),
         ("grpo", "--change lora --loss idea.py:turned --clip_eps_low 0.1", ["clip_eps_low 0.1", "change lora"]),
-        ("grpo", "--change lora --lr 1e-5 --loss idea.py:upper --clip_eps_high 0.1", []),
         ("ppo", "--change cispo monte_carlo --dual_clip 2 --gae_lambda 0.9", ["gae_lambda 0.9", "dual_clip 2.0"]),
     ],
 )
 def test_what_a_page_would_ignore_is_noted(kind, flags, noted, made):
     told = made(kind, "noted.py", *flags.split())["notes"]
     assert [note.partition(":")[0] for note in told] == noted
-
-
-def test_the_list_names_every_change_and_setting(capsys):
-    assert new.main(["--list"]) == 0
-    told = capsys.readouterr().out
-    for kind in new.PAGES:
-        names = [*new.settings_of(new.page_text(kind)), *(f"change {x}" for x in new.changes_of(kind))]
-        assert [name for name in names if f"    --{name}" not in told] == []
 
 
 def test_the_time_of_the_check_is_counted_in_minutes():

@@ -529,5 +529,3 @@ def test_files_of_somebody_else_are_not_replaced(ours, data, tmp_path):
 def test_of_several_files_the_last_counts_and_a_line_says_so(ours, data, tmp_path):
     code, _, error = ours("--data=nowhere.jsonl", *data, *SIZES, f"--output_dir={tmp_path / 'run'}", "--dry_run")
     assert code == 0 and "note: --data is given more than once and the last one counts" in error
-
-

@@ -466,8 +466,8 @@ def test_gradients_are_clipped_each(ppo, setup):
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_lower_precision_runs_on_fp32_weights_near_the_fp32_numbers(ppo, setup, precision):
-    wide = experience(ppo, *setup())
-    config, models = setup(precision=precision, lr=1e-5)
+    wide = experience(ppo, *setup("tiny_lm"))
+    config, models = setup("tiny_lm", precision=precision, lr=1e-5)
     batch = experience(ppo, config, models)
     assert {p.dtype for p in models.policy.parameters()} == {torch.float32}
     blocks = {p.dtype for name, p in models.reference.named_parameters() if p.dim() == 2 and "embed" not in name}
