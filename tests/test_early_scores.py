@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 import torch
-from conftest import EVAL_DATA, FEW, run_script, without_clock
+from conftest import EVAL_DATA
 
 from parts.data.prompts import load_prompts
 from parts.foundation.messages import RewardError
@@ -185,40 +185,6 @@ def test_an_error_of_the_sampler_is_raised(talk, monkeypatch):
     monkeypatch.setattr(HFEngine, "step", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         talk.sample(kinds(talk)["alone"], "samples")
-
-
-KILLED = """
-import os
-import pathlib
-import signal
-
-
-def share(prompts, completions, **kwargs):
-    here = pathlib.Path(__file__).parent
-    steps = len([*here.glob("cut/checkpoints/step-*")])
-    if steps == 2 and os.environ.get("KILL"):  # in the third rollout
-        (here / "call").write_text(str(len(completions)))
-        os.kill(os.getpid(), signal.SIGKILL)
-    return [sum(map(ord, text)) % 97 / 97 for text in map(str, completions)]
-"""
-
-
-@pytest.mark.long
-def test_a_run_killed_while_it_scores_early_resumes_bit_for_bit(tmp_path):
-    (tmp_path / "rewards.py").write_text(KILLED)
-    flags = [*FEW, "--algorithm=grpo", "--group_size=4", "--batch_size=16", "--max_new_tokens=24", "--steps=4"]
-    flags += ["--save_every=1", "--plot_every=0", "--eval_every=0", "--score_while_sampling=groups"]
-    flags += [f"--reward={tmp_path}/rewards.py:share"]
-
-    def run(name: str, *more, **env) -> tuple:
-        """(exit code, metrics without what the clock decides, weights) of a run."""
-        found = run_script("ppo_train", *flags, f"--output_dir={tmp_path / name}", *more, env=env)
-        weights = tmp_path / name / "final" / "model.safetensors"
-        return found.returncode, without_clock(tmp_path / name), weights.read_bytes() if weights.exists() else b""
-
-    expected = run("plain")
-    assert run("cut", KILL="1")[0] == -9 and int((tmp_path / "call").read_text()) in (4, 8, 12), "whole groups"
-    assert run("cut", "--resume") == expected and expected[0] == 0 and len(expected[1]) >= 4
 
 
 def test_who_scores_alone():

@@ -1,7 +1,6 @@
 """scripts/new_trainer.py: a page with settings and changes, checked and run by one command."""
 
 import ast
-import dataclasses
 import datetime
 import json
 import math
@@ -140,35 +139,16 @@ def test_the_page_alone_is_the_template_with_the_settings(kind, folder, made):
         assert re.match(rf"(def|class) {name}\b", lines[int(first) - 1])
 
 
-def test_a_page_does_not_leave_out_its_change(folder, made):
-    made("ppo", "mine.py", "--change", "lora")
-    line = (folder / "mine.py").read_text().partition("Left out: ")[2].partition(".\n")[0]
-    assert "lora" not in line.lower().split(", ") and "resume" in line.split(", ")
-
-
-def test_settings_of_every_type_become_defaults():
-    page = new.page_text("ppo")
-    source = page
-    odd = 'ü "x"\\n.jsonl'
-    for name, value in {"steps": 7, "lr": 3e-5, "chat": False, "eval_data": odd, "minutes": float("inf")}.items():
+def test_settings_of_every_type_become_defaults(tmp_path):
+    page = source = new.page_text("ppo")
+    given = {"steps": 7, "lr": 3e-5, "chat": False, "eval_data": 'ü "x"\\n.jsonl', "minutes": math.inf}
+    for name, value in given.items():
         source = new.with_default(source, name, value)
-    config = load_source(source)
-    assert (config.steps, config.lr, config.chat, config.eval_data) == (7, 3e-5, False, odd)
-    assert config.minutes == float("inf")
+    (tmp_path / "mine.py").write_text(source, encoding="utf-8")
+    config = load_module(tmp_path / "mine.py", "page_with_defaults").Config("", "", "")
+    assert {name: getattr(config, name) for name in given} == given
     changed = [b for a, b in zip(page.splitlines(), source.splitlines(), strict=True) if a != b]
     assert len(changed) == 4 and all("  # " in line for line in changed)
-
-
-def load_source(source: str):
-    """The Config of a page's source, with placeholders for what is required."""
-    names = {"__name__": "page", "__file__": "page.py"}
-    sys.modules["page"] = type(sys)("page")
-    try:
-        exec(compile(source, "page.py", "exec"), names)
-        required = [n for n, s in new.settings_of(source).items() if s["default"] is None]
-        return names["Config"](**dict.fromkeys(required, ""))
-    finally:
-        del sys.modules["page"]
 
 
 def test_completions_by_generate_are_the_most_probable_tokens(tmp_path):
@@ -213,7 +193,6 @@ def test_one_command_writes_checks_trains_and_judges(folder):
     run = report["run"]
     assert (run["exit_code"], run["steps"]) == (0, 2) and run["before"] == run["before"] and 0 <= run["after"] <= 1
     assert run["verdict"] == "too short" and len(run["last_samples"]) == 2
-    assert json.loads((folder / "run" / "settings.json").read_text())["max_new_tokens"] == 32
     assert run["saved_model"] == new.saved(str(TINY_LM), folder / "run") and run["saved_model"]["loads"]
     again = report["command"].replace("--out run", "--out again").split()
     assert run_script(folder / again[1], *again[2:], cwd=folder).returncode == 0
@@ -361,23 +340,12 @@ def test_imports_that_the_page_has_in_part_are_no_clash(folder, monkeypatch, cap
     text = (folder / "mine.py").read_text()
     assert "\nfrom dataclasses import dataclass, field\n" in text and "\nimport torch\nimport torch.nn\n" in text
     assert "\nfrom pathlib import PurePath\n" in text and text.count("import math") == 1
-    load_source(text)
+    load_module(folder / "mine.py", "page_with_imports")
     ruff = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F", "mine.py"]
     assert subprocess.run(ruff).returncode == 0
     (folder / "idea.py").write_text(IDEA.replace("import torch\n", "import torch\nfrom numpy import pad\n"))
     assert new.main(["grpo", "other.py", "--advantage", "idea.py:median"]) == 2
     assert "got pad in" in capsys.readouterr().err
-
-
-def test_two_functions_of_one_file_bring_its_text_once(folder, made):
-    (folder / "idea.py").write_text(IDEA + "\n\ndef reward(prompt, completion, answer):\n    return 1.0\n")
-    own = ["--advantage", "idea.py:median", "--loss", "idea.py:upper", "--reward", "idea.py:reward", "--inline"]
-    report, text = made("grpo", "mine.py", *own), (folder / "mine.py").read_text()
-    assert report["own"] == {"advantage": "idea.py:median", "loss": "idea.py:upper"}
-    assert text.count("HALF = 0.5") == 1 == text.count("def median(") and "median" in report["functions"]
-    assert 'reward: str = f"{__file__}:reward"' in text and text.count("import torch\n") == 1
-    ruff = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "E4,E7,F", "mine.py"]
-    assert subprocess.run(ruff).returncode == 0
 
 
 @pytest.mark.long
@@ -530,10 +498,9 @@ def test_the_settings_and_changes_that_the_skill_names_are_those_of_the_pages():
     assert {row[0].strip(" `") for row in rows} == {"all", *new.PAGES}
     for name, settings, changes in rows:
         for kind in new.PAGES if name.strip() == "all" else [name.strip(" `")]:
-            Config = load_module(ROOT / "templates" / f"{kind}.py", f"page_{kind}").Config
-            defaults = {field.name: field.default for field in dataclasses.fields(Config)}
+            defaults = {name: known["default"] for name, known in new.settings_of(new.page_text(kind)).items()}
             for setting, value in re.findall(r"--(\w+) ([\d.]+)", settings):
-                assert defaults[setting] == float(value), (kind, setting)
+                assert float(defaults[setting]) == float(value), (kind, setting)
             assert {*re.findall(r"`(\w+)`", changes)} <= {*new.changes_of(kind)}, kind
 
 

@@ -1,9 +1,6 @@
 """PPO and the algorithms without a critic on conversations: only what was sampled trains; runs bear what goes wrong."""
 
-import itertools
 import json
-import math
-import statistics
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,7 +11,7 @@ from conftest import FEW, ROOT, read_lines, save_random_model, without_clock
 
 from parts.environments.environments import load_environments
 from parts.environments.play_setup import load_with_reward, make_play_setup
-from parts.learning.advantages import ADVANTAGES, advantages_by_turn, advantages_of
+from parts.learning.advantages import advantages_of
 from parts.networks.batches import collate
 from programs.ppo_train.models import load_models
 from programs.ppo_train.rollout import converse
@@ -82,88 +79,14 @@ def flat(models) -> torch.Tensor:
     return torch.cat([p.grad.flatten().double() if p.grad is not None else p.data.flatten() * 0.0 for p in every])
 
 
-def plain_gae(rewards: list[float], values: list[float], gamma: float, decay: float) -> list[float]:
-    """GAE over a list of the sampled tokens alone."""
-    advantages, after, value_after = [], 0.0, 0.0
-    for reward, value in zip(reversed(rewards), reversed(values), strict=True):
-        after = reward + gamma * value_after - value + gamma * decay * after
-        value_after = value
-        advantages.append(after)
-    return advantages[::-1]
-
-
-def direct_advantages(config, batch, samples) -> list[torch.Tensor]:
-    """Advantages of the sampled tokens of each sample, from plain numbers."""
-    scores, masks = [s["score"] for s in samples], batch["response_mask"].bool()
-    if config.advantage == "grpo":
-        found = []
-        for i, mask in enumerate(masks):
-            group = scores[i // 4 * 4 : i // 4 * 4 + 4]
-            a = (scores[i] - statistics.fmean(group)) / (statistics.stdev(group) + config.advantage_eps)
-            found.append(torch.full((int(mask.sum()),), a, dtype=torch.float64))
-        return found
-    lists = []
-    for i, mask in enumerate(masks):
-        rewards = (-config.kl_coef * batch["kl"][i, mask].double()).tolist()
-        rewards[-1] += scores[i]  # at the last token that was sampled
-        lists.append(plain_gae(rewards, batch["values"][i, mask].tolist(), config.gamma, config.gae_lambda))
-    every = torch.tensor([a for own in lists for a in own], dtype=torch.float64)
-    return [(torch.tensor(x, dtype=torch.float64) - every.mean()) / (every.var() + 1e-8).sqrt() for x in lists]
-
-
-def direct_loss(config, models, batch, samples):
-    """The loss over the flattened tokens of each sample alone, from the model's own logits: no padding, no masks."""
-    total, counts = 0.0, [int(mask.sum()) for mask in batch["response_mask"]]
-    for i, (sample, advantages) in enumerate(zip(samples, direct_advantages(config, batch, samples), strict=True)):
-        ids = torch.tensor([sample["prompt_ids"] + sample["response_ids"]])
-        n = len(sample["prompt_ids"])
-        at = [n + j for j, sampled in enumerate(sample["response_mask"]) if sampled]  # tokens
-        before = [j - 1 for j in at]  # the states that predict them
-        logits = models.policy(input_ids=ids).logits[0, before].double() / config.temperature
-        logprobs = torch.log_softmax(logits, -1).gather(1, ids[0, at, None])[:, 0]
-        mask = batch["response_mask"][i].bool()
-        d = logprobs - batch["old_logprobs"][i, mask].double()
-        ratio = d.exp()
-        if config.loss == "gspo":
-            ratio = (d.mean().detach() + logprobs - logprobs.detach()).exp()
-        bounded = ratio.clamp(1 - config.clip_eps_low, 1 + config.clip_eps_high)
-        loss = -torch.minimum(advantages * ratio, advantages * bounded)
-        if config.dual_clip:
-            loss = torch.where(advantages < 0, torch.minimum(loss, -advantages * config.dual_clip), loss)
-        weight = 1 / sum(counts) if config.aggregation == "token_mean" else 1 / (8 * counts[i])
-        total = total + weight * loss.sum()
-        if models.critic:
-            states = models.critic.backbone(input_ids=ids).last_hidden_state[0, before]
-            values, old = models.critic.head(states)[:, 0].double(), batch["values"][i, mask].double()
-            goal, near = batch["returns"][i, mask].double(), old + (values - old).clamp(-0.2, 0.2)
-            error = 0.5 * torch.maximum((values - goal) ** 2, (near - goal) ** 2)
-            total = total + config.vf_coef * error.sum() / sum(counts)
-    return total
-
-
-@pytest.mark.parametrize("algorithm", ["ppo", "grpo", "gspo"])
-def test_gradient_is_that_of_the_flattened_tokens(folder, algorithm):
-    settings = {"kl_coef": 0.1, "clip_eps_high": 0.3} if algorithm == "ppo" else {"kl_coef": 0.0}
-    config, models, batch = setup(folder, algorithm=algorithm, micro_batch_tokens=120, temperature=0.8, **settings)
-    models.policy.double()
-    got = gradients(config, models, batch)
-    for network in filter(None, (models.policy, models.critic)):
-        network.zero_grad()
-    direct_loss(config, models, batch, samples_with_gaps()).backward()
-    expected = flat(models)
-    assert expected.norm() > 1e-3
-    assert ((got - expected).norm() / expected.norm()).item() < 1e-6
-
-
 # of each way to use a completion's other tokens: none, their mean, their sum of KL, all of the batch
 @pytest.mark.parametrize("algorithm", ["ppo", "gspo", "gmpo", "reinforce_pp", "reinforce_pp_baseline", "clip_cov"])
-def test_tokens_of_the_environment_are_never_in_the_loss(folder, algorithm):
+def test_tokens_of_prompts_and_environment_are_never_in_the_loss(folder, algorithm):
     """Whatever stands at them, log-probs, advantages, values: the same gradient, bit for bit."""
     more = {"mismatch": "seq_mask", "mismatch_low": 1e-9, "mismatch_high": 1e9, "entropy_coef": 0.01}
     config, models, batch = setup(folder, algorithm=algorithm, **more)
-    gaps = (batch["attention_mask"] - batch["response_mask"]).bool()
-    gaps[:, : max(PROMPT_LENGTHS)] = False
-    assert gaps.sum() == sum(mask.count("0") for mask in MASKS)
+    gaps = (1 - batch["response_mask"]).bool()
+    assert gaps.sum() > sum(PROMPT_LENGTHS) + sum(mask.count("0") for mask in MASKS), "pads, too"
     spoilt, spoils = dict(batch), {"advantages": 1e3, "values": -40.0, "returns": 70.0, "kl": 9.0}
     spoils |= {"old_logprobs": -11.0, "rollout_logprobs": 3.0, "ref_logprobs": -0.5, "rewards": 1e4}
     for name in spoils.keys() & batch.keys():
@@ -211,34 +134,6 @@ def test_a_baseline_by_turn_compares_with_those_that_reached_it():
     ]
     for row, values in zip(got, expected, strict=True):
         assert row.tolist() == pytest.approx([*values, *[0] * (5 - len(values))], abs=1e-6)
-
-
-@pytest.mark.parametrize(("baseline", "factor"), [("conversation", 1.0), ("turn", 1 - 0.7**2)])
-def test_what_each_baseline_is_unbiased_for(baseline, factor):
-    """All outcomes of a group of three: 1 for a right first answer (p), 0.5 for a right second (q), else 0.
-
-    The expected policy gradient of the first answer is the return's; that of the second is too, but with a baseline by
-    turn it is smaller by the chance that another conversation of the group reached it.
-    """
-    p, q = 0.7, 0.4
-    config = Config(algorithm="rloo", environment="x", turn_baseline=baseline, group_size=3)
-    outcomes = [("right", p, 1.0), ("second", (1 - p) * q, 0.5), ("wrong", (1 - p) * (1 - q), 0.0)]
-    found = {"p": 0.0, "q": 0.0}
-    for group in itertools.product(outcomes, repeat=3):
-        chance, known = math.prod(o[1] for o in group), {}
-        known["scores"] = torch.tensor([o[2] for o in group], dtype=torch.float64)
-        known["groups"] = torch.zeros(3, dtype=torch.long)
-        numbers = torch.tensor([[1, 0] if o[0] == "right" else [1, 2] for o in group])
-        if baseline == "turn":
-            advantages = advantages_by_turn(config, known, numbers).double()
-        else:
-            advantages = ADVANTAGES["rloo"](config=config, **known)[:, None] * (numbers > 0)
-        for (kind, _, _), (first, second) in zip(group, advantages.tolist(), strict=True):
-            found["p"] += chance * first * (1 / p if kind == "right" else -1 / (1 - p)) / 3
-            found["q"] += chance * second * {"right": 0.0, "second": 1 / q, "wrong": -1 / (1 - q)}[kind] / 3
-    # the return is p + (1 - p) q / 2
-    assert found["p"] == pytest.approx(1 - q / 2, abs=1e-6)
-    assert found["q"] == pytest.approx(factor * (1 - p) / 2, abs=1e-6)
 
 
 # ------------------------------------------------------------------------------------------------ conversations
@@ -420,9 +315,7 @@ def test_a_bug_of_the_environment_stops_the_run_with_its_place(run, file, capsys
 
 REFUSED = [
     (["--max_conversation_tokens=40"], "expected room for a prompt and an answer, 32 + 24"),
-    (["--max_turns=100"], "at most the model's 1024"),
     (["--tool_format=hermes"], "environment without tools"),
-    (["--environment=nothing.py:X"], "no file 'nothing.py'"),
     (["--environment={file}:Silent"], "got no get_reward and no --reward"),
     (["--environment={file}:Tools"], "got a chat template that shows no|does not show the tools"),
     (["--turn_baseline=turn"], "turn_baseline turn with advantage gae"),

@@ -114,22 +114,6 @@ def test_token_logprobs_equal_those_of_the_model_on_each_row_alone(ppo, setup, f
         assert (logprobs[i, ~where] == 0).all()
 
 
-@pytest.mark.parametrize(("family", "left", "right"), [("tiny_lm", 0, 7), ("gpt2", 7, 0), ("mistral", 13, 5)])
-def test_padding_side_and_amount_do_not_matter(ppo, setup, family, left, right):
-    config, models = setup(family, kl_coef=0.0)
-    piece = ppo.collate(made_up_samples(ppo, models.tokenizer), models.pad_id, CPU)
-    pad = {"input_ids": models.pad_id}
-    padded = {k: torch.nn.functional.pad(x, (left, right), value=pad.get(k, 0)) for k, x in piece.items()}
-    for plain, wide in zip(
-        logprobs_of(ppo, config, models.policy, piece), logprobs_of(ppo, config, models.policy, padded), strict=True
-    ):
-        torch.testing.assert_close(wide[:, left : left + plain.shape[1]], plain, rtol=0, atol=1e-5)
-    randomize_head(models.critic)
-    values, wide = (values_of(ppo, models, x) for x in (piece, padded))
-    mask = piece["response_mask"]
-    torch.testing.assert_close(wide[:, left : left + mask.shape[1]] * mask, values * mask, rtol=0, atol=1e-5)
-
-
 def test_a_value_depends_on_the_text_before_its_token_only(ppo, setup):
     _, models = setup()
     randomize_head(models.critic)
@@ -194,18 +178,15 @@ def test_tied_embeddings_add_their_gradient_to_that_of_the_head(ppo, setup, whol
     assert not summed.is_sparse and relative(summed, gradient(False)) < 1e-6
 
 
-@pytest.mark.parametrize("budget", [1, 50])
-def test_micro_batches_hold_every_row_once_within_the_budget(ppo, setup, budget):
+def test_micro_batches_hold_every_row_once_within_the_budget(ppo, setup):
     _, models = setup(kl_coef=0.0)
     batch = ppo.collate(made_up_samples(ppo, models.tokenizer), models.pad_id, CPU)
-    groups = ppo.micro_batches(batch, [5, 1, 3, 0], budget)
+    groups = ppo.micro_batches(batch, [5, 1, 3, 0], 50)
     assert sorted(int(row) for group in groups for row in group) == [0, 1, 3, 5]
     for group in groups:
         piece, columns = ppo.trimmed(batch, group)
-        assert len(group) == 1 or piece["input_ids"].numel() <= budget
-        assert piece["attention_mask"].sum() == batch["attention_mask"][group].sum()
+        assert len(group) == 1 or piece["input_ids"].numel() <= 50
         assert torch.equal(piece["input_ids"], batch["input_ids"][group, columns])
-        assert piece["attention_mask"].any(0)[[0, -1]].all()
 
 
 @pytest.mark.parametrize("family", ["tiny_lm", "falcon"])
@@ -226,25 +207,6 @@ def test_checkpointed_gradients_equal_plain_ones(ppo, setup, family):
 
 
 # ------------------------------------------------------------------------------------------------ what is trained on
-
-
-def test_prompt_tokens_get_no_loss(ppo, setup):
-    """No state but those that predict a response token gets gradient, and what stands at prompts is never read."""
-    config, models = setup()
-    batch = experience(ppo, config, models)
-    hidden = ppo.predicting_states(models.policy, batch).detach().requires_grad_()
-    logprobs, _ = ppo.token_logprobs(config, models.policy, hidden, batch)
-    logprobs.sum().backward()
-    mask = batch["response_mask"].bool()
-    assert (hidden.grad[~mask] == 0).all()
-    assert (hidden.grad[mask].abs().sum(-1) > 0).all()
-
-    batch = off_policy(batch)
-    plain, _ = gradients(ppo, config, models, batch)
-    names = ("advantages", "old_logprobs", "returns", "values")
-    junk = {name: torch.where(mask, batch[name], torch.full_like(batch[name], 17.0)) for name in names}
-    got, _ = gradients(ppo, config, models, {**batch, **junk})
-    assert all(torch.equal(a, b) for a, b in zip(got, plain, strict=True))
 
 
 @pytest.mark.parametrize("family", ["tiny_lm", "gpt2", "gpt_neox"])
@@ -299,21 +261,6 @@ def sample(ppo, config, models, rows, noise):
 
 def uniform(config, rows, seed=0):
     return np.random.default_rng(seed).random((rows, config.max_new_tokens))
-
-
-@pytest.mark.parametrize("family", ["tiny_lm", "gpt2", "mistral"])
-def test_sampler_and_trainer_agree_on_logprobs(ppo, setup, family):
-    config, models = setup(family, temperature=0.7, max_new_tokens=16)
-    rows = chat_rows(ppo, models.tokenizer)
-    outputs = sample(ppo, config, models, rows, uniform(config, len(rows)))
-    given = {"finished": True, "score": 0.0, "rewards": {"r": 0.0}}
-    samples = [
-        {**row, **given, "group": i, "response_ids": ids, "rollout_logprobs": logprobs}
-        for i, (row, (ids, logprobs)) in enumerate(zip(rows, outputs, strict=True))
-    ]
-    batch = ppo.make_experience(config, models, samples, 0.1)
-    torch.testing.assert_close(batch["rollout_logprobs"], batch["old_logprobs"], rtol=0, atol=1e-4)
-    assert batch["old_logprobs"].min() < -0.1
 
 
 @pytest.mark.parametrize("family", ["tiny_lm", "gemma3"])
@@ -425,17 +372,13 @@ def test_the_reference_of_lora_is_the_base_model(ppo, setup):
 # ------------------------------------------------------------------------------------------------ update
 
 
-def test_all_epochs_and_minibatches_are_optimizer_steps(ppo, setup):
-    config, models = setup(ppo_epochs=3, minibatches=2, warmup_steps=4, lr=1e-4)
+def test_updates_are_counted_and_target_kl_ends_them(ppo, setup):
+    config, models = setup(ppo_epochs=3, minibatches=2, warmup_steps=4, lr=1e-2)
     metrics = one_update(ppo, config, models, step=1)
     assert metrics["optim/updates"] == 6 and metrics["optim/skipped_updates"] == 0
-    assert metrics["optim/lr"] == pytest.approx(0.5e-4)
-
-
-def test_target_kl_ends_the_update(ppo, setup):
+    assert metrics["optim/lr"] == pytest.approx(0.5e-2)
     config, models = setup(ppo_epochs=8, lr=1e-2, target_kl=1e-3)
-    metrics = one_update(ppo, config, models)
-    assert 1 <= metrics["optim/updates"] < 8
+    assert 1 <= one_update(ppo, config, models)["optim/updates"] < 8
 
 
 def test_non_finite_gradients_are_skipped_counted_and_stop_the_run(ppo, setup):
@@ -454,11 +397,13 @@ def test_gradients_are_clipped_each(ppo, setup):
     """One SGD-like step cannot show clipping under Adam, so look at the gradients that the optimizer gets."""
     config, models = setup(max_grad_norm=0.01, ppo_epochs=1)
     optimizer, seen = ppo.make_optimizer(config, models), []
-    optimizer.register_step_pre_hook(
-        lambda opt, *_: seen.extend(
-            torch.stack([p.grad.norm() for p in g["params"] if p.grad is not None]).norm() for g in opt.param_groups
-        )
-    )
+
+    def look(optimizer, *_) -> None:
+        for group in optimizer.param_groups:
+            norms = [p.grad.norm() for p in group["params"] if p.grad is not None]
+            seen.append(torch.stack(norms).norm())
+
+    optimizer.register_step_pre_hook(look)
     metrics = ppo.update(config, models, optimizer, SCALER, experience(ppo, config, models), 0)[0]
     assert [norm.item() for norm in seen] == pytest.approx([0.01, 0.01], rel=1e-3)
     assert metrics["optim/grad_norm"] > 0.01 and metrics["optim/critic_grad_norm"] > 0.01
