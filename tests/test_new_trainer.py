@@ -40,16 +40,6 @@ def reward(prompt, completion, answer):
 if __name__ == "__main__":
     print(reward("", "<answer>1</answer>", 1))
 '''
-GAME = """class Game:
-    def reset(self, answer, **row):
-        self.answer, self.score = str(answer), 0.0
-
-    def reply(self, text):
-        self.score = float(self.answer in text)
-
-    def get_reward(self):
-        return self.score
-"""
 IDEA = '''"""A paper's."""
 import torch
 
@@ -89,10 +79,9 @@ def needy(scores, groups, rewards):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A user's folder: rewards, an environment, ideas, a few rows."""
+    """A user's folder: rewards, ideas, a few rows."""
     (tmp_path / "my.py").write_text(REWARD)
     (tmp_path / "idea.py").write_text(IDEA)
-    (tmp_path / "game.py").write_text(GAME)
     for name, source in (("train", TRAIN_DATA), ("test", EVAL_DATA)):
         write_lines(tmp_path / f"{name}.jsonl", read_lines(source)[:8])
     return tmp_path
@@ -211,20 +200,6 @@ def test_a_page_with_its_reward_inside_needs_no_other_file(folder):
     assert "# the tag" in source and "A reward." not in source
     names = [x.name for x in ast.parse(source).body if isinstance(x, ast.FunctionDef | ast.ClassDef)]
     assert names.index("reward") < names.index("Config")
-
-
-@pytest.mark.long
-def test_an_environment_inside_is_played_by_a_run_that_does_not_name_it(folder):
-    flags = [*GIVEN, *BATCH, *"--group_size 2 --environment game.py:Game --inline --max_turns 2".split()]
-    done = run_script("new_trainer", "multi_turn", "talk.py", *flags, cwd=folder)
-    report = report_of(done)
-    assert done.returncode == 0 and report["selfcheck"]["failed"] == {}, (done.stdout, done.stderr)
-    assert "game.py" not in report["command"]
-    (folder / "game.py").unlink()
-    flags = ["--model", TINY_LM, "--data", "train.jsonl", "--steps", "1", "--out", "run"]
-    ended = run_script(folder / "talk.py", *flags, cwd=folder)
-    assert ended.returncode == 0, ended.stderr
-    assert "reward/mean" in read_lines(folder / "run" / "metrics.jsonl")[-1]
 
 
 DATA = "grpo mine.py --model m --reward my.py:reward --data"
@@ -504,18 +479,13 @@ def test_the_settings_and_changes_that_the_skill_names_are_those_of_the_pages():
             assert {*re.findall(r"`(\w+)`", changes)} <= {*new.changes_of(kind)}, kind
 
 
-@pytest.mark.parametrize(
-    ("kind", "flags", "noted"),
-    [
-        ("grpo", "--change gspo", ["change gspo"]),
-        ("grpo", "--change gspo --clip_eps_high 0.28 --epochs 2", []),
-        ("grpo", "--change lora --loss idea.py:turned --clip_eps_low 0.1", ["clip_eps_low 0.1", "change lora"]),
-        ("ppo", "--change cispo monte_carlo --dual_clip 2 --gae_lambda 0.9", ["gae_lambda 0.9", "dual_clip 2.0"]),
-    ],
-)
-def test_what_a_page_would_ignore_is_noted(kind, flags, noted, made):
-    told = made(kind, "noted.py", *flags.split())["notes"]
-    assert [note.partition(":")[0] for note in told] == noted
+def test_what_a_page_would_ignore_is_noted(made):
+    for flags, noted in (
+        ("grpo noted.py --change gspo --clip_eps_high 0.28 --epochs 2", []),
+        ("grpo lora.py --change lora --loss idea.py:turned --clip_eps_low 0.1", ["clip_eps_low 0.1", "change lora"]),
+        ("ppo ppo.py --change cispo monte_carlo --dual_clip 2 --gae_lambda 0.9", ["gae_lambda 0.9", "dual_clip 2.0"]),
+    ):
+        assert [note.partition(":")[0] for note in made(*flags.split())["notes"]] == noted
 
 
 def test_the_time_of_the_check_is_counted_in_minutes():
