@@ -1409,21 +1409,10 @@ def test_what_a_larger_round_samples_too_much_is_counted_and_not_used():
     differing = sum(i >= 100 for i in prompts_of(drawn))
     metrics = sample_metrics(config, collate(batch[:4], 0, CPU), drawn, {"rollout": 1.0})
     assert metrics["rollout/unused"] == 4 * (differing - 4) > 0 and metrics["rollout/rounds"] == 1
+    assert metrics["reward/zero_std_frac"] == pytest.approx(1 - differing / 12), "of all that was sampled"
     metrics = sample_metrics(config, collate(batch[:4], 0, CPU), few, {"rollout": 1.0})
     assert metrics["rollout/unused"] == 0 and metrics["rollout/rounds"] == len(plain.calls)
     assert sampler.state()["kept"] == pytest.approx([0.9 * 0.9 + differing, 0.9 * 3.0 + 12])
-
-
-def test_zero_std_frac_is_of_all_that_was_sampled():
-    """Of three groups in the batch none is of equal score; of the five that were sampled two are."""
-    config = dynamic_config()
-    samples = made_samples([0.5] * 4 + [0.0, 1.0, 0.0, 0.0] + [0.25] * 4 + [1.0, 2.0, 3.0, 4.0] * 2, [2] * 20)
-    batch = collate(samples[4:8], 0, CPU)
-    metrics = sample_metrics(config, batch, samples, {"rollout": 1.0})
-    assert metrics["reward/zero_std_frac"] == pytest.approx(2 / 5)
-    assert metrics["rollout/samples"] == 20
-    plain = dynamic_config(dynamic_sampling=False)
-    assert "rollout/samples" not in sample_metrics(plain, batch, samples, {"rollout": 1.0})
 
 
 def test_remax_has_the_greedy_completion_of_each_prompt_as_baseline():

@@ -54,7 +54,6 @@ def test_settings_of_trl_are_named(capsys):
     "flags",
     [
         "--algorithm=grpo --clip_eps_high=0.28 --minibatches=4",
-        "--clip_eps_high=0.28",
         "--algorithm=dr_grpo --kl_estimator=k2 --kl_coef=0.1",
         "--lora_rank=4 --lora_alpha=8",
         "--eval_every=5",

@@ -368,13 +368,12 @@ def test_what_a_finished_step_has_left_keeps_the_folder(files, is_free, tmp_path
 def test_files_and_versions_that_changed_are_told_on_resume(tmp_path, capsys, monkeypatch, changed, told):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run" / "checkpoints" / "step-000001").mkdir(parents=True)
-    for name in ("train.jsonl", "test.jsonl", "own.py", "run/metrics.jsonl"):
+    for name in ("train.jsonl", "test.jsonl", "run/metrics.jsonl"):
         (tmp_path / name).write_text("{}\n")
     ppo = load_script("ppo_train")
     files = {"data": "train.jsonl", "eval_data": "test.jsonl", "metrics_file": "run/metrics.jsonl"}
-    config = ppo.Config(output_dir="run", reward=["own.py:f*0.5"], resume=True, **files)
+    config = ppo.Config(output_dir="run", resume=True, **files)
     ppo.write_settings(config)
-    assert ppo.check_folder(config) and not capsys.readouterr().err
     path = tmp_path / changed
     path.write_text(path.read_text().replace("{}", "{} ").replace(f'"torch": "{torch.__version__}"', '"torch": "0.9"'))
     assert ppo.check_folder(config)

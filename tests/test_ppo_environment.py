@@ -9,7 +9,6 @@ import torch
 from chat_tokenizers import chat_tokenizer, end_ids
 from conftest import FEW, ROOT, read_lines, save_random_model, without_clock
 
-from parts.environments.environments import load_environments
 from parts.environments.play_setup import load_with_reward, make_play_setup
 from parts.learning.advantages import advantages_of
 from parts.networks.batches import collate
@@ -158,20 +157,6 @@ class Silent:
 
     def reply(self, text):
         return "And?"
-
-
-class Faulty:
-    def reset(self, answer, **row):
-        self.answer = answer
-
-    def reply(self, text):
-        return None if len(text) < 10_000 and not BROKEN else self.nothing
-
-    def get_reward(self):
-        return 1.0
-
-
-BROKEN = False
 '''
 
 
@@ -295,22 +280,6 @@ def test_a_run_with_second_attempts_resumes_bit_for_bit(run):
     assert [m for m in without_clock(parts)[1:] if m["step"] > 1] == [m for m in metrics if m["step"] > 1]
     a, b = ((f / "final" / "model.safetensors").read_bytes() for f in (whole, parts))
     assert a == b
-
-
-@pytest.mark.long
-def test_a_bug_of_the_environment_stops_the_run_with_its_place(run, file, capsys):
-    spec = f"{file}:Faulty"
-    module = load_environments(spec).kinds[None].make.reset.__globals__
-    folder = run("ok", "--steps=1", spec=spec)
-    module["BROKEN"] = True
-    run("ok", "--resume", "--steps=2", spec=spec, code=3)
-    error = capsys.readouterr().err
-    line = 1 + TOOLS.split("self.nothing")[0].count("\n")
-    assert f"own.py:{line}" in error and "AttributeError" in error and ".jsonl:" in error and "prompt '" in error
-    assert (folder / "checkpoints" / "step-000001").is_dir()
-    module["BROKEN"] = False
-    run("ok", "--resume", "--steps=2", spec=spec)
-    assert without_clock(folder)[-1]["step"] == 2
 
 
 REFUSED = [

@@ -204,25 +204,18 @@ def test_logits_that_are_not_finite_are_told(damaged, ppo, tmp_path, capsys):
     assert "logits are not finite" in capsys.readouterr().err
 
 
-LAYOUTS = {  # files of a folder -> the model in it that the message names
-    "no final": (
-        ("config.json", "checkpoints/step-000001/policy/M", "checkpoints/step-000002/policy/M"),
-        "checkpoints/step-000002/policy",
-    ),
-    "transformers": (("checkpoint-9/M", "checkpoint-10/M"), "checkpoint-10"),
-    "LoRA run": (("config.json", "final/A"), "final"),
-    "cache of the hub": (("refs/main", "snapshots/0c1d/M"), "snapshots/0c1d"),
-}
-
-
-@pytest.mark.parametrize("kind", LAYOUTS)
-def test_the_folder_of_a_run_is_told(tmp_path, kind):
-    files, model = LAYOUTS[kind]
-    names = {"M": "config.json", "A": "adapter_config.json"}
-    for file in map(tmp_path.joinpath, files):
-        file = file.with_name(names.get(file.name, file.name))
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text('{"output_dir": "x"}' if file.parent == tmp_path else '{"model_type": "llama"}')
+@pytest.mark.parametrize(
+    ("files", "model"),
+    [
+        (("checkpoints/step-000001/policy", "checkpoints/step-000002/policy"), "checkpoints/step-000002/policy"),
+        (("checkpoint-9", "checkpoint-10"), "checkpoint-10"),
+        (("snapshots/0c1d",), "snapshots/0c1d"),  # the hub's cache
+    ],
+)
+def test_the_folder_of_a_run_is_told(tmp_path, files, model):
+    for file in files:
+        (tmp_path / file).mkdir(parents=True)
+        (tmp_path / file / "config.json").write_text('{"model_type": "llama"}')
     with pytest.raises(UserError) as error:
         adapter_settings(str(tmp_path))
     assert str(error.value).endswith(f"try {tmp_path / model}")
