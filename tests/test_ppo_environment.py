@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from chat_tokenizers import chat_tokenizer, end_ids
-from conftest import FEW, ROOT, read_lines, save_random_model, without_clock
+from conftest import FEW, SECOND_ATTEMPT, save_random_model
 
 from parts.environments.play_setup import load_with_reward, make_play_setup
 from parts.learning.advantages import advantages_of
@@ -18,7 +18,6 @@ from programs.ppo_train.settings import Config
 from programs.ppo_train.step import accumulate_gradients, make_experience
 
 CPU = torch.device("cpu")
-EXAMPLES = ROOT / "examples" / "environments.py"
 PROMPT_LENGTHS = [4, 17, 9, 30, 6, 12, 5, 8]
 # 1 = sampled; gaps of one and of many tokens, at the beginning, in the middle and at the end
 MASKS = ["1110111", "1" * 9 + "0" * 40 + "1" * 5, "11", "0111", "11100", "1010101", "100000001", "000000100000"]
@@ -46,12 +45,11 @@ def samples_with_gaps(seed: int = 0) -> list[dict]:
     return samples
 
 
-def setup(folder: str, **settings):
+def setup(folder: str, algorithm: str, **settings):
     """(config, models, batch as in a later epoch) of `samples_with_gaps`."""
-    sizes = {"batch_size": 8, "minibatches": 1, "ppo_epochs": 2, "group_size": 4, "precision": "fp32"}
-    if settings.get("algorithm") in ("ppo", "remax", "reinforce_pp"):
-        sizes["group_size"] = 1
-    config = Config(model=folder, **{**sizes, **settings})
+    sizes = {"batch_size": 8, "minibatches": 1, "ppo_epochs": 2, "precision": "fp32"}
+    sizes["group_size"] = 1 if algorithm in ("ppo", "reinforce_pp") else 4
+    config = Config(model=folder, algorithm=algorithm, **sizes, **settings)
     torch.manual_seed(0)
     models = load_models(config, CPU)
     generator = torch.Generator().manual_seed(1)
@@ -67,15 +65,12 @@ def setup(folder: str, **settings):
 
 def gradients(config, models, batch) -> torch.Tensor:
     """All gradients of the loss of the batch, flattened."""
-    for network in filter(None, (models.policy, models.critic)):
+    networks = [network for network in (models.policy, models.critic) if network]
+    for network in networks:
         network.zero_grad()
     accumulate_gradients(config, models, batch, np.arange(8), torch.amp.GradScaler("cpu", enabled=False))
-    return flat(models)
-
-
-def flat(models) -> torch.Tensor:
-    every = [p for network in filter(None, (models.policy, models.critic)) for p in network.parameters()]
-    return torch.cat([p.grad.flatten().double() if p.grad is not None else p.data.flatten() * 0.0 for p in every])
+    every = [p for network in networks for p in network.parameters()]
+    return torch.cat([p.data.flatten() * 0 if p.grad is None else p.grad.flatten() for p in every])
 
 
 # of each way to use a completion's other tokens: none, their mean, their sum of KL, all of the batch
@@ -83,7 +78,7 @@ def flat(models) -> torch.Tensor:
 def test_tokens_of_prompts_and_environment_are_never_in_the_loss(folder, algorithm):
     """Whatever stands at them, log-probs, advantages, values: the same gradient, bit for bit."""
     more = {"mismatch": "seq_mask", "mismatch_low": 1e-9, "mismatch_high": 1e9, "entropy_coef": 0.01}
-    config, models, batch = setup(folder, algorithm=algorithm, **more)
+    config, models, batch = setup(folder, algorithm, **more)
     gaps = (1 - batch["response_mask"]).bool()
     assert gaps.sum() > sum(PROMPT_LENGTHS) + sum(mask.count("0") for mask in MASKS), "pads, too"
     spoilt, spoils = dict(batch), {"advantages": 1e3, "values": -40.0, "returns": 70.0, "kl": 9.0}
@@ -94,8 +89,8 @@ def test_tokens_of_prompts_and_environment_are_never_in_the_loss(folder, algorit
 
 
 @pytest.mark.parametrize(("algorithm", "expected"), [("ppo", [0.5, 0.0, 1.5]), ("grpo", [0.0, 0.0, 2.0])])
-def test_rewards_of_turns_stand_on_the_last_token_of_their_answers(folder, algorithm, expected):
-    config = setup(folder, algorithm=algorithm)[0]
+def test_rewards_of_turns_stand_on_the_last_token_of_their_answers(algorithm, expected):
+    config = Config(algorithm=algorithm)
     sample = {**samples_with_gaps()[0], "score": 2.0, "turn_rewards": [0.5, 0.0, 1.5], "turn_ends": [3, 5, 7]}
     plain = {**samples_with_gaps()[1], "score": 1.0}
     batch = collate([sample, plain], 0, CPU)
@@ -245,43 +240,7 @@ def test_reward_functions_see_the_conversation_and_add_to_the_environments_score
 
 # ------------------------------------------------------------------------------------------------ runs
 
-SMALL = ["--max_turns=2", "--batch_size=16", "--max_new_tokens=24", "--max_prompt_tokens=32", "--plot_every=0"]
-SMALL += ["--sample_every=1", "--steps=3", "--eval_every=0", "--save_every=1"]
-
-
-@pytest.fixture
-def run(ppo, tmp_path, monkeypatch):
-    """Train in this process; returns the run's folder."""
-
-    def start(name: str, *flags, spec=f"{EXAMPLES}:SecondAttempt", code=0):
-        folder = tmp_path / name
-        assert ppo.main([*SMALL, *FEW, f"--output_dir={folder}", f"--environment={spec}", *flags]) == code
-        return folder
-
-    return start
-
-
-@pytest.mark.long
-def test_a_run_with_second_attempts_resumes_bit_for_bit(run):
-    whole = run("whole", "--algorithm=remax")
-    metrics, samples = without_clock(whole), read_lines(whole / "samples.jsonl")
-    assert [line["step"] for line in metrics] == [0, 1, 2, 3]
-    for line in metrics[1:]:
-        assert line["rollout/logprob_gap_max"] < 1e-4, "sampler and trainer read the same conversation"
-        assert line["optim/skipped_updates"] == 0 and 1 <= line["rollout/turns_mean"] <= 2
-        assert line["tool/calls_mean"] == 0 and line["reward/environment"] == line["reward/mean"]
-    assert max(line["rollout/turns_mean"] for line in metrics[1:]) > 1
-    assert {"eval/environment", "eval/turns_mean"} < metrics[0].keys()
-    second = next(s for s in samples if s["kind"] == "train" and len(s["pieces"]) == 3 and s["finished"])
-    assert second["pieces"][1] == {"sampled": False, "text": "<|user|>Wrong. Try again.<|end|><|assistant|>"}
-    assert [m["role"] for m in second["messages"]] == ["user", "assistant"] * 2
-    parts = run("parts", "--algorithm=remax", "--steps=1")
-    run("parts", "--algorithm=remax", "--resume")
-    assert [m for m in without_clock(parts)[1:] if m["step"] > 1] == [m for m in metrics if m["step"] > 1]
-    a, b = ((f / "final" / "model.safetensors").read_bytes() for f in (whole, parts))
-    assert a == b
-
-
+SMALL = [*FEW, "--max_turns=2", "--batch_size=16", "--max_new_tokens=24", "--max_prompt_tokens=32"]
 REFUSED = [
     (["--max_conversation_tokens=40"], "expected room for a prompt and an answer, 32 + 24"),
     (["--tool_format=hermes"], "environment without tools"),
@@ -293,8 +252,9 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("flags", "part"), REFUSED, ids=[part for _, part in REFUSED])
-def test_what_cannot_be_is_refused_before_the_first_step(run, file, capsys, flags, part):
-    folder = run("refused", *[flag.format(file=file) for flag in flags], code=2)
+def test_what_cannot_be_is_refused_before_the_first_step(ppo, tmp_path, file, capsys, flags, part):
+    flags = [f"--output_dir={tmp_path / 'run'}", f"--environment={SECOND_ATTEMPT}", *flags]
+    assert ppo.main([*SMALL, *(flag.format(file=file) for flag in flags)]) == 2
     error = capsys.readouterr().err
     assert any(text in error for text in part.split("|")), error
-    assert "Traceback" not in error and not (folder / "metrics.jsonl").exists()
+    assert "Traceback" not in error and not (tmp_path / "run" / "metrics.jsonl").exists()

@@ -61,7 +61,9 @@ def test_kills_and_resumes_equal_an_uninterrupted_run(tmp_path, settings, wanted
     last = start(killed, *settings, "--resume").result()
     assert last.returncode == 0, last.stderr
     assert without_clock(killed) == without_clock(plain)
-    assert all(row["optim/grad_norm"] for row in without_clock(plain)[-3:] if "optim/grad_norm" in row), "it trains"
+    rows = [row for row in without_clock(plain) if row.get("optim/grad_norm")]
+    assert len(rows) > 2, "it trains"
+    assert max(row.get("rollout/logprob_gap_max", 0.0) for row in rows) < 1e-4, "sampler and trainer read the same"
     if "dapo" in settings:
         assert len({row["rollout/samples"] for row in without_clock(plain) if "rollout/samples" in row}) > 1
     a, b = (load_file(out / "final" / "model.safetensors") for out in (plain, killed))
