@@ -134,7 +134,7 @@ def test_settings_of_every_type_become_defaults(tmp_path):
     for name, value in given.items():
         source = new.with_default(source, name, value)
     (tmp_path / "mine.py").write_text(source, encoding="utf-8")
-    config = load_module(tmp_path / "mine.py", "page_with_defaults").Config("", "", "")
+    config = load_module(tmp_path / "mine.py", "page_with_defaults").Config(model="", data="", reward="")
     assert {name: getattr(config, name) for name in given} == given
     changed = [b for a, b in zip(page.splitlines(), source.splitlines(), strict=True) if a != b]
     assert len(changed) == 4 and all("  # " in line for line in changed)
@@ -451,7 +451,7 @@ def test_a_page_reads_the_users_column_and_logs_under_the_users_names(folder, ma
     names = "--metric_names=reward=reward/mean, loss=policy/loss"
     assert made("grpo", "own.py", *flags, names)["changes"] == ["prompt_column", "metrics_file"]
     page, given = load_module(folder / "own.py", "own_names"), {"max_new_tokens": 4, "prompts": 2, "group_size": 2}
-    page.train(page.Config(str(TINY_LM), asked, "my.py:reward", steps=2, **given))
+    page.train(page.Config(model=str(TINY_LM), data=asked, reward="my.py:reward", steps=2, **given))
     every = read_lines(folder / "out" / "metrics.jsonl")
     logged = [{"step": x["step"], "reward": x["reward/mean"], "loss": x["policy/loss"]} for x in every]
     assert read_lines(folder / "mine.jsonl") == logged and len(logged) == 2

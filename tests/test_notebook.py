@@ -144,9 +144,9 @@ def test_both_arms_run_with_every_seed_and_are_reported(executed):
 
 
 @pytest.mark.long
-def test_printed_command_repeats_the_arm_exactly(executed, arm="idea"):
+def test_printed_command_repeats_the_arm_exactly(executed):
     """The loop of the notebook against the trainer: every step and the held-out figures are the same."""
-    notebook, folder = executed
+    (notebook, folder), arm = executed, "idea"
     done = run_command([*command(notebook, arm), "--eval_data", FEW_EVAL], folder)
     assert done.returncode == 0, done.stderr
     lines = read_lines(folder / "out" / arm / "metrics.jsonl")
@@ -288,6 +288,7 @@ def mine(tmp_path):
 
 def test_new_notebook_is_filled_in(mine, monkeypatch, capsys):
     monkeypatch.chdir(mine)
+    (mine / "train.jsonl").write_text((mine / "train.jsonl").read_text().replace('"prompt"', '"Frage"'))
     flags = ["--reward", "my.py:short*0.5", "--data", "train.jsonl", "--output", "books/idea.ipynb"]
     assert load_script("new_notebook").main([*flags, "--prompt_column", "Frage", "--chat"]) == 0
     wrote = {"wrote": "books/idea.ipynb", "run": "jupyter execute books/idea.ipynb"}

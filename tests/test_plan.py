@@ -66,7 +66,7 @@ def test_a_dry_run_shows_the_batch_and_what_was_set_and_warns_where_memory_is_sh
     assert shown["memory_of_the_machine"] == {"device": "cpu", "free (GiB)": round(free / GIB, 3), "total (GiB)": 64.0}
     changed = shown["settings"]
     assert (changed["algorithm"], changed["seed"]) == ("grpo", 3) and changed["lr"] > 0 and "gamma" not in changed
-    assert ("rollout_batch_size" in changed) is warned, "chosen by the memory"
+    assert warned or not {"micro_batch_tokens", "logits_chunk", "rollout_batch_size"} & {*changed}
     assert ("even with the smallest batches; expected at most the 0.00098 GiB that cpu has free" in err) is warned
     assert list(tmp_path.iterdir()) == []
 

@@ -373,10 +373,10 @@ def test_the_reference_of_lora_is_the_base_model(ppo, setup):
 
 
 def test_updates_are_counted_and_target_kl_ends_them(ppo, setup):
-    config, models = setup(ppo_epochs=3, minibatches=2, warmup_steps=4, lr=1e-2)
+    config, models = setup(ppo_epochs=3, minibatches=2, warmup_steps=4, lr=1e-4)
     metrics = one_update(ppo, config, models, step=1)
     assert metrics["optim/updates"] == 6 and metrics["optim/skipped_updates"] == 0
-    assert metrics["optim/lr"] == pytest.approx(0.5e-2)
+    assert metrics["optim/lr"] == pytest.approx(0.5e-4)
     config, models = setup(ppo_epochs=8, lr=1e-2, target_kl=1e-3)
     assert 1 <= one_update(ppo, config, models)["optim/updates"] < 8
 

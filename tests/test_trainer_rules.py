@@ -192,7 +192,7 @@ def test_outputs_follow_the_umask_and_the_tokenizer_is_the_loaded_one(run, umask
 def test_data_without_a_reward_are_refused_in_the_same_words(name, tmp_path, capsys):
     (tmp_path / "own.jsonl").write_text('{"prompt": "Name a colour.", "answer": "red"}\n' * 8)
     flags = [f"--data={tmp_path / 'own.jsonl'}", f"--eval_data={EVAL_DATA}", f"--output_dir={tmp_path / 'run'}"]
-    flags += ["--print"] if name == "verl_train" else []
+    flags += ["--batch_size=8", *(["--print"] if name == "verl_train" else [])]
     flags = [str(ROOT / "templates" / "grpo.py"), flags[0]] if name == "selfcheck" else flags
     assert load_script(name).main(flags) == 2
     said = "got --data without a reward; expected one that fits it; try --reward FILE.py:function"
