@@ -73,7 +73,6 @@ OUR_LOSSES = {  # bounds that some tokens reach
 OUR_AGGREGATIONS = "token_mean seq_mean_token_mean seq_mean_token_sum seq_mean_token_sum_norm fixed_length".split()
 GROUPS = torch.tensor([0, 0, 0, 1, 1, 1, 1, 2, 3, 3])  # of 3, 4, 1 and 2
 LENGTHS = [5, 1, 8, 3, 8, 2, 6, 4, 7, 5]
-WIDTH = 8
 
 
 def close(got, expected, tolerance=EXACT):
