@@ -11,6 +11,7 @@ import torch
 from conftest import ROOT, script_env
 
 from parts.foundation.exit_codes import exit_code
+from parts.foundation.messages import UserError
 from parts.foundation.processes import LongStep
 from parts.learning.optimizer import Statistics
 from parts.running.checkpoints import TrainState, checkpoints, restore, save_checkpoint
@@ -147,18 +148,20 @@ def test_a_folder_is_replaced_at_once(tmp_path, monkeypatch):
 
 def test_a_folder_is_its_runs_until_that_has_ended(tmp_path):
     """Also where the process goes on, as a notebook's does; the other is a job that a cluster has started again."""
-    code = f"import sys\nsys.path.insert(0, {str(ROOT / 'src')!r})\nfrom types import SimpleNamespace as S\n"
-    code += "from parts.running.output_folder import make_folder\nmake_folder(S(output_dir=sys.argv[1]))"
-
-    def other() -> subprocess.CompletedProcess:
-        return subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
+    lock = "import fcntl, sys; f = open(sys.argv[1], 'a'); fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB)"
+    command = [sys.executable, "-c", f"{lock}; print('held', flush=True); sys.stdin.read()", str(tmp_path / ".lock")]
+    config = SimpleNamespace(output_dir=str(tmp_path))
 
     def run() -> int:
-        make_folder(SimpleNamespace(output_dir=str(tmp_path)))
-        refused = other()
-        return int("UserError" in refused.stderr and "another run is writing to it" in refused.stderr)
+        make_folder(config)
+        return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True).returncode
 
-    assert exit_code(run) == 1 and other().returncode == 0
+    assert exit_code(run) == 1
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(UserError, match="another run is writing to it"):
+            make_folder(config)
+        other.stdin.close()
 
 
 def test_a_long_phase_says_how_far_it_is_and_what_is_left(monkeypatch):
